@@ -1,0 +1,25 @@
+"""What can go wrong, by kind. Every message names the rule, the parameter and the value."""
+
+
+class ConboError(Exception):
+    """Anything that conbo raises on purpose."""
+
+
+class SpaceError(ConboError, ValueError):
+    """A space, a parameter or a state distribution that cannot be."""
+
+
+class PointError(ConboError, ValueError):
+    """A state or an action that does not belong to the space."""
+
+
+class RewardError(ConboError, ValueError):
+    """A reward that is not one finite number."""
+
+
+class TrialError(ConboError, LookupError):
+    """A trial that is unknown, or that was told something else before."""
+
+
+class SettingError(ConboError, ValueError):
+    """A setting outside its range, or an unknown name."""

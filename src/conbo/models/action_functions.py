@@ -1,0 +1,214 @@
+"""Many functions of the action at once: h(x; z) = mean(x) + z slope(x), each a weighted sum of κ over n+1 points.
+
+Row by row, these are the posterior mean of a state (slope zero) or the look-ahead mean of a (candidate, state)
+pair: μⁿ⁺¹(s_i, x) = μⁿ(s_i, x) + σ̃(s_i, x; candidate) z.  Only κ depends on x, so a row is a vector of n weights
+for the mean, n for the slope, and one more point with a weight of its own: the candidate.
+
+`maximize` climbs all rows and all z together by safeguarded, projected Newton steps on closed-form gradients and
+Hessians.  Two implementations of one algorithm stand behind it: plain torch (any device, the reference) and the
+compiled loops of `compiled_ascent`, taken on a CPU where Numba is installed.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from conbo.models import compiled_ascent
+from conbo.models.kernels import PROFILES, Factor, squared_distances
+from conbo.models.posterior import LookAhead, Posterior
+
+FIRST_RADIUS = 1.5  # of the trust region, in scaled distance: about two thirds of a lengthscale
+
+
+@dataclass(frozen=True)
+class Maxima:
+    """Where the functions of each row and z were found highest: r rows, q values of z."""
+
+    actions: Tensor  # (r, q, features), scaled
+    mean: Tensor  # (r, q)
+    slope: Tensor  # (r, q)
+    correlation: Tensor  # (r, q, n) between these actions and the observed ones; n = 0 where not asked for
+
+
+@dataclass(frozen=True)
+class ActionFunctions:
+    """r functions of the action that share their n points."""
+
+    factor: Factor
+    points: Tensor  # (n, features), scaled
+    mean_weights: Tensor  # (r, n)
+    slope_weights: Tensor  # (r, n)
+    new_points: Tensor  # (r, features), scaled
+    new_weights: Tensor  # (r,)
+    mean_constant: Tensor  # (r,)
+    slope_constant: Tensor  # (r,)
+
+    @cached_property
+    def box(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Lower and upper end of every scaled feature, and whether it may move."""
+        upper = self.factor.feature_scales.to(self.points)
+        free = torch.zeros(len(upper), dtype=torch.bool, device=upper.device)
+        free[list(self.factor.columns.numeric_features)] = True
+        return torch.zeros_like(upper), upper, free
+
+    def pooled(self, correlation: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and slope of every row at shared actions (p, features), given their κ with the points (n, p)."""
+        own = self.factor.correlation(self.new_points, pool)  # (r, p)
+        mean = self.mean_constant[:, None] + self.mean_weights @ correlation
+        slope = self.slope_constant[:, None] + self.slope_weights @ correlation + self.new_weights[:, None] * own
+        return mean, slope
+
+    def at(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean and slope at actions (r, q, features), and their κ with the points (r, q, n)."""
+        correlation = self.factor.correlation(actions, self.points)
+        own = self.factor.correlation(actions, self.new_points[:, None])[..., 0]
+        mean = self.mean_constant[:, None] + (correlation * self.mean_weights[:, None]).sum(-1)
+        slope = (correlation * self.slope_weights[:, None]).sum(-1) + self.new_weights[:, None] * own
+        return mean, slope + self.slope_constant[:, None], correlation
+
+    def maximize(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool = False) -> Maxima:
+        """Climb from starts (r, q, features) on mean + z slope, with z (q,) or (r, q)."""
+        z = z.expand(starts.shape[:2])
+        if starts.device.type == "cpu" and compiled_ascent.AVAILABLE:
+            return self._maximize_compiled(starts, z, steps, keep_correlation)
+        return self._maximize_torch(starts, z, steps, keep_correlation)
+
+    def _maximize_compiled(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool) -> Maxima:
+        lower, upper, free = self.box
+        actions, mean, slope, correlation = compiled_ascent.ascend(
+            self.factor.profile,
+            self.points,
+            self.mean_weights,
+            self.slope_weights,
+            self.new_points,
+            self.new_weights,
+            starts,
+            z,
+            (lower, upper, free),
+            steps,
+            FIRST_RADIUS,
+            keep_correlation,
+        )
+        return Maxima(
+            actions, mean + self.mean_constant[:, None], slope + self.slope_constant[:, None], correlation
+        )
+
+    def _maximize_torch(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool) -> Maxima:
+        lower, upper, free = self.box
+        x = starts
+        value, gradient, hessian = self._derivatives(x, z)
+        radius = torch.full_like(value, FIRST_RADIUS)
+        for _ in range(steps):
+            step, length = newton_step(x, gradient, hessian, lower, upper, free, radius)
+            there = (x + step).clamp(lower, upper)
+            new_value, new_gradient, new_hessian = self._derivatives(there, z)
+            better = new_value > value
+            radius = torch.where(
+                better, torch.where(length >= 0.99 * radius, 2 * radius, radius), length / 4
+            )
+            x = torch.where(better[..., None], there, x)
+            value = torch.where(better, new_value, value)
+            gradient = torch.where(better[..., None], new_gradient, gradient)
+            hessian = torch.where(better[..., None, None], new_hessian, hessian)
+        mean, slope, correlation = self.at(x)
+        return Maxima(x, mean, slope, correlation if keep_correlation else correlation[..., :0])
+
+    def _derivatives(self, x: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Value (without constants), gradient and Hessian of mean + z slope at x (r, q, features)."""
+        points = self.points
+        profile = PROFILES[self.factor.profile][0]
+        value, slope, curve = profile(squared_distances(x, points))  # each (r, q, n)
+        weights = self.mean_weights[:, None] + z[..., None] * self.slope_weights[:, None]
+        away = x - self.new_points[:, None]  # (r, q, features)
+        own_value, own_slope, own_curve = profile(away.square().sum(-1))
+        own_weight = z * self.new_weights[:, None]
+        pull, bend = weights * slope, weights * curve
+        total = (weights * value).sum(-1) + own_weight * own_value
+        gradient = pull @ points - pull.sum(-1, keepdim=True) * x - (own_weight * own_slope)[..., None] * away
+        # Σ bend (x-p)(x-p)ᵀ, expanded so that the sums over points are matrix products
+        first, n_features = bend @ points, points.shape[-1]
+        outer = points[:, :, None] * points[:, None, :]
+        second = (bend @ outer.flatten(1)).unflatten(-1, (n_features, n_features))
+        mixed = x[..., :, None] * first[..., None, :]
+        square = bend.sum(-1)[..., None, None] * x[..., :, None] * x[..., None, :]
+        hessian = second - mixed - mixed.mT + square
+        hessian = hessian + (own_weight * own_curve)[..., None, None] * away[..., :, None] * away[..., None, :]
+        diagonal = -(pull.sum(-1) + own_weight * own_slope)
+        eye = torch.eye(n_features, dtype=x.dtype, device=x.device)
+        return total, gradient, hessian + diagonal[..., None, None] * eye
+
+
+def newton_step(
+    x: Tensor, gradient: Tensor, hessian: Tensor, lower: Tensor, upper: Tensor, free: Tensor, radius: Tensor
+) -> tuple[Tensor, Tensor]:
+    """A projected Newton step for a maximum, no longer than radius, and its length."""
+    stuck = ~free | ((x <= lower) & (gradient < 0)) | ((x >= upper) & (gradient > 0))
+    gradient = torch.where(stuck, 0.0, gradient)
+    fixed = stuck[..., :, None] | stuck[..., None, :]
+    eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
+    bowl = torch.where(fixed, eye, -hessian)
+    factor, failed = torch.linalg.cholesky_ex(bowl)
+    # where it is not a bowl, Gershgorin's bound says how much more curvature surely makes it one
+    excess = bowl.abs().sum(-1) - bowl.diagonal(dim1=-2, dim2=-1).abs() - bowl.diagonal(dim1=-2, dim2=-1)
+    shift = excess.amax(-1) + 1e-3 * bowl.abs().amax((-2, -1))
+    lifted = torch.linalg.cholesky_ex(bowl + shift.clamp_min(1e-300)[..., None, None] * eye)[0]
+    factor = torch.where((failed > 0)[..., None, None], lifted, factor)
+    step = torch.cholesky_solve(gradient[..., None], factor)[..., 0]
+    length = step.norm(dim=-1)
+    shrink = (radius / length.clamp_min(1e-300)).clamp_max(1.0)
+    return step * shrink[..., None], length * shrink
+
+
+def state_functions(posterior: Posterior, states: Tensor) -> ActionFunctions:
+    """The posterior mean of each state (r, d_s) as a function of the action."""
+    features = posterior.kernel.states.scaled(states)
+    weights, constant = _mean_rows(posterior, features)
+    rows = len(states)
+    return ActionFunctions(
+        posterior.kernel.actions,
+        posterior.actions,
+        weights,
+        torch.zeros_like(weights),
+        weights.new_zeros(rows, posterior.actions.shape[-1]),
+        weights.new_zeros(rows),
+        constant,
+        weights.new_zeros(rows),
+    )
+
+
+def look_ahead_functions(posterior: Posterior, ahead: LookAhead, states: Tensor) -> ActionFunctions:
+    """The look-ahead mean of each candidate at each of its states (c, m, d_s): c·m rows, candidates first."""
+    kernel = posterior.kernel
+    c, m, _ = states.shape
+    features = kernel.states.scaled(states)  # (c, m, features)
+    mean_weights, mean_constant = _mean_rows(posterior, features.flatten(0, 1))
+    scale = kernel.scale(features.flatten(0, 1), posterior.states).unflatten(0, (c, m))  # (c, m, n)
+    taken = ahead.weights / ahead.sd[:, None]  # (c, n)
+    new_scale = kernel.scale(features, ahead.states[:, None])[..., 0] / ahead.sd[:, None]  # (c, m)
+    offset = kernel.offset(features.flatten(0, 1), posterior.states)
+    slope_constant = mean_weights.new_zeros(c, m)
+    if offset is not None:
+        new_offset = kernel.offset(features, ahead.states[:, None])
+        assert new_offset is not None  # a kernel has offsets everywhere or nowhere
+        gone = (offset.unflatten(0, (c, m)) * taken[:, None]).sum(-1)
+        slope_constant = new_offset[..., 0] / ahead.sd[:, None] - gone
+    return ActionFunctions(
+        kernel.actions,
+        posterior.actions,
+        mean_weights,
+        -(scale * taken[:, None]).flatten(0, 1),
+        ahead.actions[:, None].expand(c, m, -1).flatten(0, 1),
+        new_scale.flatten(),
+        mean_constant,
+        slope_constant.flatten(),
+    )
+
+
+def _mean_rows(posterior: Posterior, states: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights (r, n) and constants (r,) of the posterior mean at scaled states (r, features)."""
+    weights = posterior.kernel.scale(states, posterior.states) * posterior.weights
+    constant = torch.full((len(states),), posterior.constant, dtype=states.dtype, device=states.device)
+    offset = posterior.kernel.offset(states, posterior.states)
+    return weights, constant if offset is None else constant + offset @ posterior.weights

@@ -1,0 +1,200 @@
+"""What the model believes after n observations: an immutable record with a cached factorisation.
+
+======================  =====================  ========================================================
+paper (supplement)      here                   meaning
+======================  =====================  ========================================================
+X̃ⁿ                      ``states, actions``    observed points, as scaled features of the kernel
+K = k⁰(X̃,X̃) + σ²I       ``factor``             its lower Cholesky factor
+Ỹⁿ = K⁻¹(Y - μ⁰)        ``weights``            μⁿ(s,x) = μ⁰ + k⁰(s,x,X̃) Ỹⁿ
+K⁻¹k⁰(X̃, x̃ⁿ⁺¹)          ``LookAhead.weights``  what a new point takes away from the old ones
+σⁿ_y(x̃ⁿ⁺¹)              ``LookAhead.sd``       standard deviation of the new reward
+σ̃(s,x; x̃ⁿ⁺¹)            ``look_ahead_slope``   μⁿ⁺¹ = μⁿ + σ̃ Z
+======================  =====================  ========================================================
+
+Rewards are in the standardised units that the model was fitted in, points are in the unit cube, states first.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conbo.models.kernels import Factor, Kernel
+
+CHUNK = 4096  # points per pass: the tables between them and the observations stay in the processor's cache
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Posterior mean and variance of n points with their gradients in the unit cube."""
+
+    mean: Tensor  # (n,)
+    variance: Tensor  # (n,)
+    mean_gradient: Tensor  # (n, d)
+    variance_gradient: Tensor  # (n, d)
+
+
+@dataclass(frozen=True)
+class LookAhead:
+    """How one more observation at each of c candidates would change every posterior mean."""
+
+    states: Tensor  # (c, state features), scaled
+    actions: Tensor  # (c, action features), scaled
+    weights: Tensor  # (c, n)
+    sd: Tensor  # (c,)
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """A Gaussian process conditioned on n observations."""
+
+    kernel: Kernel
+    constant: float  # prior mean
+    noise: float  # variance of a new observation's noise
+    states: Tensor  # (n, state features), scaled
+    actions: Tensor  # (n, action features), scaled
+    factor: Tensor  # (n, n)
+    weights: Tensor  # (n,)
+
+    @property
+    def n_observations(self) -> int:
+        """How many observations it is conditioned on."""
+        return len(self.weights)
+
+    @property
+    def n_state_dims(self) -> int:
+        """Columns of a point that are its state."""
+        return len(self.kernel.states.columns.categories)
+
+    def scaled(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Unit-cube points (..., d) as scaled features of states and of actions."""
+        d_s = self.n_state_dims
+        return self.kernel.states.scaled(points[..., :d_s]), self.kernel.actions.scaled(points[..., d_s:])
+
+    def prior_covariance(self, a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> Tensor:
+        """k⁰ between two sets of scaled features."""
+        covariance = self.kernel.scale(a[0], b[0]) * self.kernel.actions.correlation(a[1], b[1])
+        offset = self.kernel.offset(a[0], b[0])
+        return covariance if offset is None else covariance + offset
+
+    def solve(self, columns: Tensor) -> Tensor:
+        """K⁻¹ columns."""
+        return torch.cholesky_solve(columns, self.factor)
+
+    def mean(self, points: Tensor) -> Tensor:
+        """Posterior mean of points (n, d)."""
+        parts = []
+        for chunk in points.split(CHUNK):
+            cross = self.prior_covariance(self.scaled(chunk), (self.states, self.actions))
+            parts.append(self.constant + cross @ self.weights)
+        return torch.cat(parts)
+
+    def variance(self, points: Tensor) -> Tensor:
+        """Posterior variance of the noise-free reward at points (n, d)."""
+        parts = []
+        for chunk in points.split(CHUNK):
+            cross = self.prior_covariance(self.scaled(chunk), (self.states, self.actions))
+            root = torch.linalg.solve_triangular(self.factor, cross.mT, upper=False)
+            parts.append((self.kernel.variance - root.square().sum(0)).clamp_min(0))
+        return torch.cat(parts)
+
+    def covariance(self, a: Tensor, b: Tensor) -> Tensor:
+        """Posterior covariance between points a (p, d) and b (q, d)."""
+        a_scaled, b_scaled, observed = self.scaled(a), self.scaled(b), (self.states, self.actions)
+        roots = [
+            torch.linalg.solve_triangular(self.factor, self.prior_covariance(observed, points), upper=False)
+            for points in (a_scaled, b_scaled)
+        ]
+        return self.prior_covariance(a_scaled, b_scaled) - roots[0].mT @ roots[1]
+
+    def moments(self, points: Tensor) -> Moments:
+        """Mean, variance and their closed-form gradients at points (n, d)."""
+        here = self.scaled(points)
+        cross = self.prior_covariance(here, (self.states, self.actions))  # (n, n_observations)
+        solved = self.solve(cross.mT).mT
+        pairs = torch.stack([self.weights.expand_as(solved), solved])
+        mean_gradient, variance_gradient = covariance_gradient(
+            self.kernel, here, (self.states, self.actions), pairs
+        )
+        return Moments(
+            self.constant + cross @ self.weights,
+            (self.kernel.variance - (cross * solved).sum(-1)).clamp_min(0),
+            mean_gradient,
+            -2 * variance_gradient,
+        )
+
+    def look_ahead(self, candidates: Tensor) -> LookAhead:
+        """Prepare one more observation at each candidate (c, d): O(n²) each, once."""
+        here = self.scaled(candidates)
+        cross = self.prior_covariance((self.states, self.actions), here)  # (n, c)
+        weights = self.solve(cross)
+        variance = (self.kernel.variance - (cross * weights).sum(0)).clamp_min(0) + self.noise
+        return LookAhead(here[0], here[1], weights.mT, variance.sqrt())
+
+    def look_ahead_slope(self, ahead: LookAhead, points: Tensor) -> Tensor:
+        """σ̃ of points (p, d) for every candidate: (c, p)."""
+        here = self.scaled(points)
+        own = self.prior_covariance((ahead.states, ahead.actions), here)
+        old = self.prior_covariance((self.states, self.actions), here)
+        return (own - ahead.weights @ old) / ahead.sd[:, None]
+
+
+def covariance_gradient(
+    kernel: Kernel, here: tuple[Tensor, Tensor], there: tuple[Tensor, Tensor], weights: Tensor
+) -> Tensor:
+    """Gradient in each point of Σ_m weights[..., p, m] k(point p, there m), in the unit cube: (..., p, d).
+
+    `here` holds scaled features (p, ·); `there` (m, ·), or (p, m, ·) where every point has partners of its own.
+    """
+    if there[0].dim() == 2:
+        value, slope, _ = kernel.actions.tables(here[1], there[1])  # (p, m)
+        scale, scale_slope = kernel.scale(here[0], there[0]), kernel.scale_slope(here[0], there[0])
+    else:
+        value, slope, _ = (t[:, 0] for t in kernel.actions.tables(here[1][:, None], there[1]))
+        scale = kernel.scale(here[0][:, None], there[0])[:, 0]
+        scale_slope = kernel.scale_slope(here[0][:, None], there[0])[:, 0]
+    return torch.cat(
+        [
+            _pull(kernel.states, weights * scale_slope * value, here[0], there[0]),
+            _pull(kernel.actions, weights * scale * slope, here[1], there[1]),
+        ],
+        -1,
+    )
+
+
+def _pull(factor: Factor, table: Tensor, here: Tensor, there: Tensor) -> Tensor:
+    """-Σ_m table[..., p, m] (here_p - there_m), per unit-cube column; categories do not move."""
+    towards = (table @ there) if there.dim() == 2 else torch.einsum("...pm,pmf->...pf", table, there)
+    features = (towards - table.sum(-1, keepdim=True) * here) * factor.feature_scales
+    gradient = features.new_zeros(*features.shape[:-1], len(factor.columns.categories))
+    gradient[..., list(factor.columns.numeric)] = features[..., list(factor.columns.numeric_features)]
+    return gradient
+
+
+def condition(
+    kernel: Kernel, constant: float, noise: Tensor | float, points: Tensor, rewards: Tensor, new_noise: float | None = None
+) -> Posterior:
+    """Condition a prior on observed points (n, d) and rewards (n,); `noise` is one variance, or one for each point."""
+    d_s = len(kernel.states.columns.categories)
+    states, actions = kernel.states.scaled(points[:, :d_s]), kernel.actions.scaled(points[:, d_s:])
+    covariance = kernel.scale(states, states) * kernel.actions.correlation(actions, actions)
+    offset = kernel.offset(states, states)
+    if offset is not None:
+        covariance = covariance + offset
+    variances = torch.as_tensor(noise, dtype=points.dtype, device=points.device).expand(len(points))
+    factor = cholesky(covariance + torch.diag(variances))
+    weights = torch.cholesky_solve((rewards - constant)[:, None], factor)[:, 0]
+    ahead = float(variances.mean()) if new_noise is None else new_noise
+    return Posterior(kernel, constant, ahead, states, actions, factor, weights)
+
+
+def cholesky(matrix: Tensor) -> Tensor:
+    """Lower factor; rounding that makes the matrix indefinite is met with the least jitter that helps."""
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    jitter = 1e-10 * float(matrix.diagonal().mean())
+    while info.item() != 0:
+        eye = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
+        factor, info = torch.linalg.cholesky_ex(matrix + jitter * eye)
+        jitter *= 10
+    return factor
+

@@ -1,0 +1,51 @@
+"""Near-optimal actions of a simulator on a grid of states, read from a table in `data/`.
+
+A simulator has no formula for its optimum; the yardstick is a table found by brute force on many replications
+(`scripts/find_simulator_optima.py`). The first line of each file is the command that made it, the second the names
+of its columns: the state, the action, the mean reward on fresh replications, and the standard error of that mean.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import resources
+
+import numpy as np
+from scipy.interpolate import RegularGridInterpolator
+
+from conbo.problems.simulation import Floats
+
+HEADER_LINES = 2
+COLUMNS_OF_REWARD = 2  # the mean and its standard error, the last of a row
+
+
+@dataclass(frozen=True)
+class NearOptimalTable:
+    """Near-optimal actions and their rewards on a full grid of states."""
+
+    states: Floats  # (n, state dimensions)
+    actions: Floats  # (n, action dimensions)
+    rewards: Floats  # (n,)
+
+    @staticmethod
+    def load(file_name: str, state_dimensions: int) -> "NearOptimalTable":
+        """Read a table of `conbo/problems/data`."""
+        text = (resources.files("conbo.problems") / "data" / file_name).read_text(encoding="utf-8")
+        rows = np.loadtxt(text.splitlines(), delimiter=",", skiprows=HEADER_LINES, ndmin=2)
+        states, actions, reward_columns = np.split(rows, [state_dimensions, -COLUMNS_OF_REWARD], axis=1)
+        return NearOptimalTable(states, actions, reward_columns[:, 0])
+
+    def action(self, state: Floats) -> Floats:
+        """The action of the grid state that is nearest."""
+        distance = np.linalg.norm(self.states - state, axis=1)
+        return np.asarray(self.actions[distance.argmin()], dtype=np.float64)
+
+    def reward(self, state: Floats) -> float:
+        """The best mean reward that is known, between the grid states by cubic splines."""
+        return float(self._spline(state)[0])
+
+    @cached_property
+    def _spline(self) -> RegularGridInterpolator:
+        axes = [np.unique(column) for column in self.states.T]
+        order = np.lexsort(self.states.T[::-1])  # the first state parameter varies slowest, as the grid wants it
+        grid = self.rewards[order].reshape([len(axis) for axis in axes])
+        return RegularGridInterpolator(axes, grid, method="cubic")

@@ -1,0 +1,145 @@
+"""Compiled loops, and random streams that are addressed instead of consumed.
+
+The rules of a simulator are written once, as plain Python marked `@compiled`. With Numba (`pip install
+conbo[fast]`) they become machine code; without it the same functions run as they stand, with the same numbers,
+several hundred times slower.
+
+The k-th draw of a stream is a pure function of (seed, replication, stream number, k): the k-th output of SplitMix64
+(Steele, Lea & Flood 2014) started at a hash of the first three. Hence
+  - a seed gives the same numbers however the replications are split over threads;
+  - two actions see the same k-th order, or the same k-th call, whatever the simulator did in between: common random
+    numbers, which make the difference of two actions far less noisy than either.
+
+Numba keeps machine code in `__pycache__` and notices changes of the file that it was asked to compile, not of this
+one: after an edit here, delete `src/conbo/problems/__pycache__`.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+try:
+    import numba
+except ImportError:  # the extra is not installed: right, but slow
+    numba = None
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# SplitMix64: the step between two draws, and the multipliers and shifts that scramble them.
+STEP = np.uint64(0x9E3779B97F4A7C15)
+MULTIPLIER_1 = np.uint64(0xBF58476D1CE4E5B9)
+MULTIPLIER_2 = np.uint64(0x94D049BB133111EB)
+SHIFT_1, SHIFT_2, SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
+ONE = np.uint64(1)
+
+# A double holds 53 bits: the upper ones of 64 are kept, and half a spacing keeps 0 and 1 out of reach.
+BITS_DROPPED = np.uint64(11)
+SPACING = 2.0**-53
+
+# The ziggurat for normals: the bell curve is covered by layers of equal area, of which the lowest holds the tail
+# beyond TAIL (values for 128 layers: Marsaglia & Tsang 2000).
+LAYERS = 128
+LAYER_MASK = np.uint64(LAYERS - 1)  # the layer is read from bits that the uniform drops, and so independent of it
+LAYER_AREA = 9.91256303526217e-3
+TAIL = 3.442619855899
+
+# Draws set aside for one normal. A try takes two and fails with probability 0.01, so 16 tries are never used up.
+DRAWS_PER_NORMAL = 32
+
+
+def _layer_edges() -> NDArray[np.float64]:
+    """Right edges of the layers, from the lowest to the highest, and the 0 above it."""
+    edges = [LAYER_AREA / math.exp(-0.5 * TAIL**2), TAIL]
+    while len(edges) < LAYERS:
+        top = LAYER_AREA / edges[-1] + math.exp(-0.5 * edges[-1] ** 2)
+        edges.append(math.sqrt(-2.0 * math.log(top)))
+    return np.array([*edges, 0.0])
+
+
+LAYER_EDGE = _layer_edges()
+LAYER_CORE = LAYER_EDGE[1:] / LAYER_EDGE[:-1]  # the part of a layer's width that lies wholly under the curve
+
+
+def compiled(function: Function) -> Function:
+    """Compile with Numba where it is installed; the machine code is kept on disk and runs without the GIL."""
+    if numba is None:
+        return function
+    return cast(Function, numba.njit(cache=True, nogil=True)(function))
+
+
+@compiled
+def _scramble(bits: np.uint64) -> np.uint64:
+    bits = (bits ^ (bits >> SHIFT_1)) * MULTIPLIER_1
+    bits = (bits ^ (bits >> SHIFT_2)) * MULTIPLIER_2
+    return bits ^ (bits >> SHIFT_3)
+
+
+@compiled
+def _bits(key: np.uint64, index: int) -> np.uint64:
+    return _scramble(key + (np.uint64(index) + ONE) * STEP)
+
+
+@compiled
+def _to_unit(bits: np.uint64) -> float:
+    return (float(bits >> BITS_DROPPED) + 0.5) * SPACING
+
+
+@compiled
+def substream(key: np.uint64, number: int) -> np.uint64:
+    """Key of the stream `number` that branches off at `key`: a replication of a seed, a purpose of a replication."""
+    return _bits(_scramble(key), number)
+
+
+@compiled
+def uniform(key: np.uint64, index: int) -> float:
+    """Draw `index` of a stream, uniform on the open interval (0, 1)."""
+    return _to_unit(_bits(key, index))
+
+
+@compiled
+def exponential(key: np.uint64, index: int) -> float:
+    """Draw `index` of a stream, exponential with mean 1."""
+    return -math.log(uniform(key, index))
+
+
+@compiled
+def erlang(key: np.uint64, index: int, shape: int) -> float:
+    """Draw `index` of a stream, gamma with a whole-numbered shape and scale 1: a sum of `shape` exponentials."""
+    product = 1.0
+    for part in range(shape):
+        product *= uniform(key, shape * index + part)
+    return -math.log(product)
+
+
+@compiled
+def normal(key: np.uint64, index: int) -> float:
+    """Draw `index` of a stream, standard normal: a uniform point of the ziggurat, kept if it is under the curve."""
+    draw = DRAWS_PER_NORMAL * index
+    while True:
+        bits = _bits(key, draw)
+        layer = np.int64(bits & LAYER_MASK)
+        side = 2.0 * _to_unit(bits) - 1.0  # in (-1, 1)
+        value = side * LAYER_EDGE[layer]
+        if abs(side) < LAYER_CORE[layer]:  # in 99 of 100 cases this is all
+            return value
+        if layer == 0:
+            return math.copysign(_normal_tail(key, draw + 1), side)
+        # In the overhang: draw a height between the layer's bottom and top, relative to the curve at this value.
+        bottom = math.exp(0.5 * (value**2 - LAYER_EDGE[layer] ** 2))
+        top = math.exp(0.5 * (value**2 - LAYER_EDGE[layer + 1] ** 2))
+        if bottom + (top - bottom) * uniform(key, draw + 1) < 1.0:
+            return value
+        draw += 2
+
+
+@compiled
+def _normal_tail(key: np.uint64, draw: int) -> float:
+    """A normal draw given that it is beyond TAIL: exponential with rate TAIL, thinned to the curve."""
+    while True:
+        beyond = exponential(key, draw) / TAIL
+        if 2.0 * exponential(key, draw + 1) >= beyond**2:
+            return TAIL + beyond
+        draw += 2

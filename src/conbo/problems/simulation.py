@@ -1,0 +1,62 @@
+"""Many replications at once: seeds, threads, and the mean of what they return."""
+
+import math
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from conbo.errors import SettingError
+from conbo.problems.problem import MeanReward
+
+Floats = NDArray[np.float64]
+Seeds = NDArray[np.uint64]
+
+SEED_LIMIT = 2**64  # seeds are 0 to SEED_LIMIT - 1
+RUNS_WORTH_A_THREAD = 200  # with fewer, a thread costs more than it saves
+
+
+def seed_per_pair(seed: int | Seeds, pairs: int) -> Seeds:
+    """One seed for each (state, action) pair: a single number is shared by all, for common random numbers."""
+    if isinstance(seed, int) and not 0 <= seed < SEED_LIMIT:
+        raise SettingError(f"`0 <= seed < 2**64` must hold, but got seed={seed}.")
+    return np.array(np.broadcast_to(np.asarray(seed, dtype=np.uint64), (pairs,)))
+
+
+def draw_seed(generator: np.random.Generator) -> int:
+    """A fresh seed from the caller's generator."""
+    return int(generator.integers(SEED_LIMIT, dtype=np.uint64))
+
+
+def empty_rewards(pairs: int, replications: int) -> Floats:
+    """Where the rewards of all replications of all pairs will go."""
+    if replications < 1:
+        raise SettingError(f"`replications >= 1` must hold, but got replications={replications}.")
+    return np.empty((pairs, replications))
+
+
+def in_threads(simulate_range: Callable[[int, int], None], runs: int) -> None:
+    """Call `simulate_range(first, last)` on pieces of range(runs), one for each core.
+
+    Threads and not Numba's parallel loops, since those get in the way of torch's own threads.
+    """
+
+    def simulate_piece(first: int, last: int) -> None:
+        with np.errstate(over="ignore"):  # without Numba, NumPy would warn where the random streams wrap around
+            simulate_range(first, last)
+
+    pieces = max(1, min(os.cpu_count() or 1, runs // RUNS_WORTH_A_THREAD))
+    if pieces == 1:
+        simulate_piece(0, runs)
+        return
+    edges = [runs * piece // pieces for piece in range(pieces + 1)]
+    with ThreadPoolExecutor(pieces) as pool:
+        list(pool.map(simulate_piece, edges[:-1], edges[1:]))  # a list, so that an exception reaches the caller
+
+
+def mean_of(rewards: Floats) -> MeanReward:
+    """Mean and standard error of replications; a single one does not tell its error, which is then infinite."""
+    error = float(rewards.std(ddof=1)) / math.sqrt(rewards.size) if rewards.size > 1 else math.inf
+    return MeanReward(mean=float(rewards.mean()), standard_error=error)

@@ -1,0 +1,145 @@
+"""Functions in closed form whose best action is known for every state.
+
+Branin-Hoo and Rosenbrock have one state and one action, Hartmann6 has no state; all are to be maximised.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+import torch
+
+from conbo.errors import SettingError
+from conbo.problems.problem import MeanReward, Problem
+from conbo.spaces import Point, Real, Space, Value
+from conbo.state_distributions import Triangular, Uniform
+
+if TYPE_CHECKING:
+    from botorch.test_functions.synthetic import Hartmann
+
+StateLaw: TypeAlias = Literal["uniform", "triangular"]
+Reward: TypeAlias = Callable[[Point, Point], float]
+BestAction: TypeAlias = Callable[[Point], dict[str, Value]]
+
+_STATE_LAWS: dict[str, Uniform | Triangular] = {"uniform": Uniform(), "triangular": Triangular()}
+_HARTMANN_NAMES = tuple(f"x{i}" for i in range(1, 7))
+
+
+def branin(width: float = 1.0, state_distribution: StateLaw = "uniform", noise: float = 0.0) -> Problem:
+    """Branin-Hoo with state s and action x in [0, 15].
+
+    `width` is the part of the state's full range [-5, 10] that is in use, around its centre; 0 fixes s = 2.5
+    and leaves no state. `noise` is the standard deviation of a reward.
+    """
+    space = Space(states=_states(-5.0, 10.0, width), actions={"x": Real(0.0, 15.0)})
+    return _problem("branin", space, state_distribution, _branin_reward, _branin_action, noise)
+
+
+def rosenbrock(width: float = 1.0, state_distribution: StateLaw = "uniform", noise: float = 0.0) -> Problem:
+    """Rosenbrock with state s and action x in [-1, 5].
+
+    `width` is the part of the state's full range [-2, 2] that is in use, around its centre; 0 fixes s = 0
+    and leaves no state. `noise` is the standard deviation of a reward.
+    """
+    space = Space(states=_states(-2.0, 2.0, width), actions={"x": Real(-1.0, 5.0)})
+    return _problem("rosenbrock", space, state_distribution, _rosenbrock_reward, _rosenbrock_action, noise)
+
+
+def hartmann6(noise: float = 0.0) -> Problem:
+    """Hartmann6 without a state, actions x1 to x6 in [0, 1]; `noise` as in the others."""
+    from botorch.test_functions.synthetic import Hartmann  # slow to import
+
+    function = Hartmann(dim=6, negate=True, dtype=torch.float64)
+    space = Space(actions=dict.fromkeys(_HARTMANN_NAMES, Real(0.0, 1.0)))
+    reward, best_action = partial(_hartmann_reward, function), partial(_hartmann_action, function)
+    return _problem("hartmann6", space, "uniform", reward, best_action, noise)
+
+
+# Functions of the module instead of closures, so that a problem can be sent to another process
+
+
+def _problem(
+    name: str,
+    space: Space,
+    state_distribution: str,
+    reward: Reward,
+    best_action: BestAction,
+    noise: float,
+) -> Problem:
+    if state_distribution not in _STATE_LAWS:
+        rule = f"`state_distribution` must be one of {', '.join(map(repr, _STATE_LAWS))}"
+        raise SettingError(f"{rule}, but got {state_distribution!r}.")
+    if not 0 <= noise < math.inf:
+        raise SettingError(f"`0 <= noise < inf` must hold, but got noise={noise}.")
+    return Problem(
+        name,
+        space,
+        _STATE_LAWS[state_distribution],
+        evaluate=partial(_evaluate, reward, noise),
+        mean_reward=partial(_mean_reward, reward),
+        optimal_action=best_action,
+        optimal_reward=partial(_optimal_reward, reward, best_action),
+        noise=noise,
+    )
+
+
+def _states(low: float, high: float, width: float) -> dict[str, Real]:
+    if not 0 <= width <= 1:
+        raise SettingError(f"`0 <= width <= 1` must hold, but got width={width}.")
+    centre, half = (low + high) / 2, (high - low) / 2 * width
+    return {"s": Real(centre - half, centre + half)} if width else {}
+
+
+def _evaluate(
+    reward: Reward,
+    noise: float,
+    state: Point,
+    action: Point,
+    generator: np.random.Generator,
+) -> float:
+    return reward(state, action) + noise * float(generator.standard_normal())
+
+
+def _mean_reward(reward: Reward, state: Point, action: Point, replications: int, seed: int) -> MeanReward:
+    return MeanReward(reward(state, action), standard_error=0.0)
+
+
+def _optimal_reward(reward: Reward, best_action: BestAction, state: Point) -> float:
+    return reward(state, best_action(state))
+
+
+def _branin_valley(state: Point) -> tuple[float, float]:
+    s = float(state.get("s", 2.5))
+    return s, 5.1 / (4 * math.pi**2) * s**2 - 5 / math.pi * s + 6
+
+
+def _branin_reward(state: Point, action: Point) -> float:
+    s, valley = _branin_valley(state)
+    return -((float(action["x"]) - valley) ** 2 + 10 * (1 - 1 / (8 * math.pi)) * math.cos(s) + 10)
+
+
+def _branin_action(state: Point) -> dict[str, Value]:
+    _, valley = _branin_valley(state)
+    return {"x": min(max(valley, 0.0), 15.0)}
+
+
+def _rosenbrock_reward(state: Point, action: Point) -> float:
+    s = float(state.get("s", 0.0))
+    return -(100 * (float(action["x"]) - s**2) ** 2 + (1 - s) ** 2)
+
+
+def _rosenbrock_action(state: Point) -> dict[str, Value]:
+    return {"x": float(state.get("s", 0.0)) ** 2}
+
+
+def _hartmann_reward(function: Hartmann, state: Point, action: Point) -> float:
+    point = torch.tensor([float(action[name]) for name in _HARTMANN_NAMES], dtype=torch.float64)
+    return float(function(point, noise=False))
+
+
+def _hartmann_action(function: Hartmann, state: Point) -> dict[str, Value]:
+    return dict(zip(_HARTMANN_NAMES, function.optimizers[0].tolist(), strict=True))

@@ -1,0 +1,27 @@
+"""How many threads torch may use: many small tensor operations run fastest on one."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+SMALL = 1500  # observations up to which waking a second thread costs more than it brings
+
+
+def available_threads() -> int:
+    """Processors that this process may use, at most eight: more never paid for work of this size."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(8, count)
+
+
+@contextmanager
+def threads_for(n_observations: int) -> Iterator[None]:
+    """One torch thread for small problems, torch's own choice for large ones."""
+    before = torch.get_num_threads()
+    if n_observations <= SMALL:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
