@@ -46,7 +46,9 @@ class Scale:
         if not self.log:
             return offset / (self.high - self.low)
         # log1p of the offset, since log(value / low) loses all digits when high is close to low
-        return np.log1p(offset / self.low) / self._log_ratio
+        unit = np.log1p(offset / self.low) / self._log_ratio
+        # a rounded logarithm need not be monotone: the last values below high could land above one
+        return np.where(offset <= self.high - self.low, np.minimum(unit, 1.0), unit)
 
     def from_unit(self, array: ArrayLike) -> Array:
         """The values at these places of the unit interval, never outside [low, high]."""
@@ -65,7 +67,8 @@ class Scale:
 
     @property
     def _log_ratio(self) -> float:
-        return math.log1p((self.high - self.low) / self.low)
+        # by numpy as in `to_unit`, so that high is encoded as one: math.log1p differs in the last digit
+        return float(np.log1p((self.high - self.low) / self.low))
 
 
 @dataclass(frozen=True)

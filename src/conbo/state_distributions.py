@@ -177,10 +177,8 @@ def bind(recipe: RecipeLike, space: Space) -> StateDistribution:
     if isinstance(recipe, Product):
         if unknown := [name for name in recipe.marginals if name not in space.states]:
             raise SpaceError(f"unknown state parameter '{unknown[0]}': {closest(unknown[0], space.states)}")
-        recipes = {name: recipe.marginals.get(name, Uniform()) for name in space.states}
-        return IndependentStates(
-            tuple(_marginal(name, space.states[name], recipes[name]) for name in recipes)
-        )
+        recipes = [recipe.marginals.get(name, Uniform()) for name in space.states]
+        return IndependentStates(tuple(map(_marginal, space.states, space.states.values(), recipes)))
     if isinstance(recipe, Uniform | Triangular | Normal | Weights):
         return bind(Product(dict.fromkeys(space.states, recipe)), space)
     if isinstance(recipe, Density):
@@ -214,7 +212,7 @@ class IndependentStates:
         density = _inside(points)
         for column, marginal in enumerate(self.marginals):
             density = density * marginal.density(points[..., column])
-        return torch.from_numpy(density)
+        return torch.as_tensor(density)  # of a single state it is a scalar, which from_numpy refuses
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
         """All states of positive probability, or None if there are more than max_states."""
@@ -224,7 +222,8 @@ class IndependentStates:
         atoms = [marginal.atoms() for marginal in self.marginals]
         states = _grid([levels for levels, _ in atoms])
         probabilities = _grid([probabilities for _, probabilities in atoms]).prod(axis=1)
-        return torch.from_numpy(states), torch.from_numpy(probabilities)
+        positive = probabilities > 0  # a tail may have none in floating point
+        return torch.from_numpy(states[positive]), torch.from_numpy(probabilities[positive])
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,7 +255,7 @@ class WeightedStates:
         points = _array(states)
         rows = points.reshape(math.prod(points.shape[:-1]), self.space.n_state_dims)
         density = _unit_density(self.recipe, self.space, rows) / self.normalizer
-        return torch.from_numpy(density.reshape(points.shape[:-1]) * _inside(points))
+        return torch.as_tensor(density.reshape(points.shape[:-1]) * _inside(points))
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
         """All states of positive probability, or None if there are more than max_states."""

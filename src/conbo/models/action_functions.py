@@ -163,52 +163,78 @@ def newton_step(
 
 def state_functions(posterior: Posterior, states: Tensor) -> ActionFunctions:
     """The posterior mean of each state (r, d_s) as a function of the action."""
-    features = posterior.kernel.states.scaled(states)
-    weights, constant = _mean_rows(posterior, features)
+    prepared = state_rows(posterior, states[:, None])
+    weights, constant = prepared.mean_weights[:, 0], prepared.mean_constant[:, 0]
     rows = len(states)
+    nothing = weights.new_zeros(rows)
+    new_points = weights.new_zeros(rows, posterior.actions.shape[-1])
     return ActionFunctions(
         posterior.kernel.actions,
         posterior.actions,
         weights,
         torch.zeros_like(weights),
-        weights.new_zeros(rows, posterior.actions.shape[-1]),
-        weights.new_zeros(rows),
+        new_points,
+        nothing,
         constant,
-        weights.new_zeros(rows),
+        nothing,
     )
 
 
-def look_ahead_functions(posterior: Posterior, ahead: LookAhead, states: Tensor) -> ActionFunctions:
-    """The look-ahead mean of each candidate at each of its states (c, m, d_s): c·m rows, candidates first."""
-    kernel = posterior.kernel
-    c, m, _ = states.shape
-    features = kernel.states.scaled(states)  # (c, m, features)
-    mean_weights, mean_constant = _mean_rows(posterior, features.flatten(0, 1))
-    scale = kernel.scale(features.flatten(0, 1), posterior.states).unflatten(0, (c, m))  # (c, m, n)
-    taken = ahead.weights / ahead.sd[:, None]  # (c, n)
-    new_scale = kernel.scale(features, ahead.states[:, None])[..., 0] / ahead.sd[:, None]  # (c, m)
-    offset = kernel.offset(features.flatten(0, 1), posterior.states)
-    slope_constant = mean_weights.new_zeros(c, m)
+@dataclass(frozen=True)
+class StateRows:
+    """What the look-ahead at r sets of m states needs and no candidate changes."""
+
+    features: Tensor  # (r, m, state features), scaled
+    scale: Tensor  # (r, m, n), A between these states and the observed ones
+    offset: Tensor | None  # (r, m, n), B
+    mean_weights: Tensor  # (r, m, n)
+    mean_constant: Tensor  # (r, m)
+
+    def select(self, rows: Tensor) -> "StateRows":
+        """Some of the sets."""
+        offset = None if self.offset is None else self.offset[rows]
+        return StateRows(
+            self.features[rows], self.scale[rows], offset, self.mean_weights[rows], self.mean_constant[rows]
+        )
+
+
+def state_rows(posterior: Posterior, states: Tensor) -> StateRows:
+    """Prepare states (r, m, d_s)."""
+    r, m, _ = states.shape
+    features = posterior.kernel.states.scaled(states)
+    flat = features.flatten(0, 1)
+    scale = posterior.kernel.scale(flat, posterior.states)
+    offset = posterior.kernel.offset(flat, posterior.states)
+    constant = torch.full((r * m,), posterior.constant, dtype=states.dtype, device=states.device)
     if offset is not None:
-        new_offset = kernel.offset(features, ahead.states[:, None])
+        constant = constant + offset @ posterior.weights
+    return StateRows(
+        features,
+        scale.unflatten(0, (r, m)),
+        None if offset is None else offset.unflatten(0, (r, m)),
+        (scale * posterior.weights).unflatten(0, (r, m)),
+        constant.unflatten(0, (r, m)),
+    )
+
+
+def look_ahead_functions(posterior: Posterior, ahead: LookAhead, rows: StateRows) -> ActionFunctions:
+    """The look-ahead mean of each of r candidates at each of its m states: r·m functions, candidates first."""
+    kernel = posterior.kernel
+    r, m, _ = rows.features.shape
+    taken = (ahead.weights / ahead.sd[:, None])[:, None]  # (r, 1, n)
+    new_scale = kernel.scale(rows.features, ahead.states[:, None])[..., 0] / ahead.sd[:, None]  # (r, m)
+    slope_constant = new_scale.new_zeros(r, m)
+    if rows.offset is not None:
+        new_offset = kernel.offset(rows.features, ahead.states[:, None])
         assert new_offset is not None  # a kernel has offsets everywhere or nowhere
-        gone = (offset.unflatten(0, (c, m)) * taken[:, None]).sum(-1)
-        slope_constant = new_offset[..., 0] / ahead.sd[:, None] - gone
+        slope_constant = new_offset[..., 0] / ahead.sd[:, None] - (rows.offset * taken).sum(-1)
     return ActionFunctions(
         kernel.actions,
         posterior.actions,
-        mean_weights,
-        -(scale * taken[:, None]).flatten(0, 1),
-        ahead.actions[:, None].expand(c, m, -1).flatten(0, 1),
+        rows.mean_weights.flatten(0, 1),
+        -(rows.scale * taken).flatten(0, 1),
+        ahead.actions[:, None].expand(r, m, -1).flatten(0, 1),
         new_scale.flatten(),
-        mean_constant,
+        rows.mean_constant.flatten(),
         slope_constant.flatten(),
     )
-
-
-def _mean_rows(posterior: Posterior, states: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights (r, n) and constants (r,) of the posterior mean at scaled states (r, features)."""
-    weights = posterior.kernel.scale(states, posterior.states) * posterior.weights
-    constant = torch.full((len(states),), posterior.constant, dtype=states.dtype, device=states.device)
-    offset = posterior.kernel.offset(states, posterior.states)
-    return weights, constant if offset is None else constant + offset @ posterior.weights

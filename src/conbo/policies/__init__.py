@@ -1,0 +1,1 @@
+"""Which action to take in a state: from a belief to a function of states."""

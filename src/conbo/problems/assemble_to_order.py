@@ -1,22 +1,25 @@
 """Assemble to order (ATO): how much stock of each item to keep, for every level of demand.
 
-The model (Hong & Nelson 2006; Xie, Frazier & Chick 2016). A warehouse keeps eight items in stock and assembles five
-products from them, on order. Taking a unit out of stock starts the production of its replacement at once, on the
-only machine of that item, one unit after the other: stock plus units in production is always the base-stock level.
+The model (Hong & Nelson 2006; Xie, Frazier & Chick 2016). A warehouse keeps eight items in stock and
+assembles five products from them, on order. Taking a unit out of stock starts the production of its
+replacement at once, on the only machine of that item, one unit after the other: stock plus units in
+production is always the base-stock level.
 
-  - Orders for each product are a Poisson stream. An order that finds a *key* item short (less than one unit) is lost.
-    Otherwise one unit of every key item is taken, and one of the non-key item if it is in stock.
+  - Orders for each product are a Poisson stream. An order that finds a *key* item short (less than one
+    unit) is lost. Otherwise one unit of every key item is taken, and one of the non-key item if it is in
+    stock.
   - Each unit taken earns the profit of its item; each unit in stock costs 2 per unit of time.
   - The reward is profit per unit of time over 50 units of time, after a warm-up of 20.
 
-State: the demand level. It multiplies the order rates, or, in the second variant, the mean production times (and
-there every item of a product is key). Action: the eight base-stock levels. They are real numbers, and the stock
-begins at the level as given: a fraction of a unit can never be sold but costs its holding, so best levels are whole.
+State: the demand level. It multiplies the order rates, or, in the second variant, the mean production times
+(and there every item of a product is key). Action: the eight base-stock levels. They are real numbers, and
+the stock begins at the level as given: a fraction of a unit can never be sold but costs its holding, so
+best levels are whole.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from functools import cache
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,15 +28,27 @@ from conbo.errors import SettingError
 from conbo.problems.near_optimal import NearOptimalTable
 from conbo.problems.problem import MeanReward, Problem
 from conbo.problems.random_streams import compiled, exponential, normal, substream, uniform
-from conbo.problems.simulation import Floats, Seeds, draw_seed, empty_rewards, in_threads, mean_of, seed_per_pair
-from conbo.spaces import Real, Space
+from conbo.problems.simulation import (
+    Floats,
+    Seeds,
+    draw_seed,
+    empty_rewards,
+    in_threads,
+    mean_of,
+    seed_per_pair,
+)
+from conbo.spaces import Point, Real, Space, Value
 from conbo.state_distributions import Uniform
 
 DemandEnters = Literal["arrival_rate", "production_time"]
+NAMES: dict[DemandEnters, str] = {
+    "arrival_rate": "assemble_to_order",
+    "production_time": "assemble_to_order_production_time",
+}
 
 ITEMS = 8
 CAPACITY = 20
-RING = 32  # no more than CAPACITY units are in production at once; a power of two makes the remainder cheap
+RING = 32  # at least CAPACITY, since no more units are ever in production; a power of two, for speed
 LOWEST_DEMAND, HIGHEST_DEMAND = 0.5, 1.5
 STATE_NAME = "demand"
 ACTION_NAMES = tuple(f"stock_{item}" for item in range(1, ITEMS + 1))
@@ -49,7 +64,9 @@ MEASURED_TIME = HORIZON - WARM_UP
 
 ORDER_RATE = np.array([3.6, 3.0, 2.4, 1.8, 1.2])  # of each product, at demand 1
 TOTAL_ORDER_RATE = float(ORDER_RATE.sum())
-PRODUCT_UP_TO = np.cumsum(ORDER_RATE) / TOTAL_ORDER_RATE  # a uniform draw below this is this product or one before
+PRODUCT_UP_TO = (
+    np.cumsum(ORDER_RATE) / TOTAL_ORDER_RATE
+)  # a uniform draw below this is this product or one before
 LAST_PRODUCT = len(ORDER_RATE) - 1
 USES = np.array(  # product by item: one unit of each item with a 1
     [
@@ -69,7 +86,7 @@ ARRIVAL_STREAM = 0
 PRODUCT_STREAM = 1
 FIRST_PRODUCTION_STREAM = 2
 
-# Columns of the log that a replication can keep, one row an order; the stock of the items after it comes last.
+# Columns of the log that a replication can keep, one row an order; the stock after it comes last.
 LOG_TIME, LOG_PRODUCT, LOG_SOLD, LOG_STOCK = 0, 1, 2, 3
 LOG_COLUMNS = LOG_STOCK + ITEMS
 LOG_ROWS = 4000  # at most: the mean number of orders is 1260 at the highest demand
@@ -92,7 +109,7 @@ def _replicate(
     key: np.uint64,
     log: Floats,
 ) -> float:
-    """Reward of one replication. `required[product, item]`: without this item an order for the product is lost."""
+    """Reward of one replication. `required[product, item]`: without this item an order is lost."""
     arrivals = substream(key, ARRIVAL_STREAM)
     products = substream(key, PRODUCT_STREAM)
     production = np.empty(ITEMS, dtype=np.uint64)
@@ -102,7 +119,8 @@ def _replicate(
     stock = levels.copy()
     started = np.zeros(ITEMS, dtype=np.int64)  # units of each item whose production has begun
     finished = np.zeros(ITEMS, dtype=np.int64)  # units of them that are back in stock
-    finish_time = np.full((ITEMS, RING), np.inf)  # of unit k in production, at k % RING; inf where there is none
+    # When unit k of an item will be finished, at k % RING while in production; infinity where there is none.
+    finish_time = np.full((ITEMS, RING), np.inf)
     machine_free_at = np.zeros(ITEMS)
 
     earned = 0.0
@@ -132,7 +150,7 @@ def _replicate(
                 if time >= WARM_UP:
                     earned += PROFIT[item]
                 draw = normal(production[item], started[item])
-                # Short means and an unscaled sd can give a negative time (1 in 2,300 at demand 0.5): then it is 0.
+                # Where only the means are scaled, a time could be negative (1 in 2,300 at demand 0.5).
                 duration = max(0.0, production_mean[item] + PRODUCTION_SD[item] * draw)
                 machine_free_at[item] = max(time, machine_free_at[item]) + duration
                 finish_time[item, started[item] % RING] = machine_free_at[item]
@@ -141,7 +159,7 @@ def _replicate(
         if time >= WARM_UP:
             earned -= HOLDING_COST * stock.sum() * (time - previous_time)
 
-        if order < log.shape[0]:
+        if order < len(log):
             log[order, LOG_TIME] = time
             log[order, LOG_PRODUCT] = product
             log[order, LOG_SOLD] = sold
@@ -159,25 +177,20 @@ def _replicate_range(
     levels: Floats,  # (pairs, ITEMS)
     seeds: Seeds,  # (pairs,)
     rewards: Floats,  # (pairs, replications), filled here
+    log: Floats,  # (rows, LOG_COLUMNS), filled here; without rows nothing is kept
 ) -> None:
     replications = rewards.shape[1]
-    no_log = np.empty((0, LOG_COLUMNS))
     for run in range(first, last):
         pair = run // replications
         replication = run % replications
+        key = substream(seeds[pair], replication)
         rewards[pair, replication] = _replicate(
-            order_rates[pair],
-            production_means[pair],
-            required,
-            levels[pair],
-            substream(seeds[pair], replication),
-            no_log,
+            order_rates[pair], production_means[pair], required, levels[pair], key, log
         )
 
 
-@dataclass(frozen=True)
-class _Inputs:
-    """What the kernel needs to know of (state, action) pairs; here, and only here, the two variants differ."""
+class _Inputs(NamedTuple):
+    """What the kernel needs to know of (state, action) pairs: here, and only here, the variants differ."""
 
     order_rates: Floats  # (pairs,)
     production_means: Floats  # (pairs, ITEMS)
@@ -186,8 +199,8 @@ class _Inputs:
 
 
 def _inputs(demand: ArrayLike, levels: ArrayLike, demand_enters: DemandEnters) -> _Inputs:
-    demands = np.array(demand, dtype=np.float64).reshape(-1)
     stock_levels = np.array(levels, dtype=np.float64).reshape(-1, ITEMS)
+    demands = np.array(np.broadcast_to(np.asarray(demand, dtype=np.float64), (len(stock_levels),)))
     ones = np.ones_like(demands)
     if demand_enters == "arrival_rate":
         order_rates, production_factors, required = TOTAL_ORDER_RATE * demands, ones, USES & IS_KEY
@@ -205,28 +218,31 @@ def simulate(
 ) -> Floats:
     """Rewards of many pairs at once: demands (m,) and levels (m, 8) give rewards (m, replications).
 
-    With one seed, replication r meets the same orders and production times in every pair (common random numbers);
-    with an array of m seeds each pair has its own.
+    A single demand stands for all pairs. With one seed, replication r meets the same orders and production
+    times in every pair (common random numbers); with m seeds each pair has its own.
     """
+    return _simulate(demands, levels, replications, seed, demand_enters, log_rows=0)[0]
+
+
+def _simulate(
+    demands: ArrayLike,
+    levels: ArrayLike,
+    replications: int,
+    seed: int | Seeds,
+    demand_enters: DemandEnters,
+    log_rows: int,
+) -> tuple[Floats, Floats]:
+    """Rewards, and the log of the last replication."""
     inputs = _inputs(demands, levels, demand_enters)
-    pairs = len(inputs.levels)
-    seeds = seed_per_pair(seed, pairs)
-    rewards = empty_rewards(pairs, replications)
+    seeds = seed_per_pair(seed, len(inputs.levels))
+    rewards = empty_rewards(len(inputs.levels), replications)
+    log = np.full((log_rows, LOG_COLUMNS), np.nan)
 
     def simulate_range(first: int, last: int) -> None:
-        _replicate_range(
-            first,
-            last,
-            inputs.order_rates,
-            inputs.production_means,
-            inputs.required,
-            inputs.levels,
-            seeds,
-            rewards,
-        )
+        _replicate_range(first, last, *inputs, seeds, rewards, log)
 
     in_threads(simulate_range, rewards.size)
-    return rewards
+    return rewards, log[~np.isnan(log[:, LOG_TIME])]
 
 
 @dataclass(frozen=True)
@@ -241,24 +257,62 @@ class OrderLog:
 
 
 def trace(
-    demand: float,
-    levels: ArrayLike,
-    seed: int = 0,
-    demand_enters: DemandEnters = "arrival_rate",
+    demand: float, levels: ArrayLike, seed: int = 0, demand_enters: DemandEnters = "arrival_rate"
 ) -> OrderLog:
     """Replication 0 of `simulate(demand, levels, 1, seed)`, order by order."""
-    inputs = _inputs(demand, levels, demand_enters)
-    log = np.full((LOG_ROWS, LOG_COLUMNS), np.nan)
-    with np.errstate(over="ignore"):  # SplitMix64 wraps around on purpose
-        key = substream(seed_per_pair(seed, 1)[0], 0)
-        reward = _replicate(
-            inputs.order_rates[0], inputs.production_means[0], inputs.required, inputs.levels[0], key, log
-        )
-    log = log[~np.isnan(log[:, LOG_TIME])]
+    rewards, log = _simulate(demand, levels, 1, seed, demand_enters, LOG_ROWS)
     return OrderLog(
         times=log[:, LOG_TIME],
         products=log[:, LOG_PRODUCT].astype(np.int64),
         sold=log[:, LOG_SOLD].astype(np.bool_),
         stock=log[:, LOG_STOCK:],
-        reward=reward,
+        reward=float(rewards[0, 0]),
     )
+
+
+def assemble_to_order(demand_enters: DemandEnters = "arrival_rate") -> Problem:
+    """The warehouse as a problem: learn the eight base-stock levels for every level of demand."""
+    if demand_enters not in NAMES:
+        known = " or ".join(f"'{variant}'" for variant in NAMES)
+        raise SettingError(f"`demand_enters` must be {known}, but got {demand_enters!r}.")
+    space = Space(
+        states={STATE_NAME: Real(LOWEST_DEMAND, HIGHEST_DEMAND)},
+        actions={name: Real(0.0, CAPACITY) for name in ACTION_NAMES},
+    )
+
+    def demand_of(state: Point) -> Floats:
+        return np.array(list(space.validate_state(state).values()), dtype=np.float64)
+
+    def rewards(state: Point, action: Point, replications: int, seed: int) -> Floats:
+        levels = list(space.validate_action(action).values())
+        return simulate(demand_of(state), levels, replications, seed, demand_enters).ravel()
+
+    def evaluate(state: Point, action: Point, generator: np.random.Generator) -> float:
+        return float(rewards(state, action, replications=1, seed=draw_seed(generator))[0])
+
+    def mean_reward(state: Point, action: Point, replications: int, seed: int) -> MeanReward:
+        return mean_of(rewards(state, action, replications, seed))
+
+    def optimal_action(state: Point) -> dict[str, Value]:
+        levels = near_optimal_table(demand_enters).action(demand_of(state))
+        return dict(zip(ACTION_NAMES, levels.tolist(), strict=True))
+
+    def optimal_reward(state: Point) -> float:
+        return near_optimal_table(demand_enters).reward(demand_of(state))
+
+    return Problem(
+        name=NAMES[demand_enters],
+        space=space,
+        state_distribution=Uniform(),
+        evaluate=evaluate,
+        mean_reward=mean_reward,
+        optimal_action=optimal_action,
+        optimal_reward=optimal_reward,
+        description="Base-stock levels of eight items for every level of demand; profit per unit of time.",
+    )
+
+
+@cache
+def near_optimal_table(demand_enters: DemandEnters) -> NearOptimalTable:
+    """The best levels known for a grid of demands."""
+    return NearOptimalTable.load(f"{NAMES[demand_enters]}.csv", state_dimensions=1)

@@ -1,8 +1,9 @@
 """Near-optimal actions of a simulator on a grid of states, read from a table in `data/`.
 
-A simulator has no formula for its optimum; the yardstick is a table found by brute force on many replications
-(`scripts/find_simulator_optima.py`). The first line of each file is the command that made it, the second the names
-of its columns: the state, the action, the mean reward on fresh replications, and the standard error of that mean.
+A simulator has no formula for its optimum; the yardstick is a table found by brute force on many
+replications (`scripts/find_simulator_optima.py`). The first line of each file is the command that made it,
+the second the names of its columns: the state, the action, the mean reward on fresh replications, and the
+standard error of that mean.
 """
 
 from dataclasses import dataclass
@@ -46,6 +47,8 @@ class NearOptimalTable:
     @cached_property
     def _spline(self) -> RegularGridInterpolator:
         axes = [np.unique(column) for column in self.states.T]
-        order = np.lexsort(self.states.T[::-1])  # the first state parameter varies slowest, as the grid wants it
+        order = np.lexsort(
+            self.states.T[::-1]
+        )  # the first state parameter varies slowest, as the grid wants it
         grid = self.rewards[order].reshape([len(axis) for axis in axes])
         return RegularGridInterpolator(axes, grid, method="cubic")

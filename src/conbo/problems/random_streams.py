@@ -1,17 +1,17 @@
 """Compiled loops, and random streams that are addressed instead of consumed.
 
 The rules of a simulator are written once, as plain Python marked `@compiled`. With Numba (`pip install
-conbo[fast]`) they become machine code; without it the same functions run as they stand, with the same numbers,
-several hundred times slower.
+conbo[fast]`) they become machine code; without it the same functions run as they stand, with the same
+numbers, several hundred times slower.
 
-The k-th draw of a stream is a pure function of (seed, replication, stream number, k): the k-th output of SplitMix64
-(Steele, Lea & Flood 2014) started at a hash of the first three. Hence
+The k-th draw of a stream is a pure function of (seed, replication, stream number, k): the k-th output of
+SplitMix64 (Steele, Lea & Flood 2014) started at a hash of the first three. Hence
   - a seed gives the same numbers however the replications are split over threads;
-  - two actions see the same k-th order, or the same k-th call, whatever the simulator did in between: common random
-    numbers, which make the difference of two actions far less noisy than either.
+  - two actions see the same k-th order, or the same k-th call, whatever the simulator did in between:
+    common random numbers, which make the difference of two actions far less noisy than either.
 
-Numba keeps machine code in `__pycache__` and notices changes of the file that it was asked to compile, not of this
-one: after an edit here, delete `src/conbo/problems/__pycache__`.
+Numba keeps machine code in `__pycache__` and notices changes of the file that it was asked to compile, not
+of this one: after an edit here, delete `src/conbo/problems/__pycache__`.
 """
 
 import math
@@ -21,6 +21,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+numba: Any
 try:
     import numba
 except ImportError:  # the extra is not installed: right, but slow
@@ -39,14 +40,16 @@ ONE = np.uint64(1)
 BITS_DROPPED = np.uint64(11)
 SPACING = 2.0**-53
 
-# The ziggurat for normals: the bell curve is covered by layers of equal area, of which the lowest holds the tail
+# The ziggurat for normals: layers of equal area cover the bell curve, and the lowest holds the tail, which is
 # beyond TAIL (values for 128 layers: Marsaglia & Tsang 2000).
 LAYERS = 128
-LAYER_MASK = np.uint64(LAYERS - 1)  # the layer is read from bits that the uniform drops, and so independent of it
+LAYER_MASK = np.uint64(
+    LAYERS - 1
+)  # the layer is read from bits that the uniform drops, and so independent of it
 LAYER_AREA = 9.91256303526217e-3
 TAIL = 3.442619855899
 
-# Draws set aside for one normal. A try takes two and fails with probability 0.01, so 16 tries are never used up.
+# Draws set aside for one normal: a try takes two and fails once in a hundred, so 16 tries are never used up.
 DRAWS_PER_NORMAL = 32
 
 
@@ -89,7 +92,7 @@ def _to_unit(bits: np.uint64) -> float:
 
 @compiled
 def substream(key: np.uint64, number: int) -> np.uint64:
-    """Key of the stream `number` that branches off at `key`: a replication of a seed, a purpose of a replication."""
+    """Key of stream `number` off `key`: a replication of a seed, or one purpose within a replication."""
     return _bits(_scramble(key), number)
 
 
@@ -107,7 +110,7 @@ def exponential(key: np.uint64, index: int) -> float:
 
 @compiled
 def erlang(key: np.uint64, index: int, shape: int) -> float:
-    """Draw `index` of a stream, gamma with a whole-numbered shape and scale 1: a sum of `shape` exponentials."""
+    """Draw `index` of a stream, gamma with whole-numbered shape and scale 1: a sum of exponentials."""
     product = 1.0
     for part in range(shape):
         product *= uniform(key, shape * index + part)
@@ -116,18 +119,18 @@ def erlang(key: np.uint64, index: int, shape: int) -> float:
 
 @compiled
 def normal(key: np.uint64, index: int) -> float:
-    """Draw `index` of a stream, standard normal: a uniform point of the ziggurat, kept if it is under the curve."""
+    """Draw `index` of a stream, standard normal: a point of the ziggurat, kept if it is under the curve."""
     draw = DRAWS_PER_NORMAL * index
     while True:
         bits = _bits(key, draw)
         layer = np.int64(bits & LAYER_MASK)
         side = 2.0 * _to_unit(bits) - 1.0  # in (-1, 1)
-        value = side * LAYER_EDGE[layer]
+        value = side * float(LAYER_EDGE[layer])
         if abs(side) < LAYER_CORE[layer]:  # in 99 of 100 cases this is all
             return value
         if layer == 0:
             return math.copysign(_normal_tail(key, draw + 1), side)
-        # In the overhang: draw a height between the layer's bottom and top, relative to the curve at this value.
+        # In the overhang: draw a height in the layer, in units of the curve's height at this value.
         bottom = math.exp(0.5 * (value**2 - LAYER_EDGE[layer] ** 2))
         top = math.exp(0.5 * (value**2 - LAYER_EDGE[layer + 1] ** 2))
         if bottom + (top - bottom) * uniform(key, draw + 1) < 1.0:

@@ -44,7 +44,9 @@ def in_threads(simulate_range: Callable[[int, int], None], runs: int) -> None:
     """
 
     def simulate_piece(first: int, last: int) -> None:
-        with np.errstate(over="ignore"):  # without Numba, NumPy would warn where the random streams wrap around
+        with np.errstate(
+            over="ignore"
+        ):  # without Numba, NumPy would warn where the random streams wrap around
             simulate_range(first, last)
 
     pieces = max(1, min(os.cpu_count() or 1, runs // RUNS_WORTH_A_THREAD))
@@ -53,10 +55,12 @@ def in_threads(simulate_range: Callable[[int, int], None], runs: int) -> None:
         return
     edges = [runs * piece // pieces for piece in range(pieces + 1)]
     with ThreadPoolExecutor(pieces) as pool:
-        list(pool.map(simulate_piece, edges[:-1], edges[1:]))  # a list, so that an exception reaches the caller
+        list(
+            pool.map(simulate_piece, edges[:-1], edges[1:])
+        )  # a list, so that an exception reaches the caller
 
 
 def mean_of(rewards: Floats) -> MeanReward:
-    """Mean and standard error of replications; a single one does not tell its error, which is then infinite."""
+    """Mean and standard error of replications; the error of a single one is unknown, hence infinite."""
     error = float(rewards.std(ddof=1)) / math.sqrt(rewards.size) if rewards.size > 1 else math.inf
     return MeanReward(mean=float(rewards.mean()), standard_error=error)

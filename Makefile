@@ -1,0 +1,40 @@
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+# many small tensor operations and two test workers: more threads would only wait for each other
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+.PHONY: help demo test check docs coverage soak clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1|/' | awk -F'|' '{printf "make %-10s%s\n", $$1, $$2}'
+
+# Redone only when the requirements change
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+demo: $(INSTALLED)  ## Learn a policy for the Branin function and draw it
+	$(BIN)/python -m conbo.demo
+
+test: $(INSTALLED)  ## All tests but the soak tests
+	$(PYTEST) -n 2 -m "not soak"
+
+check: $(INSTALLED) docs  ## Format, lint, types, import layers, examples
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: $(INSTALLED)  ## Run every example in README and docs
+	$(PYTEST) -n 0 tests/end_to_end/test_readme.py
+
+coverage: $(INSTALLED)  ## Tests with line coverage
+	$(PYTEST) -n 2 -m "not soak" --cov=conbo --cov-report=term-missing:skip-covered
+
+soak: $(INSTALLED)  ## Long runs
+	$(PYTEST) -n 2 -m soak
+
+clean:  ## Remove the environment and everything that was built
+	rm -rf .venv out dist build .coverage .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

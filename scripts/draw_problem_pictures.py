@@ -1,0 +1,117 @@
+"""Draw the pictures of the simulators in docs/problems.
+
+    python scripts/draw_problem_pictures.py
+"""
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from conbo.problems.ambulances import CITY, DENSITY_PEAK, CallLog
+from conbo.problems.ambulances import near_optimal_table as best_bases
+from conbo.problems.ambulances import trace as trace_day
+from conbo.problems.assemble_to_order import IS_KEY, ITEMS, ORDER_RATE, PRODUCTION_MEAN, PROFIT, USES
+from conbo.problems.assemble_to_order import near_optimal_table as best_levels
+
+FOLDER = Path(__file__).parents[1] / "docs/problems"
+COLOURS = plt.colormaps["Dark2"].colors
+DOTS_PER_INCH = 120
+DAY_TO_DRAW = 4  # a seed
+
+
+def draw_density(axes: Axes, mode: np.ndarray) -> None:
+    axis = np.linspace(0.0, CITY, 200)
+    x, y = np.meshgrid(axis, axis)
+    density = DENSITY_PEAK - (np.abs(x - mode[0]) + np.abs(y - mode[1])) / CITY
+    axes.contourf(x, y, np.maximum(density, 0.0), levels=12, cmap="Greys", alpha=0.45)
+    axes.plot(*mode, "*", color="black", markersize=16, label="mode of the population (the state)")
+    axes.set(xlim=(0, CITY), ylim=(0, CITY), xlabel="km east", ylabel="km north", aspect="equal")
+
+
+def draw_day(axes: Axes, mode: np.ndarray, log: CallLog) -> None:
+    draw_density(axes, mode)
+    for place, start, ambulance in zip(log.places, log.departure_places, log.ambulances, strict=True):
+        corner = (place[0], start[1])
+        axes.plot(*zip(start, corner, place, strict=True), color=COLOURS[ambulance], linewidth=0.9, alpha=0.7)
+        axes.plot(*place, "o", color=COLOURS[ambulance], markersize=6)
+    for ambulance, base in enumerate(log.bases):
+        axes.plot(*base, "s", color=COLOURS[ambulance], markersize=13, markeredgecolor="black")
+    axes.set_title(f"One day: {log.times.size} calls, mean response {-log.reward:.1f} minutes")
+
+
+def draw_best_bases(axes: Axes) -> None:
+    table = best_bases()
+    ends = np.array([(0.0, 0.0), (7.5, 7.5), (15.0, 15.0)])
+    for colour, state in zip(COLOURS[3:], ends, strict=False):
+        bases = table.action(state).reshape(-1, 2)
+        axes.plot(*np.vstack([bases, bases[:1]]).T, color=colour, linewidth=0.8, linestyle=":")
+        axes.plot(*bases.T, "s", color=colour, markersize=11, markeredgecolor="black", linestyle="none")
+        axes.plot(*state, "*", color=colour, markersize=18, markeredgecolor="black", clip_on=False)
+    axes.set(xlim=(0, CITY), ylim=(0, CITY), xlabel="km east", ylabel="km north", aspect="equal")
+    axes.set_title("Best known bases for three modes")
+
+
+def draw_city() -> None:
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 6.2), layout="constrained")
+    mode = np.array([7.5, 10.0])
+    draw_day(left, mode, trace_day(mode, best_bases().action(mode), DAY_TO_DRAW))
+    draw_best_bases(right)
+    marks = [
+        Line2D([], [], marker="*", color="black", linestyle="none", markersize=13, label="mode of the population (state)"),
+        Line2D([], [], marker="s", color="grey", linestyle="none", markersize=10, label="base (action)"),
+        Line2D([], [], marker="o", color="grey", label="call, and the way of the ambulance that was sent to it"),
+    ]
+    figure.legend(handles=marks, loc="outside lower center", ncols=3, frameon=False)
+    figure.savefig(FOLDER / "ambulances.png", dpi=DOTS_PER_INCH)
+
+
+def draw_network(axes: Axes) -> None:
+    item_height = np.linspace(1.0, 0.0, ITEMS)
+    product_height = np.linspace(0.93, 0.07, len(ORDER_RATE))
+    item_x, product_x = 0.0, 1.0
+    for product, item in np.argwhere(USES):
+        axes.plot(
+            [item_x, product_x],
+            [item_height[item], product_height[product]],
+            color=COLOURS[product],
+            linestyle="-" if IS_KEY[item] else ":",
+            linewidth=2,
+        )
+    for item, height in enumerate(item_height):
+        face = "white" if IS_KEY[item] else "lightgrey"
+        axes.plot(item_x, height, "o", markersize=26, color=face, markeredgecolor="black")
+        axes.text(item_x, height, str(item + 1), ha="center", va="center", fontsize=12)
+        label = f"profit {PROFIT[item]:.0f}, made in {PRODUCTION_MEAN[item]:.2f}"
+        axes.text(item_x - 0.11, height, label, ha="right", va="center", fontsize=9)
+    for product, height in enumerate(product_height):
+        axes.plot(product_x, height, "s", markersize=26, color=COLOURS[product], markeredgecolor="black")
+        axes.text(product_x, height, "ABCDE"[product], ha="center", va="center", fontsize=12, color="white")
+        axes.text(product_x + 0.11, height, f"{ORDER_RATE[product]:.1f} orders", va="center", fontsize=9)
+    axes.text(item_x, 1.1, "items in stock", ha="center", fontsize=11)
+    axes.text(product_x, 1.1, "products", ha="center", fontsize=11)
+    axes.set(xlim=(-0.95, 1.5), ylim=(-0.1, 1.17))
+    axes.axis("off")
+
+
+def draw_best_levels(axes: Axes) -> None:
+    table = best_levels("arrival_rate")
+    for item in range(ITEMS):
+        axes.step(table.states[:, 0], table.actions[:, item], where="mid", color=COLOURS[item], label=f"item {item + 1}")
+    axes.set(xlabel="demand (the state)", ylabel="base-stock level (the action)", title="Best known levels")
+    axes.legend(ncols=2, frameon=False)
+
+
+def draw_warehouse() -> None:
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5), layout="constrained", width_ratios=(1.25, 1))
+    draw_network(left)
+    left.set_title("What each product needs: always (solid), if in stock (dotted)")
+    draw_best_levels(right)
+    figure.savefig(FOLDER / "assemble_to_order.png", dpi=DOTS_PER_INCH)
+
+
+if __name__ == "__main__":
+    draw_city()
+    draw_warehouse()

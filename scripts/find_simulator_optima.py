@@ -1,0 +1,179 @@
+"""Find near-optimal actions of a simulator on a grid of states, by brute force, and write its table.
+
+    python scripts/find_simulator_optima.py assemble_to_order
+    python scripts/find_simulator_optima.py assemble_to_order_production_time
+    python scripts/find_simulator_optima.py ambulances
+
+Two sweeps over the grid. In each, a state tries what is known so far at all other states, and random actions;
+the best few are improved by a search of their own. All comparisons use common random numbers. The reward that
+goes into the table is measured on replications that no search has seen, and so is unbiased.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations, product
+from pathlib import Path
+
+import numpy as np
+
+from conbo.problems.ambulances import ACTION_NAMES as BASE_NAMES
+from conbo.problems.ambulances import CENTRE, CITY, STATE_NAMES
+from conbo.problems.ambulances import simulate as simulate_ambulances
+from conbo.problems.assemble_to_order import ACTION_NAMES as LEVEL_NAMES
+from conbo.problems.assemble_to_order import (
+    CAPACITY,
+    HIGHEST_DEMAND,
+    ITEMS,
+    LOWEST_DEMAND,
+    STATE_NAME,
+    DemandEnters,
+)
+from conbo.problems.assemble_to_order import simulate as simulate_warehouse
+from conbo.problems.simulation import Floats
+
+DATA = Path(__file__).parents[1] / "src/conbo/problems/data"
+
+SWEEPS = 2
+RANDOM_STARTS = 200
+SEARCH_SEED, FRESH_SEED = 1, 2  # of the replications that a search sees, and of those for the table
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be optimised, and how thoroughly."""
+
+    state_names: tuple[str, ...]
+    action_names: tuple[str, ...]
+    states: Floats  # (n, state dimensions)
+    simulate: Callable[..., Floats]
+    random_actions: Callable[[np.random.Generator], Floats]  # (RANDOM_STARTS, action dimensions)
+    improve: Callable[["Task", Floats, Floats], Floats]  # (task, state, action) → a better action
+    starts: int  # how many actions are improved for each state in a sweep
+    screening: int  # replications for a rough ranking of many actions
+    choosing: int  # replications for a choice among few actions
+    measuring: int  # replications for the table
+
+    def rewards(self, state: Floats, actions: Floats, replications: int, seed: int = SEARCH_SEED) -> Floats:
+        """Rewards (actions, replications) in one state."""
+        return self.simulate(state, actions, replications, seed)
+
+    def best(self, state: Floats, actions: Floats, keep: int) -> Floats:
+        """The best few of many actions, best first: a rough ranking of all, then a better one of some."""
+        for replications, kept in ((self.screening, 2 * keep), (self.choosing, keep)):
+            means = self.rewards(state, actions, replications).mean(axis=1)
+            actions = actions[np.argsort(-means)[:kept]]
+        return actions
+
+
+def climb(task: Task, state: Floats, levels: Floats) -> Floats:
+    """Steepest ascent over whole numbers: change one level by one, or if that does not help, two levels."""
+    steps = np.vstack([np.eye(ITEMS), -np.eye(ITEMS)])
+    double_steps = np.array([a + b for a, b in combinations(steps, 2) if np.any(a + b)])
+    while True:
+        for moves in (steps, double_steps):
+            neighbours = np.clip(levels + moves, 0, CAPACITY)
+            finalists = np.vstack([levels, task.best(state, neighbours, keep=3)])
+            means = task.rewards(state, finalists, task.choosing).mean(axis=1)
+            if means.argmax() > 0:
+                levels = finalists[means.argmax()]
+                break
+        else:
+            return levels
+
+
+def concentrate(task: Task, state: Floats, bases: Floats) -> Floats:
+    """Cross-entropy search: sample around a mean, move mean and spread to those of the best, on new days."""
+    iterations, samples, elite, first_spread = 25, 40, 10, 2.0
+    generator = np.random.default_rng(SEARCH_SEED)
+    mean, spread = bases, np.full(bases.shape, first_spread)
+    for iteration in range(iterations):
+        candidates = np.clip(mean + spread * generator.standard_normal((samples, len(bases))), 0, CITY)
+        seed = SEARCH_SEED + (iteration + 1) * 1000
+        means = task.rewards(state, candidates, task.screening, seed).mean(axis=1)
+        best = candidates[np.argsort(-means)[:elite]]
+        mean, spread = best.mean(axis=0), best.std(axis=0)
+    return mean
+
+
+def find_optima(task: Task) -> Floats:
+    """A near-optimal action for every state of the grid."""
+    generator = np.random.default_rng(SEARCH_SEED)
+    found: dict[int, Floats] = {}
+    for sweep, number in product(range(SWEEPS), range(len(task.states))):
+        began, state = time.perf_counter(), task.states[number]
+        known = np.vstack([*found.values(), task.random_actions(generator)])
+        starts = task.best(state, known, task.starts)
+        improved = np.array([task.improve(task, state, start) for start in starts])
+        found[number] = task.best(state, np.vstack([starts, improved]), keep=1)[0]
+        reward = task.rewards(state, found[number][np.newaxis], task.choosing).mean()
+        seconds = time.perf_counter() - began
+        print(
+            f"sweep {sweep + 1}, state {state}: {reward:.3f} at {found[number].round(2)}, {seconds:.1f} s",
+            flush=True,
+        )
+    return np.array([found[number] for number in range(len(task.states))])
+
+
+def write_table(name: str, task: Task, actions: Floats) -> None:
+    """The table, with the command that made it and rewards from fresh replications."""
+    header = ",".join([*task.state_names, *task.action_names, "reward", "standard_error"])
+    lines = [f"# python scripts/find_simulator_optima.py {name}", header]
+    for state, action in zip(task.states, actions, strict=True):
+        rewards = task.rewards(state, action[np.newaxis], task.measuring, FRESH_SEED)[0]
+        error = rewards.std(ddof=1) / np.sqrt(rewards.size)
+        lines.append(
+            ",".join(f"{value:.10g}" for value in (*state, *action, rewards.mean().round(4), error.round(4)))
+        )
+    (DATA / f"{name}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def warehouse(demand_enters: DemandEnters) -> Task:
+    """Assemble to order. The best levels are whole: a fraction of a unit costs its holding and is never sold."""
+    return Task(
+        state_names=(STATE_NAME,),
+        action_names=LEVEL_NAMES,
+        states=np.linspace(LOWEST_DEMAND, HIGHEST_DEMAND, 21)[:, np.newaxis],
+        simulate=partial(simulate_warehouse, demand_enters=demand_enters),
+        random_actions=lambda generator: generator.integers(1, 12, (RANDOM_STARTS, ITEMS)).astype(np.float64),
+        improve=climb,
+        starts=1,
+        screening=150,
+        choosing=2000,
+        measuring=40_000,
+    )
+
+
+def city() -> Task:
+    """Ambulances, for modes in the south-west quadrant: the others are mirror images."""
+    axis = np.linspace(0.0, CENTRE, 7)
+    return Task(
+        state_names=STATE_NAMES,
+        action_names=BASE_NAMES,
+        states=np.array(list(product(axis, axis))),
+        simulate=simulate_ambulances,
+        random_actions=lambda generator: generator.uniform(0.0, CITY, (RANDOM_STARTS, len(BASE_NAMES))),
+        improve=concentrate,
+        starts=2,
+        screening=1000,
+        choosing=20_000,
+        measuring=400_000,
+    )
+
+
+TASKS: dict[str, Callable[[], Task]] = {
+    "assemble_to_order": lambda: warehouse("arrival_rate"),
+    "assemble_to_order_production_time": lambda: warehouse("production_time"),
+    "ambulances": city,
+}
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name", choices=TASKS)
+    name = parser.parse_args().name
+    task = TASKS[name]()
+    write_table(name, task, find_optima(task))

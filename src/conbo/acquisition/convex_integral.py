@@ -1,0 +1,168 @@
+"""E[V(Z)] - V(0) of a convex function V, known by value and slope at a few nodes z_j, one of which is zero.
+
+V(z) = max_x' [μ(s_i, x') + σ̃(s_i, x') z] is what the knowledge gradient integrates.  At every node the maximiser
+gives the value V(z_j) and, by the envelope theorem, the slope σ̃(x*_j).  From these follow
+
+- a lower bound: the highest tangent (the paper's KG_h, with these nodes);
+- an upper bound: chords between nodes, and beyond the outer ones lines with the steepest slope that occurs;
+- a best estimate: between two nodes a cubic through both values and slopes where the two maximisers are neighbours
+  (V is smooth there), the two tangents where they are far apart (V has a corner), blended by their likeness and
+  clipped between the bounds.
+
+Everything is relative to the tangent at zero, D(z) = V(z) - V(0) - V'(0) z ≥ 0, whose integral is the gain: sums of
+non-negative terms, linear in the D_j and slopes d_j for given likeness, so that derivatives come for free.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from conbo.acquisition.expected_max import interval_probability, mean_excess, normal_density
+
+CORNER, SMOOTH = 0.4, 0.8  # likeness of neighbouring maximisers below / above which V bends sharply / smoothly
+SPREAD = 2.3  # nodes are quantiles of a normal so much wider than that of Z: chosen by measured error
+
+
+def quantile_nodes(n: int, spread: float = SPREAD) -> Tensor:
+    """n (odd) equal quantiles of a normal with standard deviation `spread`, zero included: (n,)."""
+    ranks = (2 * torch.arange(1, n + 1, dtype=torch.float64) - 1) / (2 * n)
+    nodes = spread * torch.special.ndtri(ranks)
+    nodes[n // 2] = 0.0
+    return nodes
+
+
+@dataclass(frozen=True)
+class Gains:
+    """Estimates (...) of E[V] - V(0) and the derivative of `best` in the slopes of the lines (..., q)."""
+
+    best: Tensor
+    lower: Tensor
+    slope_derivative: Tensor
+
+
+class ConvexIntegral:
+    """The weights that belong to a set of nodes (q,), computed once."""
+
+    def __init__(self, nodes: Tensor) -> None:
+        self.nodes = nodes
+
+    @cached_property
+    def _powers(self) -> Tensor:
+        """∫ (z - left)^k φ over each interval between nodes, k = 0..3: (4, q-1)."""
+        left, right = self.nodes[:-1], self.nodes[1:]
+        return torch.stack(_shifted_moments(left, right, left, 3))
+
+    @cached_property
+    def cubic(self) -> Tensor:
+        """Weights of (D left, d left, D right, d right) in the integral of the cubic: (4, q-1)."""
+        h = self.nodes[1:] - self.nodes[:-1]
+        m0, m1, m2, m3 = self._powers
+        rise = 3 * m2 / h**2 - 2 * m3 / h**3  # of the cubic that goes from 0 to 1
+        return torch.stack([m0 - rise, m1 - 2 * m2 / h + m3 / h**2, rise, m3 / h**2 - m2 / h])
+
+    @cached_property
+    def chord(self) -> Tensor:
+        """Weights of (D left, D right) in the integral of the chord: (2, q-1)."""
+        h = self.nodes[1:] - self.nodes[:-1]
+        m0, m1 = self._powers[:2]
+        return torch.stack([m0 - m1 / h, m1 / h])
+
+    @cached_property
+    def tails(self) -> tuple[Tensor, Tensor, Tensor]:
+        """∫ 1, |z - node| and (z - node)² beyond the outer nodes: each (2,), left tail first."""
+        outer = self.nodes[[0, -1]].abs()
+        mass, first = torch.special.ndtr(-outer), mean_excess(outer)
+        return mass, first, mass - outer * first
+
+    def tangents(self, gain: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights (..., 4, q-1) of the two tangents of every interval, and the integral of the higher one."""
+        left, right = self.nodes[:-1], self.nodes[1:]
+        bend = slope[..., 1:] - slope[..., :-1]
+        apart = gain[..., :-1] - gain[..., 1:] + slope[..., 1:] * right - slope[..., :-1] * left
+        corner = torch.where(bend > 0, apart / torch.where(bend > 0, bend, 1.0), left)
+        corner = torch.minimum(torch.maximum(corner, left), right)
+        l0, l1 = _shifted_moments(left, corner, left, 1)
+        r0, r1 = _shifted_moments(corner, right, right, 1)
+        weights = torch.stack([l0, l1, r0, r1], -2)
+        return weights, (weights * _ends(gain, slope)).sum(-2)
+
+    def lower(self, gain: Tensor, slope: Tensor) -> Tensor:
+        """Integral of the highest tangent."""
+        mass, first, _ = self.tails
+        inside = self.tangents(gain, slope)[1].sum(-1)
+        return inside + (gain[..., [0, -1]] * mass + slope[..., [0, -1]].abs() * first).sum(-1)
+
+    def upper(self, gain: Tensor, steepest: Tensor) -> Tensor:
+        """Integral of the chords, and of lines with the steepest slopes (..., 2) left and right beyond them."""
+        mass, first, _ = self.tails
+        inside = (self.chord * torch.stack([gain[..., :-1], gain[..., 1:]], -2)).sum((-2, -1))
+        return inside + (gain[..., [0, -1]] * mass + steepest.abs() * first).sum(-1)
+
+    def __call__(self, intercepts: Tensor, slopes: Tensor, likeness: Tensor) -> Gains:
+        """Lines (..., q), line j tangent to V at node j; likeness (..., q-1) of neighbouring maximisers."""
+        z, middle = self.nodes, len(self.nodes) // 2
+        slope = slopes - slopes[..., middle : middle + 1]
+        gain = (intercepts - intercepts[..., middle : middle + 1] + slope * z).clamp_min(0)
+        smooth = ((likeness - CORNER) / (SMOOTH - CORNER)).clamp(0, 1)
+
+        ends = _ends(gain, slope)  # (..., 4, q-1)
+        tangent_weights, tangent = self.tangents(gain, slope)
+        cubic_weights = self.cubic.expand_as(tangent_weights)
+        cubic = (cubic_weights * ends).sum(-2)
+        chord_weights = torch.zeros_like(tangent_weights)
+        chord_weights[..., 0, :], chord_weights[..., 2, :] = self.chord
+        chord = (chord_weights * ends).sum(-2)
+        blend = smooth * cubic + (1 - smooth) * tangent
+        weights = smooth[..., None, :] * cubic_weights + (1 - smooth[..., None, :]) * tangent_weights
+        weights = torch.where((blend < tangent)[..., None, :], tangent_weights, weights)
+        weights = torch.where((blend > chord)[..., None, :], chord_weights, weights)
+        inside = torch.minimum(torch.maximum(blend, tangent), chord)
+
+        tail, tail_weights = self._tails(gain, slope, smooth)
+        mass, first, _ = self.tails
+        outer = gain[..., [0, -1]] * mass + slope[..., [0, -1]].abs() * first
+        by_gain, by_slope = torch.zeros_like(gain), torch.zeros_like(gain)
+        for k, (part, kind) in enumerate(((0, by_gain), (1, by_slope))):
+            kind[..., :-1] += weights[..., part, :]
+            kind[..., 1:] += weights[..., part + 2, :]
+            for side, near in ((0, 1), (-1, -2)):
+                kind[..., side] += tail_weights[..., side, k]
+                kind[..., near] += tail_weights[..., side, k + 2]
+        by_gain[..., [0, -1]] += mass
+        by_slope[..., [0, -1]] += first * torch.tensor([-1.0, 1.0], dtype=z.dtype, device=z.device)
+        derivative = by_gain * z + by_slope
+        derivative[..., middle] = 0
+        derivative[..., middle] = -derivative.sum(-1)
+        best = inside.sum(-1) + (outer + tail).sum(-1)
+        return Gains(best, tangent.sum(-1) + outer.sum(-1), derivative)
+
+    def _tails(self, gain: Tensor, slope: Tensor, smooth: Tensor) -> tuple[Tensor, Tensor]:
+        """What the cubic's curvature at the outer nodes adds beyond them (..., 2), and its weights (..., 2, 4)."""
+        h = (self.nodes[1:] - self.nodes[:-1])[[0, -1]]
+        sign = torch.tensor([1.0, -1.0], dtype=h.dtype, device=h.device)
+        outer_gain, inner_gain = gain[..., [0, -1]], gain[..., [1, -2]]
+        outer_slope, inner_slope = slope[..., [0, -1]], slope[..., [1, -2]]
+        curvature = 6 * (inner_gain - outer_gain) / h**2 - sign * (4 * outer_slope + 2 * inner_slope) / h
+        scale = 0.5 * smooth[..., [0, -1]] * self.tails[2] * (curvature > 0)
+        weights = torch.stack(
+            [-6 / h**2 * scale, -4 * sign / h * scale, 6 / h**2 * scale, -2 * sign / h * scale], -1
+        )
+        return scale * curvature, weights
+
+
+def _ends(gain: Tensor, slope: Tensor) -> Tensor:
+    """(D left, d left, D right, d right) of every interval: (..., 4, q-1)."""
+    return torch.stack([gain[..., :-1], slope[..., :-1], gain[..., 1:], slope[..., 1:]], -2)
+
+
+def _shifted_moments(start: Tensor, end: Tensor, origin: Tensor, order: int) -> list[Tensor]:
+    """∫ (z - origin)^k φ(z) dz from start to end, k = 0..order, by the recursion of Gaussian moments."""
+    at_start, at_end = normal_density(start), normal_density(end)
+    moments = [interval_probability(start, end)]
+    moments.append(at_start - at_end - origin * moments[0])
+    for k in range(2, order + 1):
+        edge = (start - origin) ** (k - 1) * at_start - (end - origin) ** (k - 1) * at_end
+        moments.append(edge + (k - 1) * moments[k - 2] - origin * moments[k - 1])
+    return moments

@@ -1,0 +1,319 @@
+"""Knowledge gradient of a state: how much a new observation is expected to raise the best mean reward there.
+
+    KG_c(s_i; (s,x)) = E_y[max_x' μⁿ⁺¹(s_i, x')] - max_x'' μⁿ(s_i, x''),   μⁿ⁺¹ = μⁿ + σ̃ Z
+
+=============  ===================================  ===========================================================
+paper          here                                 meaning
+=============  ===================================  ===========================================================
+KG_d           ``DiscreteKG``                       the maxima over a fixed random set of actions
+KG_MC          ``MonteCarloKG``                     random Z_j, each maximum by optimisation, averaged
+KG_h           ``HybridKG(spread=1, "lower")``      quantiles Z_j, maximisers x*_j as the discrete set
+(none)         ``HybridKG()``                       the same maximisers, integrated better: see convex_integral
+μ*, σ̃*         ``mean``, ``slope``                  value and slope of the lines that belong to x*_j
+=============  ===================================  ===========================================================
+
+References: Frazier, Powell & Dayanik (2009); Scott, Frazier & Powell (2011); Wu & Frazier (2017); Pearce, Klaise &
+Groves, "Practical Bayesian Optimization of Objectives with Conditioning Variables".
+
+All inner problems of (candidates × states × Z) are one batch of `ActionFunctions`.  By the envelope theorem the
+gradient in the candidate needs no derivative of the maximisers: with X* fixed it is a weighted kernel gradient.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from conbo.acquisition.convex_integral import SPREAD, ConvexIntegral, quantile_nodes
+from conbo.acquisition.expected_max import expected_max
+from conbo.belief import Belief
+from conbo.errors import SettingError
+from conbo.models.action_functions import (
+    ActionFunctions,
+    Maxima,
+    StateRows,
+    look_ahead_functions,
+    state_rows,
+)
+from conbo.models.kernels import PROFILES
+from conbo.models.posterior import LookAhead, Posterior, covariance_gradient
+from conbo.search.action_candidates import ActionPool, action_candidates, pooled
+from conbo.search.best_actions import BestActions, best_actions
+
+COLD_STEPS = 6  # Newton steps of an inner maximisation that starts afresh
+WARM_STEPS = 1  # … and of one that starts where the last outer step ended
+SLOW = 0.1  # maximisers that move less than this (scaled distance per unit of z) stand still
+STEADY, JUMP = 4.0, 10.0  # times faster than beside: still smooth; surely a jump
+BASINS = 3  # climbs of the posterior mean per state; their ends start the look-ahead maximisations too
+
+# lines (..., q): mean, slope; likeness of neighbours (..., q-1) → value (...), ∂value/∂slope (..., q)
+Combine = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+class Estimator(Protocol):
+    """A recipe for KG_c."""
+
+    def build(self, belief: Belief, generator: torch.Generator) -> "KnowledgeGradient":
+        """Ready for use under one belief."""
+
+
+@dataclass(frozen=True)
+class HybridKG:
+    """KG at n_z quantile nodes: `best` integrates values and slopes, `lower` is the paper's KG_h on these nodes."""
+
+    n_z: int = 5
+    spread: float = SPREAD
+    estimate: str = "best"
+
+    def __post_init__(self) -> None:
+        if self.n_z < 3 or self.n_z % 2 == 0:
+            raise SettingError(f"`n_z` must be odd and at least 3, so that z = 0 is a node, but got {self.n_z}.")
+        if self.estimate not in ("best", "lower"):
+            raise SettingError(f"`estimate` must be 'best' or 'lower', but got {self.estimate!r}.")
+
+    def build(self, belief: Belief, generator: torch.Generator) -> "KnowledgeGradient":
+        """Ready for use under one belief."""
+        nodes = quantile_nodes(self.n_z, self.spread).to(belief.device)
+        integral = ConvexIntegral(nodes)
+
+        def combine(mean: Tensor, slope: Tensor, likeness: Tensor) -> tuple[Tensor, Tensor]:
+            if self.estimate == "lower":
+                lines = expected_max(mean, slope)
+                return lines.gain, lines.density
+            gains = integral(mean, slope, likeness)
+            return gains.best, gains.slope_derivative
+
+        return KnowledgeGradient(belief, nodes, combine, action_candidates(belief, pool_size(belief), generator))
+
+
+@dataclass(frozen=True)
+class MonteCarloKG:
+    """KG by averaging the maxima of n_z sampled look-ahead means: unbiased, noisy, may be negative."""
+
+    n_z: int = 32
+
+    def __post_init__(self) -> None:
+        if self.n_z < 1:
+            raise SettingError(f"`n_z` must be at least 1, but got {self.n_z}.")
+
+    def build(self, belief: Belief, generator: torch.Generator) -> "KnowledgeGradient":
+        """Draw Z once: common random numbers for every candidate and state."""
+        samples = torch.randn(self.n_z, generator=generator, dtype=torch.float64)
+        nodes = torch.cat([samples, torch.zeros(1, dtype=torch.float64)]).to(belief.device)  # the last is μⁿ itself
+        share = nodes / self.n_z
+
+        def combine(mean: Tensor, slope: Tensor, likeness: Tensor) -> tuple[Tensor, Tensor]:
+            value = (mean + slope * nodes)[..., :-1].mean(-1) - mean[..., -1]
+            return value, share.expand_as(slope)
+
+        return KnowledgeGradient(belief, nodes, combine, action_candidates(belief, pool_size(belief), generator))
+
+
+@dataclass(frozen=True)
+class DiscreteKG:
+    """KG over a fixed set of n random actions."""
+
+    n: int = 100
+
+    def __post_init__(self) -> None:
+        if self.n < 1:
+            raise SettingError(f"`n` must be at least 1, but got {self.n}.")
+
+    def build(self, belief: Belief, generator: torch.Generator) -> "KnowledgeGradient":
+        """Draw the actions once."""
+
+        def combine(mean: Tensor, slope: Tensor, likeness: Tensor) -> tuple[Tensor, Tensor]:
+            lines = expected_max(mean, slope)
+            return lines.gain, lines.density
+
+        d_x = belief.space.n_action_dims
+        drawn = torch.rand(self.n, d_x, generator=generator, dtype=torch.float64).to(belief.device)
+        return KnowledgeGradient(belief, None, combine, belief.snap_actions(drawn))
+
+
+def pool_size(belief: Belief) -> int:
+    """Quasi-random actions in the pool, about as many as a search of so few dimensions can use."""
+    return 32 + 32 * min(belief.space.n_action_dims, 4)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The lines whose maximum stands for V(z): q of them for each of r candidates and m states."""
+
+    mean: Tensor  # (r, m, q)
+    slope: Tensor  # (r, m, q)
+    actions: Tensor  # (r, m, q, features), scaled
+    correlation: Tensor  # (r, m, q, n) with the observed actions
+
+
+class KnowledgeGradient:
+    """KG_c under one belief, with its pool of actions; `nodes` None means that the pool itself is the discrete set."""
+
+    def __init__(self, belief: Belief, nodes: Tensor | None, combine: Combine, actions: Tensor) -> None:
+        assert isinstance(belief.posterior, Posterior)  # BoTorch models have botorch_knowledge_gradient
+        self.belief, self.posterior = belief, belief.posterior
+        self.nodes, self.combine = nodes, combine
+        self.pool: ActionPool = pooled(self.posterior, actions)
+
+    def at(self, states: Tensor) -> "StatesAhead":
+        """Prepare r sets of m states (r, m, d_s)."""
+        return StatesAhead(self, states)
+
+    def screen(self, candidates: Tensor, states: Tensor) -> Tensor:
+        """A cheap estimate (r, m) with the pool alone, for candidates (r, d) and states (r, m, d_s)."""
+        functions = self._functions(self.posterior.look_ahead(candidates), state_rows(self.posterior, states))
+        mean, slope = functions.pooled(self.pool.correlation, self.pool.features)
+        if self.nodes is None:
+            return self.combine(mean, slope, mean)[0].unflatten(0, states.shape[:2])
+        winner = (mean[:, None] + self.nodes[:, None] * slope[:, None]).argmax(-1)  # (r·m, q)
+        likeness = self.pool.likeness[winner[:, 1:], winner[:, :-1]]
+        value, _ = self.combine(mean.gather(1, winner), slope.gather(1, winner), likeness)
+        return value.unflatten(0, states.shape[:2])
+
+    def _functions(self, ahead: LookAhead, rows: StateRows) -> ActionFunctions:
+        return look_ahead_functions(self.posterior, ahead, rows)
+
+
+class StatesAhead:
+    """r sets of m fixed states; knows their best actions, and where the last look-ahead maxima were found."""
+
+    def __init__(self, gradient: KnowledgeGradient, states: Tensor) -> None:
+        self._kg, self._shape = gradient, states.shape[:2]
+        self._rows = state_rows(gradient.posterior, states)
+        self._policy: BestActions | None = None
+        self._states = states
+        self._last: Tensor | None = None  # (r, m, q, features)
+
+    def __call__(self, candidates: Tensor, rows: Tensor, with_gradient: bool = True) -> "StateGains":
+        """KG_c (k, m) of candidates (k, d), each with its own set of states `rows` (k,)."""
+        kg = self._kg
+        ahead = kg.posterior.look_ahead(candidates)
+        prepared = self._rows.select(rows)
+        functions = kg._functions(ahead, prepared)
+        lines = self._lines(functions, rows)
+        likeness = neighbour_likeness(functions, lines.actions, kg.nodes) if kg.nodes is not None else lines.mean
+        value, derivative = kg.combine(lines.mean, lines.slope, likeness)
+        return StateGains(value, derivative, lines, kg.posterior, ahead, prepared)
+
+    def _lines(self, functions: ActionFunctions, rows: Tensor) -> Lines:
+        kg, k, m = self._kg, len(rows), self._shape[1]
+        if kg.nodes is None:
+            mean, slope = functions.pooled(kg.pool.correlation, kg.pool.features)
+            features = kg.pool.features.expand(k, m, -1, -1)
+            correlation = kg.pool.correlation.mT.expand(k, m, -1, -1)
+            return Lines(mean.unflatten(0, (k, m)), slope.unflatten(0, (k, m)), features, correlation)
+        if self._last is None:
+            starts, steps = self._cold_starts(functions, rows), COLD_STEPS
+        else:
+            starts, steps = self._last[rows].flatten(0, 1), WARM_STEPS
+        maxima = functions.maximize(starts, kg.nodes, steps, keep_correlation=True)
+        if kg.belief.has_integers:
+            maxima = snapped(kg.belief, functions, maxima)
+        maxima = shared_between_nodes(maxima, kg.nodes)
+        lines = Lines(
+            maxima.mean.unflatten(0, (k, m)),
+            maxima.slope.unflatten(0, (k, m)),
+            maxima.actions.unflatten(0, (k, m)),
+            maxima.correlation.unflatten(0, (k, m)),
+        )
+        if self._last is None:
+            self._last = lines.actions.new_zeros(self._shape[0], *lines.actions.shape[1:])
+        self._last[rows] = lines.actions
+        return lines
+
+    @property
+    def policy(self) -> BestActions:
+        """The z = 0 maximisers, which no candidate changes: (r·m) states."""
+        if self._policy is None:
+            self._policy = best_actions(self._kg.belief, self._kg.pool, self._states.flatten(0, 1), starts=BASINS)
+        return self._policy
+
+    def _cold_starts(self, functions: ActionFunctions, rows: Tensor) -> Tensor:
+        """For every function and node the best of: pool, local maxima of μⁿ, the candidate's own action."""
+        kg, nodes = self._kg, self._kg.nodes
+        assert nodes is not None  # discrete sets have no starts
+        factor = kg.posterior.kernel.actions
+        basins = factor.scaled(self.policy.basins).unflatten(0, self._shape)[rows].flatten(0, 1)
+        special = torch.cat([basins, functions.new_points[:, None]], 1)  # (k·m, BASINS + 1, features)
+        mean, slope = functions.pooled(kg.pool.correlation, kg.pool.features)
+        special_mean, special_slope, _ = functions.at(special)
+        mean, slope = torch.cat([mean, special_mean], 1), torch.cat([slope, special_slope], 1)
+        winner = (mean[:, None] + nodes[:, None] * slope[:, None]).argmax(-1)  # (k·m, q)
+        p = len(kg.pool.features)
+        own = special.gather(1, (winner - p).clamp_min(0)[..., None].expand(-1, -1, special.shape[-1]))
+        return torch.where((winner < p)[..., None], kg.pool.features[winner.clamp_max(p - 1)], own)
+
+
+@dataclass(frozen=True)
+class StateGains:
+    """Values (k, m) of k candidates at m states each, and what the gradient needs."""
+
+    values: Tensor
+    derivative: Tensor  # (k, m, q), in the slopes of the lines
+    lines: Lines
+    posterior: Posterior
+    ahead: LookAhead
+    rows: StateRows
+
+    def gradient(self, weights: Tensor) -> Tensor:
+        """Gradient (k, d) in the candidates of Σ_i weights[:, i] values[:, i], with X* held fixed."""
+        lines, ahead = self.lines, self.ahead
+        pull = self.derivative * weights[..., None]  # (k, m, q)
+        # Σ pull σ̃ = Σ pull kⁿ(x*, candidate) / sd; the observed points' share of kⁿ needs one solve
+        at_observed = (pull[..., None, :] @ lines.correlation)[..., 0, :] * self.rows.scale  # (k, m, n)
+        if self.rows.offset is not None:
+            at_observed = at_observed + pull.sum(-1, keepdim=True) * self.rows.offset
+        solved = self.posterior.solve(at_observed.sum(1).mT).mT  # (k, n)
+        total = (pull * lines.slope).sum((1, 2))
+        old_weights = (total / ahead.sd)[:, None] * ahead.weights - solved
+        kernel, here = self.posterior.kernel, (ahead.states, ahead.actions)
+        k, m, q = pull.shape
+        states = self.rows.features[:, :, None].expand(k, m, q, -1).flatten(1, 2)
+        new = covariance_gradient(kernel, here, (states, lines.actions.flatten(1, 2)), pull.flatten(1, 2))
+        old = covariance_gradient(kernel, here, (self.posterior.states, self.posterior.actions), old_weights)
+        return (new + old) / ahead.sd[:, None]
+
+
+def neighbour_likeness(functions: ActionFunctions, actions: Tensor, nodes: Tensor) -> Tensor:
+    """κ between the maximisers of neighbouring nodes, less where they jump: (k, m, q-1).
+
+    A maximiser that moves many times faster than between the nodes beside has jumped to another hill, near as it
+    may be: V has a corner there.
+    """
+    apart = (actions[..., 1:, :] - actions[..., :-1, :]).square().sum(-1)
+    speed = apart.sqrt() / (nodes[1:] - nodes[:-1])
+    beside = torch.nn.functional.pad(speed, (1, 1))
+    usual = torch.maximum(beside[..., :-2], beside[..., 2:]).clamp_min(SLOW)
+    steady = ((JUMP - speed / usual) / (JUMP - STEADY)).clamp(0, 1)
+    return PROFILES[functions.factor.profile][0](apart)[0] * steady
+
+
+def shared_between_nodes(maxima: Maxima, nodes: Tensor) -> Maxima:
+    """Let every node take the best line that any node found: the lines are then tangent to one convex function."""
+    values = maxima.mean[:, None] + nodes[:, None] * maxima.slope[:, None]  # (rows, node, line)
+    own = values.diagonal(dim1=-2, dim2=-1)
+    best, winner = values.max(-1)
+    better = best > own + 1e-12 * own.abs()
+    if not bool(better.any()):
+        return maxima
+    winner = torch.where(better, winner, torch.arange(len(nodes), device=nodes.device))
+
+    def take(tensor: Tensor) -> Tensor:
+        return tensor.gather(1, winner[..., None].expand(-1, -1, tensor.shape[-1]))
+
+    return Maxima(
+        take(maxima.actions),
+        maxima.mean.gather(1, winner),
+        maxima.slope.gather(1, winner),
+        take(maxima.correlation),
+    )
+
+
+def snapped(belief: Belief, functions: ActionFunctions, maxima: Maxima) -> Maxima:
+    """The same maxima moved to the nearest actions that the space allows."""
+    factor = functions.factor
+    actions = belief.snap_actions(factor.columns.points(maxima.actions / factor.feature_scales).clamp(0, 1))
+    features = factor.scaled(actions)
+    return Maxima(features, *functions.at(features))

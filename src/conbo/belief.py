@@ -1,0 +1,116 @@
+"""What is known now: the space, how states are distributed, what was observed, and what the model makes of it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import sqrt
+
+import torch
+from torch import Tensor
+
+from conbo.errors import SettingError
+from conbo.models.botorch_posterior import BotorchPosterior, ModelFactory, fit_botorch
+from conbo.models.fit import KernelFamily, ProductFamily, TrendFamily, fit
+from conbo.models.kernels import PROFILES, Columns
+from conbo.models.posterior import Posterior
+from conbo.observations import Observations
+from conbo.spaces import Space
+from conbo.state_distributions import StateDistribution
+
+
+@dataclass(frozen=True)
+class GaussianProcess:
+    """The built-in models: a kernel over actions, tied to the states in one of two ways.
+
+    `states` is "product" (any states: σ² k_S k_X), "trend" (categories: a common trend and each state's difference
+    from it) or "auto": trend where all states are categories, product elsewhere.
+    """
+
+    profile: str = "matern52"
+    states: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.profile not in PROFILES:
+            raise SettingError(f"`profile` must be one of {', '.join(PROFILES)}, but got {self.profile!r}.")
+        if self.states not in ("auto", "product", "trend"):
+            raise SettingError(f"`states` must be auto, product or trend, but got {self.states!r}.")
+
+    def family(self, space: Space) -> KernelFamily:
+        """The kernel up to its hyperparameters."""
+        categories = space.state_categories
+        finite = bool(categories) and all(categories)
+        if self.states == "trend" and not finite:
+            raise SettingError("`states='trend'` needs states that are all categorical: use 'product' instead.")
+        columns = Columns(categories), Columns(space.action_categories)
+        if self.states == "trend" or (self.states == "auto" and finite):
+            return TrendFamily(*columns, self.profile)
+        return ProductFamily(*columns, self.profile)
+
+
+Model = GaussianProcess | ModelFactory
+
+
+@dataclass(frozen=True)
+class Belief:
+    """Everything that a proposal or a policy may look at; posterior and values are in standardised rewards."""
+
+    space: Space
+    states: StateDistribution
+    observations: Observations
+    posterior: Posterior | BotorchPosterior
+    shift: float
+    scale: float
+
+    @property
+    def n_state_dims(self) -> int:
+        """Columns of a point that are its state."""
+        return self.space.n_state_dims
+
+    @cached_property
+    def device(self) -> torch.device:
+        """Where the tensors are."""
+        return self.observations.points.device
+
+    @cached_property
+    def has_integers(self) -> bool:
+        """Whether some action is an integer, so that found maxima must be snapped."""
+        levels = [p.n_levels for p in self.space.actions.values()]
+        return any(n and not c for n, c in zip(levels, self.space.action_categories, strict=True))
+
+    def snap(self, points: Tensor) -> Tensor:
+        """The nearest points (..., d) that the space allows."""
+        return torch.from_numpy(self.space.snap(points.cpu().numpy())).to(points)
+
+    def snap_actions(self, actions: Tensor) -> Tensor:
+        """The nearest actions (..., d_x) that the space allows."""
+        return torch.from_numpy(self.space.snap_actions(actions.cpu().numpy())).to(actions)
+
+    def to_reward(self, standardised: Tensor) -> Tensor:
+        """Means in the (maximised) units of the rewards."""
+        return self.shift + self.scale * standardised
+
+
+def believe(space: Space, states: StateDistribution, observations: Observations, model: Model) -> Belief:
+    """Standardise, fit, condition."""
+    shift, scale = standardisation(observations.rewards)
+    rewards = (observations.rewards - shift) / scale
+    noise = None if observations.noise is None else observations.noise / scale**2
+    points = observations.points
+    posterior: Posterior | BotorchPosterior
+    if isinstance(model, GaussianProcess):
+        posterior = fit(model.family(space), points, rewards, noise).posterior(points, rewards)
+    else:
+        categories = space.state_categories + space.action_categories
+        posterior = fit_botorch(model, points, rewards, noise, categories, space.n_state_dims)
+    return Belief(space, states, observations, posterior, shift, scale)
+
+
+def standardisation(rewards: Tensor) -> tuple[float, float]:
+    """Shift and scale that give rewards mean zero and variance one; constant rewards are only shifted."""
+    largest = float(rewards.abs().max())
+    unit = largest if largest > 0 else 1.0  # squares of 1e200 overflow: scale first
+    scaled = rewards / unit
+    shift = float(scaled.mean())
+    spread = sqrt(float((scaled - shift).square().mean()))
+    if spread < 1e-12:  # nothing but rounding
+        spread = 1.0
+    return shift * unit, spread * unit

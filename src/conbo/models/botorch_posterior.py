@@ -1,0 +1,91 @@
+"""Any BoTorch model as a posterior: the same questions, answered through its own `posterior` and autograd.
+
+Slower than the built-in models, whose formulas are written out, but the estimators and methods are the same.
+Points reach the model with numbers in the unit cube and categories as 0, 1, 2, …, as BoTorch's models expect.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from botorch.fit import fit_gpytorch_mll
+from botorch.models.model import Model
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch import Tensor
+
+from conbo.models.posterior import Moments
+
+# (points (n, d), rewards (n, 1), variances of the rewards (n, 1) or None) → model, not yet fitted
+ModelFactory = Callable[[Tensor, Tensor, Tensor | None], Model]
+
+
+@dataclass(frozen=True)
+class BotorchPosterior:
+    """A fitted BoTorch model."""
+
+    model: Model
+    categories: tuple[int, ...]  # of all columns, 0 for numbers
+    n_state_dims: int
+    noise: float  # variance of a new observation's noise
+
+    def inputs(self, points: Tensor) -> Tensor:
+        """Unit-cube points as the model's inputs."""
+        return model_inputs(points, self.categories)
+
+    def mean(self, points: Tensor) -> Tensor:
+        """Posterior mean of points (..., d)."""
+        return self.model.posterior(self.inputs(points)).mean[..., 0]
+
+    def variance(self, points: Tensor) -> Tensor:
+        """Posterior variance of the noise-free reward at points (n, d)."""
+        return self.model.posterior(self.inputs(points)[:, None]).variance[:, 0, 0]
+
+    def covariance(self, a: Tensor, b: Tensor) -> Tensor:
+        """Posterior covariance between points a (p, d) and b (q, d)."""
+        joint = self.model.posterior(self.inputs(torch.cat([a, b])))
+        return joint.distribution.covariance_matrix[: len(a), len(a) :]
+
+    def pair_covariance(self, a: Tensor, b: Tensor) -> Tensor:
+        """Posterior covariance of each pair of points a (n, d), b (n, d)."""
+        joint = self.model.posterior(self.inputs(torch.stack([a, b], -2)))
+        return joint.distribution.covariance_matrix[:, 0, 1]
+
+    def moments(self, points: Tensor) -> Moments:
+        """Mean, variance and their gradients by autograd."""
+        with torch.enable_grad():
+            variable = points.detach().clone().requires_grad_(True)
+            posterior = self.model.posterior(self.inputs(variable)[:, None])
+            mean, variance = posterior.mean[:, 0, 0], posterior.variance[:, 0, 0]
+            gradients = [
+                torch.autograd.grad(v.sum(), variable, retain_graph=True)[0] for v in (mean, variance)
+            ]
+        return Moments(mean.detach(), variance.detach(), *gradients)
+
+
+def model_inputs(points: Tensor, categories: tuple[int, ...]) -> Tensor:
+    """Numbers stay in the unit cube, categories become 0, 1, 2, …"""
+    if not any(categories):
+        return points
+    columns = [
+        (points[..., i] * count).floor().clamp(0, count - 1) if count else points[..., i]
+        for i, count in enumerate(categories)
+    ]
+    return torch.stack(columns, -1)
+
+
+def fit_botorch(
+    factory: ModelFactory,
+    points: Tensor,
+    rewards: Tensor,
+    noise: Tensor | None,
+    categories: tuple[int, ...],
+    n_state_dims: int,
+) -> BotorchPosterior:
+    """Build the user's model on standardised rewards and fit it the way BoTorch does."""
+    known = None if noise is None else noise[:, None]
+    model = factory(model_inputs(points, categories), rewards[:, None], known)
+    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+    model.eval()
+    model.requires_grad_(False)
+    new_noise = float(noise.mean()) if noise is not None else float(model.likelihood.noise.mean())
+    return BotorchPosterior(model, categories, n_state_dims, new_noise)

@@ -1,0 +1,218 @@
+"""Ask, tell, policy: in memory, and a pure function of the seed and of what was told.
+
+What trial k suggests depends on (seed, k) and on the rewards that its predecessors have, not on the order in
+which these were told or the process that asked: a resumed study goes on as if it had never stopped.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from conbo.belief import Belief, GaussianProcess, Model, believe
+from conbo.errors import ConboError, RewardError, SettingError, TrialError
+from conbo.method_table import DEFAULT_METHOD, Method, method
+from conbo.models.posterior import condition
+from conbo.observations import Observations
+from conbo.policies.gp_argmax import GpArgmax
+from conbo.policies.interaction import warn_without_interaction
+from conbo.policies.policy import Policy
+from conbo.spaces import Point, Space
+from conbo.state_distributions import RecipeLike, bind, sobol
+from conbo.threads import threads_for
+from conbo.trials import Trial
+
+Direction: TypeAlias = Literal["maximize", "minimize"]
+
+DEFAULT_MODEL = GaussianProcess()
+MOST_INITIAL = 20  # the default size of the initial design stops growing with the dimension here
+VALUE_STATES = 64  # on which the value of the policy is estimated
+
+# random streams: no two of them share a number
+_SUGGESTION, _DESIGN = 0, 1
+
+
+class Optimizer:
+    """Suggests points and learns from their rewards.
+
+    - `method` is a name of `conbo.methods()`, or a `Method` of your own;
+    - `model` is a `GaussianProcess` or a factory of BoTorch models;
+    - `initial` completed trials are quasi-random, with states that follow P[s], before the method takes over;
+      by default 2 d + 2 for d parameters, at most 20.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        state_distribution: RecipeLike = None,
+        method: str | Method = DEFAULT_METHOD,
+        model: Model = DEFAULT_MODEL,
+        seed: int = 0,
+        initial: int | None = None,
+        direction: Direction = "maximize",
+    ) -> None:
+        if not isinstance(space, Space):
+            raise SettingError(f"`space` must be a Space, but got {space!r}.")
+        if direction not in get_args(Direction):
+            raise SettingError(f"`direction` must be 'maximize' or 'minimize', but got {direction!r}.")
+        if not isinstance(model, GaussianProcess) and not callable(model):
+            raise SettingError(f"`model` must be a GaussianProcess or a function, but got {model!r}.")
+        self.space = space
+        self.states = bind(state_distribution, space)
+        self.method = method if isinstance(method, Method) else _named(method)
+        self.model = model
+        self.seed = at_least(0, "seed", seed)
+        d = space.n_state_dims + space.n_action_dims
+        self.initial = min(2 * d + 2, MOST_INITIAL) if initial is None else at_least(1, "initial", initial)
+        self.maximize = direction == "maximize"
+        self._trials: list[Trial] = []
+        self._beliefs: dict[bool, Belief] = {}  # by whether states are actions; emptied by every reward
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """All trials, in the order of their numbers."""
+        return tuple(self._trials)
+
+    @property
+    def n_completed(self) -> int:
+        """How many trials have a reward."""
+        return len(self._with_status("completed"))
+
+    def ask(self, n: int = 1, state: Point | None = None) -> list[Trial]:
+        """n new trials; `state` is one that the environment dictates."""
+        at_least(1, "n", n)
+        dictated = None if state is None else self.space.validate_state(state)
+        first = len(self._trials)
+        if self.n_completed < self.initial:
+            points = self._design(first, n)
+        else:
+            points = self._propose(n, first, dictated)
+        rows = points.numpy()
+        d_s = self.space.n_state_dims
+        states = self.space.decode_states(rows[:, :d_s]) if dictated is None else [dict(dictated)] * n
+        actions = self.space.decode_actions(rows[:, d_s:])
+        pairs = enumerate(zip(states, actions, strict=True), start=first)
+        trials = [Trial(number, dict(s), x) for number, (s, x) in pairs]
+        self._trials += trials
+        return trials
+
+    def tell(self, trial: Trial | int, reward: float, noise: float | None = None) -> None:
+        """The reward of a trial, and its variance where it is known: for all trials, or for none."""
+        told = self._find(trial).told(reward, noise)
+        others = (t for t in self._with_status("completed") if t.number != told.number)
+        if any((other.noise is None) != (told.noise is None) for other in others):
+            raise RewardError(
+                f"`noise` must be given with every reward or with none, but got noise={noise} for trial "
+                f"{told.number}, unlike before."
+            )
+        self._trials[told.number] = told
+        self._beliefs.clear()
+
+    def fail(self, trial: Trial | int, error: str = "") -> None:
+        """A trial that will not have a reward."""
+        failed = self._find(trial).failed(error)
+        self._trials[failed.number] = failed
+
+    def policy(self) -> Policy:
+        """The best action for every state, by what was told up to now."""
+        belief = self._fitted(states_as_actions=False)
+        warn_without_interaction(belief)
+        return Policy(belief, self.maximize)
+
+    def policy_value(self) -> float:
+        """The model's own estimate of the policy's expected reward over P[s]."""
+        belief = self._fitted(states_as_actions=False)
+        if (finite := self.states.finite(VALUE_STATES)) is not None:
+            states, weights = finite
+        else:
+            states = self.states.from_uniform(sobol(VALUE_STATES, self.space.n_state_dims, seed=0))
+            weights = torch.full((VALUE_STATES,), 1 / VALUE_STATES, dtype=torch.float64)
+        with threads_for(len(belief.observations)), torch.no_grad():
+            actions = GpArgmax(candidates=64).build(belief, torch.Generator().manual_seed(0))(states)
+            mean = belief.to_reward(belief.posterior.mean(torch.cat([states, actions], -1)))
+        return float(weights @ mean) * self._sign
+
+    @property
+    def _sign(self) -> int:
+        """Inside, rewards are always to be maximised."""
+        return 1 if self.maximize else -1
+
+    def _find(self, trial: Trial | int) -> Trial:
+        number = trial.number if isinstance(trial, Trial) else trial
+        if isinstance(number, int) and 0 <= number < len(self._trials):
+            return self._trials[number]
+        known = f"known are 0 to {len(self._trials) - 1}" if self._trials else "none was asked for yet"
+        raise TrialError(f"unknown trial {number!r}: {known}.")
+
+    def _with_status(self, status: str) -> list[Trial]:
+        return [trial for trial in self._trials if trial.status == status]
+
+    def _design(self, first: int, n: int) -> Tensor:
+        """Points first to first + n of the quasi-random design, with states that follow P[s]."""
+        d_s, d_x = self.space.n_state_dims, self.space.n_action_dims
+        u = sobol(first + n, d_s + d_x, _stream(self.seed, _DESIGN) % 2**31)[first:]
+        points = torch.cat([self.states.from_uniform(u[:, :d_s]), u[:, d_s:]], -1)
+        return torch.from_numpy(self.space.snap(points.numpy()))
+
+    def _propose(self, n: int, number: int, state: Point | None) -> Tensor:
+        generator = torch.Generator().manual_seed(_stream(self.seed, _SUGGESTION, number))
+        dictated = None if state is None else torch.from_numpy(self.space.encode_states([state]))[0]
+        belief = self._fitted(self.method.states_as_actions) if self.method.uses_model else self._prior()
+        pending = self._encoded(self._with_status("running"))
+        belief = replace(belief, observations=belief.observations.with_pending(pending))
+        with threads_for(len(belief.observations)):
+            return self.method.proposal.propose(belief, n, generator, dictated)
+
+    def _fitted(self, states_as_actions: bool) -> Belief:
+        """What is known now; a fit is made once for the same data."""
+        if states_as_actions not in self._beliefs:
+            observations = self._observations()
+            if len(observations) == 0:
+                raise ConboError("a policy needs at least one completed trial, but there is none.")
+            space = self.space.with_states_as_actions() if states_as_actions else self.space
+            states = bind(None, space) if states_as_actions else self.states
+            with threads_for(len(observations)):
+                self._beliefs[states_as_actions] = believe(space, states, observations, self.model)
+        return self._beliefs[states_as_actions]
+
+    def _prior(self) -> Belief:
+        """What was known before any reward: for methods that do not look at the model."""
+        family = DEFAULT_MODEL.family(self.space)
+        kernel = family.kernel(torch.zeros(family.n_lengthscales + family.n_variances, dtype=torch.float64))
+        observations = self._observations()
+        nothing = observations.points[:0], observations.rewards[:0]
+        posterior = condition(kernel, 0.0, 1.0, *nothing, new_noise=1.0)
+        return Belief(self.space, self.states, observations, posterior, shift=0.0, scale=1.0)
+
+    def _observations(self) -> Observations:
+        completed = self._with_status("completed")
+        points = self._encoded(completed)
+        rewards = torch.tensor([trial.reward for trial in completed], dtype=torch.float64) * self._sign
+        noise = [trial.noise for trial in completed if trial.noise is not None]
+        known = torch.tensor(noise, dtype=torch.float64) if noise else None
+        return Observations(points, rewards, pending=points[:0], noise=known)
+
+    def _encoded(self, trials: Iterable[Trial]) -> Tensor:
+        """The points (n, d) of trials."""
+        trials = list(trials)
+        states = self.space.encode_states([trial.state for trial in trials])
+        actions = self.space.encode_actions([trial.action for trial in trials])
+        return torch.from_numpy(np.concatenate([states, actions], axis=1))
+
+
+def at_least(least: int, name: str, value: object) -> int:
+    """The value as an int; raises SettingError unless it is a whole number of at least so much."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise SettingError(f"`{name}` must be an integer of at least {least}, but got {name}={value!r}.")
+    return int(value)
+
+
+_named = method  # the constructor has a parameter of the same name
+
+
+def _stream(*numbers: int) -> int:
+    """A seed of its own for every tuple of numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])

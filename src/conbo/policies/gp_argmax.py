@@ -1,0 +1,110 @@
+"""π(s) = argmax over x of the posterior mean, with the paper's lookup table of earlier answers.
+
+=========================================  =======================================================
+state                                      work
+=========================================  =======================================================
+asked before                               none
+highly correlated with a remembered state  climb from the best of the remembered actions
+any other                                  full multi-start search; state and action are remembered
+=========================================  =======================================================
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conbo.belief import Belief
+from conbo.errors import SettingError
+from conbo.models.posterior import Posterior
+from conbo.search.action_candidates import ActionPool, action_candidates, pooled
+from conbo.search.best_actions import best_actions
+
+FIRST_BLOCK = 32  # unknown states searched in full before the others are compared with them
+MOST_REMEMBERED = 512  # states to compare with: beyond, comparing would cost more than searching
+CHUNK = 10_000  # states a pass: bounds the memory of comparing them
+MOST_ANSWERS = 100_000  # kept for states that are asked again
+
+
+@dataclass(frozen=True)
+class GpArgmax:
+    """The action with the highest posterior mean."""
+
+    candidates: int = 256  # quasi-random actions among which a full search starts
+    starts: int = 4  # climbs of a full search
+    similar: float = 0.95  # correlation of states above which remembered actions are start enough
+
+    def __post_init__(self) -> None:
+        if self.candidates < 1 or self.starts < 1:
+            given = f"candidates={self.candidates}, starts={self.starts}"
+            raise SettingError(f"`candidates >= 1` and `starts >= 1` must hold, but got {given}.")
+        if not 0 < self.similar <= 1:
+            raise SettingError(f"`0 < similar <= 1` must hold, but got similar={self.similar}.")
+
+    def build(self, belief: Belief, generator: torch.Generator) -> "ArgmaxPolicy":
+        """The function from states (m, d_s) to actions (m, d_x)."""
+        return ArgmaxPolicy(self, belief, action_candidates(belief, self.candidates, generator))
+
+
+class ArgmaxPolicy:
+    """States (m, d_s) to actions (m, d_x), in the unit cube; remembers its answers."""
+
+    def __init__(self, recipe: GpArgmax, belief: Belief, candidates: Tensor) -> None:
+        self._recipe, self._belief, self._posterior = recipe, belief, belief.posterior
+        self._pool = self._prepared(candidates)
+        self.wipe_cache()
+
+    def wipe_cache(self) -> None:
+        """Forget all answers."""
+        points = self._belief.observations.points
+        self._rows: dict[bytes, int] = {}  # state → row of the answers
+        self._answers = points.new_empty(0, self._belief.space.n_action_dims)
+        self._states = points.new_empty(0, self._belief.n_state_dims)  # remembered after full searches
+        self._actions = self._answers
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """The best action for each state."""
+        if len(self._rows) > MOST_ANSWERS:
+            self.wipe_cache()
+        keys = [row.tobytes() for row in states.cpu().numpy()]
+        if new := {key: row for row, key in enumerate(keys) if key not in self._rows}:
+            chunks = states[list(new.values())].split(CHUNK)  # type: ignore[no-untyped-call]
+            self._rows |= {key: len(self._answers) + row for row, key in enumerate(new)}
+            self._answers = torch.cat([self._answers, *(self._search(chunk) for chunk in chunks)])
+        return self._answers[[self._rows[key] for key in keys]]
+
+    def _search(self, states: Tensor) -> Tensor:
+        actions = states.new_empty(len(states), self._belief.space.n_action_dims)
+        searched = torch.zeros(len(states), dtype=torch.bool, device=states.device)
+        unknown = torch.nonzero(~self._resemble_remembered(states))[:, 0]
+        block = FIRST_BLOCK
+        while len(unknown):
+            full = len(self._states) >= MOST_REMEMBERED
+            # every so many: neighbours in a table are often neighbours in the space
+            chosen = unknown if full else unknown[:: -(-len(unknown) // block)]
+            actions[chosen] = self._best(self._pool, states[chosen], self._recipe.starts)
+            searched[chosen] = True
+            self._states = torch.cat([self._states, states[chosen]])[:MOST_REMEMBERED]
+            self._actions = torch.cat([self._actions, actions[chosen]])[:MOST_REMEMBERED]
+            unknown = unknown[~searched[unknown]]
+            unknown = unknown[~self._resemble_remembered(states[unknown])]
+            block *= 2
+        if not searched.all():
+            remembered = self._prepared(self._actions)
+            actions[~searched] = self._best(remembered, states[~searched], starts=1)
+        return actions
+
+    def _resemble_remembered(self, states: Tensor) -> Tensor:
+        """Which states (m, d_s) are highly correlated with a remembered one."""
+        if len(self._states) == 0 or not isinstance(self._posterior, Posterior):
+            return torch.zeros(len(states), dtype=torch.bool, device=states.device)
+        factor = self._posterior.kernel.states
+        correlation = factor.correlation(factor.scaled(states), factor.scaled(self._states))
+        return correlation.amax(-1) >= self._recipe.similar
+
+    def _prepared(self, actions: Tensor) -> ActionPool | Tensor:
+        """Actions (p, d_x) as the pool of a search."""
+        return pooled(self._posterior, actions) if isinstance(self._posterior, Posterior) else actions
+
+    def _best(self, pool: ActionPool | Tensor, states: Tensor, starts: int) -> Tensor:
+        return best_actions(self._belief, pool, states, starts).actions

@@ -1,0 +1,43 @@
+"""Does the best action depend on the state at all? Not if the model is a sum g(s) + h(x).
+
+The paper's caution: under an additive structure a state only shifts all rewards up or down together, whatever
+is observed, and every state gets the same action.
+"""
+
+import warnings
+
+import torch
+
+from conbo.belief import Belief
+from conbo.state_distributions import sobol
+
+N_STATES, N_ACTIONS = 64, 128  # of the grid on which the mean is taken apart
+NEGLIGIBLE = 1e-3  # interaction, relative to the effect of the action
+
+
+class NoInteractionWarning(UserWarning):
+    """The policy is the same for every state."""
+
+
+def has_interaction(belief: Belief) -> bool:
+    """Whether the posterior mean, less its averages over states and over actions, is more than rounding."""
+    space = belief.space
+    states = torch.from_numpy(space.snap_states(sobol(N_STATES, space.n_state_dims, seed=0).numpy()))
+    actions = torch.from_numpy(space.snap_actions(sobol(N_ACTIONS, space.n_action_dims, seed=1).numpy()))
+    grid = torch.cat([states.repeat_interleave(N_ACTIONS, 0), actions.repeat(N_STATES, 1)], -1)
+    with torch.no_grad():
+        mean = belief.posterior.mean(grid.to(belief.device)).reshape(N_STATES, N_ACTIONS)
+    action_effect = mean.mean(0, keepdim=True) - mean.mean()
+    interaction = mean - mean.mean(1, keepdim=True) - action_effect
+    return bool(interaction.std() > NEGLIGIBLE * action_effect.std())
+
+
+def warn_without_interaction(belief: Belief) -> None:
+    """One warning if the policy cannot depend on the state."""
+    if belief.n_state_dims and not has_interaction(belief):
+        message = (
+            "The policy is the same for every state, since states and actions do not interact in the fitted "
+            "model: its reward is a function of the state plus a function of the action. Either that is so, "
+            "or there are too few evaluations to tell, or the model is additive and cannot learn otherwise."
+        )
+        warnings.warn(message, NoInteractionWarning, stacklevel=4)  # the caller of `Study.policy`

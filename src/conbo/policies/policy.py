@@ -1,0 +1,112 @@
+"""What a study is for: the best action of a state, on named values in the user's units."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from conbo.belief import Belief
+from conbo.errors import SettingError
+from conbo.policies.gp_argmax import GpArgmax
+from conbo.policies.policy_file import from_record, to_record
+from conbo.spaces import Categorical, Parameter, Point, Value, is_number
+from conbo.threads import threads_for
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The action of a policy, and the model's estimate of its expected reward."""
+
+    action: dict[str, Value]
+    mean: float
+    std: float  # of the estimate, without the noise of a single reward
+
+
+class Policy:
+    """The best action for every state, as far as the model knows.
+
+    A state outside the space raises, unless `extrapolate=True`: then a number out of range counts as the
+    nearest one in range. Answers are remembered and help to answer for similar states.
+    """
+
+    def __init__(self, belief: Belief, maximize: bool = True) -> None:
+        self._belief, self._maximize = belief, maximize
+        # a constant seed: the policy depends on the belief alone
+        self._best = GpArgmax().build(belief, torch.Generator().manual_seed(0))
+
+    def __call__(self, state: Point | None = None, *, extrapolate: bool = False) -> dict[str, Value]:
+        """The action for a state; a space without states needs none."""
+        return self.many([{} if state is None else state], extrapolate=extrapolate)[0]
+
+    def many(self, states: Sequence[Point], *, extrapolate: bool = False) -> list[dict[str, Value]]:
+        """The actions for a table of states."""
+        _, actions = self._search(states, extrapolate)
+        return self._belief.space.decode_actions(actions.numpy())
+
+    def predict(self, state: Point | None = None, *, extrapolate: bool = False) -> Prediction:
+        """The action for a state, with the estimate of its reward."""
+        return self.predict_many([{} if state is None else state], extrapolate=extrapolate)[0]
+
+    def predict_many(self, states: Sequence[Point], *, extrapolate: bool = False) -> list[Prediction]:
+        """The actions for a table of states, with the estimates of their rewards."""
+        encoded, actions = self._search(states, extrapolate)
+        return self._predict(encoded, actions)
+
+    def predict_actions(self, states: Sequence[Point], actions: Sequence[Point]) -> list[Prediction]:
+        """The estimates of the rewards of actions of your own, row by row."""
+        space = self._belief.space
+        valid = [space.validate_action(action) for action in actions]
+        return self._predict(self._encode(states), torch.from_numpy(space.encode_actions(valid)))
+
+    def wipe_cache(self) -> None:
+        """Forget all answers."""
+        self._best.wipe_cache()
+
+    def save(self, path: str | Path) -> None:
+        """Write a plain JSON file, which `conbo.load_policy` reads."""
+        record = to_record(self._belief, self._maximize)
+        Path(path).write_text(json.dumps(record), encoding="utf-8")
+
+    def _encode(self, states: Sequence[Point]) -> Tensor:
+        space = self._belief.space
+        return torch.from_numpy(space.encode_states([space.validate_state(state) for state in states]))
+
+    def _search(self, states: Sequence[Point], extrapolate: bool) -> tuple[Tensor, Tensor]:
+        """The states (m, d_s) and their best actions (m, d_x), encoded."""
+        parameters = self._belief.space.states
+        inside = [_into_range(parameters, state) for state in states] if extrapolate else states
+        encoded = self._encode(inside)
+        with threads_for(len(self._belief.observations)):
+            return encoded, self._best(encoded)
+
+    def _predict(self, states: Tensor, actions: Tensor) -> list[Prediction]:
+        belief, points = self._belief, torch.cat([states, actions], -1)
+        with threads_for(len(belief.observations)), torch.no_grad():
+            mean = belief.to_reward(belief.posterior.mean(points)) * (1 if self._maximize else -1)
+            std = belief.scale * belief.posterior.variance(points).sqrt()
+        decoded = belief.space.decode_actions(actions.numpy())
+        return [Prediction(*row) for row in zip(decoded, mean.tolist(), std.tolist(), strict=True)]
+
+
+def load_policy(path: str | Path) -> Policy:
+    """The policy that `Policy.save` wrote."""
+    try:
+        record = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise SettingError(f"a policy file must be JSON, but '{path}' is not.") from error
+    return Policy(*from_record(record))
+
+
+def _into_range(parameters: Mapping[str, Parameter], state: Point) -> Point:
+    """The state with its numbers moved into range; all else is left to validation."""
+    if not isinstance(state, Mapping):
+        return state
+    inside = dict(state)
+    for name, parameter in parameters.items():
+        value = inside.get(name)
+        if not isinstance(parameter, Categorical) and is_number(value):
+            inside[name] = min(max(value, parameter.low), parameter.high)  # type: ignore[type-var, assignment]
+    return inside

@@ -1,0 +1,88 @@
+"""A policy as a plain record that JSON can hold: the space, the hyperparameters and the data of the model."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conbo.belief import Belief
+from conbo.errors import SettingError
+from conbo.models.kernels import Columns, Factor, Kernel, ProductKernel, TrendKernel
+from conbo.models.posterior import Posterior, condition
+from conbo.observations import Observations
+from conbo.spaces import Space
+from conbo.state_distributions import bind
+
+FORMAT = "conbo-policy-1"
+
+
+def to_record(belief: Belief, maximize: bool) -> dict[str, Any]:
+    """What `from_record` needs to restore the policy."""
+    posterior, observations = belief.posterior, belief.observations
+    if not isinstance(posterior, Posterior):
+        raise SettingError(
+            "a policy must have a built-in model to be saved, but this one has a BoTorch model."
+        )
+    return {
+        "format": FORMAT,
+        "space": belief.space.to_dict(),
+        "direction": "maximize" if maximize else "minimize",
+        "kernel": _kernel_record(posterior.kernel),
+        "constant": posterior.constant,
+        "noise": posterior.noise,
+        "shift": belief.shift,
+        "scale": belief.scale,
+        "points": observations.points.tolist(),
+        "rewards": observations.rewards.tolist(),
+        "reward_noise": None if observations.noise is None else observations.noise.tolist(),
+    }
+
+
+def from_record(record: object) -> tuple[Belief, bool]:
+    """The belief of a saved policy, and whether it maximises; P[s] was not saved and is uniform."""
+    if not isinstance(record, Mapping) or record.get("format") != FORMAT:
+        raise SettingError(f"a policy file must be of the format {FORMAT!r}, but this one is not.")
+    space = Space.from_dict(record["space"])
+    shift, scale = record["shift"], record["scale"]
+    points = _tensor(record["points"])
+    rewards = _tensor(record["rewards"])
+    noise = None if record["reward_noise"] is None else _tensor(record["reward_noise"])
+    posterior = condition(
+        _kernel(record["kernel"], space),
+        record["constant"],
+        record["noise"] if noise is None else noise / scale**2,
+        points,
+        (rewards - shift) / scale,
+        new_noise=record["noise"],
+    )
+    observations = Observations(points, rewards, pending=points[:0], noise=noise)
+    return Belief(space, bind(None, space), observations, posterior, shift, scale), (
+        record["direction"] == "maximize"
+    )
+
+
+def _kernel_record(kernel: Kernel) -> dict[str, Any]:
+    record = {
+        "profile": kernel.actions.profile,
+        "state_lengthscales": kernel.states.lengthscales.tolist(),
+        "action_lengthscales": kernel.actions.lengthscales.tolist(),
+    }
+    if isinstance(kernel, TrendKernel):
+        variances = {"trend": kernel.trend, "difference": kernel.difference, "constant": kernel.constant}
+        return {"type": "trend", **record, **variances}
+    assert isinstance(kernel, ProductKernel)  # there are no others
+    return {"type": "product", **record, "outputscale": kernel.outputscale}
+
+
+def _kernel(record: Mapping[str, Any], space: Space) -> Kernel:
+    profile = record["profile"]
+    states = Factor(Columns(space.state_categories), _tensor(record["state_lengthscales"]), profile)
+    actions = Factor(Columns(space.action_categories), _tensor(record["action_lengthscales"]), profile)
+    if record["type"] == "trend":
+        return TrendKernel(states, actions, record["trend"], record["difference"], record["constant"])
+    return ProductKernel(states, actions, record["outputscale"])
+
+
+def _tensor(values: list[Any]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)

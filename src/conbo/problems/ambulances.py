@@ -1,0 +1,314 @@
+"""Ambulances in a square (AMB): where to base three ambulances, wherever the population is densest.
+
+The model (SimOpt library; Dong, Eckman, Zhao, Henderson & Poloczek 2017). The city is a square of 30 km.
+Streets run north-south and east-west, so that all distances are Manhattan.
+
+  - Calls for help are a Poisson stream, one an hour on average, in places that follow the density of the
+    population: a pyramid, highest at its mode and falling with Manhattan distance from it.
+  - A call goes to the free ambulance that is nearest at this moment. An ambulance is free when it is at its
+    base or on its way back to it; the way leads north or south first, then east or west.
+  - If no ambulance is free, the call waits for the one that finishes first, which then comes straight from
+    its last patient. Calls are served in order of arrival.
+  - The time at the scene is gamma distributed. Then the ambulance heads home, more slowly than it came.
+  - The reward is minus the mean response time, from call to arrival at the scene, over the calls of one
+    day.
+
+State: the mode of the population density. Action: the three bases. Ambulances are interchangeable, so the
+bases are put in order first, and permuting them changes nothing at all.
+
+Units are kilometres and minutes.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from conbo.problems.near_optimal import NearOptimalTable
+from conbo.problems.problem import MeanReward, Problem
+from conbo.problems.random_streams import compiled, erlang, exponential, substream, uniform
+from conbo.problems.simulation import (
+    Floats,
+    Seeds,
+    draw_seed,
+    empty_rewards,
+    in_threads,
+    mean_of,
+    seed_per_pair,
+)
+from conbo.spaces import Point, Real, Space, Value
+from conbo.state_distributions import Normal, Product
+
+AMBULANCES = 3
+CITY = 30.0  # length of a side
+CENTRE = CITY / 2
+MINUTES_PER_HOUR = 60.0
+DAY = 24 * MINUTES_PER_HOUR
+CALLS_PER_HOUR = 1.0
+SPEED_TO_CALL = 60.0 / MINUTES_PER_HOUR
+SPEED_HOME = 40.0 / MINUTES_PER_HOUR
+SCENE_SHAPE, SCENE_SCALE = 9, 5.0  # the time at the scene is gamma distributed, with mean 45 minutes
+# Population density, up to a factor: this minus the Manhattan distance from the mode, on a square of side 1.
+DENSITY_PEAK = 1.6
+
+STATE_NAMES = ("mode_x", "mode_y")
+ACTION_NAMES = tuple(f"base_{number}_{axis}" for number in range(1, AMBULANCES + 1) for axis in "xy")
+
+# The random streams of a replication.
+ARRIVAL_STREAM, LOCATION_STREAM, SCENE_STREAM = 0, 1, 2
+UNIFORMS_PER_PLACE = 3  # two coordinates, and one that decides whether to accept them
+
+# Columns of the log that a replication can keep, one row a call.
+LOG_COLUMNS = 9
+LOG_CALL, LOG_X, LOG_Y, LOG_AMBULANCE, LOG_DEPARTURE, LOG_FROM_X, LOG_FROM_Y, LOG_ARRIVAL, LOG_DONE = range(
+    LOG_COLUMNS
+)
+LOG_ROWS = 200  # more than will ever be needed: calls are Poisson with mean 24
+
+
+@compiled
+def _toward(start: float, target: float, distance: float) -> float:
+    """Where one gets from `start` going at most `distance` toward `target`, on a line."""
+    if distance >= abs(target - start):
+        return target
+    return start + math.copysign(distance, target - start)
+
+
+@compiled
+def _simulate_day(
+    mode_x: float, mode_y: float, bases: Floats, calls_per_minute: float, key: np.uint64, log: Floats
+) -> float:
+    """Reward of one day; `bases` is (AMBULANCES, 2)."""
+    arrivals = substream(key, ARRIVAL_STREAM)
+    locations = substream(key, LOCATION_STREAM)
+    scenes = substream(key, SCENE_STREAM)
+
+    # Each ambulance was last busy at this place, until this time; then it set off for its base.
+    last_place = bases.copy()
+    busy_until = np.zeros(AMBULANCES)
+    place = np.empty((AMBULANCES, 2))
+
+    draw = 0
+    gap = exponential(arrivals, draw) / calls_per_minute
+    while gap > DAY:  # a day without calls is redrawn
+        draw += 1
+        gap = exponential(arrivals, draw) / calls_per_minute
+
+    calls = 0
+    places_tried = 0
+    total_response = 0.0
+    time = gap
+    while time <= DAY:
+        while True:
+            u = uniform(locations, UNIFORMS_PER_PLACE * places_tried)
+            v = uniform(locations, UNIFORMS_PER_PLACE * places_tried + 1)
+            w = uniform(locations, UNIFORMS_PER_PLACE * places_tried + 2)
+            places_tried += 1
+            if DENSITY_PEAK * w <= DENSITY_PEAK - abs(u - mode_x / CITY) - abs(v - mode_y / CITY):
+                break
+        call_x, call_y = CITY * u, CITY * v
+
+        nearest = -1
+        shortest = np.inf
+        for ambulance in range(AMBULANCES):
+            if busy_until[ambulance] <= time:
+                driven = SPEED_HOME * (time - busy_until[ambulance])
+                way_north = abs(bases[ambulance, 1] - last_place[ambulance, 1])
+                place[ambulance, 0] = _toward(
+                    last_place[ambulance, 0], bases[ambulance, 0], max(0.0, driven - way_north)
+                )
+                place[ambulance, 1] = _toward(last_place[ambulance, 1], bases[ambulance, 1], driven)
+                distance = abs(call_x - place[ambulance, 0]) + abs(call_y - place[ambulance, 1])
+                if distance < shortest:
+                    nearest, shortest = ambulance, distance
+
+        if nearest >= 0:
+            departure = time
+        else:
+            nearest = int(np.argmin(busy_until))
+            departure = busy_until[nearest]
+            place[nearest] = last_place[nearest]
+            shortest = abs(call_x - place[nearest, 0]) + abs(call_y - place[nearest, 1])
+
+        arrival = departure + shortest / SPEED_TO_CALL
+        done = arrival + SCENE_SCALE * erlang(scenes, calls, SCENE_SHAPE)
+        total_response += arrival - time
+        busy_until[nearest] = done
+        last_place[nearest, 0] = call_x
+        last_place[nearest, 1] = call_y
+
+        if calls < len(log):
+            log[calls, LOG_CALL] = time
+            log[calls, LOG_X] = call_x
+            log[calls, LOG_Y] = call_y
+            log[calls, LOG_AMBULANCE] = nearest
+            log[calls, LOG_DEPARTURE] = departure
+            log[calls, LOG_FROM_X] = place[nearest, 0]
+            log[calls, LOG_FROM_Y] = place[nearest, 1]
+            log[calls, LOG_ARRIVAL] = arrival
+            log[calls, LOG_DONE] = done
+
+        calls += 1
+        draw += 1
+        time += exponential(arrivals, draw) / calls_per_minute
+    return -total_response / calls
+
+
+@compiled
+def _simulate_range(
+    first: int,
+    last: int,
+    modes: Floats,  # (pairs, 2)
+    bases: Floats,  # (pairs, AMBULANCES, 2)
+    calls_per_minute: float,
+    seeds: Seeds,  # (pairs,)
+    rewards: Floats,  # (pairs, replications), filled here
+    log: Floats,  # (rows, LOG_COLUMNS), filled here; without rows nothing is kept
+) -> None:
+    replications = rewards.shape[1]
+    for run in range(first, last):
+        pair = run // replications
+        replication = run % replications
+        key = substream(seeds[pair], replication)
+        rewards[pair, replication] = _simulate_day(
+            modes[pair, 0], modes[pair, 1], bases[pair], calls_per_minute, key, log
+        )
+
+
+def _in_order(bases: ArrayLike) -> Floats:
+    """The bases as (pairs, AMBULANCES, 2), from west to east: which one is called the first must not matter.
+
+    It would where two ambulances are equally near, which is no rare event with Manhattan distances: then the
+    one that comes first is sent.
+    """
+    rows = np.array(bases, dtype=np.float64).reshape(-1, AMBULANCES, 2)
+    order = np.lexsort((rows[:, :, 1], rows[:, :, 0]))
+    return np.take_along_axis(rows, order[:, :, np.newaxis], axis=1)
+
+
+def simulate(
+    modes: ArrayLike,
+    bases: ArrayLike,
+    replications: int,
+    seed: int | Seeds = 0,
+    calls_per_hour: float = CALLS_PER_HOUR,
+) -> Floats:
+    """Rewards of many pairs at once: modes (m, 2) and bases (m, 6) give rewards (m, replications).
+
+    A single mode stands for all pairs. With one seed, replication r meets the same calls, places and times at
+    the scene in every pair with the same mode (common random numbers); with m seeds each pair has its own.
+    """
+    return _simulate(modes, _in_order(bases), replications, seed, calls_per_hour, log_rows=0)[0]
+
+
+def _simulate(
+    modes: ArrayLike,
+    bases: Floats,  # (pairs, AMBULANCES, 2)
+    replications: int,
+    seed: int | Seeds,
+    calls_per_hour: float,
+    log_rows: int,
+) -> tuple[Floats, Floats]:
+    """Rewards, and the log of the last day."""
+    mode_rows = np.array(np.broadcast_to(np.asarray(modes, dtype=np.float64), (len(bases), 2)))
+    seeds = seed_per_pair(seed, len(bases))
+    rewards = empty_rewards(len(bases), replications)
+    log = np.full((log_rows, LOG_COLUMNS), np.nan)
+    calls_per_minute = calls_per_hour / MINUTES_PER_HOUR
+
+    def simulate_range(first: int, last: int) -> None:
+        _simulate_range(first, last, mode_rows, bases, calls_per_minute, seeds, rewards, log)
+
+    in_threads(simulate_range, rewards.size)
+    return rewards, log[~np.isnan(log[:, LOG_CALL])]
+
+
+@dataclass(frozen=True)
+class CallLog:
+    """What happened on one day: one entry a call, in order of arrival. Units are minutes and kilometres."""
+
+    bases: Floats  # (AMBULANCES, 2), in the order in which the ambulances are numbered here
+    times: Floats
+    places: Floats  # (calls, 2)
+    ambulances: NDArray[np.int64]  # who came
+    departures: Floats  # when it left for the call
+    departure_places: Floats  # (calls, 2), and from where
+    arrivals: Floats
+    done: Floats  # when it left the scene
+    reward: float
+
+
+def trace(mode: ArrayLike, bases: ArrayLike, seed: int = 0) -> CallLog:
+    """Replication 0 of `simulate(mode, bases, 1, seed)`, call by call."""
+    base_rows = _in_order(bases)
+    rewards, log = _simulate(mode, base_rows, 1, seed, CALLS_PER_HOUR, LOG_ROWS)
+    return CallLog(
+        bases=base_rows[0],
+        times=log[:, LOG_CALL],
+        places=log[:, [LOG_X, LOG_Y]],
+        ambulances=log[:, LOG_AMBULANCE].astype(np.int64),
+        departures=log[:, LOG_DEPARTURE],
+        departure_places=log[:, [LOG_FROM_X, LOG_FROM_Y]],
+        arrivals=log[:, LOG_ARRIVAL],
+        done=log[:, LOG_DONE],
+        reward=float(rewards[0, 0]),
+    )
+
+
+def ambulances(state_sd: float = 7.5) -> Problem:
+    """The city as a problem: learn three bases for every mode of the population.
+
+    The mode is normal around the centre with standard deviation `state_sd` (km), truncated to the city; the
+    literature leaves the value open.
+    """
+    space = Space(
+        states={name: Real(0.0, CITY) for name in STATE_NAMES},
+        actions={name: Real(0.0, CITY) for name in ACTION_NAMES},
+    )
+
+    def mode_of(state: Point) -> Floats:
+        return np.array(list(space.validate_state(state).values()), dtype=np.float64)
+
+    def rewards(state: Point, action: Point, replications: int, seed: int) -> Floats:
+        bases = list(space.validate_action(action).values())
+        return simulate(mode_of(state), bases, replications, seed).ravel()
+
+    def evaluate(state: Point, action: Point, generator: np.random.Generator) -> float:
+        return float(rewards(state, action, replications=1, seed=draw_seed(generator))[0])
+
+    def mean_reward(state: Point, action: Point, replications: int, seed: int) -> MeanReward:
+        return mean_of(rewards(state, action, replications, seed))
+
+    def optimal_action(state: Point) -> dict[str, Value]:
+        mode = mode_of(state)
+        bases = near_optimal_table().action(_into_quadrant(mode)).reshape(AMBULANCES, 2)
+        return dict(
+            zip(ACTION_NAMES, np.where(mode > CENTRE, CITY - bases, bases).ravel().tolist(), strict=True)
+        )
+
+    def optimal_reward(state: Point) -> float:
+        return near_optimal_table().reward(_into_quadrant(mode_of(state)))
+
+    return Problem(
+        name="ambulances",
+        space=space,
+        state_distribution=Product({name: Normal(CENTRE, state_sd) for name in STATE_NAMES}),
+        evaluate=evaluate,
+        mean_reward=mean_reward,
+        optimal_action=optimal_action,
+        optimal_reward=optimal_reward,
+        description="Bases of three ambulances for every mode of the population; minus the response time.",
+    )
+
+
+def _into_quadrant(mode: Floats) -> Floats:
+    """The city in a mirror, north-south or east-west, is the same city: a quarter of the states is enough."""
+    return np.minimum(mode, CITY - mode)
+
+
+@cache
+def near_optimal_table() -> NearOptimalTable:
+    """The best bases known for a grid of modes in the south-west quadrant."""
+    return NearOptimalTable.load("ambulances.csv", state_dimensions=len(STATE_NAMES))

@@ -1,0 +1,48 @@
+"""Batches from the history of one search: take the best, penalise what resembles it, take the best again.
+
+    φ((s,x), (s,x)ⁱ) = 1 - k⁰((s,x), (s,x)ⁱ) / k⁰((s,x)ⁱ, (s,x)ⁱ)
+
+Reference: González, Dai, Hennig & Lawrence (2016); Groves, Pearce & Branke (2018).
+"""
+
+import torch
+from torch import Tensor
+
+from conbo.belief import Belief
+from conbo.models.posterior import Posterior
+
+DISTINCT = 0.01  # two points of a batch have a penalty factor of at least this
+
+
+def penalty(belief: Belief, points: Tensor, chosen: Tensor) -> Tensor:
+    """φ of each point (p, d) against each chosen one (q, d): (p, q)."""
+    posterior = belief.posterior
+    if isinstance(posterior, Posterior):
+        covariance = posterior.prior_covariance(posterior.scaled(points), posterior.scaled(chosen))
+        return (1 - covariance / posterior.kernel.variance).clamp_min(0)
+    # a BoTorch model need not have a stationary prior: use its posterior correlation instead
+    scale = (posterior.variance(points)[:, None] * posterior.variance(chosen)).sqrt().clamp_min(1e-300)
+    return (1 - posterior.covariance(points, chosen) / scale).clamp(0, 1)
+
+
+def penalized_batch(belief: Belief, points: Tensor, values: Tensor, n: int) -> Tensor:
+    """n of the evaluated points (p, d) with values (p,) ≥ 0, apart from each other and from pending ones."""
+    factor = torch.ones_like(values)
+    apart = torch.ones_like(values, dtype=torch.bool)
+
+    def avoid(chosen: Tensor) -> None:
+        nonlocal factor, apart
+        between = penalty(belief, points, chosen)
+        factor = factor * between.prod(-1)
+        apart = apart & (between >= DISTINCT).all(-1)
+
+    if len(belief.observations.pending):
+        avoid(belief.observations.pending)
+    batch = []
+    for _ in range(n):
+        # where no point is far enough from the rest, the one farthest from them all is next
+        score = torch.where(apart, values * factor, -torch.inf) if bool(apart.any()) else factor
+        best = points[int(score.argmax())]
+        batch.append(best)
+        avoid(best[None])
+    return torch.stack(batch)

@@ -1,0 +1,21 @@
+"""Random search: states from P[s], actions uniform on their own scales."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conbo.belief import Belief
+
+
+@dataclass(frozen=True)
+class UniformProposal:
+    """Independent points that ignore all rewards."""
+
+    def propose(
+        self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None
+    ) -> Tensor:
+        """n points (n, d), states first."""
+        states = belief.states.sample(n, generator) if state is None else state.expand(n, -1)
+        actions = torch.rand(n, belief.space.n_action_dims, generator=generator, dtype=torch.float64)
+        return belief.snap(torch.cat([states, actions], -1))

@@ -1,0 +1,63 @@
+"""A pool of actions, shared by every state: where searches over actions start."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conbo.belief import Belief
+from conbo.models.posterior import Posterior
+from conbo.state_distributions import sobol
+
+MOST_OBSERVED = 32  # of the observed actions, the best so many join the pool
+MOST_COMBINATIONS = 64  # of categories: so many or fewer are all in the pool
+
+
+@dataclass(frozen=True)
+class ActionPool:
+    """p actions with what is needed again and again: their features and their κ with the observations."""
+
+    actions: Tensor  # (p, d_x), unit cube
+    features: Tensor  # (p, features), scaled
+    correlation: Tensor  # (n, p), with the observed actions
+    likeness: Tensor  # (p, p), among themselves
+
+
+def pooled(posterior: Posterior, actions: Tensor) -> ActionPool:
+    """Prepare actions (p, d_x) for use as a pool."""
+    factor = posterior.kernel.actions
+    features = factor.scaled(actions)
+    return ActionPool(
+        actions,
+        features,
+        factor.correlation(posterior.actions, features),
+        factor.correlation(features, features),
+    )
+
+
+def action_candidates(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
+    """About n actions: quasi-random ones, all combinations of categories if few, and the best observed."""
+    d_x = belief.space.n_action_dims
+    seed = int(torch.randint(2**31, (1,), generator=generator))
+    spread = belief.snap_actions(sobol(n, d_x, seed).to(belief.device))
+    observations = belief.observations
+    best = observations.rewards.argsort(descending=True, stable=True)[:MOST_OBSERVED]
+    observed = observations.points[best, belief.n_state_dims :]
+    return torch.cat([_every_category(belief, spread), observed])
+
+
+def _every_category(belief: Belief, actions: Tensor) -> Tensor:
+    """Make sure that every combination of categories occurs, where there are few."""
+    columns = [i for i, count in enumerate(belief.space.action_categories) if count]
+    if not columns:
+        return actions
+    values = list(belief.space.actions.values())
+    levels = [torch.from_numpy(values[i].levels()).to(actions) for i in columns]  # type: ignore[union-attr]
+    combinations = torch.cartesian_prod(*levels).reshape(-1, len(columns))
+    if len(combinations) > MOST_COMBINATIONS:
+        return actions
+    repeats = -(-len(actions) // len(combinations))
+    n = max(len(actions), len(combinations))
+    source = actions.repeat(-(-n // len(actions)), 1)[:n].clone()
+    source[:, columns] = combinations.repeat(max(repeats, 1), 1)[:n]
+    return source

@@ -1,0 +1,152 @@
+"""The best action of each of many states under the posterior mean: batched multi-start search.
+
+The pool is scored for all states by one matrix product; for every state the best pool actions that are not each
+other's neighbours start a Newton ascent.  All states and starts climb in one batch.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conbo.ascent import ascend
+from conbo.belief import Belief
+from conbo.models.action_functions import ActionFunctions, state_functions
+from conbo.models.botorch_posterior import BotorchPosterior
+from conbo.models.posterior import Posterior
+from conbo.search.action_candidates import ActionPool
+
+ALIKE = 0.8  # κ above which two pool actions count as one start
+CHUNK = 2048  # states a pass
+AUTOGRAD_CHUNK = 256  # the same for a BoTorch model, which sees every state with every action of the pool
+
+
+@dataclass(frozen=True)
+class BestActions:
+    """For each of m states the best action found, its mean, and the ends of all k climbs (other local maxima)."""
+
+    actions: Tensor  # (m, d_x), unit cube
+    mean: Tensor  # (m,)
+    basins: Tensor  # (m, k, d_x), unit cube
+
+
+def best_actions(
+    belief: Belief, pool: ActionPool | Tensor, states: Tensor, starts: int = 4, steps: int = 10
+) -> BestActions:
+    """argmax over actions of the posterior mean for states (m, d_s)."""
+    posterior = belief.posterior
+    if isinstance(posterior, BotorchPosterior):
+        actions = pool.actions if isinstance(pool, ActionPool) else pool
+        chunks = states.split(AUTOGRAD_CHUNK)
+        parts = [_by_autograd(belief, posterior, actions, chunk, starts) for chunk in chunks]
+    else:
+        assert isinstance(pool, ActionPool)  # built for the posterior at hand
+        parts = [_by_newton(belief, posterior, pool, chunk, starts, steps) for chunk in states.split(CHUNK)]
+    return BestActions(
+        torch.cat([p.actions for p in parts]),
+        torch.cat([p.mean for p in parts]),
+        torch.cat([p.basins for p in parts]),
+    )
+
+
+def _by_newton(
+    belief: Belief, posterior: Posterior, pool: ActionPool, states: Tensor, starts: int, steps: int
+) -> BestActions:
+    functions = state_functions(posterior, states)
+    scores, _ = functions.pooled(pool.correlation, pool.features)
+    chosen = distinct_best(scores, pool.likeness, starts)  # (m, k)
+    maxima = functions.maximize(pool.features[chosen], states.new_zeros(1), steps)
+    features, mean = maxima.actions, maxima.mean
+    columns = posterior.kernel.actions.columns
+    actions = columns.points(features / posterior.kernel.actions.feature_scales).clamp(0, 1)
+    if belief.has_integers:
+        actions, mean = polish_integers(belief, functions, actions)
+    best = mean.argmax(-1, keepdim=True)
+    return BestActions(
+        actions.gather(1, best[..., None].expand(-1, -1, actions.shape[-1]))[:, 0],
+        mean.gather(1, best)[:, 0],
+        actions,
+    )
+
+
+def distinct_best(scores: Tensor, likeness: Tensor, k: int) -> Tensor:
+    """For each row of scores (m, p) the best k columns that are not alike: (m, k)."""
+    scores = scores.clone()
+    chosen = []
+    for _ in range(min(k, scores.shape[-1])):
+        best = scores.argmax(-1)
+        chosen.append(best)
+        scores.masked_fill_(likeness[best] > ALIKE, -torch.inf)
+        scores.scatter_(1, best[:, None], -torch.inf)
+    # rows where everything is alike go on with columns that were dropped: harmless repeats
+    return torch.stack(chosen, -1)
+
+
+def polish_integers(belief: Belief, functions: ActionFunctions, actions: Tensor) -> tuple[Tensor, Tensor]:
+    """Snap actions (m, k, d_x) to the space, then step every integer up and down while that helps."""
+
+    def mean_at(points: Tensor) -> Tensor:
+        return functions.at(functions.factor.scaled(points))[0]
+
+    actions = belief.snap_actions(actions)
+    mean = mean_at(actions)
+    for column, (parameter, count) in enumerate(
+        zip(belief.space.actions.values(), belief.space.action_categories, strict=True)
+    ):
+        if count or not parameter.n_levels:
+            continue
+        for direction in (-1.0, 1.0):
+            moved = actions.clone()
+            cell = _neighbour(parameter.levels(), moved[..., column], direction)  # type: ignore[union-attr]
+            moved[..., column] = cell
+            there = mean_at(moved)
+            better = there > mean
+            actions = torch.where(better[..., None], moved, actions)
+            mean = torch.where(better, there, mean)
+    return actions, mean
+
+
+def _neighbour(levels: object, values: Tensor, direction: float) -> Tensor:
+    """The next level up or down."""
+    grid = torch.as_tensor(levels, dtype=values.dtype, device=values.device)
+    index = torch.searchsorted(grid, values.contiguous() - 1e-9) + int(direction)
+    return grid[index.clamp(0, len(grid) - 1)]
+
+
+def _by_autograd(
+    belief: Belief, posterior: BotorchPosterior, pool: Tensor, states: Tensor, starts: int
+) -> BestActions:
+    """The same for a BoTorch model: score the pool state by state, then climb by autograd."""
+    m, p, d_x = len(states), len(pool), pool.shape[-1]
+    joint = torch.cat([states[:, None].expand(m, p, -1), pool.expand(m, p, d_x)], -1)
+    with torch.no_grad():
+        # a batch of single points: of one long list GPyTorch would form the joint covariance
+        scores = posterior.mean(joint.flatten(0, 1)[:, None])[:, 0].unflatten(0, (m, p))
+    k = min(starts, p)
+    chosen = scores.topk(k, -1).indices
+    first = pool[chosen].flatten(0, 1)  # (m·k, d_x)
+    rows = states.repeat_interleave(k, 0)
+
+    def function(x: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            variable = x.detach().requires_grad_(True)
+            mean = posterior.mean(torch.cat([rows[which], variable], -1)[:, None])[:, 0]
+            (gradient,) = torch.autograd.grad(mean.sum(), variable)
+        return mean.detach(), gradient
+
+    lower, upper = action_box(belief, first)
+    lower_rows = ascend(function, first, lower, upper, iterations=20)
+    actions = belief.snap_actions(lower_rows.points)
+    with torch.no_grad():
+        mean = posterior.mean(torch.cat([rows, actions], -1)[:, None])[:, 0].unflatten(0, (m, k))
+    actions = actions.unflatten(0, (m, k))
+    best = mean.argmax(-1, keepdim=True)
+    return BestActions(
+        actions.gather(1, best[..., None].expand(-1, -1, d_x))[:, 0], mean.gather(1, best)[:, 0], actions
+    )
+
+
+def action_box(belief: Belief, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Ends of the action box, the unit cube."""
+    d_x = belief.space.n_action_dims
+    return like.new_zeros(d_x), like.new_ones(d_x)

@@ -1,0 +1,57 @@
+"""A trial: one point, and what became of its evaluation."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from conbo.errors import RewardError, TrialError
+from conbo.spaces import Value, is_number
+
+Status: TypeAlias = Literal["running", "completed", "failed"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A plain record, in the user's names, units and sign."""
+
+    number: int
+    state: dict[str, Value]
+    action: dict[str, Value]
+    status: Status = "running"
+    reward: float | None = None
+    noise: float | None = None  # variance of the reward, where it is known
+    error: str = ""
+
+    def told(self, reward: object, noise: object = None) -> "Trial":
+        """The trial with its reward; to repeat what was told changes nothing."""
+        value = finite_number("reward", reward)
+        variance = None if noise is None else finite_number("noise", noise)
+        if variance is not None and variance < 0:
+            raise RewardError(f"`noise >= 0` must hold for the variance of a reward, but got noise={noise}.")
+        if self.status == "failed":
+            raise TrialError(f"trial {self.number} has failed and cannot be told a reward, but got {value}.")
+        if self.status == "completed" and (self.reward, self.noise) != (value, variance):
+            was, now = (self.reward, value) if self.reward != value else (self.noise, variance)
+            what = "reward" if self.reward != value else "noise"
+            raise TrialError(
+                f"trial {self.number} was told {what}={was} before and cannot be told {now} now."
+            )
+        return replace(self, status="completed", reward=value, noise=variance)
+
+    def failed(self, error: str = "") -> "Trial":
+        """The trial without a reward; to repeat it changes nothing."""
+        if self.status == "completed":
+            raise TrialError(f"trial {self.number} was told reward={self.reward} and cannot fail any more.")
+        return self if self.status == "failed" else replace(self, status="failed", error=str(error))
+
+
+def finite_number(name: str, value: Any) -> float:
+    """The value as a float; raises RewardError unless it is one finite number."""
+    try:
+        plain = value.item() if hasattr(value, "item") else value  # numpy's and torch's scalars
+        number = float(plain) if is_number(plain) else math.nan
+    except (ValueError, RuntimeError, OverflowError):  # several numbers, or one too large
+        number = math.nan
+    if not math.isfinite(number):
+        raise RewardError(f"a {name} must be one finite number, but got {value!r}.")
+    return number
