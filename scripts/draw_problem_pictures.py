@@ -1,6 +1,6 @@
 """Draw the pictures of the simulators in docs/problems.
 
-    python scripts/draw_problem_pictures.py
+python scripts/draw_problem_pictures.py
 """
 
 from pathlib import Path
@@ -60,9 +60,19 @@ def draw_city() -> None:
     draw_day(left, mode, trace_day(mode, best_bases().action(mode), DAY_TO_DRAW))
     draw_best_bases(right)
     marks = [
-        Line2D([], [], marker="*", color="black", linestyle="none", markersize=13, label="mode of the population (state)"),
+        Line2D(
+            [],
+            [],
+            marker="*",
+            color="black",
+            linestyle="none",
+            markersize=13,
+            label="mode of the population (state)",
+        ),
         Line2D([], [], marker="s", color="grey", linestyle="none", markersize=10, label="base (action)"),
-        Line2D([], [], marker="o", color="grey", label="call, and the way of the ambulance that was sent to it"),
+        Line2D(
+            [], [], marker="o", color="grey", label="call, and the way of the ambulance that was sent to it"
+        ),
     ]
     figure.legend(handles=marks, loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(FOLDER / "ambulances.png", dpi=DOTS_PER_INCH)
@@ -99,7 +109,13 @@ def draw_network(axes: Axes) -> None:
 def draw_best_levels(axes: Axes) -> None:
     table = best_levels("arrival_rate")
     for item in range(ITEMS):
-        axes.step(table.states[:, 0], table.actions[:, item], where="mid", color=COLOURS[item], label=f"item {item + 1}")
+        axes.step(
+            table.states[:, 0],
+            table.actions[:, item],
+            where="mid",
+            color=COLOURS[item],
+            label=f"item {item + 1}",
+        )
     axes.set(xlabel="demand (the state)", ylabel="base-stock level (the action)", title="Best known levels")
     axes.legend(ncols=2, frameon=False)
 

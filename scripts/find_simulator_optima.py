@@ -38,7 +38,9 @@ DATA = Path(__file__).parents[1] / "src/conbo/problems/data"
 
 SWEEPS = 2
 RANDOM_STARTS = 200
-SEARCH_SEED, FRESH_SEED = 1, 2  # of the replications that a search sees, and of those for the table
+SEARCH_SEED = 1  # of the replications on which actions are compared
+FRESH_SEED = 2  # of those for the table
+ITERATION_SEEDS = 1000  # and following: where each iteration of a search has its own
 
 
 @dataclass(frozen=True)
@@ -85,16 +87,23 @@ def climb(task: Task, state: Floats, levels: Floats) -> Floats:
 
 
 def concentrate(task: Task, state: Floats, bases: Floats) -> Floats:
-    """Cross-entropy search: sample around a mean, move mean and spread to those of the best, on new days."""
-    iterations, samples, elite, first_spread = 25, 40, 10, 2.0
+    """Cross-entropy search: sample around a mean, move mean and variance toward those of the best samples.
+
+    Each iteration has its own days, late ones more, so that the search does not settle on what suits a few.
+    """
+    samples, elite = 40, 10
+    first_variance = 3.0**2
+    haste = 0.5  # 1 would forget the old variance at once, and come to a halt too early
     generator = np.random.default_rng(SEARCH_SEED)
-    mean, spread = bases, np.full(bases.shape, first_spread)
-    for iteration in range(iterations):
-        candidates = np.clip(mean + spread * generator.standard_normal((samples, len(bases))), 0, CITY)
-        seed = SEARCH_SEED + (iteration + 1) * 1000
-        means = task.rewards(state, candidates, task.screening, seed).mean(axis=1)
+    mean, variance = bases, np.full(bases.shape, first_variance)
+    for iteration, days in enumerate(
+        np.geomspace(task.screening / 2, task.screening * 4, num=20).astype(int)
+    ):
+        candidates = np.clip(generator.normal(mean, np.sqrt(variance), (samples, len(bases))), 0.0, CITY)
+        means = task.rewards(state, candidates, days, ITERATION_SEEDS + iteration).mean(axis=1)
         best = candidates[np.argsort(-means)[:elite]]
-        mean, spread = best.mean(axis=0), best.std(axis=0)
+        mean = best.mean(axis=0)
+        variance = (1.0 - haste) * variance + haste * best.var(axis=0)
     return mean
 
 
@@ -131,7 +140,7 @@ def write_table(name: str, task: Task, actions: Floats) -> None:
 
 
 def warehouse(demand_enters: DemandEnters) -> Task:
-    """Assemble to order. The best levels are whole: a fraction of a unit costs its holding and is never sold."""
+    """Assemble to order. Best levels are whole: a fraction of a unit is never sold, but costs its holding."""
     return Task(
         state_names=(STATE_NAME,),
         action_names=LEVEL_NAMES,

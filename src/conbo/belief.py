@@ -16,6 +16,8 @@ from conbo.observations import Observations
 from conbo.spaces import Space
 from conbo.state_distributions import StateDistribution
 
+LEAST_NOISE = 1e-7  # variance of a standardised reward, as for noise that is learned
+
 
 @dataclass(frozen=True)
 class GaussianProcess:
@@ -93,7 +95,7 @@ def believe(space: Space, states: StateDistribution, observations: Observations,
     """Standardise, fit, condition."""
     shift, scale = standardisation(observations.rewards)
     rewards = (observations.rewards - shift) / scale
-    noise = None if observations.noise is None else observations.noise / scale**2
+    noise = standardised_noise(observations, scale)
     points = observations.points
     posterior: Posterior | BotorchPosterior
     if isinstance(model, GaussianProcess):
@@ -102,6 +104,11 @@ def believe(space: Space, states: StateDistribution, observations: Observations,
         categories = space.state_categories + space.action_categories
         posterior = fit_botorch(model, points, rewards, noise, categories, space.n_state_dims)
     return Belief(space, states, observations, posterior, shift, scale)
+
+
+def standardised_noise(observations: Observations, scale: float) -> Tensor | None:
+    """The known variances of standardised rewards; exact rewards at one point twice would have no inverse."""
+    return None if observations.noise is None else (observations.noise / scale**2).clamp_min(LEAST_NOISE)
 
 
 def standardisation(rewards: Tensor) -> tuple[float, float]:

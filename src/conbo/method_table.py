@@ -5,12 +5,19 @@
 
 from dataclasses import dataclass
 
+from conbo.acquisition.conditional import ConBO, GaussianStates
+from conbo.acquisition.improvement import ExpectedImprovement
+from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG, MonteCarloKG
 from conbo.errors import SettingError
 from conbo.proposals import Proposal
+from conbo.proposals.maximizer import Maximizer
+from conbo.proposals.thompson import Thompson
 from conbo.proposals.uniform import UniformProposal
 from conbo.spaces import closest
 
 DEFAULT_METHOD = "conbo"
+
+_PAPER = "Pearce, Klaise & Groves (AISTATS 2022)"
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,59 @@ METHODS: dict[str, Method] = {
             "the baseline of every comparison",
             UniformProposal(),
             uses_model=False,
+        ),
+        Method(
+            "expected-improvement",
+            "expected improvement over all states and actions jointly",
+            "Jones, Schonlau & Welch (1998)",
+            Maximizer(ExpectedImprovement()),
+            states_as_actions=True,
+        ),
+        Method(
+            "conbo",
+            "knowledge gradient over all states, accurate at five look-ahead samples (the default)",
+            f"{_PAPER}, with our integrals over outcomes and states",
+            Maximizer(ConBO(HybridKG())),
+        ),
+        Method(
+            "conbo-3",
+            "the paper's ConBO with three look-ahead samples",
+            _PAPER,
+            Maximizer(ConBO(HybridKG(n_z=3, spread=1.0, estimate="lower"), GaussianStates())),
+        ),
+        Method(
+            "conbo-5",
+            "the paper's ConBO with five look-ahead samples",
+            _PAPER,
+            Maximizer(ConBO(HybridKG(n_z=5, spread=1.0, estimate="lower"), GaussianStates())),
+        ),
+        Method(
+            "kg-hybrid",
+            "hybrid knowledge gradient, states treated as actions",
+            _PAPER,
+            Maximizer(ConBO(HybridKG(n_z=5, spread=1.0, estimate="lower"))),
+            states_as_actions=True,
+        ),
+        Method(
+            "kg-discrete",
+            "knowledge gradient over random discrete actions, states treated as actions",
+            "Frazier, Powell & Dayanik (2009)",
+            Maximizer(ConBO(DiscreteKG())),
+            states_as_actions=True,
+        ),
+        Method(
+            "kg-monte-carlo",
+            "knowledge gradient by Monte Carlo, states treated as actions",
+            "Wu & Frazier (2017)",
+            Maximizer(ConBO(MonteCarloKG())),
+            states_as_actions=True,
+        ),
+        Method(
+            "thompson",
+            "Thompson sampling, states treated as actions",
+            "Thompson (1933); Kandasamy et al. (2018)",
+            Thompson(),
+            states_as_actions=True,
         ),
     )
 }

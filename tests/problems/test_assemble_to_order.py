@@ -16,6 +16,7 @@ from conbo.problems.assemble_to_order import (
     NAMES,
     ORDER_RATE,
     USES,
+    DemandEnters,
     near_optimal_table,
     simulate,
     trace,
@@ -61,13 +62,13 @@ def test_reference_values(stock: float, demand: float, variant: int) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("demand", [0.5, 1.0, 1.5])
-def test_an_empty_warehouse_earns_nothing(variant, demand: float) -> None:
+def test_an_empty_warehouse_earns_nothing(variant: DemandEnters, demand: float) -> None:
     assert np.all(simulate(demand, np.zeros(ITEMS), 20, demand_enters=variant) == 0.0)
 
 
 @settings(max_examples=60, deadline=None)
 @given(demands, levels, seeds, st.sampled_from(VARIANTS))
-def test_stock_obeys_its_laws(demand: float, level: list[float], seed: int, variant) -> None:
+def test_stock_obeys_its_laws(demand: float, level: list[float], seed: int, variant: DemandEnters) -> None:
     log = trace(demand, level, seed, variant)
     assert np.all(np.diff(log.times) > 0)
     assert log.times[-1] <= HORIZON
@@ -146,7 +147,7 @@ def test_an_evaluation_is_one_replication_drawn_from_the_generator() -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_table_holds_what_it_says(variant) -> None:
+def test_table_holds_what_it_says(variant: DemandEnters) -> None:
     table = near_optimal_table(variant)
     some = slice(None, None, 5)
     rewards = simulate(table.states[some, 0], table.actions[some], 4000, 99, variant)
@@ -163,7 +164,7 @@ def test_yardstick_beats_the_crude_optimum(demand: float) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_yardstick_between_the_grid_states(variant) -> None:
+def test_yardstick_between_the_grid_states(variant: DemandEnters) -> None:
     problem = assemble_to_order(variant)
     assert problem.optimal_action is not None
     cost = opportunity_cost(problem, problem.optimal_action, n_states=64, replications=400)
@@ -174,7 +175,7 @@ def test_bad_input() -> None:
     problem = assemble_to_order()
     generator = np.random.default_rng(0)
     with pytest.raises(SettingError, match="'arrival_rate' or 'production_time', but got 'sales'"):
-        assemble_to_order("sales")
+        assemble_to_order("sales")  # type: ignore[arg-type]
     with pytest.raises(PointError, match="demand=2"):
         problem.evaluate({"demand": 2.0}, action_of(5.0), generator)
     with pytest.raises(PointError, match="stock_1=21"):

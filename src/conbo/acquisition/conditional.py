@@ -214,6 +214,8 @@ class ConBO:
 class ConditionalAcquisition:
     """ConBO(s, x) under one belief."""
 
+    climbs_logarithm = False
+
     def __init__(self, belief: Belief, value: KnowledgeGradient, rule: StateRule, screening_states: int) -> None:
         self._d_s, self.value, self.rule = belief.n_state_dims, value, rule
         self._screening_states = screening_states

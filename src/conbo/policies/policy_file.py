@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conbo.belief import Belief
+from conbo.belief import Belief, standardised_noise
 from conbo.errors import SettingError
 from conbo.models.kernels import Columns, Factor, Kernel, ProductKernel, TrendKernel
 from conbo.models.posterior import Posterior, condition
@@ -45,21 +45,20 @@ def from_record(record: object) -> tuple[Belief, bool]:
         raise SettingError(f"a policy file must be of the format {FORMAT!r}, but this one is not.")
     space = Space.from_dict(record["space"])
     shift, scale = record["shift"], record["scale"]
-    points = _tensor(record["points"])
-    rewards = _tensor(record["rewards"])
-    noise = None if record["reward_noise"] is None else _tensor(record["reward_noise"])
+    points, rewards = _tensor(record["points"]), _tensor(record["rewards"])
+    known = None if record["reward_noise"] is None else _tensor(record["reward_noise"])
+    observations = Observations(points, rewards, pending=points[:0], noise=known)
+    noise = standardised_noise(observations, scale)
     posterior = condition(
         _kernel(record["kernel"], space),
         record["constant"],
-        record["noise"] if noise is None else noise / scale**2,
+        record["noise"] if noise is None else noise,
         points,
         (rewards - shift) / scale,
         new_noise=record["noise"],
     )
-    observations = Observations(points, rewards, pending=points[:0], noise=noise)
-    return Belief(space, bind(None, space), observations, posterior, shift, scale), (
-        record["direction"] == "maximize"
-    )
+    belief = Belief(space, bind(None, space), observations, posterior, shift, scale)
+    return belief, record["direction"] == "maximize"
 
 
 def _kernel_record(kernel: Kernel) -> dict[str, Any]:

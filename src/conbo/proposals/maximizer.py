@@ -4,7 +4,6 @@ The maximiser knows nothing of what it maximises: an acquisition offers cheap va
 smooth function with gradients around given starts (`local`), and full values (calling it).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,7 +13,7 @@ from torch import Tensor
 from conbo.ascent import BatchedFunction, ascend
 from conbo.belief import Belief
 from conbo.errors import SettingError
-from conbo.proposals.penalized_batch import penalized_batch
+from conbo.proposals.penalized_batch import penalized_batch, penalty
 from conbo.search.action_candidates import action_candidates, pooled
 from conbo.search.best_actions import best_actions
 from conbo.models.posterior import Posterior
@@ -22,11 +21,15 @@ from conbo.state_distributions import sobol
 
 NEAR_POLICY = 0.25  # share of the screened points that are near the present policy
 REACH = 0.1  # standard deviation of the distance to it, in the unit cube
+RELATIVE_GAIN = 1e-3  # a climb ends when a step promises to gain less than this share
+FIRST_STEP = 0.05  # of a climb, in the unit cube
 FLAT = 1e-10  # highest value, in standardised rewards, at which an acquisition says nothing
 
 
 class Acquisition(Protocol):
     """Something to maximise over (state, action), in the unit cube; values are not negative."""
+
+    climbs_logarithm: bool  # whether `local` gives the logarithms of the values
 
     def screen(self, points: Tensor) -> Tensor:
         """Cheap values (c,) of points (c, d)."""
@@ -77,27 +80,19 @@ class Maximizer:
         candidates = screening_points(belief, self.screened, generator, state)
         screened = acquisition.screen(candidates)
         starts = candidates[spread_best(belief, candidates, screened, self.starts)]
-        lower, upper = box(belief, starts, state)
-        ascent = ascend(
-            acquisition.local(starts),
-            starts,
-            lower,
-            upper,
-            self.iterations,
-            first_step=0.05,
-            tolerance=1e-3 * float(screened.amax()),
-        )
-        ends = belief.snap(ascent.points)
-        if state is not None:
-            ends[:, : belief.n_state_dims] = state
+        lower, upper = box(starts, state)
+        log = acquisition.climbs_logarithm
+        tolerance = RELATIVE_GAIN * (1.0 if log else max(float(screened.amax()), 0.0))
+        ascent = ascend(acquisition.local(starts), starts, lower, upper, self.iterations, FIRST_STEP, tolerance)
+        ends = dictate(belief.snap(ascent.points), state)
         final = acquisition(ends)
-        points = torch.cat([ends, belief.snap(ascent.history_points), candidates])
-        values = torch.cat([final, ascent.history_values, screened])
-        # the fixed states of a climb flatter the points that it visits: none of them may outrank the final values
-        ceiling = final.amax()
-        values = torch.cat([final, values[len(final) :].clamp_max(float(ceiling) * (1 - 1e-9))])
+        visited = ascent.history_values.exp() if log else ascent.history_values
+        # a climb's fixed states flatter the points that it visits: none of them may outrank the final values
+        visited = visited.clamp_max(float(final.amax()) * (1 - 1e-9))
+        points = torch.cat([ends, dictate(belief.snap(ascent.history_points), state), candidates])
+        values = torch.cat([final, visited, screened.clamp_max(float(final.amax()) * (1 - 1e-9))])
         if not float(values.amax()) > FLAT:
-            values = variance_of(belief, points)
+            values = weighted_variance(belief, points)
         return Search(points, values)
 
 
@@ -107,9 +102,7 @@ def screening_points(belief: Belief, n: int, generator: torch.Generator, state: 
     seed = int(torch.randint(2**31, (1,), generator=generator))
     spread = sobol(n, d_s + d_x, seed)
     states = belief.states.from_uniform(spread[:, :d_s]) if d_s else spread[:, :0]
-    points = torch.cat([states, spread[:, d_s:]], -1).to(belief.device)
-    if state is not None:
-        points[:, :d_s] = state
+    points = dictate(torch.cat([states, spread[:, d_s:]], -1).to(belief.device), state)
     near = int(NEAR_POLICY * n)
     if near:
         pool: Tensor = action_candidates(belief, 64, generator)
@@ -117,16 +110,18 @@ def screening_points(belief: Belief, n: int, generator: torch.Generator, state: 
         best = best_actions(belief, actions, points[:near, :d_s], starts=2).actions
         noise = torch.randn(near, d_x, generator=generator, dtype=torch.float64).to(belief.device)
         points[:near, d_s:] = (best + REACH * noise).clamp(0, 1)
-    snapped = belief.snap(points)
+    return dictate(belief.snap(points), state)
+
+
+def dictate(points: Tensor, state: Tensor | None) -> Tensor:
+    """The points with a dictated state in their first columns."""
     if state is not None:
-        snapped[:, :d_s] = state
-    return snapped
+        points[:, : len(state)] = state
+    return points
 
 
 def spread_best(belief: Belief, points: Tensor, values: Tensor, k: int) -> Tensor:
     """Indices of the best k points by value, penalised for resembling each other."""
-    from conbo.proposals.penalized_batch import penalty
-
     chosen: list[int] = []
     score = values.clone()
     for _ in range(min(k, len(points))):
@@ -137,17 +132,49 @@ def spread_best(belief: Belief, points: Tensor, values: Tensor, k: int) -> Tenso
     return torch.tensor(chosen, device=points.device)
 
 
-def box(belief: Belief, like: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The unit cube; categories and a dictated state stay where they are."""
+def box(like: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The unit cube; a dictated state stays where it is (and so do categories, whose gradient is zero)."""
     d = like.shape[-1]
     lower, upper = like.new_zeros(d), like.new_ones(d)
     if state is not None:
-        lower[: belief.n_state_dims] = upper[: belief.n_state_dims] = state
+        lower[: len(state)] = upper[: len(state)] = state
     return lower, upper
 
 
-def variance_of(belief: Belief, points: Tensor) -> Tensor:
+def weighted_variance(belief: Belief, points: Tensor) -> Tensor:
     """P[s] times the posterior variance: where to look when nothing promises a gain."""
     d_s = belief.n_state_dims
     density = belief.states.density(points[:, :d_s].cpu()).to(points)
     return density * belief.posterior.variance(points)
+
+
+@dataclass(frozen=True)
+class StochasticMaximizer:
+    """The paper's way: Adam on an acquisition whose random parts are drawn anew at every step (Kingma & Ba, 2014)."""
+
+    acquisition: AcquisitionRecipe
+    screened: int = 128
+    starts: int = 6
+    iterations: int = 40
+    step: float = 0.03  # in the unit cube
+
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
+        """n points (n, d), apart from each other and from pending ones."""
+        candidates = screening_points(belief, self.screened, generator, state)
+        screened = self.acquisition.build(belief, generator).screen(candidates)
+        x = candidates[spread_best(belief, candidates, screened, self.starts)]
+        lower, upper = box(x, state)
+        rows = torch.arange(len(x), device=x.device)
+        first, second = torch.zeros_like(x), torch.zeros_like(x)
+        for k in range(1, self.iterations + 1):
+            _, gradient = self.acquisition.build(belief, generator).local(x)(x, rows)
+            first = 0.9 * first + 0.1 * gradient
+            second = 0.999 * second + 0.001 * gradient.square()
+            move = (first / (1 - 0.9**k)) / ((second / (1 - 0.999**k)).sqrt() + 1e-300)
+            x = (x + self.step / k**0.5 * move).clamp(lower, upper)
+        ends = dictate(belief.snap(x), state)
+        final = self.acquisition.build(belief, generator)(ends)
+        points, values = torch.cat([ends, candidates]), torch.cat([final, screened.clamp_max(float(final.amax()))])
+        if not float(values.amax()) > FLAT:
+            values = weighted_variance(belief, points)
+        return penalized_batch(belief, points, values, n)

@@ -1,0 +1,34 @@
+"""Learn where three ambulances should be based, for every place where the population may be densest.
+
+python examples/ambulances.py
+"""
+
+import numpy as np
+
+import conbo
+
+EVALUATIONS = 80
+SHOWN_MODES = ((15.0, 15.0), (24.0, 24.0), (5.0, 20.0))
+
+
+def main() -> None:
+    problem = conbo.problems.ambulances()
+    generator = np.random.default_rng(1)
+
+    study = conbo.Study(problem.space, state_distribution=problem.state_distribution, seed=1)
+    study.run(lambda state, action: problem.evaluate(state, action, generator), evaluations=EVALUATIONS)
+    policy = study.policy()
+
+    for mode_x, mode_y in SHOWN_MODES:
+        prediction = policy.predict({"mode_x": mode_x, "mode_y": mode_y})
+        bases = " ".join(f"{name}={km:.0f}" for name, km in prediction.action.items())
+        print(
+            f"mode ({mode_x:2.0f}, {mode_y:2.0f}): {bases}, {-prediction.mean:.1f} ± {prediction.std:.1f} minutes"
+        )
+    minutes = -conbo.problems.policy_reward(problem, policy, n_states=64, replications=5000)
+    cost = conbo.problems.opportunity_cost(problem, policy, n_states=64, replications=5000)
+    print(f"true response time over all modes: {minutes:.2f} minutes, {cost:.2f} more than the best known")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Thompson sampling: draw a function from the posterior, evaluate where it is highest.
+
+One joint draw on a set of points: quasi-random ones, and neighbours of those with the best posterior mean.  A batch
+is as many independent draws, as in Kandasamy et al. (2018) and Hernández-Lobato et al. (2017).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conbo.belief import Belief
+from conbo.models.posterior import cholesky
+from conbo.proposals.maximizer import dictate, screening_points
+
+
+@dataclass(frozen=True)
+class Thompson:
+    """The argmax of joint posterior draws on `points` points."""
+
+    points: int = 1000
+
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
+        """n points (n, d), one for each draw."""
+        spread = screening_points(belief, self.points // 2, generator, state)
+        best = spread[belief.posterior.mean(spread).topk(min(10, len(spread))).indices]
+        d = spread.shape[-1]
+        width = 10 ** (-2 * torch.rand(self.points // 2, 1, generator=generator, dtype=torch.float64))
+        noise = torch.randn(self.points // 2, d, generator=generator, dtype=torch.float64)
+        near = best[torch.arange(self.points // 2) % len(best)] + (0.3 * width * noise).to(best)
+        points = torch.cat([spread, dictate(belief.snap(near.clamp(0, 1)), state)])
+        mean, covariance = belief.posterior.mean(points), belief.posterior.covariance(points, points)
+        jitter = 1e-8 * torch.eye(len(points), dtype=points.dtype, device=points.device)
+        root = cholesky(covariance + jitter)
+        draws = torch.randn(len(points), n, generator=generator, dtype=torch.float64).to(points)
+        return points[(mean[:, None] + root @ draws).argmax(0)]
