@@ -22,9 +22,8 @@ def main() -> None:
     for mode_x, mode_y in SHOWN_MODES:
         prediction = policy.predict({"mode_x": mode_x, "mode_y": mode_y})
         bases = " ".join(f"{name}={km:.0f}" for name, km in prediction.action.items())
-        print(
-            f"mode ({mode_x:2.0f}, {mode_y:2.0f}): {bases}, {-prediction.mean:.1f} ± {prediction.std:.1f} minutes"
-        )
+        expected = f"{-prediction.mean:.1f} ± {prediction.std:.1f} minutes"
+        print(f"mode ({mode_x:.0f}, {mode_y:.0f}): {bases}, {expected}")
     minutes = -conbo.problems.policy_reward(problem, policy, n_states=64, replications=5000)
     cost = conbo.problems.opportunity_cost(problem, policy, n_states=64, replications=5000)
     print(f"true response time over all modes: {minutes:.2f} minutes, {cost:.2f} more than the best known")

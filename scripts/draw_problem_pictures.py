@@ -17,7 +17,7 @@ from conbo.problems.assemble_to_order import IS_KEY, ITEMS, ORDER_RATE, PRODUCTI
 from conbo.problems.assemble_to_order import near_optimal_table as best_levels
 
 FOLDER = Path(__file__).parents[1] / "docs/problems"
-COLOURS = plt.colormaps["Dark2"].colors
+COLOURS = plt.colormaps["Dark2"](range(8))
 DOTS_PER_INCH = 120
 DAY_TO_DRAW = 4  # a seed
 

@@ -117,7 +117,8 @@ def standardisation(rewards: Tensor) -> tuple[float, float]:
     unit = largest if largest > 0 else 1.0  # squares of 1e200 overflow: scale first
     scaled = rewards / unit
     shift = float(scaled.mean())
-    spread = sqrt(float((scaled - shift).square().mean()))
+    # the variance of a sample, as BoTorch has it: its models warn about any other
+    spread = sqrt(float((scaled - shift).square().sum()) / max(len(rewards) - 1, 1))
     if spread < 1e-12:  # nothing but rounding
         spread = 1.0
     return shift * unit, spread * unit

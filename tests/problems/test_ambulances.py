@@ -32,7 +32,7 @@ ROUNDING = 1e-9
 
 # ../shared/problems.md: bases → mean response time in minutes for each mode
 MODES = ((15.0, 15.0), (24.0, 24.0), (0.0, 0.0))
-REFERENCES = {
+REFERENCES: dict[tuple[float, ...], tuple[float, ...]] = {
     (15, 15, 15, 15, 15, 15): (15.455, 16.003, 16.363),
     (10, 10, 20, 10, 15, 20): (13.099, 13.955, 13.352),
     (5, 5, 25, 5, 15, 25): (14.931, 15.624, 14.274),
@@ -212,7 +212,7 @@ def test_yardstick_is_mirrored_into_every_quadrant(mode: tuple[float, float]) ->
     assert problem.optimal_action is not None
     assert problem.optimal_reward is not None
     base = list(problem.optimal_action(state_of(mode)).values())
-    assert all(0 <= coordinate <= CITY for coordinate in base)
+    assert all(0 <= float(coordinate) <= CITY for coordinate in base)
     rewards = simulate(mode, base, DAYS, 12)
     tolerance = STANDARD_ERRORS * 1.2 * rewards.std() / math.sqrt(DAYS)
     assert rewards.mean() == pytest.approx(problem.optimal_reward(state_of(mode)), abs=tolerance)

@@ -28,7 +28,7 @@ STANDARD_ERRORS = 4.0
 REFERENCE_REPLICATIONS = 100_000
 
 # ../shared/problems.md: (level of every item, demand) → mean reward in the default and the second variant
-REFERENCES = {
+REFERENCES: dict[tuple[float, float], tuple[float, float]] = {
     (20, 0.5): (-199.309, -92.222),
     (20, 1.0): (-37.210, -37.350),
     (20, 1.5): (-22.583, -73.972),

@@ -20,7 +20,7 @@ gradient in the candidate needs no derivative of the maximisers: with X* fixed i
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -40,10 +40,11 @@ from conbo.models.action_functions import (
 from conbo.models.kernels import PROFILES
 from conbo.models.posterior import LookAhead, Posterior, covariance_gradient
 from conbo.search.action_candidates import ActionPool, action_candidates, pooled
-from conbo.search.best_actions import BestActions, best_actions
+from conbo.search.best_actions import BestActions, best_actions, distinct_best
 
 COLD_STEPS = 6  # Newton steps of an inner maximisation that starts afresh
 WARM_STEPS = 1  # … and of one that starts where the last outer step ended
+THOROUGH_STARTS, THOROUGH_STEPS = 4, 20  # where bounds are wanted
 SLOW = 0.1  # maximisers that move less than this (scaled distance per unit of z) stand still
 STEADY, JUMP = 4.0, 10.0  # times faster than beside: still smooth; surely a jump
 BASINS = 3  # climbs of the posterior mean per state; their ends start the look-ahead maximisations too
@@ -163,7 +164,8 @@ class KnowledgeGradient:
 
     def screen(self, candidates: Tensor, states: Tensor) -> Tensor:
         """A cheap estimate (r, m) with the pool alone, for candidates (r, d) and states (r, m, d_s)."""
-        functions = self._functions(self.posterior.look_ahead(candidates), state_rows(self.posterior, states))
+        ahead = self.posterior.look_ahead(candidates)
+        functions = look_ahead_functions(self.posterior, ahead, state_rows(self.posterior, states))
         mean, slope = functions.pooled(self.pool.correlation, self.pool.features)
         if self.nodes is None:
             return self.combine(mean, slope, mean)[0].unflatten(0, states.shape[:2])
@@ -172,8 +174,54 @@ class KnowledgeGradient:
         value, _ = self.combine(mean.gather(1, winner), slope.gather(1, winner), likeness)
         return value.unflatten(0, states.shape[:2])
 
-    def _functions(self, ahead: LookAhead, rows: StateRows) -> ActionFunctions:
-        return look_ahead_functions(self.posterior, ahead, rows)
+    def bounds(self, candidates: Tensor, states: Tensor) -> "Bounds":
+        """Best estimate, lower and upper bound (r, m) of KG_c; states (r, m, d_s).  Thorough, so slower.
+
+        The bounds hold as far as every inner maximum is found: each is searched for from several starts, and the
+        steepest slopes, which the upper bound needs beyond the outer nodes, are two more inner problems.
+        """
+        if self.nodes is None or float(self.nodes[len(self.nodes) // 2]) != 0.0:
+            raise SettingError("bounds need nodes around z = 0: use HybridKG.")
+        shape = states.shape[:2]
+        prepared = state_rows(self.posterior, states)
+        functions = look_ahead_functions(self.posterior, self.posterior.look_ahead(candidates), prepared)
+        basins = self.at(states).policy.basins
+        maxima = self._thorough(functions, self.nodes, basins)
+        maxima = shared_between_nodes(maxima, self.nodes)
+        likeness = neighbour_likeness(functions, maxima.actions, self.nodes)
+        integral, middle = ConvexIntegral(self.nodes), len(self.nodes) // 2
+        slope = maxima.slope - maxima.slope[:, middle : middle + 1]
+        gain = maxima.mean - maxima.mean[:, middle : middle + 1] + slope * self.nodes
+        slopes_alone = replace(functions, mean_weights=torch.zeros_like(functions.mean_weights))
+        ends = self.nodes.new_tensor([-1.0, 1.0])
+        steepest = self._thorough(slopes_alone, ends, basins).slope - maxima.slope[:, middle : middle + 1]
+        lower = integral.lower(gain.clamp_min(0), slope)
+        upper = torch.maximum(integral.upper(gain.clamp_min(0), steepest), lower)
+        best = integral(maxima.mean, maxima.slope, likeness).best.clamp(lower, upper)
+        return Bounds(*(value.unflatten(0, shape) for value in (best, lower, upper)))
+
+    def _thorough(self, functions: ActionFunctions, nodes: Tensor, basins: Tensor) -> Maxima:
+        """Maxima at every node from several starts: the best of pool and μⁿ's local maxima, and the candidate."""
+        mean, slope = functions.pooled(self.pool.correlation, self.pool.features)
+        scores = mean[:, None] + nodes[:, None] * slope[:, None]  # (rows, q, p)
+        rows, q, _ = scores.shape
+        chosen = distinct_best(scores.flatten(0, 1), self.pool.likeness, THOROUGH_STARTS).unflatten(0, (rows, q))
+        special = torch.cat([functions.factor.scaled(basins), functions.new_points[:, None]], 1)
+        starts = torch.cat([self.pool.features[chosen], special[:, None].expand(-1, q, -1, -1)], 2)
+        k = starts.shape[2]
+        maxima = functions.maximize(starts.flatten(1, 2), nodes.repeat_interleave(k), THOROUGH_STEPS, True)
+        value = (maxima.mean + nodes.repeat_interleave(k) * maxima.slope).unflatten(1, (q, k))
+        best = value.argmax(-1) + torch.arange(q, device=nodes.device) * k  # (rows, q)
+        return maxima.take(best)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """KG_c and what it lies between: (r, m) each."""
+
+    best: Tensor
+    lower: Tensor
+    upper: Tensor
 
 
 class StatesAhead:
@@ -191,7 +239,7 @@ class StatesAhead:
         kg = self._kg
         ahead = kg.posterior.look_ahead(candidates)
         prepared = self._rows.select(rows)
-        functions = kg._functions(ahead, prepared)
+        functions = look_ahead_functions(kg.posterior, ahead, prepared)
         lines = self._lines(functions, rows)
         likeness = neighbour_likeness(functions, lines.actions, kg.nodes) if kg.nodes is not None else lines.mean
         value, derivative = kg.combine(lines.mean, lines.slope, likeness)
@@ -298,17 +346,7 @@ def shared_between_nodes(maxima: Maxima, nodes: Tensor) -> Maxima:
     better = best > own + 1e-12 * own.abs()
     if not bool(better.any()):
         return maxima
-    winner = torch.where(better, winner, torch.arange(len(nodes), device=nodes.device))
-
-    def take(tensor: Tensor) -> Tensor:
-        return tensor.gather(1, winner[..., None].expand(-1, -1, tensor.shape[-1]))
-
-    return Maxima(
-        take(maxima.actions),
-        maxima.mean.gather(1, winner),
-        maxima.slope.gather(1, winner),
-        take(maxima.correlation),
-    )
+    return maxima.take(torch.where(better, winner, torch.arange(len(nodes), device=nodes.device)))
 
 
 def snapped(belief: Belief, functions: ActionFunctions, maxima: Maxima) -> Maxima:

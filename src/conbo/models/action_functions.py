@@ -31,6 +31,16 @@ class Maxima:
     slope: Tensor  # (r, q)
     correlation: Tensor  # (r, q, n) between these actions and the observed ones; n = 0 where not asked for
 
+    def take(self, chosen: Tensor) -> "Maxima":
+        """Some of the columns of every row: chosen (r, k)."""
+
+        def gather(tensor: Tensor) -> Tensor:
+            return tensor.gather(1, chosen[..., None].expand(-1, -1, tensor.shape[-1]))
+
+        return Maxima(
+            gather(self.actions), self.mean.gather(1, chosen), self.slope.gather(1, chosen), gather(self.correlation)
+        )
+
 
 @dataclass(frozen=True)
 class ActionFunctions:

@@ -11,7 +11,7 @@ import torch
 from conbo.belief import Belief
 from conbo.state_distributions import sobol
 
-N_STATES, N_ACTIONS = 64, 128  # of the grid on which the mean is taken apart
+N_STATES, N_ACTIONS = 32, 32  # of the grid on which the mean is taken apart
 NEGLIGIBLE = 1e-3  # interaction, relative to the effect of the action
 
 

@@ -1,0 +1,159 @@
+"""Hold the knowledge gradient against independently computed cases.
+
+    python scripts/verify_reference.py CASES.json
+
+Prints, for every estimator and number of look-ahead samples, the median, 90th percentile and worst relative error of
+KG_c and the root mean square and worst relative error of the integrals over states.  Exit status 1 unless the best
+estimate at n_z = 5 has median ≤ 2 % and 90th percentile ≤ 15 %, the default integral ≤ 10 % RMS, and
+lower ≤ truth ≤ upper within 0.2 % of the truth.
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conbo.acquisition.conditional import ConBO, GaussianStates, StratifiedStates
+from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
+from conbo.belief import Belief
+from conbo.models.kernels import Columns, Factor, Kernel, ProductKernel, TrendKernel
+from conbo.models.posterior import condition
+from conbo.observations import Observations
+from conbo.spaces import Categorical, Real, Space
+from conbo.state_distributions import RecipeLike, Triangular, Uniform, bind
+
+DISTRIBUTIONS: dict[str, RecipeLike] = {"uniform": Uniform(), "triangular": Triangular()}
+
+
+def vector(values: Any) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model of the file, ready to build beliefs from."""
+
+    record: dict[str, Any]
+
+    @property
+    def finite(self) -> bool:
+        return str(self.record["kernel"]).startswith("crn")
+
+    def states(self, values: Any) -> Tensor:
+        """States of the file in the unit cube: categories are numbered there."""
+        return (vector(values) + 0.5) / self.record["n_states"] if self.finite else vector(values)
+
+    def kernel(self) -> Kernel:
+        record = self.record
+        actions = Factor(Columns((0,) * len(record["action_lengthscales"])), vector(record["action_lengthscales"]))
+        if self.finite:
+            states = Factor(Columns((record["n_states"],)), vector([1.0]))
+            variances = (record[f"{name}_variance"] for name in ("trend", "difference", "offset"))
+            return TrendKernel(states, actions, *variances)
+        lengthscales = record["state_lengthscales"]
+        return ProductKernel(Factor(Columns((0,) * len(lengthscales)), vector(lengthscales)), actions, record["outputscale"])
+
+    def belief(self, distribution: RecipeLike = None) -> Belief:
+        record, kernel = self.record, self.kernel()
+        if self.finite:
+            states: dict[str, Any] = {"s": Categorical(range(record["n_states"]))}
+        else:
+            states = {f"s{i}": Real(0, 1) for i in range(len(record["state_lengthscales"]))}
+        space = Space(states=states, actions={f"x{i}": Real(0, 1) for i in range(len(record["action_lengthscales"]))})
+        points = torch.cat([self.states(record["train_states"]), vector(record["train_actions"])], -1)
+        rewards = vector(record["train_rewards"])
+        posterior = condition(kernel, record["mean"], record["noise_variance"], points, rewards)
+        return Belief(space, bind(distribution, space), Observations(points, rewards, points[:0]), posterior, 0.0, 1.0)
+
+    def candidates(self, queries: list[dict[str, Any]]) -> Tensor:
+        return torch.cat(
+            [
+                torch.stack([self.states(q["candidate_state"]) for q in queries]),
+                torch.stack([vector(q["candidate_action"]) for q in queries]),
+            ],
+            -1,
+        )
+
+
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def knowledge_gradient_errors(cases: list[Case], estimator: Estimator) -> Tensor:
+    errors = []
+    for case in cases:
+        queries = case.record["queries"]
+        states = torch.stack([case.states(q["state"]) for q in queries])[:, None]
+        points, truth = case.candidates(queries), vector([q["knowledge_gradient"] for q in queries])
+        value = estimator.build(case.belief(), generator()).at(states)(points, torch.arange(len(points))).values[:, 0]
+        errors.append((value - truth) / truth)
+    return torch.cat(errors)
+
+
+def integral_errors(cases: list[Case], acquisition: ConBO) -> Tensor:
+    errors = []
+    for case in cases:
+        for name, distribution in DISTRIBUTIONS.items():
+            queries = [q for q in case.record.get("integrals", []) if name in q]
+            if queries:
+                built = acquisition.build(case.belief(distribution), generator())
+                truth = vector([q[name] for q in queries])
+                errors.append((built(case.candidates(queries)) - truth) / truth)
+    return torch.cat(errors) if errors else torch.zeros(0, dtype=torch.float64)
+
+
+def bound_violations(cases: list[Case], n_z: int) -> Tensor:
+    """How far truth lies outside [lower, upper], relative to truth."""
+    outside = []
+    for case in cases:
+        queries = case.record["queries"]
+        states = torch.stack([case.states(q["state"]) for q in queries])[:, None]
+        truth = vector([q["knowledge_gradient"] for q in queries])
+        bounds = HybridKG(n_z).build(case.belief(), generator()).bounds(case.candidates(queries), states)
+        below, above = bounds.lower[:, 0] - truth, truth - bounds.upper[:, 0]
+        outside.append(torch.maximum(below, above).clamp_min(0) / truth)
+    return torch.cat(outside)
+
+
+def main(path: str) -> int:
+    cases = [Case(record) for record in json.loads(Path(path).read_text())["models"]]
+    estimators: dict[str, Estimator] = {}
+    for n_z in (3, 5, 7, 9, 27):
+        estimators[f"best estimate,  n_z = {n_z}"] = HybridKG(n_z)
+        estimators[f"paper's KG_h,   n_z = {n_z}"] = HybridKG(n_z, spread=1.0, estimate="lower")
+    estimators["Monte Carlo,    n_z = 100"] = MonteCarloKG(100)
+    estimators["discrete,       n = 1000"] = DiscreteKG(1000)
+    print(f"{'KG_c, relative error in %':<34}{'median':>9}{'90 %':>9}{'worst':>9}")
+    shown = {}
+    for name, estimator in estimators.items():
+        error = 100 * knowledge_gradient_errors(cases, estimator).abs()
+        shown[name] = float(error.median()), float(error.quantile(0.9))
+        print(f"{name:<34}{shown[name][0]:>9.3f}{shown[name][1]:>9.2f}{float(error.max()):>9.1f}")
+    print(f"\n{'integral over states, in %':<34}{'RMS':>9}{'worst':>9}")
+    default = None
+    for name, acquisition in {
+        "default, 20 states": ConBO(HybridKG()),
+        "default, 80 states, n_z = 27": ConBO(HybridKG(27), StratifiedStates(80)),
+        "paper's proposal, 20 states": ConBO(HybridKG(5, 1.0, "lower"), GaussianStates(20)),
+    }.items():
+        error = 100 * integral_errors(cases, acquisition)
+        if len(error):
+            rms = float(error.square().mean().sqrt())
+            default = rms if default is None else default
+            print(f"{name:<34}{rms:>9.2f}{float(error.abs().max()):>9.1f}")
+    worst = max(float(bound_violations(cases, n_z).max()) for n_z in (3, 5, 9))
+    print(f"\nlower ≤ truth ≤ upper: worst violation {100 * worst:.3f} % of the truth (n_z = 3, 5, 9)")
+    median, tail = shown["best estimate,  n_z = 5"]
+    passed = median <= 2 and tail <= 15 and (default is None or default <= 10) and worst <= 0.002
+    print("passed" if passed else "FAILED: see the limits at the head of this file")
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,75 @@
+"""What every method of the table promises, in every kind of space."""
+
+import math
+
+import pytest
+
+from conbo.method_table import METHODS
+from conbo.optimizer import Optimizer
+from conbo.spaces import Categorical, Integer, Point, Real, Space
+from conbo.trials import Trial
+
+SPACES = {
+    "reals": Space(states={"s": Real(0, 1)}, actions={"x": Real(-2, 3)}),
+    "no states": Space(actions={"x": Real(-2, 3), "y": Real(0, 1)}),
+    "categorical states": Space(states={"k": Categorical(["a", "b"])}, actions={"x": Real(-2, 3)}),
+    "mixed": Space(
+        states={"s": Real(0.1, 10, log=True), "k": Categorical(["a", "b"]), "m": Integer(1, 4)},
+        actions={"x": Real(-2, 3), "n": Integer(1, 8, log=True), "c": Categorical(["u", "v"])},
+    ),
+}
+pytestmark = [pytest.mark.parametrize("name", METHODS), pytest.mark.parametrize("kind", SPACES)]
+
+
+def reward(trial: Trial) -> float:
+    """Something wavy in all that is a number, with a step for categories."""
+    values = {**trial.state, **trial.action}.values()
+    return sum(math.sin(3 * v) if isinstance(v, int | float) else len(v) * ord(v[0]) % 3 for v in values)
+
+
+def started(name: str, kind: str, trials: int = 5, seed: int = 0) -> Optimizer:
+    optimizer = Optimizer(SPACES[kind], method=name, seed=seed, initial=4)
+    for _ in range(trials):
+        (trial,) = optimizer.ask()
+        optimizer.tell(trial, reward(trial))
+    return optimizer
+
+
+def assert_valid(space: Space, trials: list[Trial]) -> None:
+    for trial in trials:
+        assert space.validate_state(trial.state) == trial.state
+        assert space.validate_action(trial.action) == trial.action
+
+
+def a_state(space: Space) -> Point:
+    values: Point = {"s": 0.7, "k": "b", "m": 3}
+    return {name: values[name] for name in space.states}
+
+
+def test_suggestions_are_valid_and_distinct(name: str, kind: str) -> None:
+    optimizer = started(name, kind)
+    trials = optimizer.ask(3)
+    assert_valid(SPACES[kind], trials)
+    assert len({str((trial.state, trial.action)) for trial in trials}) == 3
+
+
+def test_a_dictated_state_is_kept(name: str, kind: str) -> None:
+    state = a_state(SPACES[kind])
+    trials = started(name, kind).ask(2, state=state)
+    assert_valid(SPACES[kind], trials)
+    assert [trial.state for trial in trials] == [state] * 2
+
+
+def test_the_same_seed_gives_the_same_suggestions(name: str, kind: str) -> None:
+    one, same, other = started(name, kind), started(name, kind), started(name, kind, seed=1)
+    assert one.ask(2) == same.ask(2)
+    assert one.trials != other.trials[: len(one.trials)]
+
+
+def test_awaited_rewards_are_no_obstacle(name: str, kind: str) -> None:
+    optimizer = started(name, kind)
+    waiting = [optimizer.ask()[0] for _ in range(3)]
+    assert_valid(SPACES[kind], waiting)
+    optimizer.fail(waiting[0], "lost")
+    optimizer.tell(waiting[2], reward(waiting[2]))
+    assert_valid(SPACES[kind], optimizer.ask())

@@ -1,0 +1,194 @@
+"""What a user does with a policy: ask, predict, save, load, and make mistakes."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from botorch.models import SingleTaskGP
+from torch import Tensor
+
+from conbo.belief import GaussianProcess, Model
+from conbo.errors import PointError, SettingError
+from conbo.policies.policy import Policy, load_policy
+from conbo.spaces import Categorical, Integer, Real, Space
+from conbo.study import Study
+
+SPACE = Space(
+    states={"age": Integer(18, 90), "ward": Categorical(["A", "B"])},
+    actions={"dose": Real(0.1, 10.0, log=True), "days": Integer(1, 7)},
+)
+STATES = [{"age": age, "ward": ward} for age in (20, 41, 77) for ward in "AB"]
+
+
+def objective(state: dict[str, Any], action: dict[str, Any]) -> float:
+    ideal = 0.5 + state["age"] / 45 + (state["ward"] == "B")
+    return 100 - 10 * math.log(action["dose"] / ideal) ** 2 - (action["days"] - 3) ** 2
+
+
+def learned(
+    space: Space = SPACE, noise: float | None = None, model: Model = GaussianProcess(), n: int = 40
+) -> Policy:
+    study = Study(space, method="uniform", model=model)
+    for trial in study.ask(n):
+        study.tell(trial, objective(trial.state, trial.action), noise)
+    return study.policy()
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    return learned()
+
+
+def test_dicts_in_dicts_out(policy: Policy) -> None:
+    action = policy({"age": 45, "ward": "A"})
+    assert set(action) == {"dose", "days"}
+    assert action["days"] == 3
+    assert action["dose"] == pytest.approx(1.5, rel=0.3)
+    assert type(action["days"]) is int
+
+
+def test_predictions_are_in_the_user_s_units(policy: Policy) -> None:
+    prediction = policy.predict({"age": 45, "ward": "A"})
+    assert prediction.action == policy({"age": 45, "ward": "A"})
+    assert prediction.mean == pytest.approx(100, abs=3)
+    assert 0 < prediction.std < 10
+
+
+def test_tables_of_states(policy: Policy) -> None:
+    actions, predictions = policy.many(STATES), policy.predict_many(STATES)
+    assert actions == [prediction.action for prediction in predictions]
+    assert actions == [policy(state) for state in STATES]
+    assert policy.many([]) == policy.predict_many([]) == []
+
+
+def test_predictions_for_actions_of_one_s_own(policy: Policy) -> None:
+    best = policy.predict_many(STATES)
+    own = policy.predict_actions(STATES, [{"dose": 9.0, "days": 7}] * len(STATES))
+    assert all(a.mean > b.mean for a, b in zip(best, own, strict=True))
+    again = policy.predict_actions(STATES, [row.action for row in best])
+    assert [row.mean for row in again] == pytest.approx([row.mean for row in best])
+
+
+def test_ten_thousand_states() -> None:
+    space = Space(states={"age": Real(18, 90)}, actions=SPACE.actions)
+    study = Study(space, method="uniform")
+    study.run(lambda s, x: objective({**s, "ward": "A"}, x), evaluations=30, progress=False)
+    policy = study.policy()
+    ages = np.linspace(18, 90, 10_000).tolist()
+    doses = [action["dose"] for action in policy.many([{"age": age} for age in ages])]
+    assert len(doses) == 10_000
+    policy.wipe_cache()
+    assert policy({"age": ages[5000]})["dose"] == pytest.approx(doses[5000], rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"age": 91, "ward": "A"}, "`18 <= age <= 90` must hold, but got age=91"),
+        ({"age": 40.5, "ward": "A"}, "'age' must be an integer, but got 40.5"),
+        ({"age": "40", "ward": "A"}, "'age' must be a number, but got '40'"),
+        ({"age": 40, "ward": "C"}, "'ward' must be one of 'A', 'B', but got 'C'"),
+        ({"age": 40}, "'ward' is missing"),
+        ({"agee": 40, "ward": "A"}, "unknown state parameter 'agee': did you mean 'age'"),
+        (None, "'age', 'ward' is missing"),
+        ([40, "A"], "state must be a mapping from names to values, but got"),
+    ],
+)
+def test_bad_states(policy: Policy, state: Any, message: str) -> None:
+    for ask in (policy, policy.predict):
+        with pytest.raises(PointError, match=message):
+            ask(state)
+
+
+def test_a_bad_action_of_one_s_own(policy: Policy) -> None:
+    with pytest.raises(PointError, match="`1 <= days <= 7` must hold, but got days=8"):
+        policy.predict_actions([STATES[0]], [{"dose": 1.0, "days": 8}])
+
+
+def test_extrapolation_takes_the_nearest_state_in_range(policy: Policy) -> None:
+    for age, nearest in ((95, 90), (3, 18), (math.inf, 90)):
+        inside = {"age": nearest, "ward": "B"}
+        assert policy({"age": age, "ward": "B"}, extrapolate=True) == policy(inside)
+        assert policy.predict({"age": age, "ward": "B"}, extrapolate=True) == policy.predict(inside)
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"age": 95, "ward": "C"}, "'ward' must be one of 'A', 'B', but got 'C'"),
+        ({"age": math.nan, "ward": "A"}, "must hold, but got age=nan"),
+        ({"age": "95", "ward": "A"}, "'age' must be a number"),
+        ({"ward": "A"}, "'age' is missing"),
+        (3, "state must be a mapping"),
+    ],
+)
+def test_what_cannot_be_extrapolated(policy: Policy, state: Any, message: str) -> None:
+    with pytest.raises(PointError, match=message):
+        policy(state, extrapolate=True)
+
+
+# Files
+
+
+@pytest.mark.parametrize(
+    ("space", "noise", "model"),
+    [
+        (SPACE, None, GaussianProcess()),
+        (SPACE, 0.5, GaussianProcess("squared-exponential")),
+        (SPACE, 0.0, GaussianProcess()),
+        (Space(states={"age": Categorical([20, 41, 77]), "ward": Categorical(["A", "B"])}, actions=SPACE.actions),
+         None, GaussianProcess()),
+    ],
+    ids=["learned noise", "known noise", "no noise", "trend"],
+)  # fmt: skip
+def test_a_saved_policy_is_the_same_policy(
+    tmp_path: Path, space: Space, noise: float | None, model: GaussianProcess
+) -> None:
+    policy = learned(space, noise, model)
+    policy.save(tmp_path / "policy.json")
+    loaded = load_policy(str(tmp_path / "policy.json"))
+    assert loaded.predict_many(STATES) == policy.predict_many(STATES)
+    assert loaded._belief.posterior.noise == policy._belief.posterior.noise
+
+
+def test_a_saved_policy_keeps_its_sign(tmp_path: Path) -> None:
+    study = Study(SPACE, method="uniform", direction="minimize")
+    study.run(lambda s, x: -objective(s, x), evaluations=20, progress=False)
+    study.policy().save(tmp_path / "policy.json")
+    assert load_policy(tmp_path / "policy.json").predict(STATES[0]) == study.policy().predict(STATES[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("not json", "a policy file must be JSON, but '.*policy.json' is not"),
+        (json.dumps({"format": "other"}), "must be of the format 'conbo-policy-1', but this one is not"),
+        (json.dumps([1, 2]), "must be of the format 'conbo-policy-1', but this one is not"),
+    ],
+)
+def test_files_that_are_no_policies(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "policy.json").write_text(text)
+    with pytest.raises(SettingError, match=message):
+        load_policy(tmp_path / "policy.json")
+
+
+# BoTorch
+
+
+def botorch_model(points: Tensor, rewards: Tensor, noise: Tensor | None) -> SingleTaskGP:
+    return SingleTaskGP(points, rewards, noise, outcome_transform=None)
+
+
+def test_a_botorch_model(tmp_path: Path) -> None:
+    space = Space(states={"age": Integer(18, 90)}, actions=SPACE.actions)
+    study = Study(space, method="uniform", model=botorch_model)
+    study.run(lambda s, x: objective({**s, "ward": "A"}, x), evaluations=30, progress=False)
+    policy = study.policy()
+    assert policy({"age": 45})["dose"] == pytest.approx(1.5, rel=0.4)
+    assert policy.predict({"age": 45}).mean == pytest.approx(100, abs=3)
+    with pytest.raises(SettingError, match="must have a built-in model to be saved, but this one has a BoTorch"):
+        policy.save(tmp_path / "policy.json")
+    assert not (tmp_path / "policy.json").exists()
