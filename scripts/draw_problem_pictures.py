@@ -99,25 +99,24 @@ def draw_network(axes: Axes) -> None:
     for product, height in enumerate(product_height):
         axes.plot(product_x, height, "s", markersize=26, color=COLOURS[product], markeredgecolor="black")
         axes.text(product_x, height, "ABCDE"[product], ha="center", va="center", fontsize=12, color="white")
-        axes.text(product_x + 0.11, height, f"{ORDER_RATE[product]:.1f} orders", va="center", fontsize=9)
+        axes.text(product_x + 0.11, height, f"{ORDER_RATE[product]:.1f} × demand", va="center", fontsize=9)
     axes.text(item_x, 1.1, "items in stock", ha="center", fontsize=11)
-    axes.text(product_x, 1.1, "products", ha="center", fontsize=11)
+    axes.text(product_x, 1.1, "products, orders per unit of time", ha="center", fontsize=11)
     axes.set(xlim=(-0.95, 1.5), ylim=(-0.1, 1.17))
     axes.axis("off")
 
 
 def draw_best_levels(axes: Axes) -> None:
     table = best_levels("arrival_rate")
-    for item in range(ITEMS):
-        axes.step(
-            table.states[:, 0],
-            table.actions[:, item],
-            where="mid",
-            color=COLOURS[item],
-            label=f"item {item + 1}",
-        )
-    axes.set(xlabel="demand (the state)", ylabel="base-stock level (the action)", title="Best known levels")
-    axes.legend(ncols=2, frameon=False)
+    shown = slice(None, None, 2)  # every other demand, or the numbers would be too small
+    demands, levels = table.states[shown, 0], table.actions[shown].T
+    axes.imshow(levels, cmap="Blues", aspect="auto", vmin=0.0)
+    for (item, column), level in np.ndenumerate(levels):
+        colour = "white" if level > levels.max() / 2 else "black"
+        axes.text(column, item, f"{level:.0f}", ha="center", va="center", color=colour)
+    axes.set_xticks(range(len(demands)), [f"{demand:.1f}" for demand in demands])
+    axes.set_yticks(range(ITEMS), [f"item {item + 1}" for item in range(ITEMS)])
+    axes.set(xlabel="demand (the state)", title="Best known base-stock levels (the action)")
 
 
 def draw_warehouse() -> None:

@@ -57,7 +57,7 @@ def _draw(problem: Problem, study: Study, policy: Policy, path: Path) -> None:
     draw_evaluations(axes, problem.space, study.trials)
     axes.set_title("Branin: the best action for every state", loc="left", fontweight="bold", pad=30)
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, borderaxespad=0.4, frameon=False)
-    figure.colorbar(surface, label="expected reward (posterior mean)", format="%.0f", pad=0.02)
+    figure.colorbar(surface, label="expected reward (posterior mean)", format=lambda value, _: f"{value:z.0f}", pad=0.02)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=160)
     plt.close(figure)

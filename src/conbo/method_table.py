@@ -8,10 +8,20 @@ from dataclasses import dataclass
 from conbo.acquisition.conditional import ConBO, GaussianStates
 from conbo.acquisition.improvement import ExpectedImprovement
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG, MonteCarloKG
+from conbo.acquisition.profile_improvement import ProfileImprovement, ProfileQuantileImprovement
+from conbo.acquisition.revi import Revi
 from conbo.errors import SettingError
+from conbo.policies import PolicyRecipe
+from conbo.policies.nearest_neighbors import NearestNeighbors
+from conbo.policies.policy_gradient import PolicyGradient
+from conbo.policies.single_action import SingleAction
 from conbo.proposals import Proposal
+from conbo.proposals.epsilon_greedy import EpsilonGreedy
 from conbo.proposals.maximizer import Maximizer
+from conbo.proposals.multi_task_thompson import MultiTaskThompson
+from conbo.proposals.round_robin import RoundRobin
 from conbo.proposals.thompson import Thompson
+from conbo.proposals.transfer import Transfer
 from conbo.proposals.uniform import UniformProposal
 from conbo.spaces import closest
 
@@ -30,6 +40,8 @@ class Method:
     proposal: Proposal
     states_as_actions: bool = False  # the proposal sees a belief in which all columns are actions
     uses_model: bool = True  # else no model is fitted to suggest a point
+    needs_finite_states: bool = False
+    policy: PolicyRecipe | None = None  # None: the action with the highest posterior mean
 
 
 METHODS: dict[str, Method] = {
@@ -94,6 +106,66 @@ METHODS: dict[str, Method] = {
             "Thompson (1933); Kandasamy et al. (2018)",
             Thompson(),
             states_as_actions=True,
+        ),
+        Method(
+            "scot",
+            "finitely many states in turn, expected improvement within each",
+            "Bardenet, Brendel, Kégl & Sebag (2013)",
+            RoundRobin(),
+            needs_finite_states=True,
+        ),
+        Method(
+            "pei",
+            "profile expected improvement: over the best predicted value of the same state",
+            "Ginsbourger et al. (2014)",
+            Maximizer(ProfileImprovement()),
+        ),
+        Method(
+            "peqi",
+            "profile expected improvement of the 0.75 quantile, for noisy rewards",
+            "Picheny et al. (2013); Ginsbourger et al. (2014)",
+            Maximizer(ProfileQuantileImprovement()),
+        ),
+        Method(
+            "revi",
+            "knowledge gradient summed over a discretisation of states and actions",
+            "Pearce & Branke (2018)",
+            Maximizer(Revi(), screened=100, starts=20),
+        ),
+        Method(
+            "mts",
+            "multi-task Thompson sampling: the state where a draw promises most over the policy",
+            "Char et al. (2019)",
+            MultiTaskThompson(),
+        ),
+        Method(
+            "mts-pathwise",
+            "multi-task Thompson sampling on 20,000 points, by drawn functions",
+            "Char et al. (2019); Wilson et al. (2020)",
+            MultiTaskThompson(points=20_000, draw="pathwise"),
+        ),
+        Method(
+            "knn",
+            "random search; the policy is the best observed action of the 10 nearest states",
+            _PAPER,
+            UniformProposal(),
+            uses_model=False,
+            policy=NearestNeighbors(),
+        ),
+        Method(
+            "policy-gradient",
+            "a quadratic Gaussian policy, fitted to its own ε-greedy data",
+            f"Williams (1992); {_PAPER}",
+            EpsilonGreedy(),
+            uses_model=False,
+            policy=PolicyGradient(),
+        ),
+        Method(
+            "transfer-ei",
+            "expected improvement in one state, whose best action is used for all",
+            _PAPER,
+            Transfer(),
+            policy=SingleAction(),
         ),
     )
 }

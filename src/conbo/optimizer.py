@@ -63,6 +63,11 @@ class Optimizer:
         self.space = space
         self.states = bind(state_distribution, space)
         self.method = method if isinstance(method, Method) else _named(method)
+        if self.method.needs_finite_states and self.states.finite() is None:
+            raise SettingError(
+                f"'{self.method.name}' visits the states in turn and must have finitely many of them, but there are "
+                "more: use 'pei', 'mts' or 'conbo', which take continuous states."
+            )
         self.model = model
         self.seed = at_least(0, "seed", seed)
         d = space.n_state_dims + space.n_action_dims
@@ -119,8 +124,9 @@ class Optimizer:
     def policy(self) -> Policy:
         """The best action for every state, by what was told up to now."""
         belief = self._fitted(states_as_actions=False)
-        warn_without_interaction(belief)
-        return Policy(belief, self.maximize)
+        if self.method.policy is None:
+            warn_without_interaction(belief)
+        return Policy(belief, self.maximize, self.method.policy)
 
     def policy_value(self) -> float:
         """The model's own estimate of the policy's expected reward over P[s]."""
@@ -131,7 +137,8 @@ class Optimizer:
             states = self.states.from_uniform(sobol(VALUE_STATES, self.space.n_state_dims, seed=0))
             weights = torch.full((VALUE_STATES,), 1 / VALUE_STATES, dtype=torch.float64)
         with threads_for(len(belief.observations)), torch.no_grad():
-            actions = GpArgmax(candidates=64).build(belief, torch.Generator().manual_seed(0))(states)
+            recipe = self.method.policy or GpArgmax(candidates=64)
+            actions = recipe.build(belief, torch.Generator().manual_seed(0))(states)
             mean = belief.to_reward(belief.posterior.mean(torch.cat([states, actions], -1)))
         return float(weights @ mean) * self._sign
 

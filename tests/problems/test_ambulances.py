@@ -38,6 +38,8 @@ REFERENCES: dict[tuple[float, ...], tuple[float, ...]] = {
     (5, 5, 25, 5, 15, 25): (14.931, 15.624, 14.274),
 }
 CRUDE_OPTIMA = (12.94, 12.69, 11.92)
+# They are the best of many noisy means, and so flattered by the choice: ours are measured on fresh days.
+CRUDE_ERROR = 2 * REFERENCE_ERROR
 
 coordinates = st.floats(0.0, CITY)
 modes = st.tuples(coordinates, coordinates)
@@ -203,7 +205,7 @@ def test_table_holds_what_it_says() -> None:
 def test_yardstick_beats_the_crude_optimum(mode: tuple[float, float]) -> None:
     problem = ambulances()
     assert problem.optimal_reward is not None
-    assert -problem.optimal_reward(state_of(mode)) <= CRUDE_OPTIMA[MODES.index(mode)]
+    assert -problem.optimal_reward(state_of(mode)) <= CRUDE_OPTIMA[MODES.index(mode)] + CRUDE_ERROR
 
 
 @pytest.mark.parametrize("mode", [(2.5, 7.5), (27.5, 7.5), (2.5, 22.5), (27.5, 22.5)])

@@ -20,7 +20,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from conbo.acquisition.knowledge_gradient import Estimator, KnowledgeGradient
 from conbo.ascent import BatchedFunction
 from conbo.belief import Belief
 from conbo.errors import SettingError
@@ -28,7 +27,8 @@ from conbo.models.posterior import Posterior
 from conbo.state_distributions import sobol
 
 MOST_STATES = 300  # finitely many states are summed exactly up to this number
-FLOOR = 0.05  # share of importance that a state has whatever the estimate says
+FLOOR = 0.05  # importance of a state that is unlike the candidate's, where one that is alike has 1
+DOUBT = 0.2  # weight of likeness beside the estimate of the value itself, which may be wrong
 CURVE_BITS = 10
 
 
@@ -42,6 +42,34 @@ class WeightedStates:
 
     states: Tensor  # (r, m, d_s)
     weights: Tensor  # (r, m)
+
+
+class StateGains(Protocol):
+    """Values (k, m) of k candidates at m states each."""
+
+    @property
+    def values(self) -> Tensor:
+        """(k, m)."""
+
+    def gradient(self, weights: Tensor) -> Tensor:
+        """Gradient (k, d) in the candidates of Σ_i weights[:, i] values[:, i]."""
+
+
+class StateValue(Protocol):
+    """A value per state of a new observation elsewhere, such as KG_c, under one belief."""
+
+    def screen(self, candidates: Tensor, states: Tensor) -> Tensor:
+        """Cheap estimates (r, m) for candidates (r, d) and states (r, m, d_s)."""
+
+    def at(self, states: Tensor) -> Callable[[Tensor, Tensor], StateGains]:
+        """For r sets of states (r, m, d_s): (candidates (k, d), which set each belongs to (k,)) → gains."""
+
+
+class StateValueRecipe(Protocol):
+    """A recipe for such a value."""
+
+    def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
+        """Ready for use under one belief."""
 
 
 class StateRule(Protocol):
@@ -96,7 +124,9 @@ class StratifiedStates:
         if exact is not None:
             return exact
         seed = int(torch.randint(2**31, (1,), generator=generator))
-        pool = belief.states.from_uniform(sobol(self.pool, belief.n_state_dims, seed)).to(belief.device)
+        # a BoTorch model is asked pair by pair: fewer states must do for it
+        size = self.pool if isinstance(belief.posterior, Posterior) else min(self.pool, 3 * self.n_states)
+        pool = belief.states.from_uniform(sobol(size, belief.n_state_dims, seed)).to(belief.device)
         scaled = state_features(belief, pool)
         order = curve_order(scaled)
         return _Strata(belief, pool[order], scaled[order], self.n_states)
@@ -112,12 +142,17 @@ class _Strata:
         matters = likeness.square() + FLOOR  # (r, pool): KG falls off about as the squared correlation
         if importance is not None:
             values = importance(self._pool.expand(len(states), -1, -1)).clamp_min(0)
-            matters = values / values.mean(-1, keepdim=True).clamp_min(1e-300) + FLOOR * matters
+            matters = _shares(values) + DOUBT * _shares(matters)
         total = matters.sum(-1, keepdim=True)
         marks = (torch.arange(n, dtype=total.dtype, device=total.device) + 0.5) / n
         middle = torch.searchsorted(matters.cumsum(-1), marks * total).clamp_max(len(self._pool) - 1)
         weights = total / (n * len(self._pool) * matters.gather(1, middle))
         return WeightedStates(self._pool[middle], weights)
+
+
+def _shares(importance: Tensor) -> Tensor:
+    """Scaled to a mean of one along the last dimension."""
+    return importance / importance.mean(-1, keepdim=True).clamp_min(1e-300)
 
 
 @dataclass(frozen=True)
@@ -200,7 +235,7 @@ def curve_order(features: Tensor) -> Tensor:
 class ConBO:
     """The integral of a per-state value over states, as an acquisition over (state, action)."""
 
-    value: Estimator
+    value: StateValueRecipe
     states: StateRuleRecipe = StratifiedStates()
     screening_states: int = 8
 
@@ -216,7 +251,7 @@ class ConditionalAcquisition:
 
     climbs_logarithm = False
 
-    def __init__(self, belief: Belief, value: KnowledgeGradient, rule: StateRule, screening_states: int) -> None:
+    def __init__(self, belief: Belief, value: StateValue, rule: StateRule, screening_states: int) -> None:
         self._d_s, self.value, self.rule = belief.n_state_dims, value, rule
         self._screening_states = screening_states
 

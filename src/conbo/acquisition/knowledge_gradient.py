@@ -26,6 +26,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from conbo.acquisition.botorch_knowledge_gradient import BotorchKnowledgeGradient
 from conbo.acquisition.convex_integral import SPREAD, ConvexIntegral, quantile_nodes
 from conbo.acquisition.expected_max import expected_max
 from conbo.belief import Belief
@@ -47,6 +48,7 @@ WARM_STEPS = 1  # … and of one that starts where the last outer step ended
 THOROUGH_STARTS, THOROUGH_STEPS = 4, 20  # where bounds are wanted
 SLOW = 0.1  # maximisers that move less than this (scaled distance per unit of z) stand still
 STEADY, JUMP = 4.0, 10.0  # times faster than beside: still smooth; surely a jump
+POLICY_STATES = 32  # whose best actions join the pool
 BASINS = 3  # climbs of the posterior mean per state; their ends start the look-ahead maximisations too
 
 # lines (..., q): mean, slope; likeness of neighbours (..., q-1) → value (...), ∂value/∂slope (..., q)
@@ -56,7 +58,7 @@ Combine = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 class Estimator(Protocol):
     """A recipe for KG_c."""
 
-    def build(self, belief: Belief, generator: torch.Generator) -> "KnowledgeGradient":
+    def build(self, belief: Belief, generator: torch.Generator) -> "AnyKnowledgeGradient":
         """Ready for use under one belief."""
 
 
@@ -74,7 +76,7 @@ class HybridKG:
         if self.estimate not in ("best", "lower"):
             raise SettingError(f"`estimate` must be 'best' or 'lower', but got {self.estimate!r}.")
 
-    def build(self, belief: Belief, generator: torch.Generator) -> "KnowledgeGradient":
+    def build(self, belief: Belief, generator: torch.Generator) -> "AnyKnowledgeGradient":
         """Ready for use under one belief."""
         nodes = quantile_nodes(self.n_z, self.spread).to(belief.device)
         integral = ConvexIntegral(nodes)
@@ -86,7 +88,7 @@ class HybridKG:
             gains = integral(mean, slope, likeness)
             return gains.best, gains.slope_derivative
 
-        return KnowledgeGradient(belief, nodes, combine, action_candidates(belief, pool_size(belief), generator))
+        return _engine(belief, nodes, combine, look_ahead_pool(belief, generator))
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ class MonteCarloKG:
         if self.n_z < 1:
             raise SettingError(f"`n_z` must be at least 1, but got {self.n_z}.")
 
-    def build(self, belief: Belief, generator: torch.Generator) -> "KnowledgeGradient":
+    def build(self, belief: Belief, generator: torch.Generator) -> "AnyKnowledgeGradient":
         """Draw Z once: common random numbers for every candidate and state."""
         samples = torch.randn(self.n_z, generator=generator, dtype=torch.float64)
         nodes = torch.cat([samples, torch.zeros(1, dtype=torch.float64)]).to(belief.device)  # the last is μⁿ itself
@@ -109,7 +111,7 @@ class MonteCarloKG:
             value = (mean + slope * nodes)[..., :-1].mean(-1) - mean[..., -1]
             return value, share.expand_as(slope)
 
-        return KnowledgeGradient(belief, nodes, combine, action_candidates(belief, pool_size(belief), generator))
+        return _engine(belief, nodes, combine, look_ahead_pool(belief, generator))
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class DiscreteKG:
         if self.n < 1:
             raise SettingError(f"`n` must be at least 1, but got {self.n}.")
 
-    def build(self, belief: Belief, generator: torch.Generator) -> "KnowledgeGradient":
+    def build(self, belief: Belief, generator: torch.Generator) -> "AnyKnowledgeGradient":
         """Draw the actions once."""
 
         def combine(mean: Tensor, slope: Tensor, likeness: Tensor) -> tuple[Tensor, Tensor]:
@@ -131,12 +133,21 @@ class DiscreteKG:
 
         d_x = belief.space.n_action_dims
         drawn = torch.rand(self.n, d_x, generator=generator, dtype=torch.float64).to(belief.device)
-        return KnowledgeGradient(belief, None, combine, belief.snap_actions(drawn))
+        return _engine(belief, None, combine, belief.snap_actions(drawn))
 
 
-def pool_size(belief: Belief) -> int:
-    """Quasi-random actions in the pool, about as many as a search of so few dimensions can use."""
-    return 32 + 32 * min(belief.space.n_action_dims, 4)
+def look_ahead_pool(belief: Belief, generator: torch.Generator) -> Tensor:
+    """Actions (p, d_x): spread out, well observed, and the present policy's at states that follow P[s]."""
+    spread = action_candidates(belief, 32 + 32 * min(belief.space.n_action_dims, 4), generator)
+    states = belief.states.sample(POLICY_STATES, generator).to(belief.device)
+    pool = pooled(belief.posterior, spread) if isinstance(belief.posterior, Posterior) else spread
+    return torch.cat([spread, best_actions(belief, pool, states, starts=2).actions])
+
+
+def _engine(belief: Belief, nodes: Tensor | None, combine: Combine, actions: Tensor) -> "AnyKnowledgeGradient":
+    """Closed forms for the built-in models, autograd for others."""
+    closed = isinstance(belief.posterior, Posterior)
+    return (KnowledgeGradient if closed else BotorchKnowledgeGradient)(belief, nodes, combine, actions)
 
 
 @dataclass(frozen=True)
@@ -153,7 +164,7 @@ class KnowledgeGradient:
     """KG_c under one belief, with its pool of actions; `nodes` None means that the pool itself is the discrete set."""
 
     def __init__(self, belief: Belief, nodes: Tensor | None, combine: Combine, actions: Tensor) -> None:
-        assert isinstance(belief.posterior, Posterior)  # BoTorch models have botorch_knowledge_gradient
+        assert isinstance(belief.posterior, Posterior)  # others have botorch_knowledge_gradient
         self.belief, self.posterior = belief, belief.posterior
         self.nodes, self.combine = nodes, combine
         self.pool: ActionPool = pooled(self.posterior, actions)
@@ -168,11 +179,11 @@ class KnowledgeGradient:
         functions = look_ahead_functions(self.posterior, ahead, state_rows(self.posterior, states))
         mean, slope = functions.pooled(self.pool.correlation, self.pool.features)
         if self.nodes is None:
-            return self.combine(mean, slope, mean)[0].unflatten(0, states.shape[:2])
+            return self.combine(mean, slope, mean)[0].reshape(states.shape[:2])
         winner = (mean[:, None] + self.nodes[:, None] * slope[:, None]).argmax(-1)  # (r·m, q)
         likeness = self.pool.likeness[winner[:, 1:], winner[:, :-1]]
         value, _ = self.combine(mean.gather(1, winner), slope.gather(1, winner), likeness)
-        return value.unflatten(0, states.shape[:2])
+        return value.reshape(states.shape[:2])
 
     def bounds(self, candidates: Tensor, states: Tensor) -> "Bounds":
         """Best estimate, lower and upper bound (r, m) of KG_c; states (r, m, d_s).  Thorough, so slower.
@@ -224,6 +235,9 @@ class Bounds:
     upper: Tensor
 
 
+AnyKnowledgeGradient = KnowledgeGradient | BotorchKnowledgeGradient
+
+
 class StatesAhead:
     """r sets of m fixed states; knows their best actions, and where the last look-ahead maxima were found."""
 
@@ -234,7 +248,7 @@ class StatesAhead:
         self._states = states
         self._last: Tensor | None = None  # (r, m, q, features)
 
-    def __call__(self, candidates: Tensor, rows: Tensor, with_gradient: bool = True) -> "StateGains":
+    def __call__(self, candidates: Tensor, rows: Tensor) -> "StateGains":
         """KG_c (k, m) of candidates (k, d), each with its own set of states `rows` (k,)."""
         kg = self._kg
         ahead = kg.posterior.look_ahead(candidates)

@@ -161,8 +161,10 @@ def newton_step(
     bowl = torch.where(fixed, eye, -hessian)
     factor, failed = torch.linalg.cholesky_ex(bowl)
     # where it is not a bowl, Gershgorin's bound says how much more curvature surely makes it one
-    excess = bowl.abs().sum(-1) - bowl.diagonal(dim1=-2, dim2=-1).abs() - bowl.diagonal(dim1=-2, dim2=-1)
-    shift = excess.amax(-1) + 1e-3 * bowl.abs().amax((-2, -1))
+    moving = torch.where(fixed, 0.0, -hessian)
+    diagonal = moving.diagonal(dim1=-2, dim2=-1)
+    excess = moving.abs().sum(-1) - diagonal.abs() - diagonal
+    shift = excess.amax(-1) + 1e-3 * moving.abs().amax((-2, -1))
     lifted = torch.linalg.cholesky_ex(bowl + shift.clamp_min(1e-300)[..., None, None] * eye)[0]
     factor = torch.where((failed > 0)[..., None, None], lifted, factor)
     step = torch.cholesky_solve(gradient[..., None], factor)[..., 0]

@@ -290,8 +290,6 @@ def _newton_step(
         shift, largest = 0.0, 0.0
         for i in range(f):
             if stuck[i]:
-                largest = max(largest, 1.0)
-                shift = max(shift, -1.0)
                 continue
             off = 0.0
             for k in range(f):

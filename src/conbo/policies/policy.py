@@ -10,6 +10,7 @@ from torch import Tensor
 
 from conbo.belief import Belief
 from conbo.errors import SettingError
+from conbo.policies import PolicyRecipe, StatePolicy
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.policy_file import from_record, to_record
 from conbo.spaces import Categorical, Parameter, Point, Value, is_number
@@ -32,10 +33,9 @@ class Policy:
     nearest one in range. Answers are remembered and help to answer for similar states.
     """
 
-    def __init__(self, belief: Belief, maximize: bool = True) -> None:
-        self._belief, self._maximize = belief, maximize
-        # a constant seed: the policy depends on the belief alone
-        self._best = GpArgmax().build(belief, torch.Generator().manual_seed(0))
+    def __init__(self, belief: Belief, maximize: bool = True, recipe: PolicyRecipe | None = None) -> None:
+        self._belief, self._maximize, self._recipe = belief, maximize, recipe
+        self.wipe_cache()
 
     def __call__(self, state: Point | None = None, *, extrapolate: bool = False) -> dict[str, Value]:
         """The action for a state; a space without states needs none."""
@@ -63,10 +63,13 @@ class Policy:
 
     def wipe_cache(self) -> None:
         """Forget all answers."""
-        self._best.wipe_cache()
+        # a constant seed: the policy depends on the belief alone
+        self._best: StatePolicy = (self._recipe or GpArgmax()).build(self._belief, torch.Generator().manual_seed(0))
 
     def save(self, path: str | Path) -> None:
         """Write a plain JSON file, which `conbo.load_policy` reads."""
+        if self._recipe is not None:
+            raise SettingError(f"a policy must be the model's best action to be saved, but this is {self._recipe!r}.")
         record = to_record(self._belief, self._maximize)
         Path(path).write_text(json.dumps(record), encoding="utf-8")
 

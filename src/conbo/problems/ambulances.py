@@ -60,12 +60,14 @@ ACTION_NAMES = tuple(f"base_{number}_{axis}" for number in range(1, AMBULANCES +
 ARRIVAL_STREAM, LOCATION_STREAM, SCENE_STREAM = 0, 1, 2
 UNIFORMS_PER_PLACE = 3  # two coordinates, and one that decides whether to accept them
 
-# Columns of the log that a replication can keep, one row a call.
+# The log that a day can keep has one row a call; its columns are those that `trace` takes apart.
 LOG_COLUMNS = 9
-LOG_CALL, LOG_X, LOG_Y, LOG_AMBULANCE, LOG_DEPARTURE, LOG_FROM_X, LOG_FROM_Y, LOG_ARRIVAL, LOG_DONE = range(
-    LOG_COLUMNS
-)
 LOG_ROWS = 200  # more than will ever be needed: calls are Poisson with mean 24
+
+
+@compiled
+def _distance(x: float, y: float, other_x: float, other_y: float) -> float:
+    return abs(x - other_x) + abs(y - other_y)
 
 
 @compiled
@@ -77,6 +79,27 @@ def _toward(start: float, target: float, distance: float) -> float:
 
 
 @compiled
+def _on_the_way_home(scene: Floats, base: Floats, driven: float) -> tuple[float, float]:
+    """Where an ambulance is after so many km from the scene of its last call: north or south come first."""
+    north_south = min(driven, abs(base[1] - scene[1]))
+    return _toward(scene[0], base[0], driven - north_south), _toward(scene[1], base[1], driven)
+
+
+@compiled
+def _place_of_call(
+    locations: np.uint64, tried: int, mode_x: float, mode_y: float
+) -> tuple[float, float, int]:
+    """A place drawn from the population by rejection, and how many places have been tried by now."""
+    while True:
+        x = CITY * uniform(locations, UNIFORMS_PER_PLACE * tried)
+        y = CITY * uniform(locations, UNIFORMS_PER_PLACE * tried + 1)
+        height = DENSITY_PEAK * uniform(locations, UNIFORMS_PER_PLACE * tried + 2)
+        tried += 1
+        if height <= DENSITY_PEAK - _distance(x, y, mode_x, mode_y) / CITY:
+            return x, y, tried
+
+
+@compiled
 def _simulate_day(
     mode_x: float, mode_y: float, bases: Floats, calls_per_minute: float, key: np.uint64, log: Floats
 ) -> float:
@@ -85,74 +108,51 @@ def _simulate_day(
     locations = substream(key, LOCATION_STREAM)
     scenes = substream(key, SCENE_STREAM)
 
-    # Each ambulance was last busy at this place, until this time; then it set off for its base.
-    last_place = bases.copy()
+    # Each ambulance was busy at its last scene until this time, then set off for its base. All begin at home.
+    last_scene = bases.copy()
     busy_until = np.zeros(AMBULANCES)
-    place = np.empty((AMBULANCES, 2))
 
-    draw = 0
-    gap = exponential(arrivals, draw) / calls_per_minute
-    while gap > DAY:  # a day without calls is redrawn
-        draw += 1
-        gap = exponential(arrivals, draw) / calls_per_minute
+    gaps = 0
+    time = exponential(arrivals, gaps) / calls_per_minute
+    while time > DAY:  # a day without calls is redrawn
+        gaps += 1
+        time = exponential(arrivals, gaps) / calls_per_minute
 
     calls = 0
     places_tried = 0
     total_response = 0.0
-    time = gap
     while time <= DAY:
-        while True:
-            u = uniform(locations, UNIFORMS_PER_PLACE * places_tried)
-            v = uniform(locations, UNIFORMS_PER_PLACE * places_tried + 1)
-            w = uniform(locations, UNIFORMS_PER_PLACE * places_tried + 2)
-            places_tried += 1
-            if DENSITY_PEAK * w <= DENSITY_PEAK - abs(u - mode_x / CITY) - abs(v - mode_y / CITY):
-                break
-        call_x, call_y = CITY * u, CITY * v
+        call_x, call_y, places_tried = _place_of_call(locations, places_tried, mode_x, mode_y)
 
-        nearest = -1
-        shortest = np.inf
-        for ambulance in range(AMBULANCES):
-            if busy_until[ambulance] <= time:
-                driven = SPEED_HOME * (time - busy_until[ambulance])
-                way_north = abs(bases[ambulance, 1] - last_place[ambulance, 1])
-                place[ambulance, 0] = _toward(
-                    last_place[ambulance, 0], bases[ambulance, 0], max(0.0, driven - way_north)
-                )
-                place[ambulance, 1] = _toward(last_place[ambulance, 1], bases[ambulance, 1], driven)
-                distance = abs(call_x - place[ambulance, 0]) + abs(call_y - place[ambulance, 1])
-                if distance < shortest:
-                    nearest, shortest = ambulance, distance
-
-        if nearest >= 0:
+        # If none is free, the first to finish comes straight from its last scene ...
+        sent = int(np.argmin(busy_until))
+        departure = busy_until[sent]
+        from_x, from_y = last_scene[sent]
+        way = _distance(call_x, call_y, from_x, from_y)
+        # ... else the nearest of those that are free comes from where it is.
+        if departure <= time:
             departure = time
-        else:
-            nearest = int(np.argmin(busy_until))
-            departure = busy_until[nearest]
-            place[nearest] = last_place[nearest]
-            shortest = abs(call_x - place[nearest, 0]) + abs(call_y - place[nearest, 1])
+            way = np.inf
+            for ambulance in range(AMBULANCES):
+                if busy_until[ambulance] <= time:
+                    driven = SPEED_HOME * (time - busy_until[ambulance])
+                    x, y = _on_the_way_home(last_scene[ambulance], bases[ambulance], driven)
+                    distance = _distance(call_x, call_y, x, y)
+                    if distance < way:
+                        sent, from_x, from_y, way = ambulance, x, y, distance
 
-        arrival = departure + shortest / SPEED_TO_CALL
+        arrival = departure + way / SPEED_TO_CALL
         done = arrival + SCENE_SCALE * erlang(scenes, calls, SCENE_SHAPE)
         total_response += arrival - time
-        busy_until[nearest] = done
-        last_place[nearest, 0] = call_x
-        last_place[nearest, 1] = call_y
+        busy_until[sent] = done
+        last_scene[sent, 0], last_scene[sent, 1] = call_x, call_y
 
         if calls < len(log):
-            log[calls, LOG_CALL] = time
-            log[calls, LOG_X] = call_x
-            log[calls, LOG_Y] = call_y
-            log[calls, LOG_AMBULANCE] = nearest
-            log[calls, LOG_DEPARTURE] = departure
-            log[calls, LOG_FROM_X] = place[nearest, 0]
-            log[calls, LOG_FROM_Y] = place[nearest, 1]
-            log[calls, LOG_ARRIVAL] = arrival
-            log[calls, LOG_DONE] = done
-
+            row = (time, call_x, call_y, float(sent), departure, from_x, from_y, arrival, done)
+            log[calls] = np.array(row)
         calls += 1
-        draw += 1
-        time += exponential(arrivals, draw) / calls_per_minute
+        gaps += 1
+        time += exponential(arrivals, gaps) / calls_per_minute
     return -total_response / calls
 
 
@@ -222,7 +222,7 @@ def _simulate(
         _simulate_range(first, last, mode_rows, bases, calls_per_minute, seeds, rewards, log)
 
     in_threads(simulate_range, rewards.size)
-    return rewards, log[~np.isnan(log[:, LOG_CALL])]
+    return rewards, log[~np.isnan(log[:, 0])]
 
 
 @dataclass(frozen=True)
@@ -244,15 +244,16 @@ def trace(mode: ArrayLike, bases: ArrayLike, seed: int = 0) -> CallLog:
     """Replication 0 of `simulate(mode, bases, 1, seed)`, call by call."""
     base_rows = _in_order(bases)
     rewards, log = _simulate(mode, base_rows, 1, seed, CALLS_PER_HOUR, LOG_ROWS)
+    times, call_x, call_y, sent, departures, from_x, from_y, arrivals, done = log.T
     return CallLog(
         bases=base_rows[0],
-        times=log[:, LOG_CALL],
-        places=log[:, [LOG_X, LOG_Y]],
-        ambulances=log[:, LOG_AMBULANCE].astype(np.int64),
-        departures=log[:, LOG_DEPARTURE],
-        departure_places=log[:, [LOG_FROM_X, LOG_FROM_Y]],
-        arrivals=log[:, LOG_ARRIVAL],
-        done=log[:, LOG_DONE],
+        times=times,
+        places=np.column_stack([call_x, call_y]),
+        ambulances=sent.astype(np.int64),
+        departures=departures,
+        departure_places=np.column_stack([from_x, from_y]),
+        arrivals=arrivals,
+        done=done,
         reward=float(rewards[0, 0]),
     )
 

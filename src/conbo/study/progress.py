@@ -17,7 +17,7 @@ class Progress:
         self._bar = tqdm(
             total=wanted, initial=min(completed, wanted), disable=not show, desc="learning", unit="trial"
         )
-        self._next = 0.0  # when an estimate may be made again
+        self._next: float | None = None  # when an estimate may be made again
         self._stale = False  # whether rewards came in since the last one
 
     def __enter__(self) -> "Progress":
@@ -36,7 +36,7 @@ class Progress:
     def advance(self) -> None:
         """One more trial is completed."""
         self._stale = not self._bar.disable
-        if self._stale and time.monotonic() >= self._next:
+        if self._stale and (self._next is None or time.monotonic() >= self._next):
             self._show_value()
         self._bar.update()
 
@@ -44,7 +44,8 @@ class Progress:
         began = time.monotonic()
         self._bar.set_postfix_str(f"policy value ≈ {self._estimate():.4g}")
         ended = time.monotonic()
-        self._next = ended + (ended - began) / SHARE
+        # the first estimate also pays for imports and compilation, which says nothing about the next
+        self._next = ended if self._next is None else ended + (ended - began) / SHARE
         self._stale = False
 
     def note(self, text: str) -> None:

@@ -1,0 +1,295 @@
+"""What a suggestion costs and how good it is, against peers on the same model in the same run.
+
+    python benchmarks/suggestion_cost.py                     everything, in about half an hour
+    python benchmarks/suggestion_cost.py cost accuracy       some parts only
+    python benchmarks/suggestion_cost.py --quick --json      fewer sizes and repetitions, as JSON
+
+Parts: cost (against qLogEI), ask (against Optuna and Ax), value (one ConBO value with gradient, and one-shot qKG),
+accuracy (of KG_c), quality (of the suggested point), integral (over states), growth (with n).
+Peers run interleaved with conbo; times are medians.
+"""
+
+import argparse
+import json
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from math import log
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conbo.acquisition.conditional import ConBO, StratifiedStates
+from conbo.acquisition.knowledge_gradient import HybridKG
+from conbo.belief import Belief, GaussianProcess, believe
+from conbo.proposals.maximizer import Maximizer
+from conbo.state_distributions import sobol
+from conbo.threads import threads_for
+from random_beliefs import botorch_model, random_belief
+
+DIMENSIONS = ((1, 1), (2, 6), (1, 8))
+SIZES = (20, 50, 100, 200, 500)
+CONBO = Maximizer(ConBO(HybridKG(n_z=5), StratifiedStates(20)))
+Row = dict[str, Any]
+
+
+def timed(function: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def suggest(belief: Belief, seed: int) -> Tensor:
+    with threads_for(len(belief.observations)):
+        return CONBO.propose(belief, 1, generator(seed))
+
+
+def cost(quick: bool) -> Iterable[Row]:
+    """One suggestion, without fitting, against BoTorch's optimize_acqf with qLogEI."""
+    from botorch.acquisition import qLogExpectedImprovement
+    from botorch.optim import optimize_acqf
+
+    for d_s, d_x in DIMENSIONS:
+        bounds = torch.stack([torch.zeros(d_s + d_x), torch.ones(d_s + d_x)]).double()
+        for n in (20, 100) if quick else SIZES:
+            ours, theirs, theirs_alone = [], [], []
+            for seed in range(3 if quick else 9):
+                belief = random_belief(d_s, d_x, n, seed)
+                model, best = botorch_model(belief), belief.observations.rewards.max()
+
+                def peer(model: Any = model, best: Tensor = best) -> None:
+                    acquisition = qLogExpectedImprovement(model, best_f=best)
+                    optimize_acqf(acquisition, bounds, q=1, num_restarts=10, raw_samples=512)
+
+                ours.append(timed(lambda belief=belief, seed=seed: suggest(belief, seed)))
+                theirs.append(timed(peer))
+                with threads_for(0):  # one thread, which suits the peer better at some sizes
+                    theirs_alone.append(timed(peer))
+            theirs = min(theirs, theirs_alone, key=statistics.median)
+            ratio = statistics.median(ours) / statistics.median(theirs)
+            yield {
+                "dimensions": f"{d_s}+{d_x}",
+                "n": n,
+                "conbo_ms": 1e3 * statistics.median(ours),
+                "qlogei_ms": 1e3 * statistics.median(theirs),
+                "ratio_to_qlogei": ratio,
+            }
+
+
+def batches(quick: bool) -> Iterable[Row]:
+    """A batch of 8 against a batch of 1."""
+    for d_s, d_x in DIMENSIONS:
+        one, eight = [], []
+        for seed in range(3 if quick else 9):
+            belief = random_belief(d_s, d_x, 100, seed)
+            with threads_for(100):
+                one.append(timed(lambda belief=belief, seed=seed: CONBO.propose(belief, 1, generator(seed))))
+                eight.append(timed(lambda belief=belief, seed=seed: CONBO.propose(belief, 8, generator(seed))))
+        yield {
+            "dimensions": f"{d_s}+{d_x}",
+            "n": 100,
+            "batch_of_1_ms": 1e3 * statistics.median(one),
+            "batch_of_8_ms": 1e3 * statistics.median(eight),
+            "ratio": statistics.median(eight) / statistics.median(one),
+        }
+
+
+def ask(quick: bool) -> Iterable[Row]:
+    """A whole ask, fit and suggestion, against Optuna's GPSampler and Ax."""
+    from peers import ax_ask, optuna_ask
+
+    for d_s, d_x in DIMENSIONS:
+        times: dict[str, list[float]] = {"conbo": [], "optuna": [], "ax": []}
+        for seed in range(2 if quick else 5):
+            belief = random_belief(d_s, d_x, 100, seed)
+
+            def whole(belief: Belief = belief, seed: int = seed) -> None:
+                with threads_for(len(belief.observations)):
+                    fitted = believe(belief.space, belief.states, belief.observations, GaussianProcess())
+                    CONBO.propose(fitted, 1, generator(seed))
+
+            times["conbo"].append(timed(whole))
+            times["optuna"].append(timed(optuna_ask(belief)))
+            times["ax"].append(timed(ax_ask(belief)))
+        medians = {name: statistics.median(values) for name, values in times.items()}
+        yield {
+            "dimensions": f"{d_s}+{d_x}",
+            "n": 100,
+            **{f"{name}_s": value for name, value in medians.items()},
+            "ratio_to_optuna": medians["conbo"] / medians["optuna"],
+            "ratio_to_ax": medians["conbo"] / medians["ax"],
+        }
+
+
+def value(quick: bool) -> Iterable[Row]:
+    """One ConBO value with gradient against the same from BoTorch's parts; a suggestion against one-shot qKG."""
+    from peers import conbo_value_batched, conbo_value_loop, one_shot_kg
+
+    for d_s, d_x in DIMENSIONS:
+        for n in (20, 100) if quick else (20, 100, 500):
+            times: dict[str, list[float]] = {"conbo": [], "loop": [], "batched": [], "suggestion": [], "qkg": []}
+            for seed in range(2 if quick else 3):
+                belief = random_belief(d_s, d_x, n, seed)
+                model, point = botorch_model(belief), torch.rand(1, d_s + d_x, generator=generator(seed)).double()
+                with threads_for(n):
+                    acquisition = ConBO(HybridKG(5), StratifiedStates(20)).build(belief, generator(seed))
+
+                    def ours(acquisition: Any = acquisition, point: Tensor = point) -> None:
+                        acquisition.local(point)(point, torch.zeros(1, dtype=torch.long))
+
+                    ours()
+                    times["conbo"].append(timed(ours))
+                    states = acquisition.states_of(point).states[0]
+                times["batched"].append(timed(lambda m=model, p=point, s=states: conbo_value_batched(m, p, s)))
+                times["loop"].append(timed(lambda m=model, p=point, s=states: conbo_value_loop(m, p, s)))
+                times["suggestion"].append(timed(lambda b=belief, s=seed: suggest(b, s)))
+                if seed == 0:
+                    times["qkg"].append(timed(lambda m=model, d=d_s + d_x: one_shot_kg(m, d)))
+            medians = {name: statistics.median(values) for name, values in times.items()}
+            yield {
+                "dimensions": f"{d_s}+{d_x}",
+                "n": n,
+                "conbo_value_ms": 1e3 * medians["conbo"],
+                "botorch_loop_over": medians["loop"] / medians["conbo"],
+                "botorch_batched_over": medians["batched"] / medians["conbo"],
+                "one_shot_kg_over_suggestion": medians["qkg"] / medians["suggestion"],
+            }
+
+
+def accuracy(quick: bool) -> Iterable[Row]:
+    """KG_c at n_z = 5 against a dense reference: 81 nodes, each maximised from several starts."""
+    estimators = {"best": HybridKG(5), "paper": HybridKG(5, 1.0, "lower")}
+    for d_s, d_x in DIMENSIONS:
+        errors: dict[str, list[Tensor]] = {name: [] for name in estimators}
+        for n in (20, 100) if quick else SIZES:
+            for seed in range(3 if quick else 8):
+                belief = random_belief(d_s, d_x, n, seed)
+                points = torch.rand(6, d_s + d_x, generator=generator(seed), dtype=torch.float64)
+                shift = 0.2 * torch.randn(6, 1, d_s, generator=generator(seed + 1), dtype=torch.float64)
+                states = (points[:, None, :d_s] + shift).clamp(0, 1)
+                truth = HybridKG(81).build(belief, generator(1)).bounds(points, states).best[:, 0]
+                real = truth > 1e-5  # in units of the prior's standard deviation
+                for name, estimator in estimators.items():
+                    kg = estimator.build(belief, generator(0)).at(states)
+                    estimate = kg(points, torch.arange(len(points))).values[:, 0]
+                    errors[name].append(((estimate - truth) / truth)[real].abs())
+        row: Row = {"dimensions": f"{d_s}+{d_x}", "cases": sum(len(e) for e in errors["best"])}
+        for name, parts in errors.items():
+            error = torch.cat(parts)
+            row[f"{name}_median_percent"] = 100 * float(error.median())
+            row[f"{name}_90th_percent"] = 100 * float(error.quantile(0.9))
+        yield row
+
+
+def quality(quick: bool) -> Iterable[Row]:
+    """The value of the suggested point over that of a search with thirty times the effort."""
+    thorough = Maximizer(ConBO(HybridKG(5), StratifiedStates(20)), screened=2048, starts=40, iterations=60)
+    for d_s, d_x in DIMENSIONS:
+        for n in (20, 100) if quick else (20, 100, 500):
+            shares = []
+            for seed in range(5 if quick else 20):
+                belief = random_belief(d_s, d_x, n, seed)
+                with threads_for(n):
+                    judge = ConBO(HybridKG(9), StratifiedStates(64)).build(belief, generator(seed + 99))
+                    found = CONBO.propose(belief, 1, generator(seed))
+                    best = thorough.propose(belief, 1, generator(seed + 7))
+                    values = judge(torch.cat([found, best]))
+                shares.append(float(values[0] / values.amax()))
+            yield {
+                "dimensions": f"{d_s}+{d_x}",
+                "n": n,
+                "share_of_seeds_at_least_0.95": sum(s >= 0.95 for s in shares) / len(shares),
+                "mean": statistics.mean(shares),
+                "worst": min(shares),
+            }
+
+
+def integral(quick: bool) -> Iterable[Row]:
+    """The 20-state integral against dense quadrature, at screened-best and at random candidates."""
+    for d_s, d_x in DIMENSIONS:
+        errors = []
+        for n in (20, 100) if quick else (20, 100, 500):
+            for seed in range(3 if quick else 8):
+                belief = random_belief(d_s, d_x, n, seed)
+                points = torch.rand(4, d_s + d_x, generator=generator(seed), dtype=torch.float64)
+                with threads_for(n):
+                    kg = HybridKG(5).build(belief, generator(3))
+                    pool = belief.states.from_uniform(sobol(1024, d_s, seed=11))
+                    dense = torch.stack(
+                        [
+                            torch.cat([kg.at(s[None])(p[None], torch.zeros(1, dtype=torch.long)).values[0] for s in pool.split(128)]).mean()
+                            for p in points
+                        ]
+                    )
+                    estimate = ConBO(HybridKG(5), StratifiedStates(20)).build(belief, generator(0))(points)
+                errors.append(((estimate - dense) / dense)[dense > 1e-5])
+        error = torch.cat(errors)
+        yield {
+            "dimensions": f"{d_s}+{d_x}",
+            "cases": len(error),
+            "rms_percent": 100 * float(error.square().mean().sqrt()),
+            "median_percent": 100 * float(error.abs().median()),
+        }
+
+
+def growth(quick: bool) -> Iterable[Row]:
+    """How a suggestion's time grows with n."""
+    sizes = (100, 200, 500, 1000) if quick else (100, 500, 1000, 2000, 5000)
+    for d_s, d_x in DIMENSIONS:
+        previous: tuple[int, float] | None = None
+        for n in sizes:
+            belief = random_belief(d_s, d_x, n, 0)
+            seconds = statistics.median(timed(lambda b=belief, s=s: suggest(b, s)) for s in range(3))
+            exponent = log(seconds / previous[1]) / log(n / previous[0]) if previous else None
+            previous = (n, seconds)
+            yield {"dimensions": f"{d_s}+{d_x}", "n": n, "conbo_ms": 1e3 * seconds, "exponent_since_last": exponent}
+
+
+PARTS: dict[str, Callable[[bool], Iterable[Row]]] = {
+    part.__name__: part for part in (cost, batches, ask, value, accuracy, quality, integral, growth)
+}
+
+
+def show(rows: Iterable[Row]) -> list[Row]:
+    kept = []
+    for row in rows:
+        if not kept:
+            print("  ".join(f"{name:>12}" for name in row))
+        cells = (f"{v:.3g}" if isinstance(v, float) else "" if v is None else str(v) for v in row.values())
+        print("  ".join(f"{cell:>{max(12, len(name))}}" for cell, name in zip(cells, row, strict=True)), flush=True)
+        kept.append(row)
+    return kept
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all by default")
+    parser.add_argument("--dimensions", nargs="*", help="only these, such as 1+1 2+6")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    global DIMENSIONS
+    if arguments.dimensions:
+        DIMENSIONS = tuple(tuple(map(int, pair.split("+"))) for pair in arguments.dimensions)
+    warnings.simplefilter("ignore")
+    suggest(random_belief(1, 1, 20, 0), 0)  # compile
+    results = {}
+    for name in arguments.parts or PARTS:
+        part = PARTS[name]
+        if arguments.json:
+            results[name] = list(part(arguments.quick))
+        else:
+            print(f"\n{name}: {part.__doc__}")
+            show(part(arguments.quick))
+    if arguments.json:
+        print(json.dumps(results, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Profile expected improvement: over the best predicted value within the same state, for any state.
+
+    PEI(s, x)  = E[(f(s,x) - max_x' μ(s,x'))⁺]
+    PEQI(s, x) = E[(q⁺(s,x) - max_x' q(s,x'))⁺],   q = μ + ζ σ,   ζ = Φ⁻¹(quantile)
+
+q⁺ is the quantile after one more observation at (s,x), which is Gaussian before that observation is made, with
+
+    mean  μ + ζ √(τ² σ² / (σ² + τ²)),   standard deviation  σ² / √(σ² + τ²)
+
+=========  =======================  ====================================================================
+paper      here                     meaning
+=========  =======================  ====================================================================
+0.75       ``quantile``             as in the paper; below one half it is cautious, above it is hopeful
+ζ          ``level``                0 for PEI
+τ²         ``noise``                variance of a reward's noise; 0 for PEI, which asks for f itself
+max_x' q   ``threshold``            found anew for every state; its gradient is that of q at the maximiser
+=========  =======================  ====================================================================
+
+References: Ginsbourger, Baccou, Chevalier, Perales, Garland & Monerie (2014) for PEI; Picheny, Ginsbourger, Richet &
+Caplin (2013) for quantile improvement.  Values are climbed in logarithms, as for expected improvement.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conbo.acquisition.improvement import log_improvement
+from conbo.ascent import BatchedFunction, ascend
+from conbo.belief import Belief
+from conbo.errors import SettingError
+from conbo.models.posterior import Moments, Posterior
+from conbo.search.action_candidates import action_candidates, pooled
+from conbo.search.best_actions import best_actions
+
+POOL = 64  # quasi-random actions among which the search for a state's best value starts
+INNER_ITERATIONS = 10  # of the climb from the best of them
+LEAST_VARIANCE = 1e-18
+
+
+@dataclass(frozen=True)
+class ProfileImprovement:
+    """PEI."""
+
+    def build(self, belief: Belief, generator: torch.Generator) -> "ProfileAcquisition":
+        """Ready for use under one belief."""
+        return ProfileAcquisition(belief, action_candidates(belief, POOL, generator), level=0.0, noise=0.0)
+
+
+@dataclass(frozen=True)
+class ProfileQuantileImprovement:
+    """PEQI."""
+
+    quantile: float = 0.75
+
+    def __post_init__(self) -> None:
+        if not 0 < self.quantile < 1:
+            raise SettingError(f"`0 < quantile < 1` must hold, but got quantile={self.quantile}.")
+
+    def build(self, belief: Belief, generator: torch.Generator) -> "ProfileAcquisition":
+        """Ready for use under one belief."""
+        level = float(torch.special.ndtri(torch.tensor(self.quantile, dtype=torch.float64)))
+        actions = action_candidates(belief, POOL, generator)
+        return ProfileAcquisition(belief, actions, level, belief.posterior.noise)
+
+
+class ProfileAcquisition:
+    """PEI or PEQI under one belief."""
+
+    climbs_logarithm = True
+
+    def __init__(self, belief: Belief, actions: Tensor, level: float, noise: float) -> None:
+        self._belief, self._posterior, self._d_s = belief, belief.posterior, belief.n_state_dims
+        self._actions, self._level, self._noise = actions, level, noise
+        self._pool = pooled(belief.posterior, actions) if isinstance(belief.posterior, Posterior) else actions
+
+    def screen(self, points: Tensor) -> Tensor:
+        """The same as full values."""
+        return self(points)
+
+    def __call__(self, points: Tensor) -> Tensor:
+        """Values (c,) of points (c, d)."""
+        return self.log_value(points)[0].exp()
+
+    def local(self, starts: Tensor) -> BatchedFunction:
+        """Logarithms with gradients."""
+
+        def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+            return self.log_value(points)
+
+        return function
+
+    def log_value(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Logarithm (c,) and its gradient (c, d)."""
+        threshold, threshold_gradient = self.quantile(self.best_points(points[:, : self._d_s]))
+        threshold_gradient[:, self._d_s :] = 0.0  # the best action moves along, to no effect
+        mean, mean_gradient, sd, sd_gradient = after_observing(
+            self._posterior.moments(points), self._level, self._noise
+        )
+        u = (mean - threshold) / sd
+        value, slope = log_improvement(u)
+        rise = (mean_gradient - threshold_gradient) / sd[:, None]
+        widen = sd_gradient / sd[:, None]
+        return sd.log() + value, slope[:, None] * rise + (1 - slope * u)[:, None] * widen
+
+    def quantile(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """q (c,) of points (c, d), and its gradient (c, d)."""
+        moments = self._posterior.moments(points)
+        sd = moments.variance.clamp_min(LEAST_VARIANCE).sqrt()
+        gradient = moments.mean_gradient + self._level * moments.variance_gradient / (2 * sd[:, None])
+        return moments.mean + self._level * sd, gradient
+
+    def best_points(self, states: Tensor) -> Tensor:
+        """For each state (m, d_s) the point (m, d) with the highest q."""
+        if self._level == 0:
+            return torch.cat([states, best_actions(self._belief, self._pool, states).actions], -1)
+        m, p = len(states), len(self._actions)
+        grid = torch.cat([states.repeat_interleave(p, 0), self._actions.repeat(m, 1)], -1)
+        scores = self._posterior.mean(grid) + self._level * self._posterior.variance(grid).sqrt()
+        starts = self._actions[scores.unflatten(0, (m, p)).argmax(-1)]
+
+        def function(actions: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+            value, gradient = self.quantile(torch.cat([states[rows], actions], -1))
+            return value, gradient[:, self._d_s :]
+
+        lower, upper = torch.zeros_like(starts[0]), torch.ones_like(starts[0])
+        found = ascend(function, starts, lower, upper, INNER_ITERATIONS).points
+        return torch.cat([states, self._belief.snap_actions(found)], -1)
+
+
+def after_observing(moments: Moments, level: float, noise: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Mean (c,) and standard deviation (c,) of the quantile after one more observation, each with its gradient."""
+    variance = moments.variance.clamp_min(LEAST_VARIANCE)
+    total = variance + noise
+    sd = variance / total.sqrt()
+    sd_slope = (variance + 2 * noise) / (2 * total**1.5)  # in the variance
+    left = (noise * variance / total).sqrt()  # standard deviation that remains
+    left_slope = noise**2 / (2 * left.clamp_min(LEAST_VARIANCE) * total.square())
+    return (
+        moments.mean + level * left,
+        moments.mean_gradient + (level * left_slope)[:, None] * moments.variance_gradient,
+        sd,
+        sd_slope[:, None] * moments.variance_gradient,
+    )

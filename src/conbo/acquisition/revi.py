@@ -1,0 +1,61 @@
+"""REVI: discretised knowledge gradients, summed over a discretisation of the states.
+
+    REVI(s, x) = Σ_i P_i KG_d(s_i; (s,x)) over n_s states and one set of n_x actions,   n_s = n_x = ⌈√(2n)⌉
+
+States are drawn from P[s] (where there are no more than n_s of them, all are taken with their probabilities),
+actions are a Latin hypercube.  The paper climbs by Nelder-Mead; here the closed-form gradient is followed from as
+many starts.  Reference: Pearce & Branke (2018); settings of the paper's supplement.
+"""
+
+from dataclasses import dataclass
+from math import ceil, sqrt
+
+import torch
+from torch import Tensor
+
+from conbo.acquisition.conditional import ConditionalAcquisition, ExactStates
+from conbo.acquisition.expected_max import expected_max
+from conbo.acquisition.knowledge_gradient import KnowledgeGradient
+from conbo.belief import Belief
+from conbo.errors import SettingError
+
+
+@dataclass(frozen=True)
+class Revi:
+    """KG_d over `points_per_observation` × n points of S × X, at least `least` of them."""
+
+    points_per_observation: float = 2.0
+    least: int = 16
+
+    def __post_init__(self) -> None:
+        if not self.points_per_observation > 0 or self.least < 1:
+            given = f"{self.points_per_observation} and {self.least}"
+            raise SettingError(f"`points_per_observation > 0` and `least >= 1` must hold, but got {given}.")
+
+    def build(self, belief: Belief, generator: torch.Generator) -> ConditionalAcquisition:
+        """Draw states and actions once."""
+        size = max(self.points_per_observation * len(belief.observations), self.least)
+        n = ceil(sqrt(size))
+        actions = belief.snap_actions(latin_hypercube(n, belief.space.n_action_dims, generator).to(belief.device))
+        rule = revi_states(belief, n, generator)
+        return ConditionalAcquisition(belief, KnowledgeGradient(belief, None, _gain, actions), rule, n)
+
+
+def _gain(mean: Tensor, slope: Tensor, likeness: Tensor) -> tuple[Tensor, Tensor]:
+    lines = expected_max(mean, slope)
+    return lines.gain, lines.density
+
+
+def revi_states(belief: Belief, n: int, generator: torch.Generator) -> ExactStates:
+    """All of a few states, or n drawn from P[s]."""
+    finite = belief.states.finite(n)
+    if finite is not None:
+        return ExactStates(finite[0].to(belief.device), finite[1].to(belief.device))
+    states = belief.states.sample(n, generator).to(belief.device)
+    return ExactStates(states, torch.full((n,), 1 / n, dtype=torch.float64, device=belief.device))
+
+
+def latin_hypercube(n: int, d: int, generator: torch.Generator) -> Tensor:
+    """n points (n, d), one in each of n slices of every column."""
+    slices = torch.rand(n, d, generator=generator, dtype=torch.float64).argsort(0).to(torch.float64)
+    return (slices + torch.rand(n, d, generator=generator, dtype=torch.float64)) / n

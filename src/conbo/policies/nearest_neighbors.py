@@ -1,0 +1,49 @@
+"""KNN: the best observed action among the nearest observed states, the paper's dummy baseline.
+
+Distances are those of the unit cube, with a distance of one between two categories.  No model is asked.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conbo.belief import Belief
+from conbo.errors import SettingError
+from conbo.models.kernels import Columns, squared_distances
+
+
+@dataclass(frozen=True)
+class NearestNeighbors:
+    """The action with the highest observed reward among the k observations whose states are nearest."""
+
+    k: int = 10
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise SettingError(f"`k` must be at least 1, but got k={self.k}.")
+
+    def build(self, belief: Belief, generator: torch.Generator) -> "NeighborPolicy":
+        """The function from states (m, d_s) to actions (m, d_x)."""
+        columns, d_s = Columns(belief.space.state_categories), belief.n_state_dims
+        points = belief.observations.points
+        features = columns.features(points[:, :d_s])
+        return NeighborPolicy(self.k, columns, features, points[:, d_s:], belief.observations.rewards)
+
+
+@dataclass(frozen=True)
+class NeighborPolicy:
+    """States to actions, from a table of observations."""
+
+    k: int
+    columns: Columns
+    features: Tensor  # (n, features) of the observed states
+    actions: Tensor  # (n, d_x)
+    rewards: Tensor  # (n,)
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """The best observed action near each state (m, d_s)."""
+        apart = squared_distances(self.columns.features(states), self.features)
+        nearest = apart.argsort(dim=-1, stable=True)[:, : self.k]
+        best = self.rewards[nearest].argmax(-1, keepdim=True)
+        return self.actions[nearest.gather(1, best)[:, 0]]

@@ -1,0 +1,53 @@
+"""One action for all states: the best observed one of a reference state (the paper's "EI + transfer")."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conbo.belief import Belief
+
+SAME = 1e-9  # distance in the unit cube below which two states are one
+
+
+@dataclass(frozen=True)
+class SingleAction:
+    """What is best in the reference state, whatever the state."""
+
+    def build(self, belief: Belief, generator: torch.Generator) -> "ConstantPolicy":
+        """The function from states (m, d_s) to actions (m, d_x)."""
+        action, _ = best_observed(belief, reference_state(belief))
+        return ConstantPolicy(action)
+
+
+@dataclass(frozen=True)
+class ConstantPolicy:
+    """The same action for every state."""
+
+    action: Tensor  # (d_x,)
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """As many copies as there are states (m, d_s)."""
+        return self.action.expand(len(states), -1)
+
+
+def reference_state(belief: Belief) -> Tensor:
+    """The first of finitely many states, else the middle of P[s]: (d_s,)."""
+    finite = belief.states.finite()
+    if finite is not None:
+        return finite[0][0].to(belief.device)
+    middle = torch.full((1, belief.n_state_dims), 0.5, dtype=torch.float64)
+    return belief.states.from_uniform(middle)[0].to(belief.device)
+
+
+def best_observed(belief: Belief, state: Tensor) -> tuple[Tensor, float]:
+    """The action with the highest posterior mean in a state (d_s,), and that mean.
+
+    It is one of the actions observed in this state, or, where there is none, of those observed anywhere.
+    """
+    d_s, points = len(state), belief.observations.points
+    here = ((points[:, :d_s] - state).abs() < SAME).all(-1)
+    actions = points[here if bool(here.any()) else slice(None), d_s:]
+    mean = belief.posterior.mean(torch.cat([state.expand(len(actions), -1), actions], -1))
+    best = int(mean.argmax())
+    return actions[best], float(mean[best])

@@ -1,0 +1,36 @@
+"""How policy gradient collects data: states from P[s], actions drawn from the present policy, some uniform.
+
+The paper does not give its ε; a tenth of the actions are uniform here.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conbo.belief import Belief
+from conbo.errors import SettingError
+from conbo.policies.policy_gradient import PolicyGradient
+
+
+@dataclass(frozen=True)
+class EpsilonGreedy:
+    """Draws from the Gaussian policy π_θ, and uniform actions with probability ε."""
+
+    policy: PolicyGradient = PolicyGradient()
+    epsilon: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.epsilon <= 1:
+            raise SettingError(f"`0 <= epsilon <= 1` must hold, but got epsilon={self.epsilon}.")
+
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
+        """n points (n, d), states first."""
+        states = belief.states.sample(n, generator) if state is None else state.expand(n, -1)
+        d_x = belief.space.n_action_dims
+        uniform = torch.rand(n, d_x, generator=generator, dtype=torch.float64)
+        noise = self.policy.spread * torch.randn(n, d_x, generator=generator, dtype=torch.float64)
+        explores = torch.rand(n, 1, generator=generator, dtype=torch.float64) < self.epsilon
+        greedy = self.policy.build(belief, generator).mean(states.to(belief.device)) + noise.to(belief.device)
+        actions = torch.where(explores.to(belief.device), uniform.to(belief.device), greedy.clamp(0, 1))
+        return belief.snap(torch.cat([states.to(belief.device), actions], -1))

@@ -1,0 +1,154 @@
+"""MTS: draw a function from the posterior, go to the state where it promises most over the policy's action.
+
+    (s, x) = argmax over s_i of [max_x f(s_i, x) - f(s_i, π(s_i))],   f ~ posterior
+
+====================  ====================  ==================================================================
+paper (supplement)    here                  meaning
+====================  ====================  ==================================================================
+n_disc = 3000         ``points``            size of the discretisation of S × X
+n_s                   ``n_states``          ⌈n_disc^(d_s / (d_s + d_x))⌉ states, uniform; all if they are fewer
+n_x                   ``n_actions``         ⌈n_disc / n_s⌉ actions for each state, of three kinds:
+40                    ``NEAR_POLICY``       the policy's action and neighbours of it
+10, 4                 ``NEAREST``, ``BEST`` the best 4 observed actions of the 10 nearest states, with neighbours
+(rest)                                      uniform actions
+====================  ====================  ==================================================================
+
+Where n_x is small the kinds shrink alike.  One joint draw needs the Cholesky factor of all points; `draw="pathwise"`
+evaluates drawn functions instead, linear in the points, so that there may be many more of them.  A batch is as many
+independent draws.  The paper does not weight states by P[s]; `weighted=True` does.
+
+Reference: Char et al. (2019), with the settings of the paper's supplement.
+"""
+
+from dataclasses import dataclass
+from math import ceil
+
+import torch
+from torch import Tensor
+
+from conbo.belief import Belief
+from conbo.errors import SettingError
+from conbo.models.kernels import Columns, squared_distances
+from conbo.models.pathwise import draw_paths
+from conbo.models.posterior import Posterior, cholesky
+from conbo.search.action_candidates import action_candidates, pooled
+from conbo.search.best_actions import best_actions
+
+NEAR_POLICY = 40  # the policy's action and neighbours of it
+NEAREST, BEST = 10, 4  # observations with the nearest states, and how many of them are taken
+REACH = 0.1  # standard deviation of the distance to a neighbour, in the unit cube
+JITTER = 1e-8  # relative, on the joint covariance
+
+
+@dataclass(frozen=True)
+class MultiTaskThompson:
+    """The point of greatest improvement of each of n draws."""
+
+    points: int = 3000
+    draw: str = "joint"
+    weighted: bool = False
+
+    def __post_init__(self) -> None:
+        if self.points < 1:
+            raise SettingError(f"`points` must be at least 1, but got points={self.points}.")
+        if self.draw not in ("joint", "pathwise"):
+            raise SettingError(f"`draw` must be 'joint' or 'pathwise', but got {self.draw!r}.")
+
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
+        """n points (n, d), one for each draw."""
+        points = discretisation(belief, self.points, generator, state)  # (n_s, n_x, d)
+        flat = points.flatten(0, 1)
+        drawn = joint_draws if self.draw == "joint" else pathwise_draws
+        values = drawn(belief, flat, n, generator).unflatten(0, points.shape[:2])  # (n_s, n_x, n)
+        improvement = values - values[:, :1]
+        if self.weighted:
+            weights = belief.states.density(points[:, 0, : belief.n_state_dims].cpu()).to(points)
+            improvement = improvement * weights[:, None, None]
+        return distinct_argmax(flat, improvement.flatten(0, 1))
+
+
+def discretisation(belief: Belief, size: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
+    """About `size` points (n_s, n_x, d), n_x for each of n_s states; the first of each is the policy's."""
+    d_s, d_x = belief.n_state_dims, belief.space.n_action_dims
+    if state is None:
+        states = uniform_states(belief, ceil(size ** (d_s / (d_s + d_x))), generator)
+    else:
+        # where states are actions, `d_s` is zero and the dictated columns come first among the actions
+        states = state[None, :d_s]
+    n_actions = ceil(size / len(states))
+    near_policy, near_best = min(NEAR_POLICY, -(-3 * n_actions // 4)), min(2 * BEST, n_actions // 6)
+    pool = action_candidates(belief, 64, generator)
+    prepared = pooled(belief.posterior, pool) if isinstance(belief.posterior, Posterior) else pool
+    policy = best_actions(belief, prepared, states).actions
+    actions = torch.cat(
+        [
+            with_neighbours(policy[:, None], near_policy, generator),
+            with_neighbours(best_of_nearest(belief, states), near_best, generator),
+            _uniform(len(states), n_actions - near_policy - near_best, d_x, generator=generator).to(policy),
+        ],
+        1,
+    )
+    points = belief.snap(torch.cat([states[:, None].expand(-1, n_actions, -1), actions], -1))
+    if state is not None:
+        points[..., : len(state)] = state
+    return points
+
+
+def uniform_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
+    """n uniform states, or all if there are no more: (m, d_s)."""
+    finite = belief.states.finite()
+    if finite is None:
+        drawn = _uniform(n, belief.n_state_dims, generator=generator).numpy()
+        return torch.from_numpy(belief.space.snap_states(drawn)).to(belief.device)
+    chosen = torch.randperm(len(finite[0]), generator=generator)[:n]
+    return finite[0][chosen if n < len(finite[0]) else slice(None)].to(belief.device)
+
+
+def best_of_nearest(belief: Belief, states: Tensor) -> Tensor:
+    """The actions (m, k, d_x) with the k highest rewards among the observations nearest to states (m, d_s)."""
+    columns, d_s = Columns(belief.space.state_categories), belief.n_state_dims
+    points, rewards = belief.observations.points, belief.observations.rewards
+    apart = squared_distances(columns.features(states), columns.features(points[:, :d_s]))
+    nearest = apart.argsort(dim=-1, stable=True)[:, :NEAREST]
+    order = rewards[nearest].argsort(dim=-1, descending=True, stable=True)[:, :BEST]
+    return points[nearest.gather(1, order), d_s:]
+
+
+def with_neighbours(actions: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """The actions (m, k, d_x) and neighbours of theirs, n in all: (m, n, d_x)."""
+    m, k, d_x = actions.shape
+    repeated = actions[:, torch.arange(n) % k]
+    noise = REACH * torch.randn(m, n, d_x, generator=generator, dtype=torch.float64)
+    noise[:, :k] = 0.0
+    return (repeated + noise.to(actions)).clamp(0, 1)
+
+
+def joint_draws(belief: Belief, points: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """n joint draws at points (p, d): (p, n)."""
+    covariance = belief.posterior.covariance(points, points)
+    covariance.diagonal().add_(JITTER * covariance.diagonal().mean())
+    normal = torch.randn(len(points), n, generator=generator, dtype=torch.float64).to(points)
+    return belief.posterior.mean(points)[:, None] + cholesky(covariance) @ normal
+
+
+def pathwise_draws(belief: Belief, points: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """The same by random Fourier features."""
+    if not isinstance(belief.posterior, Posterior):
+        raise SettingError("`draw='pathwise'` needs a built-in model, but got a BoTorch model: use 'joint'.")
+    return draw_paths(belief.posterior, n, generator)(points)
+
+
+def distinct_argmax(points: Tensor, values: Tensor) -> Tensor:
+    """For each column of values (p, n) the best of points (p, d) that no earlier column has taken: (n, d)."""
+    chosen: list[Tensor] = []
+    free = torch.ones(len(points), dtype=torch.bool, device=points.device)
+    for column in values.mT:
+        best = points[int(torch.where(free, column, -torch.inf).argmax())]
+        chosen.append(best)
+        left = free & (points != best).any(-1)
+        free = left if bool(left.any()) else free
+    return torch.stack(chosen)
+
+
+def _uniform(*shape: int, generator: torch.Generator) -> Tensor:
+    return torch.rand(*shape, generator=generator, dtype=torch.float64)

@@ -1,0 +1,43 @@
+"""SCoT: finitely many states in turn, expected improvement within each.
+
+The next state is the one with the fewest evaluations, awaited ones included: whatever the initial design or a
+dictated state has done, all states get their turn.  Reference: Bardenet, Brendel, Kégl & Sebag (2013).
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from conbo.acquisition.state_improvement import StateImprovement
+from conbo.belief import Belief
+from conbo.errors import SettingError
+from conbo.models.kernels import squared_distances
+from conbo.proposals.maximizer import Maximizer
+
+
+@dataclass(frozen=True)
+class RoundRobin:
+    """EI in the state whose turn it is."""
+
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
+        """n points (n, d), apart from each other and from pending ones."""
+        batch: list[Tensor] = []
+        for _ in range(n):
+            there = next_state(belief) if state is None else state
+            point = Maximizer(StateImprovement(there)).propose(belief, 1, generator, there)
+            belief = replace(belief, observations=belief.observations.with_pending(point))
+            batch.append(point)
+        return torch.cat(batch)
+
+
+def next_state(belief: Belief) -> Tensor:
+    """The state (d_s,) with the fewest evaluations, the first of them."""
+    finite = belief.states.finite()
+    if finite is None:
+        raise SettingError("states in turn need finitely many states: use 'pei' or 'conbo' for continuous ones.")
+    states, d_s = finite[0].to(belief.device), belief.n_state_dims
+    observations = belief.observations
+    visited = torch.cat([observations.points, observations.pending])[:, :d_s]
+    nearest = squared_distances(visited, states).argmin(-1)
+    return states[int(torch.bincount(nearest, minlength=len(states)).argmin())]

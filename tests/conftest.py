@@ -1,0 +1,9 @@
+"""What all tests share: hypothesis without clocks or chance, and one torch thread."""
+
+import torch
+from hypothesis import settings
+
+settings.register_profile("conbo", deadline=None, derandomize=True, max_examples=30)
+settings.load_profile("conbo")
+
+torch.set_num_threads(1)  # many small tensors: a second thread would only wait

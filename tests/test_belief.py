@@ -1,0 +1,224 @@
+"""What is known now: standardised rewards, the model that fits the space, and rewards of any size."""
+
+import numpy as np
+import pytest
+import torch
+from botorch.models import SingleTaskGP
+from hypothesis import given
+from hypothesis import strategies as st
+from random_beliefs import generator, points_in, reals, tensor, uniform
+from torch import Tensor
+
+from conbo.acquisition.conditional import ConBO
+from conbo.acquisition.knowledge_gradient import HybridKG
+from conbo.belief import LEAST_NOISE, Belief, GaussianProcess, believe, standardisation, standardised_noise
+from conbo.errors import SettingError
+from conbo.models.botorch_posterior import BotorchPosterior
+from conbo.models.fit import ProductFamily, TrendFamily
+from conbo.models.kernels import TrendKernel
+from conbo.models.posterior import Posterior
+from conbo.observations import Observations
+from conbo.proposals.maximizer import Maximizer
+from conbo.spaces import Categorical, Integer, Real, Space
+from conbo.state_distributions import bind
+
+MIXED = Space(
+    states={"s": Real(0, 1), "k": Categorical([*"ab"])},
+    actions={"x": Real(0.1, 10, log=True), "n": Integer(1, 6), "c": Categorical([*"uvw"])},
+)
+CATEGORIES = Space(states={"k": Categorical([*"abc"])}, actions={"x": Real(0, 1)})
+
+
+def told(space: Space, scale: float = 1.0, shift: float = 0.0, n: int = 12, noise: Tensor | None = None) -> Observations:
+    points = points_in(space, n)
+    rewards = shift + scale * (torch.sin(5 * points.sum(-1)) + points[:, -1])
+    return Observations(points, rewards, points[:0], noise)
+
+
+def belief_of(space: Space, observations: Observations, model: GaussianProcess | None = None) -> Belief:
+    return believe(space, bind(None, space), observations, model or GaussianProcess())
+
+
+@given(
+    st.lists(st.floats(-1, 1), min_size=2, max_size=20),
+    st.sampled_from([1e-300, 1e-9, 1.0, 1e9, 1e200, 1e300]),
+    st.floats(-5, 5),
+)
+def test_standardised_rewards_have_mean_zero_and_variance_one(
+    rewards: list[float], scale: float, shift: float
+) -> None:
+    values = scale * (tensor(rewards) + shift)
+
+    centre, spread = standardisation(values)
+    result = (values - centre) / spread
+
+    assert torch.isfinite(result).all()
+    assert float(result.mean()) == pytest.approx(0, abs=1e-3)
+    if float(tensor(rewards).std()) > 1e-6:
+        assert float(result.std(correction=0)) == pytest.approx(1, rel=1e-6)
+    else:
+        assert float(result.abs().amax()) < 10
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-9, -3.0, 1e9, 1e200])
+@pytest.mark.parametrize("n", [1, 5])
+def test_constant_rewards_become_zero(value: float, n: int) -> None:
+    shift, scale = standardisation(torch.full((n,), value, dtype=torch.float64))
+
+    assert shift == pytest.approx(value)
+    assert 0 < scale < float("inf")
+
+
+def test_means_are_given_back_in_the_units_of_the_rewards() -> None:
+    belief = belief_of(reals(1, 1), told(reals(1, 1), scale=1e6, shift=3e7))
+
+    mean = belief.to_reward(belief.posterior.mean(belief.observations.points))
+
+    torch.testing.assert_close(mean, belief.observations.rewards, rtol=0, atol=2e5)
+
+
+SCALES = [1e-9, 1e9, 1e200]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("space", [reals(1, 1), MIXED, CATEGORIES], ids=["real", "mixed", "categories"])
+def test_the_scale_of_rewards_changes_neither_model_nor_suggestion(space: Space, scale: float) -> None:
+    plain, scaled = belief_of(space, told(space)), belief_of(space, told(space, scale))
+    proposal = Maximizer(ConBO(HybridKG()))
+
+    others = points_in(space, 30, seed=4)
+    torch.testing.assert_close(plain.posterior.mean(others), scaled.posterior.mean(others), rtol=0, atol=1e-4)
+    suggestions = [proposal.propose(belief, 1, generator()) for belief in (plain, scaled)]
+    torch.testing.assert_close(*suggestions, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["one observation", "constant", "duplicates"])
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9, 1e200])
+def test_poor_data_of_any_size_give_a_model_and_a_valid_suggestion(kind: str, scale: float) -> None:
+    space = MIXED
+    full = told(space, scale)
+    observations = {
+        "one observation": Observations(full.points[:1], full.rewards[:1], full.pending),
+        "constant": Observations(full.points, torch.full_like(full.rewards, scale), full.pending),
+        "duplicates": Observations(full.points.repeat(2, 1), full.rewards.repeat(2), full.pending),
+    }[kind]
+
+    belief = belief_of(space, observations)
+    point = Maximizer(ConBO(HybridKG(n_z=3)), screened=32, starts=2, iterations=5).propose(belief, 1, generator())
+
+    assert torch.isfinite(belief.posterior.mean(points_in(space, 9, seed=2))).all()
+    np.testing.assert_allclose(space.snap(point.numpy()), point.numpy(), atol=1e-12)
+
+
+def test_the_kernel_follows_the_kind_of_states() -> None:
+    assert isinstance(GaussianProcess().family(reals(1, 1)), ProductFamily)
+    assert isinstance(GaussianProcess().family(reals(0, 1)), ProductFamily)
+    assert isinstance(GaussianProcess().family(MIXED), ProductFamily)
+    assert isinstance(GaussianProcess().family(CATEGORIES), TrendFamily)
+    assert isinstance(GaussianProcess(states="product").family(CATEGORIES), ProductFamily)
+    assert isinstance(GaussianProcess(states="trend").family(CATEGORIES), TrendFamily)
+    assert GaussianProcess("squared-exponential").family(CATEGORIES).profile == "squared-exponential"  # type: ignore[attr-defined]
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(SettingError, match=r"`profile` must be one of matern52, .*, but got 'cosine'\."):
+        GaussianProcess("cosine")
+    with pytest.raises(SettingError, match=r"`states` must be auto, product or trend, but got 'sum'\."):
+        GaussianProcess(states="sum")
+    with pytest.raises(SettingError, match=r"`states='trend'` needs states that are all categorical"):
+        GaussianProcess(states="trend").family(MIXED)
+    with pytest.raises(SettingError, match=r"`states='trend'` needs states that are all categorical"):
+        GaussianProcess(states="trend").family(reals(0, 1))
+
+
+def test_a_fitted_belief_holds_everything_and_is_in_double_precision() -> None:
+    belief = belief_of(CATEGORIES, told(CATEGORIES))
+
+    assert isinstance(belief.posterior, Posterior)
+    assert isinstance(belief.posterior.kernel, TrendKernel)
+    assert belief.n_state_dims == 1
+    assert belief.device.type == "cpu"
+    assert belief.posterior.factor.dtype == torch.float64
+    assert belief.posterior.mean(belief.observations.points).dtype == torch.float64
+    assert len(belief.observations) == 12
+
+
+def test_known_noise_is_standardised_but_never_zero() -> None:
+    noise = tensor([0.0, 4.0])
+    observations = Observations(uniform(2, 2), tensor([1.0, 5.0]), uniform(0, 2), noise)
+
+    assert standardised_noise(observations, 2.0).tolist() == [LEAST_NOISE, 1.0]  # type: ignore[union-attr]
+    assert standardised_noise(Observations(uniform(2, 2), noise, uniform(0, 2)), 2.0) is None
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-9, 1.0, 1e9, 1e200])
+def test_known_noise_may_be_of_any_size(scale: float) -> None:
+    space = reals(1, 1)
+    relative = torch.full((12,), 0.1, dtype=torch.float64)
+    plain = belief_of(space, told(space, noise=relative**2))
+    noise = (relative * scale).square().clamp_max(1e300)
+
+    belief = belief_of(space, told(space, scale, noise=noise))
+
+    others = points_in(space, 9, seed=2)
+    assert torch.isfinite(belief.posterior.mean(others)).all()
+    if 1e-10 < scale < 1e10:
+        torch.testing.assert_close(belief.posterior.mean(others), plain.posterior.mean(others), rtol=0, atol=1e-4)
+
+
+def test_repeated_exact_rewards_are_interpolated() -> None:
+    space = reals(1, 1)
+    once = told(space)
+    twice = Observations(once.points.repeat(2, 1), once.rewards.repeat(2), once.pending, torch.zeros(24).double())
+
+    belief = belief_of(space, twice)
+
+    mean = belief.to_reward(belief.posterior.mean(once.points))
+    torch.testing.assert_close(mean, once.rewards, rtol=0, atol=1e-3)
+
+
+def test_points_are_snapped_to_what_the_space_allows() -> None:
+    belief = belief_of(MIXED, told(MIXED))
+    points = uniform(4, 3, 5, seed=3)
+
+    snapped = belief.snap(points)
+
+    np.testing.assert_array_equal(snapped.numpy(), MIXED.snap(points.numpy()))
+    np.testing.assert_array_equal(belief.snap_actions(points[..., 2:]).numpy(), snapped[..., 2:].numpy())
+    assert belief.has_integers
+    assert not belief_of(CATEGORIES, told(CATEGORIES)).has_integers
+
+
+@pytest.mark.filterwarnings("ignore")  # BoTorch has its own views on our data
+def test_a_factory_of_botorch_models_takes_the_place_of_ours() -> None:
+    space = CATEGORIES
+    seen = []
+
+    def factory(points: Tensor, rewards: Tensor, noise: Tensor | None) -> SingleTaskGP:
+        seen.append((points, rewards, noise))
+        return SingleTaskGP(points, rewards, noise, outcome_transform=None)
+
+    observations = told(space, scale=1e5)
+    belief = believe(space, bind(None, space), observations, factory)
+
+    ((points, rewards, noise),) = seen
+    assert isinstance(belief.posterior, BotorchPosterior)
+    assert noise is None
+    assert set(points[:, 0].tolist()) <= {0.0, 1.0, 2.0}
+    assert float(rewards.mean()) == pytest.approx(0, abs=1e-9)
+    mean = belief.to_reward(belief.posterior.mean(observations.points))
+    assert float(torch.corrcoef(torch.stack([mean, observations.rewards]))[0, 1]) > 0.9
+
+
+def test_observations_remember_what_is_pending() -> None:
+    table = told(reals(1, 1), noise=torch.ones(12, dtype=torch.float64))
+
+    more = table.with_pending(uniform(2, 2)).with_pending(uniform(1, 2, seed=1))
+
+    assert len(more) == len(table) == 12
+    assert len(table.pending) == 0
+    assert torch.equal(more.pending, torch.cat([uniform(2, 2), uniform(1, 2, seed=1)]))
+    moved = more.to(torch.device("cpu"))
+    for name in ("points", "rewards", "pending", "noise"):
+        assert torch.equal(getattr(moved, name), getattr(more, name))
+    assert told(reals(1, 1)).to(torch.device("cpu")).noise is None
