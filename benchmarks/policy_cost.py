@@ -82,7 +82,7 @@ def mean_cost(n: int = 200, d: int = 4) -> dict[str, float]:
 
 
 def gpytorch_mean(points: Tensor, rewards: Tensor, half: int) -> Callable[[Tensor], Tensor]:
-    """The same kernel in GPyTorch: solves are cached, and chunks as large as ours keep its tables in the cache."""
+    """The same kernel in GPyTorch, its solves cached; chunks of 256 are the fastest for it, by trial."""
     kernels = [MaternKernel(active_dims=tuple(range(i * half, (i + 1) * half))) for i in range(2)]
     model = SingleTaskGP(
         points, rewards[:, None], covar_module=ScaleKernel(kernels[0] * kernels[1]), outcome_transform=None
@@ -96,7 +96,7 @@ def gpytorch_mean(points: Tensor, rewards: Tensor, half: int) -> Callable[[Tenso
 
     def mean(queries: Tensor) -> Tensor:
         with gpytorch.settings.fast_pred_var(), gpytorch.settings.skip_posterior_variances():
-            return torch.cat([model(chunk).mean for chunk in queries.split(4096)])  # type: ignore[no-untyped-call]
+            return torch.cat([model(chunk).mean for chunk in queries.split(256)])  # type: ignore[no-untyped-call]
 
     return mean
 

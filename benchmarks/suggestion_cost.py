@@ -189,7 +189,7 @@ def accuracy(quick: bool) -> Iterable[Row]:
 
 def quality(quick: bool) -> Iterable[Row]:
     """The value of the suggested point over that of a search with thirty times the effort."""
-    thorough = Maximizer(ConBO(HybridKG(5), StratifiedStates(20)), screened=2048, starts=40, iterations=60)
+    thorough = Maximizer(ConBO(HybridKG(5), StratifiedStates(20)), screened=2048, starts=40, iterations=60, finalists=10)
     for d_s, d_x in DIMENSIONS:
         for n in (20, 100) if quick else (20, 100, 500):
             shares = []

@@ -125,9 +125,9 @@ def counted_searches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """(states, starts) of every search that is made from now on."""
     searches: list[tuple[int, int]] = []
 
-    def counting(belief: Belief, pool: Any, states: Tensor, starts: int) -> Any:
+    def counting(belief: Belief, pool: Any, states: Tensor, starts: int, steps: int) -> Any:
         searches.append((len(states), starts))
-        return best_actions(belief, pool, states, starts)
+        return best_actions(belief, pool, states, starts, steps)
 
     monkeypatch.setattr(conbo.policies.gp_argmax, "best_actions", counting)
     return searches

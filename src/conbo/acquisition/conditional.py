@@ -28,7 +28,8 @@ from conbo.state_distributions import sobol
 
 MOST_STATES = 300  # finitely many states are summed exactly up to this number
 FLOOR = 0.05  # importance of a state that is unlike the candidate's, where one that is alike has 1
-DOUBT = 0.2  # weight of likeness beside the estimate of the value itself, which may be wrong
+DOUBT = 0.5  # weight of likeness beside the estimate of the value itself, which may be wrong
+EVERY = 4  # one in so many states of the pool is asked for its importance while climbing
 CURVE_BITS = 10
 
 
@@ -75,8 +76,13 @@ class StateValueRecipe(Protocol):
 class StateRule(Protocol):
     """Chooses states and weights around a candidate's state."""
 
-    def around(self, states: Tensor, n: int | None = None, importance: Importance | None = None) -> WeightedStates:
-        """For candidates' states (r, d_s); n overrides the number of states, `importance` says where they matter."""
+    def around(
+        self, states: Tensor, n: int | None = None, importance: Importance | None = None, every: int = 1
+    ) -> WeightedStates:
+        """For candidates' states (r, d_s).
+
+        n overrides the number of states; `importance` says where they matter, asked at one in `every` states.
+        """
 
 
 class StateRuleRecipe(Protocol):
@@ -93,7 +99,9 @@ class ExactStates:
     states: Tensor  # (m, d_s)
     probabilities: Tensor  # (m,)
 
-    def around(self, states: Tensor, n: int | None = None, importance: Importance | None = None) -> WeightedStates:
+    def around(
+        self, states: Tensor, n: int | None = None, importance: Importance | None = None, every: int = 1
+    ) -> WeightedStates:
         """The same for every candidate."""
         r = len(states)
         return WeightedStates(self.states.expand(r, -1, -1), self.probabilities.expand(r, -1))
@@ -115,8 +123,11 @@ class StratifiedStates:
     pool: int = 256
 
     def __post_init__(self) -> None:
-        if not 1 <= self.n_states <= self.pool:
-            raise SettingError(f"`1 <= n_states <= pool` must hold, but got {self.n_states} and {self.pool}.")
+        if not 1 <= self.n_states <= self.pool or self.pool % EVERY:
+            raise SettingError(
+                f"`1 <= n_states <= pool` and a pool divisible by {EVERY} are needed, "
+                f"but got n_states={self.n_states}, pool={self.pool}."
+            )
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
         """Lay out the pool."""
@@ -125,7 +136,7 @@ class StratifiedStates:
             return exact
         seed = int(torch.randint(2**31, (1,), generator=generator))
         # a BoTorch model is asked pair by pair: fewer states must do for it
-        size = self.pool if isinstance(belief.posterior, Posterior) else min(self.pool, 3 * self.n_states)
+        size = self.pool if isinstance(belief.posterior, Posterior) else min(self.pool, EVERY * self.n_states)
         pool = belief.states.from_uniform(sobol(size, belief.n_state_dims, seed)).to(belief.device)
         scaled = state_features(belief, pool)
         order = curve_order(scaled)
@@ -136,12 +147,16 @@ class _Strata:
     def __init__(self, belief: Belief, pool: Tensor, features: Tensor, n_states: int) -> None:
         self._belief, self._pool, self._features, self._n = belief, pool, features, n_states
 
-    def around(self, states: Tensor, n: int | None = None, importance: Importance | None = None) -> WeightedStates:
+    def around(
+        self, states: Tensor, n: int | None = None, importance: Importance | None = None, every: int = 1
+    ) -> WeightedStates:
         n = min(n or self._n, len(self._pool))
         likeness = state_likeness(self._belief, state_features(self._belief, states), self._features)
         matters = likeness.square() + FLOOR  # (r, pool): KG falls off about as the squared correlation
         if importance is not None:
-            values = importance(self._pool.expand(len(states), -1, -1)).clamp_min(0)
+            # neighbours along the curve are taken to be alike
+            probed = importance(self._pool[every // 2 :: every].expand(len(states), -1, -1)).clamp_min(0)
+            values = probed.repeat_interleave(every, -1)
             matters = _shares(values) + DOUBT * _shares(matters)
         total = matters.sum(-1, keepdim=True)
         marks = (torch.arange(n, dtype=total.dtype, device=total.device) + 0.5) / n
@@ -180,7 +195,9 @@ class _GaussianRule:
     def __init__(self, belief: Belief, draws: Tensor, lengthscales: Tensor) -> None:
         self._belief, self._draws, self._lengthscales = belief, draws, lengthscales
 
-    def around(self, states: Tensor, n: int | None = None, importance: Importance | None = None) -> WeightedStates:
+    def around(
+        self, states: Tensor, n: int | None = None, importance: Importance | None = None, every: int = 1
+    ) -> WeightedStates:
         draws = self._draws[: n or len(self._draws)]
         proposed = states[:, None] + draws * self._lengthscales
         inside = ((proposed >= 0) & (proposed <= 1)).all(-1)
@@ -266,15 +283,15 @@ class ConditionalAcquisition:
         gains = self.value.at(chosen.states)(points, torch.arange(len(points), device=points.device))
         return (chosen.weights * gains.values).sum(-1)
 
-    def states_of(self, points: Tensor) -> WeightedStates:
+    def states_of(self, points: Tensor, every: int = 1) -> WeightedStates:
         """States and weights for the integral at each of points (c, d)."""
         return self.rule.around(
-            points[:, : self._d_s], importance=lambda states: self.value.screen(points, states)
+            points[:, : self._d_s], importance=lambda states: self.value.screen(points, states), every=every
         )
 
     def local(self, starts: Tensor) -> BatchedFunction:
         """Values and gradients near starts (r, d), with the states chosen around each start held fixed."""
-        chosen = self.states_of(starts)
+        chosen = self.states_of(starts, EVERY)
         ahead = self.value.at(chosen.states)
 
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

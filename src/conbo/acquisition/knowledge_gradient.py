@@ -45,6 +45,7 @@ from conbo.search.best_actions import BestActions, best_actions, distinct_best
 
 COLD_STEPS = 6  # Newton steps of an inner maximisation that starts afresh
 WARM_STEPS = 1  # … and of one that starts where the last outer step ended
+ROUGH_STEPS = 1  # … and where cheap estimates are wanted
 THOROUGH_STARTS, THOROUGH_STEPS = 4, 20  # where bounds are wanted
 SLOW = 0.1  # maximisers that move less than this (scaled distance per unit of z) stand still
 STEADY, JUMP = 4.0, 10.0  # times faster than beside: still smooth; surely a jump
@@ -168,22 +169,25 @@ class KnowledgeGradient:
         self.belief, self.posterior = belief, belief.posterior
         self.nodes, self.combine = nodes, combine
         self.pool: ActionPool = pooled(self.posterior, actions)
+        self._rough = ConvexIntegral(quantile_nodes(3).to(belief.device))
 
     def at(self, states: Tensor) -> "StatesAhead":
         """Prepare r sets of m states (r, m, d_s)."""
         return StatesAhead(self, states)
 
     def screen(self, candidates: Tensor, states: Tensor) -> Tensor:
-        """A cheap estimate (r, m) with the pool alone, for candidates (r, d) and states (r, m, d_s)."""
+        """A cheap estimate (r, m) for candidates (r, d) and states (r, m, d_s): three nodes, a step each."""
         ahead = self.posterior.look_ahead(candidates)
         functions = look_ahead_functions(self.posterior, ahead, state_rows(self.posterior, states))
         mean, slope = functions.pooled(self.pool.correlation, self.pool.features)
         if self.nodes is None:
             return self.combine(mean, slope, mean)[0].reshape(states.shape[:2])
-        winner = (mean[:, None] + self.nodes[:, None] * slope[:, None]).argmax(-1)  # (r·m, q)
-        likeness = self.pool.likeness[winner[:, 1:], winner[:, :-1]]
-        value, _ = self.combine(mean.gather(1, winner), slope.gather(1, winner), likeness)
-        return value.reshape(states.shape[:2])
+        nodes = self._rough.nodes
+        winner = (mean[:, None] + nodes[:, None] * slope[:, None]).argmax(-1)  # (r·m, 3)
+        maxima = functions.maximize(self.pool.features[winner], nodes, ROUGH_STEPS)
+        maxima = shared_between_nodes(maxima, nodes)
+        likeness = neighbour_likeness(functions, maxima.actions, nodes)
+        return self._rough(maxima.mean, maxima.slope, likeness).best.reshape(states.shape[:2])
 
     def bounds(self, candidates: Tensor, states: Tensor) -> "Bounds":
         """Best estimate, lower and upper bound (r, m) of KG_c; states (r, m, d_s).  Thorough, so slower.

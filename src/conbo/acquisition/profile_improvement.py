@@ -31,10 +31,11 @@ from conbo.belief import Belief
 from conbo.errors import SettingError
 from conbo.models.posterior import Moments, Posterior
 from conbo.search.action_candidates import action_candidates, pooled
-from conbo.search.best_actions import best_actions
+from conbo.search.best_actions import best_actions, distinct_best
 
 POOL = 64  # quasi-random actions among which the search for a state's best value starts
-INNER_ITERATIONS = 10  # of the climb from the best of them
+STARTS, APART = 3, 0.2  # climbs per state, from the best of them at such a distance
+INNER_ITERATIONS = 10
 LEAST_VARIANCE = 1e-18
 
 
@@ -117,15 +118,19 @@ class ProfileAcquisition:
         m, p = len(states), len(self._actions)
         grid = torch.cat([states.repeat_interleave(p, 0), self._actions.repeat(m, 1)], -1)
         scores = self._posterior.mean(grid) + self._level * self._posterior.variance(grid).sqrt()
-        starts = self._actions[scores.unflatten(0, (m, p)).argmax(-1)]
+        alike = (torch.cdist(self._actions, self._actions) < APART).to(scores)
+        starts = self._actions[distinct_best(scores.unflatten(0, (m, p)), alike, STARTS)].flatten(0, 1)
+        repeated = states.repeat_interleave(len(starts) // max(m, 1), 0)
 
         def function(actions: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-            value, gradient = self.quantile(torch.cat([states[rows], actions], -1))
+            value, gradient = self.quantile(torch.cat([repeated[rows], actions], -1))
             return value, gradient[:, self._d_s :]
 
         lower, upper = torch.zeros_like(starts[0]), torch.ones_like(starts[0])
-        found = ascend(function, starts, lower, upper, INNER_ITERATIONS).points
-        return torch.cat([states, self._belief.snap_actions(found)], -1)
+        ends = ascend(function, starts, lower, upper, INNER_ITERATIONS).points
+        found = torch.cat([repeated, self._belief.snap_actions(ends)], -1)
+        best = self.quantile(found)[0].unflatten(0, (m, -1)).argmax(-1)
+        return found.unflatten(0, (m, -1))[torch.arange(m, device=best.device), best]
 
 
 def after_observing(moments: Moments, level: float, noise: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:

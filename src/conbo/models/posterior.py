@@ -105,7 +105,12 @@ class Posterior:
             torch.linalg.solve_triangular(self.factor, self.prior_covariance(observed, points), upper=False)
             for points in (a_scaled, b_scaled)
         ]
-        return self.prior_covariance(a_scaled, b_scaled) - roots[0].mT @ roots[1]
+        # row by row: the tables on the way to a large matrix would not fit into the processor's cache
+        rows = max(1, CHUNK * 32 // max(1, len(b)))
+        pieces = zip(*(tensor.split(rows) for tensor in (*a_scaled, roots[0].mT)), strict=True)
+        return torch.cat(
+            [self.prior_covariance((state, action), b_scaled) - root @ roots[1] for state, action, root in pieces]
+        )
 
     def moments(self, points: Tensor) -> Moments:
         """Mean, variance and their closed-form gradients at points (n, d)."""

@@ -20,7 +20,8 @@ from conbo.models.posterior import Posterior
 from conbo.search.action_candidates import ActionPool, action_candidates, pooled
 from conbo.search.best_actions import best_actions
 
-FIRST_BLOCK = 32  # unknown states searched in full before the others are compared with them
+FIRST_BLOCK = 16  # unknown states searched in full before the others are compared with them
+STEPS, STEPS_NEARBY = 10, 5  # of Newton's method: it converges at once from the action of a similar state
 MOST_REMEMBERED = 512  # states to compare with: beyond, comparing would cost more than searching
 CHUNK = 10_000  # states a pass: bounds the memory of comparing them
 MOST_ANSWERS = 100_000  # kept for states that are asked again
@@ -69,7 +70,7 @@ class ArgmaxPolicy:
         keys = [row.tobytes() for row in states.cpu().numpy()]
         if new := {key: row for row, key in enumerate(keys) if key not in self._rows}:
             chunks = states[list(new.values())].split(CHUNK)  # type: ignore[no-untyped-call]
-            self._rows |= {key: len(self._answers) + row for row, key in enumerate(new)}
+            self._rows |= {key: row for row, key in enumerate(new, start=len(self._answers))}
             self._answers = torch.cat([self._answers, *(self._search(chunk) for chunk in chunks)])
         return self._answers[[self._rows[key] for key in keys]]
 
@@ -82,7 +83,7 @@ class ArgmaxPolicy:
             full = len(self._states) >= MOST_REMEMBERED
             # every so many: neighbours in a table are often neighbours in the space
             chosen = unknown if full else unknown[:: -(-len(unknown) // block)]
-            actions[chosen] = self._best(self._pool, states[chosen], self._recipe.starts)
+            actions[chosen] = self._best(self._pool, states[chosen], self._recipe.starts, STEPS)
             searched[chosen] = True
             self._states = torch.cat([self._states, states[chosen]])[:MOST_REMEMBERED]
             self._actions = torch.cat([self._actions, actions[chosen]])[:MOST_REMEMBERED]
@@ -91,7 +92,7 @@ class ArgmaxPolicy:
             block *= 2
         if not searched.all():
             remembered = self._prepared(self._actions)
-            actions[~searched] = self._best(remembered, states[~searched], starts=1)
+            actions[~searched] = self._best(remembered, states[~searched], 1, STEPS_NEARBY)
         return actions
 
     def _resemble_remembered(self, states: Tensor) -> Tensor:
@@ -106,5 +107,5 @@ class ArgmaxPolicy:
         """Actions (p, d_x) as the pool of a search."""
         return pooled(self._posterior, actions) if isinstance(self._posterior, Posterior) else actions
 
-    def _best(self, pool: ActionPool | Tensor, states: Tensor, starts: int) -> Tensor:
-        return best_actions(self._belief, pool, states, starts).actions
+    def _best(self, pool: ActionPool | Tensor, states: Tensor, starts: int, steps: int) -> Tensor:
+        return best_actions(self._belief, pool, states, starts, steps).actions

@@ -58,16 +58,20 @@ class Search:
 
 @dataclass(frozen=True)
 class Maximizer:
-    """Screen `screened` points, climb from the best `starts`, re-evaluate where the climbs ended."""
+    """Screen `screened` points, climb from the best `starts`, look again at the best `finalists` of the ends."""
 
     acquisition: AcquisitionRecipe
     screened: int = 128
     starts: int = 6
     iterations: int = 20
+    finalists: int = 3
 
     def __post_init__(self) -> None:
-        if not 1 <= self.starts <= self.screened:
-            raise SettingError(f"`1 <= starts <= screened` must hold, but got {self.starts} and {self.screened}.")
+        if not 1 <= self.finalists <= self.starts <= self.screened:
+            raise SettingError(
+                "`1 <= finalists <= starts <= screened` must hold, "
+                f"but got {self.finalists}, {self.starts} and {self.screened}."
+            )
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
         """n points (n, d), apart from each other and from pending ones."""
@@ -84,13 +88,14 @@ class Maximizer:
         log = acquisition.climbs_logarithm
         tolerance = RELATIVE_GAIN * (1.0 if log else max(float(screened.amax()), 0.0))
         ascent = ascend(acquisition.local(starts), starts, lower, upper, self.iterations, FIRST_STEP, tolerance)
-        ends = dictate(belief.snap(ascent.points), state)
+        best = ascent.values.argsort(descending=True, stable=True)[: self.finalists]
+        ends = dictate(belief.snap(ascent.points[best]), state)
         final = acquisition(ends)
         visited = ascent.history_values.exp() if log else ascent.history_values
-        # a climb's fixed states flatter the points that it visits: none of them may outrank the final values
-        visited = visited.clamp_max(float(final.amax()) * (1 - 1e-9))
         points = torch.cat([ends, dictate(belief.snap(ascent.history_points), state), candidates])
-        values = torch.cat([final, visited, screened.clamp_max(float(final.amax()) * (1 - 1e-9))])
+        # a climb's fixed states flatter the points that it visits: none of them may outrank the final values
+        rest = torch.cat([visited, screened]).clamp_max(float(final.amax()) * (1 - 1e-9))
+        values = torch.cat([final, rest])
         if not float(values.amax()) > FLAT:
             values = weighted_variance(belief, points)
         return Search(points, values)

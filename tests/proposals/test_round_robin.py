@@ -1,0 +1,77 @@
+"""SCoT and transfer: which state is next, and expected improvement within it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from random_beliefs import belief_with, generator, posterior_of, product_kernel, reals, tensor, trend_kernel
+
+from conbo.acquisition.state_improvement import StateImprovement
+from conbo.errors import SettingError
+from conbo.optimizer import Optimizer
+from conbo.proposals.round_robin import RoundRobin, next_state
+from conbo.proposals.transfer import Transfer
+from conbo.spaces import Categorical, Integer, Real, Space
+
+SPACE = Space(states={"k": Categorical(["a", "b", "c"]), "m": Integer(1, 2)}, actions={"x": Real(0, 1)})
+CATEGORIES = Space(states={"k": Categorical(["a", "b", "c"])}, actions={"x": Real(0, 1)})
+BELIEF = belief_with(CATEGORIES, trend_kernel(CATEGORIES), n=9, noise=0.01)
+
+
+def test_a_batch_fills_up_the_states_with_the_fewest_evaluations() -> None:
+    belief = belief_with(SPACE, product_kernel(SPACE), n=4)
+    batch = RoundRobin().propose(belief, 14, generator())
+    visited = torch.cat([belief.observations.points, batch])[:, :2]
+    counts = torch.unique(visited, dim=0, return_counts=True)[1]
+    assert counts.tolist() == [3] * 6
+
+
+def test_awaited_points_count() -> None:
+    belief = belief_with(CATEGORIES, trend_kernel(CATEGORIES), n=1)
+    pending = tensor([[1 / 6, 0.1], [5 / 6, 0.1], [0.5, 0.2]])
+    belief = replace(belief, observations=belief.observations.with_pending(pending))
+    first = float(belief.observations.points[0, 0])
+    assert float(next_state(belief)) == min(s for s in (1 / 6, 0.5, 5 / 6) if abs(s - first) > 0.1)
+
+
+def test_it_is_expected_improvement_over_the_best_mean_of_the_state() -> None:
+    posterior, points = posterior_of(BELIEF), BELIEF.observations.points
+    state = points[0, :1]
+    incumbent = posterior.mean(points[points[:, 0] == state]).amax()
+    candidates = torch.cat([state.expand(20, -1), torch.linspace(0, 1, 20, dtype=torch.float64)[:, None]], -1)
+    sd = posterior.variance(candidates).sqrt()
+    u = (posterior.mean(candidates) - incumbent) / sd
+    normal = torch.distributions.Normal(0.0, 1.0)
+    expected = sd * (normal.log_prob(u).exp() + u * normal.cdf(u))
+    torch.testing.assert_close(StateImprovement(state).build(BELIEF, generator())(candidates), expected)
+
+
+def test_transfer_stays_in_the_first_state() -> None:
+    assert Transfer().propose(BELIEF, 3, generator())[:, 0].tolist() == pytest.approx([1 / 6] * 3)
+    assert Transfer().propose(BELIEF, 1, generator(), tensor([0.5]))[0, 0] == 0.5
+
+
+def test_continuous_states_are_refused() -> None:
+    with pytest.raises(SettingError, match="'scot' visits the states in turn and must have finitely many"):
+        Optimizer(reals(1, 1), method="scot")
+    with pytest.raises(SettingError, match="states in turn need finitely many states"):
+        next_state(belief_with(reals(1, 1), product_kernel(reals(1, 1))))
+
+
+def test_methods_with_a_policy_of_their_own_use_it() -> None:
+    for name in ("knn", "transfer-ei", "policy-gradient"):
+        optimizer = Optimizer(CATEGORIES, method=name, initial=6)
+        for trial in optimizer.ask(6):
+            optimizer.tell(trial, trial.action["x"])  # type: ignore[arg-type]
+        policy = optimizer.policy()
+        actions = policy.many([{"k": "a"}, {"k": "b"}, {"k": "c"}])
+        if name == "transfer-ei":
+            best = max(t.action["x"] for t in optimizer.trials if t.state == {"k": "a"})
+            assert [a["x"] for a in actions] == pytest.approx([best] * 3)
+        if name == "knn":
+            assert [a["x"] for a in actions] == pytest.approx([max(t.action["x"] for t in optimizer.trials)] * 3)
+        assert -1 < optimizer.policy_value() < 2
+        policy.wipe_cache()
+        assert policy.many([{"k": "a"}])[0] == actions[0]
+        with pytest.raises(SettingError, match="must be the model's best action to be saved"):
+            policy.save("nowhere.json")
