@@ -1,5 +1,7 @@
 """The cost of a policy for many states against one, and of the posterior mean against GPyTorch's fast path.
 
+Processor time of one torch thread, the best of several rounds taken in turns.
+
 python benchmarks/policy_cost.py [--json]
 """
 
@@ -102,15 +104,15 @@ def gpytorch_mean(points: Tensor, rewards: Tensor, half: int) -> Callable[[Tenso
 
 
 def fastest(*functions: Callable[[], object]) -> list[float]:
-    """The best time of each, taken in turns: the load of the machine hits all alike."""
+    """The least processor time of each, of all threads together: what else the machine does hardly matters."""
     times: list[list[float]] = [[] for _ in functions]
     for function in functions:
         function()
     for _ in range(REPEATS):
         for function, own in zip(functions, times, strict=True):
-            began = time.perf_counter()
+            began = time.process_time()
             function()
-            own.append(time.perf_counter() - began)
+            own.append(time.process_time() - began)
     return [min(own) for own in times]
 
 

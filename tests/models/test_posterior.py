@@ -23,6 +23,7 @@ from random_beliefs import (
 )
 from torch import Tensor
 
+from conbo.errors import ConboError
 from conbo.models.kernels import Kernel
 from conbo.models.posterior import CHUNK, Posterior, cholesky, condition
 from conbo.spaces import Categorical, Integer, Real, Space
@@ -226,6 +227,20 @@ def test_a_regular_matrix_is_factorised_without_jitter() -> None:
     matrix = tensor([[4.0, 2.0], [2.0, 3.0]])
 
     assert torch.equal(cholesky(matrix), torch.linalg.cholesky(matrix))
+
+
+@pytest.mark.parametrize("entry", [torch.nan, torch.inf])
+@pytest.mark.parametrize("place", [(0, 0), (2, 1)])
+def test_a_matrix_that_is_not_finite_is_refused(entry: float, place: tuple[int, int]) -> None:
+    matrix = torch.eye(3, dtype=torch.float64)
+    matrix[place] = entry
+
+    with pytest.raises(ConboError, match="must be finite"):
+        cholesky(matrix)
+
+
+def test_a_matrix_of_zeros_is_factorised() -> None:
+    assert float(cholesky(torch.zeros(3, 3, dtype=torch.float64)).abs().amax()) < 1e-100
 
 
 def test_a_posterior_cannot_be_changed_and_is_in_double_precision() -> None:

@@ -43,9 +43,10 @@ from conbo.models.posterior import LookAhead, Posterior, covariance_gradient
 from conbo.search.action_candidates import ActionPool, action_candidates, pooled
 from conbo.search.best_actions import BestActions, best_actions, distinct_best
 
-COLD_STEPS = 6  # Newton steps of an inner maximisation that starts afresh
-WARM_STEPS = 1  # … and of one that starts where the last outer step ended
-ROUGH_STEPS = 1  # … and where cheap estimates are wanted
+RACE_STEPS = 2  # Newton steps from each of several starts, of which the best goes on …
+COLD_STEPS = 4  # … for so many more
+WARM_STEPS = 1  # Newton steps of an inner maximisation that starts where the last outer step ended
+ROUGH_STEPS = 1  # … where cheap estimates are wanted
 THOROUGH_STARTS, THOROUGH_STEPS = 4, 20  # where bounds are wanted
 SLOW = 0.1  # maximisers that move less than this (scaled distance per unit of z) stand still
 STEADY, JUMP = 4.0, 10.0  # times faster than beside: still smooth; surely a jump
@@ -271,7 +272,7 @@ class StatesAhead:
             correlation = kg.pool.correlation.mT.expand(k, m, -1, -1)
             return Lines(mean.unflatten(0, (k, m)), slope.unflatten(0, (k, m)), features, correlation)
         if self._last is None:
-            starts, steps = self._cold_starts(functions, rows), COLD_STEPS
+            starts, steps = self._race(functions, self._cold_starts(functions, rows)), COLD_STEPS
         else:
             starts, steps = self._last[rows].flatten(0, 1), WARM_STEPS
         maxima = functions.maximize(starts, kg.nodes, steps, keep_correlation=True)
@@ -297,19 +298,38 @@ class StatesAhead:
         return self._policy
 
     def _cold_starts(self, functions: ActionFunctions, rows: Tensor) -> Tensor:
-        """For every function and node the best of: pool, local maxima of μⁿ, the candidate's own action."""
+        """Starts (k·m, q, starts, features) for every function and node.
+
+        The best of the pool, its best that is not alike, the best local maximum of μⁿ, and the candidate's action.
+        """
         kg, nodes = self._kg, self._kg.nodes
         assert nodes is not None  # discrete sets have no starts
-        factor = kg.posterior.kernel.actions
-        basins = factor.scaled(self.policy.basins).unflatten(0, self._shape)[rows].flatten(0, 1)
-        special = torch.cat([basins, functions.new_points[:, None]], 1)  # (k·m, BASINS + 1, features)
         mean, slope = functions.pooled(kg.pool.correlation, kg.pool.features)
-        special_mean, special_slope, _ = functions.at(special)
-        mean, slope = torch.cat([mean, special_mean], 1), torch.cat([slope, special_slope], 1)
-        winner = (mean[:, None] + nodes[:, None] * slope[:, None]).argmax(-1)  # (k·m, q)
-        p = len(kg.pool.features)
-        own = special.gather(1, (winner - p).clamp_min(0)[..., None].expand(-1, -1, special.shape[-1]))
-        return torch.where((winner < p)[..., None], kg.pool.features[winner.clamp_max(p - 1)], own)
+        scores = mean[:, None] + nodes[:, None] * slope[:, None]  # (k·m, q, p)
+        pooled_best = distinct_best(scores.flatten(0, 1), kg.pool.likeness, 2).unflatten(0, scores.shape[:2])
+        basins = kg.posterior.kernel.actions.scaled(self.policy.basins).unflatten(0, self._shape)[rows].flatten(0, 1)
+        basin_mean, basin_slope, _ = functions.at(basins)
+        basin = (basin_mean[:, None] + nodes[:, None] * basin_slope[:, None]).argmax(-1)  # (k·m, q)
+        own = functions.new_points[:, None].expand(-1, len(nodes), -1)
+        return torch.cat(
+            [
+                kg.pool.features[pooled_best],
+                basins.gather(1, basin[..., None].expand_as(own))[:, :, None],
+                own[:, :, None],
+            ],
+            2,
+        )
+
+    def _race(self, functions: ActionFunctions, starts: Tensor) -> Tensor:
+        """For every function and node the start (k·m, q, features) that is highest after a few steps from each."""
+        nodes = self._kg.nodes
+        assert nodes is not None  # discrete sets have no starts
+        _, q, k, _ = starts.shape
+        z = nodes.repeat_interleave(k)
+        maxima = functions.maximize(starts.flatten(1, 2), z, RACE_STEPS)
+        best = (maxima.mean + z * maxima.slope).unflatten(1, (q, k)).argmax(-1)
+        chosen = best + k * torch.arange(q, device=best.device)
+        return maxima.take(chosen).actions
 
 
 @dataclass(frozen=True)

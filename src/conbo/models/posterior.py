@@ -15,10 +15,12 @@ Rewards are in the standardised units that the model was fitted in, points are i
 """
 
 from dataclasses import dataclass
+from math import inf
 
 import torch
 from torch import Tensor
 
+from conbo.errors import ConboError
 from conbo.models.kernels import Factor, Kernel
 
 CHUNK = 4096  # points per pass: the tables between them and the observations stay in the processor's cache
@@ -196,8 +198,10 @@ def condition(
 def cholesky(matrix: Tensor) -> Tensor:
     """Lower factor; rounding that makes the matrix indefinite is met with the least jitter that helps."""
     factor, info = torch.linalg.cholesky_ex(matrix)
-    jitter = 1e-10 * float(matrix.diagonal().mean())
+    jitter = max(1e-10 * float(matrix.diagonal().mean()), 1e-300)
     while info.item() != 0:
+        if not jitter < inf:
+            raise ConboError("a covariance matrix must be finite, but got infinite or undefined entries.")
         eye = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
         factor, info = torch.linalg.cholesky_ex(matrix + jitter * eye)
         jitter *= 10

@@ -1,0 +1,408 @@
+"""Entropy search per state: what an observation tells about the peak of each state.
+
+    ES_c = PES_c = I(y; x*_i),   MES_c = I(y; y*_i),   x*_i = argmax_x f(s_i, x),   y*_i = max_x f(s_i, x)
+
+The candidate (s, x) and the state s_i differ, so all goes through joint draws of f(s_i, ·) on p actions that are
+likely peaks.  With K = R Rᵀ the posterior covariance of these, a draw is f_j = μ + R ξ_j, and given the draw the
+standardised outcome Z of the candidate is Gaussian:
+
+    Z | ξ_j ~ N(bᵀξ_j, 1 - |b|²),   b = R⁻¹ σ̃,   σ̃ = kⁿ((s_i, ·), (s, x)) / σ_y
+
+=======================  ======================================================================================
+here                     meaning
+=======================  ======================================================================================
+``labels``               what a draw says of its peak: which action it is, or in which quantile bin its value is
+``predictive``           H[Z] - E H[Z | label], the densities of Z from the draws of each label (PES, MES)
+``moments``              the same with Gaussian densities of the right variance: cheaper, too low (see the docs)
+``retrospective``        H[label] - E H[label | Z], each draw moved to Z = z by f_j + σ̃ (z - z_j)   (ES)
+``corrected``            plug-in estimates are too high by O(1/draws), which two halves of the draws reveal
+=======================  ======================================================================================
+
+All estimates are mutual informations of discrete joint distributions before that correction: never negative, and
+zero where σ̃ is.  Derivations and measured errors are in docs/entropy.md.
+
+References: Hennig & Schuler (2012), entropy search; Hernández-Lobato, Hoffman & Ghahramani (2014), predictive
+entropy search; Wang & Jegelka (2017), max-value entropy search; the conditional forms are those of the paper.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import pi, sqrt
+
+import torch
+from torch import Tensor
+
+from conbo.acquisition.knowledge_gradient import Lines, StateGains
+from conbo.ascent import ascend
+from conbo.belief import Belief
+from conbo.errors import SettingError
+from conbo.models.action_functions import look_ahead_functions, state_rows
+from conbo.models.pathwise import Paths, draw_paths
+from conbo.models.posterior import Posterior
+from conbo.search.action_candidates import action_candidates
+from conbo.state_distributions import sobol
+
+FEATURES = 512  # random Fourier features of the draws that find the peaks
+POOL = 64  # quasi-random actions where their climbs start
+CLIMB = 8  # steps of each climb
+JITTER = 1e-6  # relative variance added to every action: likely peaks are close together
+PAIRS = 512  # (candidate, state) pairs a pass
+REACH, CELLS = 4.0, 65  # the densities of Z live on a grid of so many cells from -REACH to REACH
+NODES = 17  # values z on the same range to which draws are moved
+
+# σ̃ (c, p) and c tables → information (c,), its derivative in σ̃ (c, p)
+Estimate = Callable[[Tensor, "PeakTables"], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class PeakTables:
+    """For each of c states: p likely peaks, the factor of their covariance, and what N draws say."""
+
+    actions: Tensor  # (c, p, action features), scaled
+    factor: Tensor  # (c, p, p), R
+    values: Tensor  # (c, N, p), the draws
+    labels: Tensor  # (c, N)
+    normals: Tensor  # (N, p), ξ
+    errors: Tensor  # (N,), what else Z depends on
+
+    def select(self, rows: Tensor) -> "PeakTables":
+        """Some of the states."""
+        return PeakTables(
+            self.actions[rows],
+            self.factor[rows],
+            self.values[rows],
+            self.labels[rows],
+            self.normals,
+            self.errors,
+        )
+
+
+@dataclass(frozen=True)
+class _EntropySearch:
+    """What the three have in common: `peaks` likely peaks for each state, `draws` joint draws on them."""
+
+    peaks: int = 24
+    draws: int = 512
+
+    def __post_init__(self) -> None:
+        if self.peaks < 2 or self.draws < 4:
+            given = f"peaks={self.peaks}, draws={self.draws}"
+            raise SettingError(f"`peaks >= 2` and `draws >= 4` must hold, but got {given}.")
+
+
+@dataclass(frozen=True)
+class EntropySearch(_EntropySearch):
+    """ES_c: by how much the entropy of a state's best action is expected to fall."""
+
+    def build(self, belief: Belief, generator: torch.Generator) -> "Information":
+        """Ready for use under one belief."""
+        return Information(belief, generator, self.peaks, self.draws, which_peak, retrospective)
+
+
+@dataclass(frozen=True)
+class PredictiveEntropySearch(_EntropySearch):
+    """PES_c: by how much knowing a state's best action would sharpen the outcome."""
+
+    estimate: str = "density"
+
+    def build(self, belief: Belief, generator: torch.Generator) -> "Information":
+        """Ready for use under one belief."""
+        return Information(belief, generator, self.peaks, self.draws, which_peak, _predictive(self.estimate))
+
+
+@dataclass(frozen=True)
+class MaxValueEntropySearch(_EntropySearch):
+    """MES_c: by how much knowing a state's best value would sharpen the outcome."""
+
+    estimate: str = "density"
+
+    def build(self, belief: Belief, generator: torch.Generator) -> "Information":
+        """Ready for use under one belief."""
+        return Information(belief, generator, self.peaks, self.draws, which_value, _predictive(self.estimate))
+
+
+def _predictive(name: str) -> Estimate:
+    estimates = {"density": predictive, "moments": moments}
+    if name not in estimates:
+        raise SettingError(f"`estimate` must be 'density' or 'moments', but got {name!r}.")
+    return estimates[name]
+
+
+# Labels
+
+
+def which_peak(values: Tensor) -> Tensor:
+    """The index of the best action of every draw (..., N, p)."""
+    return values.argmax(-1)
+
+
+def which_value(values: Tensor, bins: int = 16) -> Tensor:
+    """The quantile bin of the best value of every draw (..., N, p)."""
+    rank = values.amax(-1).argsort(-1).argsort(-1)
+    return rank * bins // values.shape[-2]
+
+
+# The value of a state, in the form that ConBO integrates
+
+
+class Information:
+    """I(y; peak of s_i) under one belief."""
+
+    def __init__(
+        self,
+        belief: Belief,
+        generator: torch.Generator,
+        peaks: int,
+        draws: int,
+        label: Callable[[Tensor], Tensor],
+        estimate: Estimate,
+    ) -> None:
+        if not isinstance(belief.posterior, Posterior):
+            raise SettingError("entropy methods need a built-in model, but got a BoTorch model: use 'conbo'.")
+        self.belief, self.posterior = belief, belief.posterior
+        self.label, self.estimate = label, estimate
+        self._every = every_action(belief, peaks)
+        self._paths = draw_paths(self.posterior, peaks, generator, FEATURES)
+        self._pool = action_candidates(belief, POOL, generator)
+        p = peaks if self._every is None else len(self._every)
+        seed = int(torch.randint(2**31, (1,), generator=generator))
+        uniform = sobol(draws, p + 1, seed).clamp(1e-12, 1 - 1e-12)
+        normal = torch.special.ndtri(uniform).to(belief.device)
+        self._normals, self._errors = normal[:, :-1], normal[:, -1]
+        self._screened: dict[bytes, int] = {}
+        self._tables: PeakTables | None = None
+
+    def at(self, states: Tensor) -> "StatesInformed":
+        """Prepare r sets of m states (r, m, d_s)."""
+        distinct, index = torch.unique(states.flatten(0, 1), dim=0, return_inverse=True)
+        return StatesInformed(self, states, self.tables(distinct, climb=CLIMB), index.unflatten(0, states.shape[:2]))
+
+    def screen(self, candidates: Tensor, states: Tensor) -> Tensor:
+        """An estimate (r, m) with peaks from the pool alone, for candidates (r, d) and states (r, m, d_s)."""
+        flat = states.flatten(0, 1)
+        keys = [row.tobytes() for row in flat.cpu().numpy()]
+        if new := {key: row for row, key in enumerate(keys) if key not in self._screened}:
+            made = self.tables(flat[list(new.values())], climb=0)
+            self._screened |= {key: len(self._screened) + k for k, key in enumerate(new)}
+            self._tables = made if self._tables is None else joined(self._tables, made)
+        assert self._tables is not None  # there is at least one state
+        rows = torch.tensor([self._screened[key] for key in keys], device=flat.device).unflatten(0, states.shape[:2])
+        # what is asked for is the same in both directions, and this one is cheaper
+        estimate = predictive if self.estimate is retrospective else self.estimate
+        parts = [
+            self.gains(points, some, self._tables, which, estimate).values
+            for points, some, which in zip(
+                *(t.split(max(1, PAIRS // states.shape[1])) for t in (candidates, states, rows)), strict=True
+            )
+        ]
+        return torch.cat(parts)
+
+    def gains(
+        self, candidates: Tensor, states: Tensor, tables: PeakTables, which: Tensor, estimate: Estimate
+    ) -> StateGains:
+        """Values (k, m) of candidates (k, d) at states (k, m, d_s) whose tables are `which` (k, m)."""
+        posterior, shape = self.posterior, which.shape
+        ahead, rows = posterior.look_ahead(candidates), state_rows(posterior, states)
+        mine = tables.select(which.flatten())
+        mean, slope, correlation = look_ahead_functions(posterior, ahead, rows).at(mine.actions)
+        value, derivative = estimate(slope, mine)
+        lines = Lines(*(t.unflatten(0, shape) for t in (mean, slope, mine.actions, correlation)))
+        return StateGains(value.reshape(shape), derivative.unflatten(0, shape), lines, posterior, ahead, rows)
+
+    def tables(self, states: Tensor, climb: int) -> PeakTables:
+        """Prepare states (c, d_s)."""
+        c, posterior = len(states), self.posterior
+        if self._every is None:
+            actions = path_peaks(self.belief, self._paths, self._pool, states, climb)
+        else:
+            actions = self._every.expand(c, -1, -1)
+        p = actions.shape[1]
+        points = torch.cat([states[:, None].expand(c, p, -1), actions], -1)
+        features = posterior.scaled(points)
+        covariance = posterior.prior_covariance(features, features)
+        cross = posterior.prior_covariance(features, (posterior.states, posterior.actions))  # (c, p, n)
+        solved = torch.linalg.solve_triangular(posterior.factor, cross.flatten(0, 1).mT, upper=False)
+        root = solved.mT.unflatten(0, (c, p))
+        covariance = covariance - root @ root.mT
+        extra = JITTER * posterior.kernel.variance * torch.eye(p, dtype=states.dtype, device=states.device)
+        factor = torch.linalg.cholesky(covariance + extra)
+        mean = posterior.mean(points.flatten(0, 1)).unflatten(0, (c, p))
+        values = mean[:, None] + self._normals @ factor.mT
+        return PeakTables(features[1], factor, values, self.label(values), self._normals, self._errors)
+
+
+class StatesInformed:
+    """r sets of m fixed states with their tables."""
+
+    def __init__(self, information: Information, states: Tensor, tables: PeakTables, index: Tensor) -> None:
+        self._information, self._states, self._tables, self._index = information, states, tables, index
+
+    def __call__(self, candidates: Tensor, rows: Tensor, with_gradient: bool = True) -> StateGains:
+        """Information (k, m) of candidates (k, d), each with its own set of states `rows` (k,)."""
+        information = self._information
+        return information.gains(
+            candidates, self._states[rows], self._tables, self._index[rows], information.estimate
+        )
+
+
+def joined(a: PeakTables, b: PeakTables) -> PeakTables:
+    """The tables of the states of both."""
+    return PeakTables(
+        torch.cat([a.actions, b.actions]),
+        torch.cat([a.factor, b.factor]),
+        torch.cat([a.values, b.values]),
+        torch.cat([a.labels, b.labels]),
+        a.normals,
+        a.errors,
+    )
+
+
+# Likely peaks
+
+
+def every_action(belief: Belief, most: int) -> Tensor | None:
+    """All actions (p, d_x), where there are no more than `most`."""
+    parameters = list(belief.space.actions.values())
+    count = 1
+    for parameter in parameters:
+        count *= parameter.n_levels or most + 1
+    if count > most:
+        return None
+    levels = [torch.from_numpy(p.levels()).to(belief.device) for p in parameters]  # type: ignore[union-attr]
+    return torch.cartesian_prod(*levels).reshape(count, len(levels))
+
+
+def path_peaks(belief: Belief, paths: Paths, pool: Tensor, states: Tensor, climb: int) -> Tensor:
+    """Where each of p drawn functions is highest in each of states (c, d_s): actions (c, p, d_x)."""
+    c, n = len(states), len(pool)
+    grid = torch.cat([states.repeat_interleave(n, 0), pool.repeat(c, 1)], -1)
+    starts = pool[paths(grid).unflatten(0, (c, n)).argmax(1)]  # (c, p, d_x)
+    if not climb:
+        return starts
+    p = starts.shape[1]
+    repeated = states.repeat_interleave(p, 0)
+    draws = torch.arange(p, device=states.device).repeat(c)
+
+    def function(actions: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        value, gradient = paths.along(torch.cat([repeated[rows], actions], -1), draws[rows])
+        return value, gradient[:, belief.n_state_dims :]
+
+    flat = starts.flatten(0, 1)
+    found = ascend(function, flat, torch.zeros_like(flat[0]), torch.ones_like(flat[0]), climb).points
+    return belief.snap_actions(found).unflatten(0, (c, p))
+
+
+# Estimates of the information
+
+
+def predictive(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
+    """H[Z] - E H[Z | label]: densities of Z on a grid, smoothed by what a draw leaves open."""
+    n, width = len(tables.normals), 2 * REACH / (CELLS - 1)
+    k = int(tables.labels.amax()) + 1
+    half = torch.arange(n, device=slope.device) * 2 // n
+    nodes = torch.linspace(-REACH, REACH, CELLS, dtype=slope.dtype, device=slope.device)
+    away = (nodes[:, None] - nodes).square()
+
+    def information(b: Tensor) -> Tensor:
+        means, left = outcome(b, tables)  # (c, N), (c,)
+        place = ((means + REACH) / width).clamp(0, CELLS - 1.001)
+        cell = place.detach().long()
+        share = place - cell
+        row = (half * k + tables.labels) * CELLS + cell  # (c, N)
+        counts = means.new_zeros(len(b), 2 * k * CELLS)
+        counts = counts.scatter_add(1, row, 1 - share).scatter_add(1, row + 1, share)
+        # spreading a draw over two cells has smoothed by width² / 6 already
+        variance = (left - width**2 / 6).clamp_min((0.6 * width) ** 2)
+        smooth = torch.exp(-away / (2 * variance[:, None, None]))
+        smooth = smooth / smooth.sum(-1, keepdim=True)
+        return corrected(counts.unflatten(1, (2, k, CELLS)) @ smooth[:, None] * (2 / n))
+
+    return with_derivative(information, slope, tables)
+
+
+def moments(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
+    """½ log Var[Z] - ½ E log Var[Z | label]: as if Z were Gaussian given the label."""
+    k = int(tables.labels.amax()) + 1
+    known = torch.nn.functional.one_hot(tables.labels, k).to(slope)  # (c, N, k)
+    share = known.mean(1)
+
+    def information(b: Tensor) -> Tensor:
+        means, left = outcome(b, tables)
+        powers = torch.stack([means, means.square()], 1) @ known / (share[:, None] * known.shape[1]).clamp_min(0.5)
+        within = (powers[:, 1] - powers[:, 0].square()).clamp_min(0) + left[:, None]
+        overall = means.var(1, unbiased=False) + left
+        return (0.5 * overall.log() - 0.5 * (share * within.clamp_min(1e-12).log()).sum(-1)).clamp_min(0)
+
+    return with_derivative(information, slope, tables)
+
+
+def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
+    """H[label] - E H[label | Z]: draws are moved to Z = z and counted.
+
+    Counts have no derivative.  That of the information is E[∂ log P(label | Z) ∂Z], the label of a draw and the
+    table of logarithms held fixed.
+    """
+    n, k = len(tables.normals), tables.actions.shape[1]
+    nodes = torch.linspace(-REACH, REACH, NODES, dtype=slope.dtype, device=slope.device)
+    weights = torch.exp(-nodes.square() / 2)
+    weights = weights / weights.sum()
+    half = torch.arange(n, device=slope.device) * 2 // n
+    ratios = slope.new_empty(0)
+
+    def outcomes(b: Tensor) -> Tensor:
+        means, left = outcome(b, tables)
+        return means + left.sqrt()[:, None] * tables.errors  # (c, N)
+
+    with torch.no_grad():
+        z = outcomes(whitened(slope, tables))
+        counts = slope.new_zeros(len(slope), NODES, 2 * k)
+        for node, at in enumerate(nodes):
+            moved = tables.values + (at - z)[..., None] * slope[:, None]  # (c, N, p)
+            row = half * k + moved.argmax(-1)
+            counts[:, node].scatter_add_(1, row, torch.ones_like(z))
+        joint = (counts * (2 / n) * weights[:, None]).unflatten(-1, (2, k)).permute(0, 2, 3, 1)  # (c, 2, k, NODES)
+        value = corrected(joint)
+        given = joint.mean(1) / weights + 0.5 / n  # P(label | z), no count quite zero
+        ratios = (given / (given @ weights)[..., None]).log()  # (c, k, NODES)
+        own = ratios.gather(1, tables.labels[..., None].expand(-1, -1, NODES))  # (c, N, NODES)
+
+    def mean_ratio(b: Tensor) -> Tensor:
+        place = ((outcomes(b) + REACH) * ((NODES - 1) / (2 * REACH))).clamp(0, NODES - 1.001)
+        cell = place.detach().long()[..., None]
+        low, high = own.gather(2, cell)[..., 0], own.gather(2, cell + 1)[..., 0]
+        return (low + (place - cell[..., 0]) * (high - low)).mean(1)
+
+    return value, with_derivative(mean_ratio, slope, tables)[1]
+
+
+def whitened(slope: Tensor, tables: PeakTables) -> Tensor:
+    """b = R⁻¹ σ̃ (c, p)."""
+    return torch.linalg.solve_triangular(tables.factor, slope[..., None], upper=False)[..., 0]
+
+
+def outcome(b: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
+    """Mean (c, N) and variance (c,) of Z given each draw."""
+    left = 1 - b.square().sum(-1)
+    return b @ tables.normals.mT, left.clamp(1e-6, 1.0)
+
+
+def corrected(joint: Tensor) -> Tensor:
+    """Twice the information in all draws less that in a half: joint distributions (c, 2, labels, z) → (c,)."""
+    return (2 * mutual_information(joint.mean(1)) - mutual_information(joint).mean(1)).clamp_min(0)
+
+
+def mutual_information(joint: Tensor) -> Tensor:
+    """Σ P log (P / (row sum × column sum)) of joint distributions (..., rows, columns)."""
+    apart = joint.sum(-1, keepdim=True) * joint.sum(-2, keepdim=True)
+    return (torch.xlogy(joint, joint.clamp_min(1e-300)) - torch.xlogy(joint, apart.clamp_min(1e-300))).sum((-2, -1))
+
+
+def with_derivative(
+    information: Callable[[Tensor], Tensor], slope: Tensor, tables: PeakTables
+) -> tuple[Tensor, Tensor]:
+    """The information (c,) for σ̃ (c, p) and its derivative in σ̃, given as a function of b."""
+    with torch.enable_grad():
+        variable = slope.detach().requires_grad_(True)
+        value = information(whitened(variable, tables))
+        (derivative,) = torch.autograd.grad(value.sum(), variable)
+    return value.detach(), derivative
