@@ -19,10 +19,8 @@ from torch import Tensor
 
 from conbo.models.kernels import Columns, Factor, ProductKernel
 from conbo.models.posterior import condition
-from conbo.policies.policy import Policy
 from conbo.problems import branin
 from conbo.study import Study
-from conbo.threads import threads_for
 
 REPEATS = 9
 
@@ -30,6 +28,7 @@ REPEATS = 9
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
+    torch.set_num_threads(1)
     result = {**policy_cost(), **mean_cost()}
     if parser.parse_args().json:
         print(json.dumps(result))
@@ -51,13 +50,10 @@ def policy_cost() -> dict[str, float]:
     study.run(lambda s, x: problem.evaluate(s, x, generator), evaluations=100, progress=False)
     policy = study.policy()
     many = [{"s": s} for s in np.linspace(-5, 10, 10_000).tolist()]
-    one_s, many_s = fastest(lambda: asked(policy, [{"s": 2.5}]), lambda: asked(policy, many))
+    one_s, many_s = fastest(
+        lambda: policy.many([{"s": 2.5}]), lambda: policy.many(many), before=policy.wipe_cache
+    )
     return {"one_state_s": one_s, "many_states_s": many_s, "states_ratio": many_s / one_s}
-
-
-def asked(policy: Policy, states: list[dict[str, float]]) -> None:
-    policy.wipe_cache()
-    policy.many(states)
 
 
 def mean_cost(n: int = 200, d: int = 4) -> dict[str, float]:
@@ -72,7 +68,7 @@ def mean_cost(n: int = 200, d: int = 4) -> dict[str, float]:
     posterior = condition(ProductKernel(factor, factor), 0.0, 1e-2, points, rewards)
     theirs = gpytorch_mean(points, rewards, half)
 
-    with torch.no_grad(), threads_for(n):
+    with torch.no_grad():
         difference = (posterior.mean(queries) - theirs(queries)).abs().max()
         ours_s, theirs_s = fastest(lambda: posterior.mean(queries), lambda: theirs(queries))
     return {
@@ -103,13 +99,14 @@ def gpytorch_mean(points: Tensor, rewards: Tensor, half: int) -> Callable[[Tenso
     return mean
 
 
-def fastest(*functions: Callable[[], object]) -> list[float]:
+def fastest(*functions: Callable[[], object], before: Callable[[], None] = lambda: None) -> list[float]:
     """The least processor time of each, of all threads together: what else the machine does hardly matters."""
     times: list[list[float]] = [[] for _ in functions]
     for function in functions:
-        function()
+        function()  # compiles, and warms the caches
     for _ in range(REPEATS):
         for function, own in zip(functions, times, strict=True):
+            before()
             began = time.process_time()
             function()
             own.append(time.process_time() - began)

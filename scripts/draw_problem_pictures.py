@@ -55,7 +55,7 @@ def draw_best_bases(axes: Axes) -> None:
 
 
 def draw_city() -> None:
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 6.2), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 6.8), layout="constrained")
     mode = np.array([7.5, 10.0])
     draw_day(left, mode, trace_day(mode, best_bases().action(mode), DAY_TO_DRAW))
     draw_best_bases(right)

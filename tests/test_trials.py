@@ -24,7 +24,18 @@ def test_one_finite_number_of_any_kind(reward: Any) -> None:
 
 @pytest.mark.parametrize(
     "reward",
-    [float("nan"), float("inf"), -np.inf, None, "2", True, [2.0], np.array([1.0, 2.0]), torch.zeros(2), 10**400],
+    [
+        float("nan"),
+        float("inf"),
+        -np.inf,
+        None,
+        "2",
+        True,
+        [2.0],
+        np.array([1.0, 2.0]),
+        torch.zeros(2),
+        10**400,
+    ],
     ids=lambda reward: repr(reward)[:20],
 )
 def test_all_else_is_refused(reward: Any) -> None:
@@ -33,7 +44,9 @@ def test_all_else_is_refused(reward: Any) -> None:
 
 
 def test_bad_noise() -> None:
-    with pytest.raises(RewardError, match="`noise >= 0` must hold for the variance of a reward, but got noise=-1"):
+    with pytest.raises(
+        RewardError, match="`noise >= 0` must hold for the variance of a reward, but got noise=-1"
+    ):
         RUNNING.told(1.0, noise=-1)
     with pytest.raises(RewardError, match="a noise must be one finite number, but got nan"):
         RUNNING.told(1.0, noise=float("nan"))

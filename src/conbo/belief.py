@@ -41,7 +41,9 @@ class GaussianProcess:
         categories = space.state_categories
         finite = bool(categories) and all(categories)
         if self.states == "trend" and not finite:
-            raise SettingError("`states='trend'` needs states that are all categorical: use 'product' instead.")
+            raise SettingError(
+                "`states='trend'` needs states that are all categorical: use 'product' instead."
+            )
         columns = Columns(categories), Columns(space.action_categories)
         if self.states == "trend" or (self.states == "auto" and finite):
             return TrendFamily(*columns, self.profile)

@@ -50,14 +50,20 @@ def _draw(problem: Problem, study: Study, policy: Policy, path: Path) -> None:
     assert problem.optimal_action is not None  # Branin's is known
     figure, axes = plt.subplots(figsize=(9, 5.6), layout="constrained")
     surface = draw_surface(axes, problem.space, policy)
-    learned = {"color": LEARNED, "linewidth": 5, "path_effects": [withStroke(linewidth=7, foreground="white")]}
+    learned = {
+        "color": LEARNED,
+        "linewidth": 5,
+        "path_effects": [withStroke(linewidth=7, foreground="white")],
+    }
     draw_policy(axes, problem.space, policy, "learned policy", **learned)
     true = {"color": DARK, "linewidth": 1.6, "linestyle": (0, (4, 2))}
     draw_policy(axes, problem.space, problem.optimal_action, "true policy", **true)
     draw_evaluations(axes, problem.space, study.trials)
     axes.set_title("Branin: the best action for every state", loc="left", fontweight="bold", pad=30)
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, borderaxespad=0.4, frameon=False)
-    figure.colorbar(surface, label="expected reward (posterior mean)", format=lambda value, _: f"{value:z.0f}", pad=0.02)
+    figure.colorbar(
+        surface, label="expected reward (posterior mean)", format=lambda value, _: f"{value:z.0f}", pad=0.02
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=160)
     plt.close(figure)

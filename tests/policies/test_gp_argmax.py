@@ -42,7 +42,9 @@ def built(belief: Belief, **settings: Any) -> ArgmaxPolicy:
 
 def some_states(belief: Belief, n: int, seed: int = 5) -> Tensor:
     d_s = belief.n_state_dims
-    return torch.from_numpy(belief.space.snap_states(sobol(n, d_s, seed).numpy() if d_s else torch.empty(n, 0)))
+    return torch.from_numpy(
+        belief.space.snap_states(sobol(n, d_s, seed).numpy() if d_s else torch.empty(n, 0))
+    )
 
 
 def values(belief: Belief, states: Tensor, actions: Tensor) -> Tensor:

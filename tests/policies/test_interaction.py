@@ -30,7 +30,9 @@ def additive_model(points: Tensor, rewards: Tensor, noise: Tensor | None) -> Sin
     return SingleTaskGP(points, rewards, noise, covar_module=kernels[0] + kernels[1], outcome_transform=None)
 
 
-def study_of(space: Space, reward: Callable[[float, float], float], model: Model = GaussianProcess()) -> Study:
+def study_of(
+    space: Space, reward: Callable[[float, float], float], model: Model = GaussianProcess()
+) -> Study:
     study = Study(space, method="uniform", model=model)
     study.run(lambda s, x: reward(float(s["s"]), float(x["x"])), evaluations=40, progress=False)
     return study

@@ -27,7 +27,8 @@ entropy search; Wang & Jegelka (2017), max-value entropy search; the conditional
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import pi, sqrt
+from functools import partial
+from math import log
 
 import torch
 from torch import Tensor
@@ -47,8 +48,9 @@ POOL = 64  # quasi-random actions where their climbs start
 CLIMB = 8  # steps of each climb
 JITTER = 1e-6  # relative variance added to every action: likely peaks are close together
 PAIRS = 512  # (candidate, state) pairs a pass
-REACH, CELLS = 4.0, 65  # the densities of Z live on a grid of so many cells from -REACH to REACH
-NODES = 17  # values z on the same range to which draws are moved
+REACH, CELLS, SCREENING_CELLS = 4.0, 97, 33  # grids from -REACH to REACH on which the densities of Z live
+NODES = 13  # values z on the same range to which draws are moved
+TAIL = 0.1  # share of the best values where bins get finer and finer
 
 # σ̃ (c, p) and c tables → information (c,), its derivative in σ̃ (c, p)
 Estimate = Callable[[Tensor, "PeakTables"], tuple[Tensor, Tensor]]
@@ -60,7 +62,7 @@ class PeakTables:
 
     actions: Tensor  # (c, p, action features), scaled
     factor: Tensor  # (c, p, p), R
-    values: Tensor  # (c, N, p), the draws
+    values: Tensor  # (c, N, p), the draws; none where only labels are needed
     labels: Tensor  # (c, N)
     normals: Tensor  # (N, p), ξ
     errors: Tensor  # (N,), what else Z depends on
@@ -82,7 +84,7 @@ class _EntropySearch:
     """What the three have in common: `peaks` likely peaks for each state, `draws` joint draws on them."""
 
     peaks: int = 24
-    draws: int = 512
+    draws: int = 4096
 
     def __post_init__(self) -> None:
         if self.peaks < 2 or self.draws < 4:
@@ -93,6 +95,8 @@ class _EntropySearch:
 @dataclass(frozen=True)
 class EntropySearch(_EntropySearch):
     """ES_c: by how much the entropy of a state's best action is expected to fall."""
+
+    draws: int = 2048
 
     def build(self, belief: Belief, generator: torch.Generator) -> "Information":
         """Ready for use under one belief."""
@@ -136,10 +140,13 @@ def which_peak(values: Tensor) -> Tensor:
     return values.argmax(-1)
 
 
-def which_value(values: Tensor, bins: int = 16) -> Tensor:
-    """The quantile bin of the best value of every draw (..., N, p)."""
+def which_value(values: Tensor) -> Tensor:
+    """The quantile bin of the best value of every draw (..., N, p): equal shares, smaller towards the highest."""
+    n = values.shape[-2]
     rank = values.amax(-1).argsort(-1).argsort(-1)
-    return rank * bins // values.shape[-2]
+    place = rank / n - TAIL * torch.log1p(-rank / n)
+    bins = min(32, max(4, n // 64))
+    return (place * (bins / (1 + TAIL * log(n)))).long()
 
 
 # The value of a state, in the form that ConBO integrates
@@ -188,7 +195,7 @@ class Information:
         assert self._tables is not None  # there is at least one state
         rows = torch.tensor([self._screened[key] for key in keys], device=flat.device).unflatten(0, states.shape[:2])
         # what is asked for is the same in both directions, and this one is cheaper
-        estimate = predictive if self.estimate is retrospective else self.estimate
+        estimate = self.estimate if self.estimate is moments else partial(predictive, cells=SCREENING_CELLS)
         parts = [
             self.gains(points, some, self._tables, which, estimate).values
             for points, some, which in zip(
@@ -228,7 +235,8 @@ class Information:
         factor = torch.linalg.cholesky(covariance + extra)
         mean = posterior.mean(points.flatten(0, 1)).unflatten(0, (c, p))
         values = mean[:, None] + self._normals @ factor.mT
-        return PeakTables(features[1], factor, values, self.label(values), self._normals, self._errors)
+        kept = values if self.estimate is retrospective and climb else values[:, :0]
+        return PeakTables(features[1], factor, kept, self.label(values), self._normals, self._errors)
 
 
 class StatesInformed:
@@ -295,27 +303,27 @@ def path_peaks(belief: Belief, paths: Paths, pool: Tensor, states: Tensor, climb
 # Estimates of the information
 
 
-def predictive(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
+def predictive(slope: Tensor, tables: PeakTables, cells: int = CELLS) -> tuple[Tensor, Tensor]:
     """H[Z] - E H[Z | label]: densities of Z on a grid, smoothed by what a draw leaves open."""
-    n, width = len(tables.normals), 2 * REACH / (CELLS - 1)
+    n, width = len(tables.normals), 2 * REACH / (cells - 1)
     k = int(tables.labels.amax()) + 1
     half = torch.arange(n, device=slope.device) * 2 // n
-    nodes = torch.linspace(-REACH, REACH, CELLS, dtype=slope.dtype, device=slope.device)
+    nodes = torch.linspace(-REACH, REACH, cells, dtype=slope.dtype, device=slope.device)
     away = (nodes[:, None] - nodes).square()
 
     def information(b: Tensor) -> Tensor:
         means, left = outcome(b, tables)  # (c, N), (c,)
-        place = ((means + REACH) / width).clamp(0, CELLS - 1.001)
+        place = ((means + REACH) / width).clamp(0, cells - 1.001)
         cell = place.detach().long()
         share = place - cell
-        row = (half * k + tables.labels) * CELLS + cell  # (c, N)
-        counts = means.new_zeros(len(b), 2 * k * CELLS)
+        row = (half * k + tables.labels) * cells + cell  # (c, N)
+        counts = means.new_zeros(len(b), 2 * k * cells)
         counts = counts.scatter_add(1, row, 1 - share).scatter_add(1, row + 1, share)
         # spreading a draw over two cells has smoothed by width² / 6 already
         variance = (left - width**2 / 6).clamp_min((0.6 * width) ** 2)
         smooth = torch.exp(-away / (2 * variance[:, None, None]))
         smooth = smooth / smooth.sum(-1, keepdim=True)
-        return corrected(counts.unflatten(1, (2, k, CELLS)) @ smooth[:, None] * (2 / n))
+        return corrected(counts.unflatten(1, (2, k, cells)) @ smooth[:, None] * (2 / n))
 
     return with_derivative(information, slope, tables)
 
