@@ -33,13 +33,17 @@ def main() -> None:
     if parser.parse_args().json:
         print(json.dumps(result))
         return
+    one, many, ours, theirs = (
+        f"{1e3 * result[key]:9.2f} ms"
+        for key in ("one_state_s", "many_states_s", "mean_s", "gpytorch_mean_s")
+    )
     print(
         "Policy of Branin at n = 100, without any remembered answer\n"
-        f"  1 state         {1e3 * result['one_state_s']:9.2f} ms\n"
-        f"  10,000 states   {1e3 * result['many_states_s']:9.2f} ms, {result['states_ratio']:.0f} times as much\n"
+        f"  1 state         {one}\n"
+        f"  10,000 states   {many}, {result['states_ratio']:.0f} times as much\n"
         "Posterior mean of 100,000 points at n = 200\n"
-        f"  conbo           {1e3 * result['mean_s']:9.2f} ms\n"
-        f"  GPyTorch        {1e3 * result['gpytorch_mean_s']:9.2f} ms, {result['mean_ratio']:.2f} times as much\n"
+        f"  conbo           {ours}\n"
+        f"  GPyTorch        {theirs}, {result['mean_ratio']:.2f} times as much\n"
         f"  difference      {result['mean_difference']:9.1e}"
     )
 
@@ -100,7 +104,7 @@ def gpytorch_mean(points: Tensor, rewards: Tensor, half: int) -> Callable[[Tenso
 
 
 def fastest(*functions: Callable[[], object], before: Callable[[], None] = lambda: None) -> list[float]:
-    """The least processor time of each, of all threads together: what else the machine does hardly matters."""
+    """The least processor time of each, all threads together: other work on the machine hardly matters."""
     times: list[list[float]] = [[] for _ in functions]
     for function in functions:
         function()  # compiles, and warms the caches

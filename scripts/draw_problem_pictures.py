@@ -27,7 +27,7 @@ def draw_density(axes: Axes, mode: np.ndarray) -> None:
     x, y = np.meshgrid(axis, axis)
     density = DENSITY_PEAK - (np.abs(x - mode[0]) + np.abs(y - mode[1])) / CITY
     axes.contourf(x, y, np.maximum(density, 0.0), levels=12, cmap="Greys", alpha=0.45)
-    axes.plot(*mode, "*", color="black", markersize=16, label="mode of the population (the state)")
+    axes.plot(*mode, "*", color="black", markersize=16)
     axes.set(xlim=(0, CITY), ylim=(0, CITY), xlabel="km east", ylabel="km north", aspect="equal")
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from random_beliefs import tensor, uniform
 from torch import Tensor
 
 from conbo.ascent import Ascent, BatchedFunction, ascend
+from random_beliefs import tensor, uniform
 
 ZERO, ONE = torch.zeros(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
 

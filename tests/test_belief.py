@@ -6,7 +6,6 @@ import torch
 from botorch.models import SingleTaskGP
 from hypothesis import given
 from hypothesis import strategies as st
-from random_beliefs import generator, points_in, reals, tensor, uniform
 from torch import Tensor
 
 from conbo.acquisition.conditional import ConBO
@@ -21,6 +20,7 @@ from conbo.observations import Observations
 from conbo.proposals.maximizer import Maximizer
 from conbo.spaces import Categorical, Integer, Real, Space
 from conbo.state_distributions import bind
+from random_beliefs import generator, points_in, reals, tensor, uniform
 
 MIXED = Space(
     states={"s": Real(0, 1), "k": Categorical([*"ab"])},
@@ -29,7 +29,9 @@ MIXED = Space(
 CATEGORIES = Space(states={"k": Categorical([*"abc"])}, actions={"x": Real(0, 1)})
 
 
-def told(space: Space, scale: float = 1.0, shift: float = 0.0, n: int = 12, noise: Tensor | None = None) -> Observations:
+def told(
+    space: Space, scale: float = 1.0, shift: float = 0.0, n: int = 12, noise: Tensor | None = None
+) -> Observations:
     points = points_in(space, n)
     rewards = shift + scale * (torch.sin(5 * points.sum(-1)) + points[:, -1])
     return Observations(points, rewards, points[:0], noise)
@@ -168,13 +170,17 @@ def test_known_noise_may_be_of_any_size(scale: float) -> None:
     others = points_in(space, 9, seed=2)
     assert torch.isfinite(belief.posterior.mean(others)).all()
     if 1e-10 < scale < 1e10:
-        torch.testing.assert_close(belief.posterior.mean(others), plain.posterior.mean(others), rtol=0, atol=1e-4)
+        torch.testing.assert_close(
+            belief.posterior.mean(others), plain.posterior.mean(others), rtol=0, atol=1e-4
+        )
 
 
 def test_repeated_exact_rewards_are_interpolated() -> None:
     space = reals(1, 1)
     once = told(space)
-    twice = Observations(once.points.repeat(2, 1), once.rewards.repeat(2), once.pending, torch.zeros(24).double())
+    twice = Observations(
+        once.points.repeat(2, 1), once.rewards.repeat(2), once.pending, torch.zeros(24).double()
+    )
 
     belief = belief_of(space, twice)
 

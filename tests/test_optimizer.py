@@ -22,7 +22,7 @@ SPACE = Space(states={"s": Real(-5, 10)}, actions={"x": Real(0, 15), "n": Intege
 
 @dataclass(frozen=True)
 class Greedy:
-    """The best of some random points under the posterior mean: depends on all that a suggestion may depend on."""
+    """The best random points under the posterior mean: depends on all that a suggestion may depend on."""
 
     seen: list[tuple[Belief, Tensor | None]] = field(default_factory=list)
 
@@ -80,10 +80,10 @@ def test_a_policy_asked_for_in_between_changes_nothing() -> None:
 def test_torch_s_and_numpy_s_global_random_states_are_left_alone() -> None:
     torch.manual_seed(0)
     before = torch.get_rng_state()
-    numpy_before = np.random.get_state()[1].copy()  # noqa: NPY002
+    numpy_before = np.random.get_state()[1].copy()
     told(Optimizer(SPACE, method=greedy(), initial=3), 5).policy()({"s": 0.0})
     assert torch.equal(before, torch.get_rng_state())
-    assert np.array_equal(numpy_before, np.random.get_state()[1])  # noqa: NPY002
+    assert np.array_equal(numpy_before, np.random.get_state()[1])
 
 
 # The initial design

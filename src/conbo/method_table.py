@@ -6,8 +6,10 @@
 from dataclasses import dataclass
 
 from conbo.acquisition.conditional import ConBO, GaussianStates
+from conbo.acquisition.entropy import EntropySearch, MaxValueEntropySearch, PredictiveEntropySearch
 from conbo.acquisition.improvement import ExpectedImprovement
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG, MonteCarloKG
+from conbo.acquisition.optimistic_gap import OptimisticGap
 from conbo.acquisition.profile_improvement import ProfileImprovement, ProfileQuantileImprovement
 from conbo.acquisition.revi import Revi
 from conbo.errors import SettingError
@@ -19,6 +21,7 @@ from conbo.proposals import Proposal
 from conbo.proposals.epsilon_greedy import EpsilonGreedy
 from conbo.proposals.maximizer import Maximizer
 from conbo.proposals.multi_task_thompson import MultiTaskThompson
+from conbo.proposals.posterior_sampling import PosteriorSampling
 from conbo.proposals.round_robin import RoundRobin
 from conbo.proposals.thompson import Thompson
 from conbo.proposals.transfer import Transfer
@@ -108,6 +111,24 @@ METHODS: dict[str, Method] = {
             states_as_actions=True,
         ),
         Method(
+            "conbo-es",
+            "entropy search over all states: information about the best action of each",
+            f"Hennig & Schuler (2012); {_PAPER}",
+            Maximizer(ConBO(EntropySearch())),
+        ),
+        Method(
+            "conbo-pes",
+            "predictive entropy search over all states: the same information, the other way round",
+            f"Hernández-Lobato, Hoffman & Ghahramani (2014); {_PAPER}",
+            Maximizer(ConBO(PredictiveEntropySearch())),
+        ),
+        Method(
+            "conbo-mes",
+            "max-value entropy search over all states: information about the best value of each",
+            f"Wang & Jegelka (2017); {_PAPER}",
+            Maximizer(ConBO(MaxValueEntropySearch())),
+        ),
+        Method(
             "scot",
             "finitely many states in turn, expected improvement within each",
             "Bardenet, Brendel, Kégl & Sebag (2013)",
@@ -143,6 +164,18 @@ METHODS: dict[str, Method] = {
             "multi-task Thompson sampling on 20,000 points, by drawn functions",
             "Char et al. (2019); Wilson et al. (2020)",
             MultiTaskThompson(points=20_000, draw="pathwise"),
+        ),
+        Method(
+            "ps-bax",
+            "the most uncertain point of the policy of a drawn function",
+            "Cheng, Astudillo, Desautels & Yue (2024)",
+            PosteriorSampling(),
+        ),
+        Method(
+            "ae-lsvi",
+            "the state whose best value is least certain, with the optimistic action",
+            "Li et al. (2023)",
+            Maximizer(OptimisticGap()),
         ),
         Method(
             "knn",

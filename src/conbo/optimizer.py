@@ -65,8 +65,8 @@ class Optimizer:
         self.method = method if isinstance(method, Method) else _named(method)
         if self.method.needs_finite_states and self.states.finite() is None:
             raise SettingError(
-                f"'{self.method.name}' visits the states in turn and must have finitely many of them, but there are "
-                "more: use 'pei', 'mts' or 'conbo', which take continuous states."
+                f"'{self.method.name}' visits the states in turn and must have finitely many of them, but there "
+                "are more: use 'pei', 'mts' or 'conbo', which take continuous states."
             )
         self.model = model
         self.seed = at_least(0, "seed", seed)

@@ -1,6 +1,7 @@
 """Integrals of a convex function from values and slopes at a few nodes: bounds, convergence, derivatives."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from math import pi, sqrt
 
 import numpy as np
@@ -8,12 +9,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from random_beliefs import generator, tensor
 from scipy.integrate import quad
 from torch import Tensor
 
 from conbo.acquisition.convex_integral import ConvexIntegral, quantile_nodes
 from conbo.acquisition.expected_max import expected_max
+from random_beliefs import generator, tensor
 
 NESTED = (3, 9, 27)
 
@@ -78,13 +79,15 @@ def test_nodes_are_quantiles_around_zero(n: int) -> None:
 
 
 def test_finer_nodes_contain_the_coarser_ones() -> None:
-    for coarse, fine in zip(NESTED[:-1], NESTED[1:], strict=True):
+    for coarse, fine in pairwise(NESTED):
         apart = (quantile_nodes(coarse)[:, None] - quantile_nodes(fine)).abs().amin(-1)
         assert float(apart.amax()) < 1e-12
 
 
 @given(st.integers(0, 10**6), st.sampled_from([3, 5, 9]), st.sampled_from([1.0, 2.3]), st.integers(1, 12))
-def test_bounds_and_estimate_enclose_the_truth_for_maxima_of_lines(seed: int, n: int, spread: float, count: int) -> None:
+def test_bounds_and_estimate_enclose_the_truth_for_maxima_of_lines(
+    seed: int, n: int, spread: float, count: int
+) -> None:
     nodes = quantile_nodes(n, spread)
     a, b = random_lines(20, count, seed)
     truth = expected_max(a, b).gain
@@ -221,7 +224,11 @@ def test_copies_of_a_line_share_its_derivative() -> None:
 
     def best(slopes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         intercepts, touched, winner = touching(nodes, a, slopes)
-        return integral(intercepts, touched, likeness).best, winner, integral(intercepts, touched, likeness).slope_derivative
+        return (
+            integral(intercepts, touched, likeness).best,
+            winner,
+            integral(intercepts, touched, likeness).slope_derivative,
+        )
 
     _, winner, derivative = best(b)
     shared = torch.zeros_like(b).scatter_add(1, winner, derivative)
@@ -244,7 +251,9 @@ def test_the_derivative_of_a_batch_is_that_of_its_rows() -> None:
     intercepts, slopes, _ = touching(nodes, a, b)
     likeness = torch.rand(6, 4, generator=generator(1), dtype=torch.float64)
 
-    batch = integral(intercepts.unflatten(0, (2, 3)), slopes.unflatten(0, (2, 3)), likeness.unflatten(0, (2, 3)))
+    batch = integral(
+        intercepts.unflatten(0, (2, 3)), slopes.unflatten(0, (2, 3)), likeness.unflatten(0, (2, 3))
+    )
 
     assert batch.best.shape == (2, 3)
     for row in range(6):

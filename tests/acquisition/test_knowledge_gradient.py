@@ -4,6 +4,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
+
+import conbo.acquisition.knowledge_gradient
+from conbo.acquisition.convex_integral import quantile_nodes
+from conbo.acquisition.expected_max import expected_max
+from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
+from conbo.belief import Belief
+from conbo.errors import SettingError
+from conbo.models.kernels import Kernel
+from conbo.models.posterior import condition
+from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import (
     MODELS,
     belief_on,
@@ -21,17 +32,6 @@ from random_beliefs import (
     tensor,
     trend_kernel,
 )
-from torch import Tensor
-
-import conbo.acquisition.knowledge_gradient
-from conbo.acquisition.convex_integral import quantile_nodes
-from conbo.acquisition.expected_max import expected_max
-from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
-from conbo.belief import Belief
-from conbo.errors import SettingError
-from conbo.models.kernels import Kernel
-from conbo.models.posterior import condition
-from conbo.spaces import Categorical, Integer, Real, Space
 
 PAPER = HybridKG(n_z=5, spread=1.0, estimate="lower")
 MIXED = Space(
@@ -41,7 +41,10 @@ MIXED = Space(
 CATEGORIES = Space(states={"k": Categorical([*"abc"])}, actions={"x": Real(0, 1), "y": Real(0, 1)})
 SETTINGS: dict[str, tuple[Space, Kernel]] = {
     "matern": (reals(1, 2), product_kernel(reals(1, 2), 0.4, [0.3, 0.8], 1.7)),
-    "squared exponential": (reals(1, 2), product_kernel(reals(1, 2), 0.4, [0.3, 0.8], 1.7, "squared-exponential")),
+    "squared exponential": (
+        reals(1, 2),
+        product_kernel(reals(1, 2), 0.4, [0.3, 0.8], 1.7, "squared-exponential"),
+    ),
     "no states": (reals(0, 2), product_kernel(reals(0, 2))),
     "mixed": (MIXED, product_kernel(MIXED, [0.5, 0.9], [0.4, 0.6, 1.1], 0.8)),
     "trend": (CATEGORIES, trend_kernel(CATEGORIES, [0.4, 0.6])),
@@ -58,7 +61,9 @@ TRUTH = torch.cat([tensor([q["knowledge_gradient"] for q in model["queries"]]) f
 def queries(name: str) -> tuple[Tensor, Tensor]:
     """Candidates (n, d) of a reference model, and one state (n, 1, d_s) for each."""
     cases = MODELS[name]["queries"]
-    return reference_candidates(name, cases), reference_states(name, [case["state"] for case in cases])[:, None]
+    return reference_candidates(name, cases), reference_states(name, [case["state"] for case in cases])[
+        :, None
+    ]
 
 
 def values(belief: Belief, estimator: Estimator, candidates: Tensor, states: Tensor, seed: int = 0) -> Tensor:
@@ -106,8 +111,12 @@ def test_bounds_enclose_the_truth_and_close_in_for_nested_nodes() -> None:
     widths = []
     lower, upper = torch.zeros_like(TRUTH), torch.full_like(TRUTH, torch.inf)
     for n_z in (3, 9, 27):
-        parts = [HybridKG(n_z).build(reference_belief(name), generator()).bounds(*queries(name)) for name in MODELS]
-        low, best, high = (torch.cat([getattr(p, key)[:, 0] for p in parts]) for key in ("lower", "best", "upper"))
+        parts = [
+            HybridKG(n_z).build(reference_belief(name), generator()).bounds(*queries(name)) for name in MODELS
+        ]
+        low, best, high = (
+            torch.cat([getattr(p, key)[:, 0] for p in parts]) for key in ("lower", "best", "upper")
+        )
         assert float((low / TRUTH).amax()) <= 1.002
         assert float((high / TRUTH).amin()) >= 0.998
         assert (low <= best).all()
@@ -165,7 +174,9 @@ def test_a_large_discrete_set_comes_close_to_the_reference() -> None:
     assert float(relative_errors(estimate, truth).amax()) < 0.02
 
 
-@given(st.integers(0, 10**6), st.sampled_from(sorted(SETTINGS)), st.sampled_from(["best", "paper", "discrete"]))
+@given(
+    st.integers(0, 10**6), st.sampled_from(sorted(SETTINGS)), st.sampled_from(["best", "paper", "discrete"])
+)
 @settings(max_examples=40)
 def test_values_are_never_negative(seed: int, name: str, estimator: str) -> None:
     space, kernel = SETTINGS[name]
@@ -215,7 +226,9 @@ def test_the_gradient_equals_finite_differences_with_the_maximisers_held_fixed(
     def total(points: Tensor) -> Tensor:
         return (ahead(points, rows).values * weights).sum(-1)
 
-    numbers = [c for c, k in enumerate(belief.space.state_categories + belief.space.action_categories) if not k]
+    numbers = [
+        c for c, k in enumerate(belief.space.state_categories + belief.space.action_categories) if not k
+    ]
     numeric = finite_differences(total, candidates, 1e-6)
     torch.testing.assert_close(gradient[:, numbers], numeric[:, numbers], rtol=1e-5, atol=1e-6)
     assert float(gradient.abs().amax()) > 1e-3
@@ -277,7 +290,11 @@ def test_more_nodes_matter_less_and_less() -> None:
 @pytest.mark.parametrize("estimator", ["best", "paper", "Monte Carlo"])
 def test_screening_resembles_the_full_value(estimator: str) -> None:
     belief, candidates, states = problem("matern", r=40)
-    built = HybridKG().build(belief, generator()) if estimator == "best" else ESTIMATORS[estimator].build(belief, generator())
+    built = (
+        HybridKG().build(belief, generator())
+        if estimator == "best"
+        else ESTIMATORS[estimator].build(belief, generator())
+    )
 
     rough = built.screen(candidates, states).sum(-1)
     full = values(belief, HybridKG(9), candidates, states).sum(-1)
@@ -320,6 +337,8 @@ def test_the_middle_node_is_the_present_policy() -> None:
         (DiscreteKG, {"n": 0}, "`n` must be at least 1, but got 0."),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(recipe: type, settings_: dict[str, object], message: str) -> None:
+def test_settings_that_make_no_sense_are_refused(
+    recipe: type, settings_: dict[str, object], message: str
+) -> None:
     with pytest.raises(SettingError, match=message):
         recipe(**settings_)

@@ -4,17 +4,6 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from random_beliefs import (
-    belief_on,
-    belief_with,
-    finite_differences,
-    generator,
-    points_in,
-    posterior_of,
-    product_kernel,
-    reals,
-    trend_kernel,
-)
 from torch import Tensor
 
 from conbo.acquisition.profile_improvement import (
@@ -27,6 +16,17 @@ from conbo.belief import Belief
 from conbo.errors import SettingError
 from conbo.models.posterior import condition
 from conbo.spaces import Categorical, Real, Space
+from random_beliefs import (
+    belief_on,
+    belief_with,
+    finite_differences,
+    generator,
+    points_in,
+    posterior_of,
+    product_kernel,
+    reals,
+    trend_kernel,
+)
 
 GRID = torch.linspace(0, 1, 2001, dtype=torch.float64)[:, None]
 RECIPES = [ProfileImprovement(), ProfileQuantileImprovement(), ProfileQuantileImprovement(0.2)]

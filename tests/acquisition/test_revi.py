@@ -2,6 +2,14 @@
 
 import pytest
 import torch
+from torch import Tensor
+
+from conbo.acquisition.conditional import ExactStates
+from conbo.acquisition.revi import Revi, latin_hypercube
+from conbo.belief import Belief
+from conbo.errors import SettingError
+from conbo.spaces import Categorical, Real, Space
+from conbo.state_distributions import Triangular, Weights
 from random_beliefs import (
     belief_with,
     finite_differences,
@@ -12,14 +20,6 @@ from random_beliefs import (
     reals,
     trend_kernel,
 )
-from torch import Tensor
-
-from conbo.acquisition.conditional import ExactStates
-from conbo.acquisition.revi import Revi, latin_hypercube
-from conbo.belief import Belief
-from conbo.errors import SettingError
-from conbo.spaces import Categorical, Real, Space
-from conbo.state_distributions import Triangular, Weights
 
 CATEGORIES = Space(states={"k": Categorical(["a", "b", "c"])}, actions={"x": Real(0, 1)})
 BELIEFS = {
@@ -90,5 +90,7 @@ def test_a_latin_hypercube_has_one_point_in_every_slice() -> None:
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(SettingError, match="`points_per_observation > 0` and `least >= 1` must hold, but got 0 and 16"):
+    with pytest.raises(
+        SettingError, match="`points_per_observation > 0` and `least >= 1` must hold, but got 0 and 16"
+    ):
         Revi(points_per_observation=0)

@@ -5,8 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from conbo.method_table import METHODS, Method
+from conbo.acquisition.conditional import ConBO
+from conbo.acquisition.entropy import EntropySearch, MaxValueEntropySearch, PredictiveEntropySearch
+from conbo.method_table import METHODS
 from conbo.optimizer import Optimizer
+from conbo.proposals import Proposal
+from conbo.proposals.maximizer import Maximizer
 from conbo.proposals.multi_task_thompson import MultiTaskThompson
 from conbo.spaces import Categorical, Integer, Point, Real, Space
 from conbo.state_distributions import bind
@@ -22,7 +26,13 @@ SPACES = {
     ),
 }
 # the same methods, less thorough where their full size would take seconds
-QUICK: dict[str, Method] = METHODS | {"mts": replace(METHODS["mts"], proposal=MultiTaskThompson(points=300))}
+SMALLER: dict[str, Proposal] = {
+    "mts": MultiTaskThompson(points=300),
+    "conbo-es": Maximizer(ConBO(EntropySearch(draws=128)), screened=32, iterations=5),
+    "conbo-pes": Maximizer(ConBO(PredictiveEntropySearch(draws=128)), screened=32, iterations=5),
+    "conbo-mes": Maximizer(ConBO(MaxValueEntropySearch(draws=128)), screened=32, iterations=5),
+}
+QUICK = METHODS | {name: replace(METHODS[name], proposal=proposal) for name, proposal in SMALLER.items()}
 PAIRS = [
     (name, kind)
     for name, method in QUICK.items()

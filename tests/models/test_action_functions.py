@@ -5,17 +5,6 @@ import sys
 
 import pytest
 import torch
-from random_beliefs import (
-    belief_with,
-    generator,
-    points_in,
-    posterior_of,
-    product_kernel,
-    reals,
-    tensor,
-    trend_kernel,
-    uniform,
-)
 from torch import Tensor
 
 from conbo.models import compiled_ascent
@@ -29,6 +18,17 @@ from conbo.models.action_functions import (
 from conbo.models.kernels import Kernel
 from conbo.models.posterior import Posterior
 from conbo.spaces import Categorical, Integer, Real, Space
+from random_beliefs import (
+    belief_with,
+    generator,
+    points_in,
+    posterior_of,
+    product_kernel,
+    reals,
+    tensor,
+    trend_kernel,
+    uniform,
+)
 
 MIXED = Space(
     states={"s": Real(0, 1), "k": Categorical([*"ab"])},
@@ -37,7 +37,10 @@ MIXED = Space(
 CATEGORIES = Space(states={"k": Categorical([*"abc"])}, actions={"x": Real(0, 1), "y": Real(0, 1)})
 KERNELS: dict[str, tuple[Space, Kernel]] = {
     "matern": (reals(1, 2), product_kernel(reals(1, 2), 0.4, [0.3, 0.8], 1.7)),
-    "squared exponential": (reals(1, 2), product_kernel(reals(1, 2), 0.4, [0.3, 0.8], 1.7, "squared-exponential")),
+    "squared exponential": (
+        reals(1, 2),
+        product_kernel(reals(1, 2), 0.4, [0.3, 0.8], 1.7, "squared-exponential"),
+    ),
     "no states": (reals(0, 3), product_kernel(reals(0, 3), actions=[0.2, 0.4, 0.7])),
     "mixed": (MIXED, product_kernel(MIXED, [0.5, 0.9], [0.4, 0.6, 1.1], 0.8)),
     "only categories": (
@@ -194,7 +197,9 @@ def test_maxima_from_the_best_of_a_grid_are_no_worse_than_a_finer_one() -> None:
     assert maxima.correlation.shape == (10, 1, 0)
 
 
-def test_a_row_does_not_depend_on_the_others_nor_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_does_not_depend_on_the_others_nor_on_the_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     functions = functions_of("matern")
     starts = starts_for("matern", 24)
     monkeypatch.setattr(compiled_ascent, "WORK_PER_THREAD", 10**12)

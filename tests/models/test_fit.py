@@ -11,7 +11,6 @@ from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
-from random_beliefs import belief_with, points_in, product_kernel, reals, uniform
 from torch import Tensor
 
 from conbo.models.fit import (
@@ -28,6 +27,7 @@ from conbo.models.fit import (
 from conbo.models.kernels import Columns, Kernel
 from conbo.models.posterior import condition
 from conbo.spaces import Categorical, Integer, Real, Space
+from random_beliefs import belief_with, points_in, product_kernel, reals, uniform
 
 MIXED = Space(
     states={"s": Real(0, 1), "k": Categorical([*"ab"])},
@@ -56,7 +56,9 @@ def data(space: Space, n: int = 25, seed: int = 0) -> tuple[Tensor, Tensor]:
     return points, (rewards - rewards.mean()) / rewards.std()
 
 
-def objective(family: KernelFamily, points: Tensor, rewards: Tensor, known: bool) -> tuple[LogPosterior, Tensor]:
+def objective(
+    family: KernelFamily, points: Tensor, rewards: Tensor, known: bool
+) -> tuple[LogPosterior, Tensor]:
     """The objective, and a few sets of parameters to try it on."""
     noise = 0.01 + uniform(len(points), seed=3) if known else None
     target = LogPosterior(family, points, rewards, noise)
@@ -167,7 +169,9 @@ def test_the_fit_is_at_least_as_good_as_that_of_botorch(d_s: int, d_x: int, seed
 
 def parameters_of(result: Fit) -> Tensor:
     kernel = result.kernel
-    return torch.cat([kernel.states.lengthscales, kernel.actions.lengthscales, torch.tensor([kernel.variance])])
+    return torch.cat(
+        [kernel.states.lengthscales, kernel.actions.lengthscales, torch.tensor([kernel.variance])]
+    )
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -182,7 +186,10 @@ def test_the_fit_is_a_maximum_within_bounds_and_the_same_every_time(name: str) -
     target = LogPosterior(family, points, rewards, None)
     assert first.objective >= float(target(target.starts())[0].amax())
     lengthscales = first.kernel.actions.lengthscales.log()
-    assert ((lengthscales >= LOG_LENGTHSCALE_BOUNDS[0] - 1e-9) & (lengthscales <= LOG_LENGTHSCALE_BOUNDS[1] + 1e-9)).all()
+    assert (
+        (lengthscales >= LOG_LENGTHSCALE_BOUNDS[0] - 1e-9)
+        & (lengthscales <= LOG_LENGTHSCALE_BOUNDS[1] + 1e-9)
+    ).all()
     assert isinstance(first.noise, float)
     assert 1e-7 * 0.999 <= first.noise <= 10 * 1.001
 

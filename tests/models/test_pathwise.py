@@ -2,6 +2,10 @@
 
 import pytest
 import torch
+
+from conbo.belief import Belief
+from conbo.models.pathwise import draw_paths, fourier_features
+from conbo.spaces import Categorical, Real, Space
 from random_beliefs import (
     belief_with,
     finite_differences,
@@ -13,17 +17,16 @@ from random_beliefs import (
     trend_kernel,
 )
 
-from conbo.belief import Belief
-from conbo.models.pathwise import draw_paths, fourier_features
-from conbo.spaces import Categorical, Real, Space
-
 CATEGORIES = Space(states={"k": Categorical(["a", "b", "c"])}, actions={"x": Real(0, 1), "y": Real(0, 1)})
 MIXED = Space(
-    states={"s": Real(0, 1), "k": Categorical(["a", "b"])}, actions={"x": Real(0, 1), "c": Categorical(["u", "v"])}
+    states={"s": Real(0, 1), "k": Categorical(["a", "b"])},
+    actions={"x": Real(0, 1), "c": Categorical(["u", "v"])},
 )
 BELIEFS = {
     "product": belief_with(reals(1, 2), product_kernel(reals(1, 2)), noise=1e-2),
-    "squared-exponential": belief_with(reals(1, 1), product_kernel(reals(1, 1), profile="squared-exponential")),
+    "squared-exponential": belief_with(
+        reals(1, 1), product_kernel(reals(1, 1), profile="squared-exponential")
+    ),
     "trend": belief_with(CATEGORIES, trend_kernel(CATEGORIES)),
     "mixed": belief_with(MIXED, product_kernel(MIXED)),
     "no states": belief_with(reals(0, 2), product_kernel(reals(0, 2))),

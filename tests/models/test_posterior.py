@@ -7,6 +7,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
+
+from conbo.errors import ConboError
+from conbo.models.kernels import Kernel
+from conbo.models.posterior import CHUNK, Posterior, cholesky, condition
+from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import (
     MODELS,
     belief_with,
@@ -21,12 +27,6 @@ from random_beliefs import (
     trend_kernel,
     uniform,
 )
-from torch import Tensor
-
-from conbo.errors import ConboError
-from conbo.models.kernels import Kernel
-from conbo.models.posterior import CHUNK, Posterior, cholesky, condition
-from conbo.spaces import Categorical, Integer, Real, Space
 
 MIXED = Space(
     states={"s": Real(0, 1), "k": Categorical([*"ab"])},
@@ -190,7 +190,9 @@ def test_covariances_are_symmetric_and_positive_semidefinite(name: str, seed: in
 
     torch.testing.assert_close(covariance, covariance.mT, rtol=0, atol=1e-9)
     assert float(torch.linalg.eigvalsh(covariance).amin()) > -1e-8
-    torch.testing.assert_close(covariance.diagonal().clamp_min(0), posterior.variance(points), rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        covariance.diagonal().clamp_min(0), posterior.variance(points), rtol=0, atol=1e-9
+    )
     assert float(posterior.variance(points).amax()) <= kernel.variance + 1e-9
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -43,7 +44,7 @@ def built(belief: Belief, **settings: Any) -> ArgmaxPolicy:
 def some_states(belief: Belief, n: int, seed: int = 5) -> Tensor:
     d_s = belief.n_state_dims
     return torch.from_numpy(
-        belief.space.snap_states(sobol(n, d_s, seed).numpy() if d_s else torch.empty(n, 0))
+        belief.space.snap_states(sobol(n, d_s, seed).numpy() if d_s else np.empty((n, 0)))
     )
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from conbo.belief import GaussianProcess, Model
 from conbo.errors import PointError, SettingError
+from conbo.optimizer import DEFAULT_MODEL
 from conbo.policies.policy import Policy, load_policy
 from conbo.spaces import Categorical, Integer, Real, Space
 from conbo.study import Study
@@ -19,6 +20,9 @@ from conbo.study import Study
 SPACE = Space(
     states={"age": Integer(18, 90), "ward": Categorical(["A", "B"])},
     actions={"dose": Real(0.1, 10.0, log=True), "days": Integer(1, 7)},
+)
+CATEGORIES = Space(
+    states={"age": Categorical([20, 41, 77]), "ward": Categorical(["A", "B"])}, actions=SPACE.actions
 )
 STATES = [{"age": age, "ward": ward} for age in (20, 41, 77) for ward in "AB"]
 
@@ -29,7 +33,7 @@ def objective(state: dict[str, Any], action: dict[str, Any]) -> float:
 
 
 def learned(
-    space: Space = SPACE, noise: float | None = None, model: Model = GaussianProcess(), n: int = 40
+    space: Space = SPACE, noise: float | None = None, model: Model = DEFAULT_MODEL, n: int = 40
 ) -> Policy:
     study = Study(space, method="uniform", model=model)
     for trial in study.ask(n):
@@ -139,11 +143,10 @@ def test_what_cannot_be_extrapolated(policy: Policy, state: Any, message: str) -
         (SPACE, None, GaussianProcess()),
         (SPACE, 0.5, GaussianProcess("squared-exponential")),
         (SPACE, 0.0, GaussianProcess()),
-        (Space(states={"age": Categorical([20, 41, 77]), "ward": Categorical(["A", "B"])}, actions=SPACE.actions),
-         None, GaussianProcess()),
+        (CATEGORIES, None, GaussianProcess()),
     ],
     ids=["learned noise", "known noise", "no noise", "trend"],
-)  # fmt: skip
+)
 def test_a_saved_policy_is_the_same_policy(
     tmp_path: Path, space: Space, noise: float | None, model: GaussianProcess
 ) -> None:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from without_numba import rewards_without_numba
+from without_numba import load_without_numba
 
 from conbo.errors import PointError, SettingError, SpaceError
 from conbo.problems import ambulances, opportunity_cost
@@ -175,9 +175,13 @@ def test_same_seed_same_numbers_however_they_are_computed(monkeypatch: pytest.Mo
     assert not np.array_equal(in_threads, simulate([(15, 15), (3, 20)], pairs, 501, seed=8))
 
 
-def test_without_numba_the_numbers_are_the_same() -> None:
-    plain = rewards_without_numba("ambulances", "(3, 20), [5, 5, 25, 5, 15, 25], 100, 11")
-    assert plain == pytest.approx(simulate((3, 20), [5, 5, 25, 5, 15, 25], 100, 11)[0], rel=1e-10)
+def test_without_numba_the_numbers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    mode, base, rare = (3, 20), [5, 5, 25, 5, 15, 25], 0.02  # so rare that some days have to be redrawn
+    often, seldom = simulate(mode, base, 100, 11), simulate(mode, base, 100, 11, calls_per_hour=rare)
+    plain = load_without_numba("conbo.problems.ambulances", monkeypatch)
+    assert plain.simulate(mode, base, 100, 11) == pytest.approx(often, rel=1e-10)
+    assert plain.simulate(mode, base, 100, 11, calls_per_hour=rare) == pytest.approx(seldom, rel=1e-10)
+    assert plain.trace(mode, base, 11).reward == pytest.approx(often[0, 0], rel=1e-10)
 
 
 def test_an_evaluation_is_one_day_drawn_from_the_generator() -> None:

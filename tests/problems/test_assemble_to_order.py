@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from without_numba import rewards_without_numba
+from without_numba import load_without_numba
 
 from conbo.errors import PointError, SettingError
 from conbo.problems import assemble_to_order, opportunity_cost
@@ -130,9 +130,12 @@ def test_same_seed_same_numbers_however_they_are_computed(monkeypatch: pytest.Mo
     assert not np.array_equal(in_threads, simulate([0.5, 1.0, 1.5], pairs, 500, seed=8))
 
 
-def test_without_numba_the_numbers_are_the_same() -> None:
-    plain = rewards_without_numba("assemble_to_order", "1.3, [4.5] * 8, 3, 11, 'production_time'")
-    assert plain == pytest.approx(simulate(1.3, [4.5] * 8, 3, 11, "production_time")[0], rel=1e-10)
+def test_without_numba_the_numbers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = np.array([[4.5] * 8, [2.0] * 8])
+    compiled = simulate(1.3, pairs, 2, 11, "production_time")
+    plain = load_without_numba("conbo.problems.assemble_to_order", monkeypatch)
+    assert plain.simulate(1.3, pairs, 2, 11, "production_time") == pytest.approx(compiled, rel=1e-10)
+    assert plain.trace(1.3, pairs[0], 11).reward == pytest.approx(trace(1.3, pairs[0], 11).reward, rel=1e-10)
 
 
 def test_an_evaluation_is_one_replication_drawn_from_the_generator() -> None:

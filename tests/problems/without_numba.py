@@ -1,20 +1,22 @@
-"""Run a simulator in a process that cannot import Numba."""
+"""Load a simulator as it is where Numba is not installed."""
 
-import json
-import subprocess
 import sys
+from importlib.util import find_spec, module_from_spec
+from types import ModuleType
 
-PROGRAM = """
-import json, sys, warnings
-sys.modules["numba"] = None  # importing it now raises ImportError
-warnings.simplefilter("error")
-from conbo.problems.{module} import simulate
-print(json.dumps(simulate({arguments})[0].tolist()))
-"""
+import pytest
+
+COMPILED_TOO = "conbo.problems.random_streams"
 
 
-def rewards_without_numba(module: str, arguments: str) -> list[float]:
-    program = PROGRAM.format(module=module, arguments=arguments)
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    rewards: list[float] = json.loads(result.stdout)
-    return rewards
+def load_without_numba(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A second copy of the module in plain Python; the usual one is back in its place after the test."""
+    monkeypatch.setitem(sys.modules, "numba", None)  # importing it now raises ImportError
+    for module_name in (COMPILED_TOO, name):
+        spec = find_spec(module_name)
+        assert spec is not None
+        assert spec.loader is not None
+        module = module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, module_name, module)
+        spec.loader.exec_module(module)
+    return module

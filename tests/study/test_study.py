@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,7 @@ def test_one_trial_or_a_list_of_them() -> None:
     study = new_study()
     first = study.ask()
     assert (first.number, set(first.state), set(first.action)) == (0, {"s"}, {"x", "n"})
+    assert study.space == SPACE
     assert [trial.number for trial in study.ask(1)] == [1]
     assert [trial.number for trial in study.ask(n=3, state={"s": 0.5})] == [2, 3, 4]
     assert study.ask(state={"s": 0.25}).state == {"s": 0.25}
@@ -187,7 +189,7 @@ def test_ctrl_c_keeps_everything_told(capsys: pytest.CaptureFixture[str]) -> Non
 def test_other_ends_of_the_process_leave_no_trial_running() -> None:
     study = new_study()
     with pytest.raises(SystemExit):
-        study.run(lambda s, x: exit(1), evaluations=2, progress=False)  # noqa: PLR1722
+        study.run(lambda s, x: sys.exit(1), evaluations=2, progress=False)
     assert study.trials[0].status == "failed"
 
 

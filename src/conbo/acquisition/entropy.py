@@ -34,23 +34,25 @@ import torch
 from torch import Tensor
 
 from conbo.acquisition.knowledge_gradient import Lines, StateGains
-from conbo.ascent import ascend
 from conbo.belief import Belief
 from conbo.errors import SettingError
 from conbo.models.action_functions import look_ahead_functions, state_rows
-from conbo.models.pathwise import Paths, draw_paths
+from conbo.models.pathwise import draw_paths
 from conbo.models.posterior import Posterior
 from conbo.search.action_candidates import action_candidates
+from conbo.search.path_peaks import path_peaks
 from conbo.state_distributions import sobol
 
-FEATURES = 512  # random Fourier features of the draws that find the peaks
+FEATURES = 256  # random Fourier features of the draws that find the peaks
 POOL = 64  # quasi-random actions where their climbs start
-CLIMB = 8  # steps of each climb
+CLIMB = 5  # steps of each climb
 JITTER = 1e-6  # relative variance added to every action: likely peaks are close together
-PAIRS = 512  # (candidate, state) pairs a pass
-REACH, CELLS, SCREENING_CELLS = 4.0, 97, 33  # grids from -REACH to REACH on which the densities of Z live
+PAIRS, FEW = 512, 4  # (candidate, state) pairs a pass, and where all draws are moved
+REACH = 4.0  # values of Z are between -REACH and REACH
+FEWEST_CELLS, CELLS = 33, 97  # of the grid on which the densities of Z live: fine enough for the sharpest of them
+SCREENING_DRAWS = 1024
 NODES = 13  # values z on the same range to which draws are moved
-TAIL = 0.1  # share of the best values where bins get finer and finer
+TAIL, FEWEST = 0.1, 48  # share of the best values where bins get finer and finer, down to so few draws
 
 # σ̃ (c, p) and c tables → information (c,), its derivative in σ̃ (c, p)
 Estimate = Callable[[Tensor, "PeakTables"], tuple[Tensor, Tensor]]
@@ -62,7 +64,7 @@ class PeakTables:
 
     actions: Tensor  # (c, p, action features), scaled
     factor: Tensor  # (c, p, p), R
-    values: Tensor  # (c, N, p), the draws; none where only labels are needed
+    values: Tensor  # (c, p, N), the draws; none where only labels are needed
     labels: Tensor  # (c, N)
     normals: Tensor  # (N, p), ξ
     errors: Tensor  # (N,), what else Z depends on
@@ -118,6 +120,7 @@ class PredictiveEntropySearch(_EntropySearch):
 class MaxValueEntropySearch(_EntropySearch):
     """MES_c: by how much knowing a state's best value would sharpen the outcome."""
 
+    draws: int = 8192
     estimate: str = "density"
 
     def build(self, belief: Belief, generator: torch.Generator) -> "Information":
@@ -144,9 +147,9 @@ def which_value(values: Tensor) -> Tensor:
     """The quantile bin of the best value of every draw (..., N, p): equal shares, smaller towards the highest."""
     n = values.shape[-2]
     rank = values.amax(-1).argsort(-1).argsort(-1)
-    place = rank / n - TAIL * torch.log1p(-rank / n)
+    above = (1 - rank / n).clamp_min(FEWEST / n)
     bins = min(32, max(4, n // 64))
-    return (place * (bins / (1 + TAIL * log(n)))).long()
+    return ((1 - above - TAIL * above.log()) * (bins / (1 + TAIL * log(n / FEWEST)))).long()
 
 
 # The value of a state, in the form that ConBO integrates
@@ -181,13 +184,17 @@ class Information:
 
     def at(self, states: Tensor) -> "StatesInformed":
         """Prepare r sets of m states (r, m, d_s)."""
-        distinct, index = torch.unique(states.flatten(0, 1), dim=0, return_inverse=True)
-        return StatesInformed(self, states, self.tables(distinct, climb=CLIMB), index.unflatten(0, states.shape[:2]))
+        flat = states.flatten(0, 1)
+        known: dict[bytes, int] = {}
+        index = [known.setdefault(key, len(known)) for key in _keys(flat)]
+        first = [index.index(k) for k in range(len(known))]
+        which = torch.tensor(index, device=flat.device).unflatten(0, states.shape[:2])
+        return StatesInformed(self, states, self.tables(flat[first], climb=CLIMB), which)
 
     def screen(self, candidates: Tensor, states: Tensor) -> Tensor:
         """An estimate (r, m) with peaks from the pool alone, for candidates (r, d) and states (r, m, d_s)."""
         flat = states.flatten(0, 1)
-        keys = [row.tobytes() for row in flat.cpu().numpy()]
+        keys = _keys(flat)
         if new := {key: row for row, key in enumerate(keys) if key not in self._screened}:
             made = self.tables(flat[list(new.values())], climb=0)
             self._screened |= {key: len(self._screened) + k for k, key in enumerate(new)}
@@ -195,7 +202,7 @@ class Information:
         assert self._tables is not None  # there is at least one state
         rows = torch.tensor([self._screened[key] for key in keys], device=flat.device).unflatten(0, states.shape[:2])
         # what is asked for is the same in both directions, and this one is cheaper
-        estimate = self.estimate if self.estimate is moments else partial(predictive, cells=SCREENING_CELLS)
+        estimate = self.estimate if self.estimate is moments else partial(predictive, most=FEWEST_CELLS)
         parts = [
             self.gains(points, some, self._tables, which, estimate).values
             for points, some, which in zip(
@@ -234,9 +241,11 @@ class Information:
         extra = JITTER * posterior.kernel.variance * torch.eye(p, dtype=states.dtype, device=states.device)
         factor = torch.linalg.cholesky(covariance + extra)
         mean = posterior.mean(points.flatten(0, 1)).unflatten(0, (c, p))
-        values = mean[:, None] + self._normals @ factor.mT
-        kept = values if self.estimate is retrospective and climb else values[:, :0]
-        return PeakTables(features[1], factor, kept, self.label(values), self._normals, self._errors)
+        n = len(self._normals) if climb else SCREENING_DRAWS
+        normals, errors = self._normals[:n], self._errors[:n]
+        values = mean[:, None] + normals @ factor.mT
+        kept = values.mT.contiguous() if self.estimate is retrospective and climb else values[:, :0]
+        return PeakTables(features[1], factor, kept, self.label(values), normals, errors)
 
 
 class StatesInformed:
@@ -251,6 +260,11 @@ class StatesInformed:
         return information.gains(
             candidates, self._states[rows], self._tables, self._index[rows], information.estimate
         )
+
+
+def _keys(states: Tensor) -> list[bytes]:
+    """What states (c, d_s) are recognised by."""
+    return [row.tobytes() for row in states.cpu().numpy()]
 
 
 def joined(a: PeakTables, b: PeakTables) -> PeakTables:
@@ -280,32 +294,15 @@ def every_action(belief: Belief, most: int) -> Tensor | None:
     return torch.cartesian_prod(*levels).reshape(count, len(levels))
 
 
-def path_peaks(belief: Belief, paths: Paths, pool: Tensor, states: Tensor, climb: int) -> Tensor:
-    """Where each of p drawn functions is highest in each of states (c, d_s): actions (c, p, d_x)."""
-    c, n = len(states), len(pool)
-    grid = torch.cat([states.repeat_interleave(n, 0), pool.repeat(c, 1)], -1)
-    starts = pool[paths(grid).unflatten(0, (c, n)).argmax(1)]  # (c, p, d_x)
-    if not climb:
-        return starts
-    p = starts.shape[1]
-    repeated = states.repeat_interleave(p, 0)
-    draws = torch.arange(p, device=states.device).repeat(c)
-
-    def function(actions: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        value, gradient = paths.along(torch.cat([repeated[rows], actions], -1), draws[rows])
-        return value, gradient[:, belief.n_state_dims :]
-
-    flat = starts.flatten(0, 1)
-    found = ascend(function, flat, torch.zeros_like(flat[0]), torch.ones_like(flat[0]), climb).points
-    return belief.snap_actions(found).unflatten(0, (c, p))
-
-
 # Estimates of the information
 
 
-def predictive(slope: Tensor, tables: PeakTables, cells: int = CELLS) -> tuple[Tensor, Tensor]:
+def predictive(slope: Tensor, tables: PeakTables, most: int = CELLS) -> tuple[Tensor, Tensor]:
     """H[Z] - E H[Z | label]: densities of Z on a grid, smoothed by what a draw leaves open."""
-    n, width = len(tables.normals), 2 * REACH / (cells - 1)
+    n = len(tables.normals)
+    sharpest = float(outcome(whitened(slope, tables), tables)[1].amin()) ** 0.5
+    cells = int(min(most, max(FEWEST_CELLS, 1.6 * REACH / sharpest + 1)))
+    width = 2 * REACH / (cells - 1)
     k = int(tables.labels.amax()) + 1
     half = torch.arange(n, device=slope.device) * 2 // n
     nodes = torch.linspace(-REACH, REACH, cells, dtype=slope.dtype, device=slope.device)
@@ -330,16 +327,16 @@ def predictive(slope: Tensor, tables: PeakTables, cells: int = CELLS) -> tuple[T
 
 def moments(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
     """½ log Var[Z] - ½ E log Var[Z | label]: as if Z were Gaussian given the label."""
-    k = int(tables.labels.amax()) + 1
-    known = torch.nn.functional.one_hot(tables.labels, k).to(slope)  # (c, N, k)
-    share = known.mean(1)
+    labels = tables.labels
+    empty = slope.new_zeros(len(slope), int(labels.amax()) + 1)
+    count = empty.scatter_add(1, labels, torch.ones_like(labels, dtype=slope.dtype))
 
     def information(b: Tensor) -> Tensor:
         means, left = outcome(b, tables)
-        powers = torch.stack([means, means.square()], 1) @ known / (share[:, None] * known.shape[1]).clamp_min(0.5)
-        within = (powers[:, 1] - powers[:, 0].square()).clamp_min(0) + left[:, None]
+        first, second = (empty.scatter_add(1, labels, m) / count.clamp_min(1) for m in (means, means.square()))
+        within = (second - first.square()).clamp_min(0) + left[:, None]
         overall = means.var(1, unbiased=False) + left
-        return (0.5 * overall.log() - 0.5 * (share * within.clamp_min(1e-12).log()).sum(-1)).clamp_min(0)
+        return (overall.log() - (count * within.log()).mean(1) * (count.shape[1] / labels.shape[1])).clamp_min(0) / 2
 
     return with_derivative(information, slope, tables)
 
@@ -355,7 +352,6 @@ def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
     weights = torch.exp(-nodes.square() / 2)
     weights = weights / weights.sum()
     half = torch.arange(n, device=slope.device) * 2 // n
-    ratios = slope.new_empty(0)
 
     def outcomes(b: Tensor) -> Tensor:
         means, left = outcome(b, tables)
@@ -364,10 +360,12 @@ def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
         z = outcomes(whitened(slope, tables))
         counts = slope.new_zeros(len(slope), NODES, 2 * k)
-        for node, at in enumerate(nodes):
-            moved = tables.values + (at - z)[..., None] * slope[:, None]  # (c, N, p)
-            row = half * k + moved.argmax(-1)
-            counts[:, node].scatter_add_(1, row, torch.ones_like(z))
+        for first in range(0, len(slope), FEW):
+            some = slice(first, first + FEW)
+            for node, at in enumerate(nodes):
+                moved = tables.values[some] + (at - z[some])[:, None] * slope[some, :, None]  # (few, p, N)
+                row = half * k + moved.max(1).indices  # not argmax: far slower along this dimension
+                counts[some, node].scatter_add_(1, row, torch.ones_like(z[some]))
         joint = (counts * (2 / n) * weights[:, None]).unflatten(-1, (2, k)).permute(0, 2, 3, 1)  # (c, 2, k, NODES)
         value = corrected(joint)
         given = joint.mean(1) / weights + 0.5 / n  # P(label | z), no count quite zero

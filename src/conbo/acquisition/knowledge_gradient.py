@@ -47,11 +47,11 @@ RACE_STEPS = 2  # Newton steps from each of several starts, of which the best go
 COLD_STEPS = 4  # … for so many more
 WARM_STEPS = 1  # Newton steps of an inner maximisation that starts where the last outer step ended
 ROUGH_STEPS = 1  # … where cheap estimates are wanted
-THOROUGH_STARTS, THOROUGH_STEPS = 4, 20  # where bounds are wanted
+THOROUGH_STARTS, THOROUGH_STEPS = 6, 20  # where bounds are wanted
 SLOW = 0.1  # maximisers that move less than this (scaled distance per unit of z) stand still
 STEADY, JUMP = 4.0, 10.0  # times faster than beside: still smooth; surely a jump
 POLICY_STATES = 32  # whose best actions join the pool
-BASINS = 3  # climbs of the posterior mean per state; their ends start the look-ahead maximisations too
+BASINS = 4  # climbs of the posterior mean per state; their ends start the look-ahead maximisations too
 
 # lines (..., q): mean, slope; likeness of neighbours (..., q-1) → value (...), ∂value/∂slope (..., q)
 Combine = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -201,7 +201,8 @@ class KnowledgeGradient:
         shape = states.shape[:2]
         prepared = state_rows(self.posterior, states)
         functions = look_ahead_functions(self.posterior, self.posterior.look_ahead(candidates), prepared)
-        basins = self.at(states).policy.basins
+        flat = states.flatten(0, 1)
+        basins = best_actions(self.belief, self.pool, flat, THOROUGH_STARTS, THOROUGH_STEPS).basins
         maxima = self._thorough(functions, self.nodes, basins)
         maxima = shared_between_nodes(maxima, self.nodes)
         likeness = neighbour_likeness(functions, maxima.actions, self.nodes)

@@ -71,9 +71,8 @@ class ProfileAcquisition:
     climbs_logarithm = True
 
     def __init__(self, belief: Belief, actions: Tensor, level: float, noise: float) -> None:
-        self._belief, self._posterior, self._d_s = belief, belief.posterior, belief.n_state_dims
-        self._actions, self._level, self._noise = actions, level, noise
-        self._pool = pooled(belief.posterior, actions) if isinstance(belief.posterior, Posterior) else actions
+        self._posterior, self._d_s = belief.posterior, belief.n_state_dims
+        self._profile, self._level, self._noise = StateProfile(belief, actions, level), level, noise
 
     def screen(self, points: Tensor) -> Tensor:
         """The same as full values."""
@@ -93,8 +92,7 @@ class ProfileAcquisition:
 
     def log_value(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Logarithm (c,) and its gradient (c, d)."""
-        threshold, threshold_gradient = self.quantile(self.best_points(points[:, : self._d_s]))
-        threshold_gradient[:, self._d_s :] = 0.0  # the best action moves along, to no effect
+        threshold, threshold_gradient = self._profile.best(points[:, : self._d_s])
         mean, mean_gradient, sd, sd_gradient = after_observing(
             self._posterior.moments(points), self._level, self._noise
         )
@@ -103,6 +101,21 @@ class ProfileAcquisition:
         rise = (mean_gradient - threshold_gradient) / sd[:, None]
         widen = sd_gradient / sd[:, None]
         return sd.log() + value, slope[:, None] * rise + (1 - slope * u)[:, None] * widen
+
+
+class StateProfile:
+    """max_x q(s, x) as a function of the state, q = μ + level σ."""
+
+    def __init__(self, belief: Belief, actions: Tensor, level: float) -> None:
+        self._belief, self._posterior, self._d_s = belief, belief.posterior, belief.n_state_dims
+        self._actions, self._level = actions, level
+        self._pool = pooled(belief.posterior, actions) if isinstance(belief.posterior, Posterior) else actions
+
+    def best(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """The highest q of each state (m, d_s), and its gradient (m, d): the best action moves to no effect."""
+        value, gradient = self.quantile(self.best_points(states))
+        gradient[:, self._d_s :] = 0.0
+        return value, gradient
 
     def quantile(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """q (c,) of points (c, d), and its gradient (c, d)."""

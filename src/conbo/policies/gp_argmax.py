@@ -69,7 +69,7 @@ class ArgmaxPolicy:
             self.wipe_cache()
         keys = [row.tobytes() for row in states.cpu().numpy()]
         if new := {key: row for row, key in enumerate(keys) if key not in self._rows}:
-            chunks = states[list(new.values())].split(CHUNK)  # type: ignore[no-untyped-call]
+            chunks = states[list(new.values())].split(CHUNK)
             self._rows |= {key: row for row, key in enumerate(new, start=len(self._answers))}
             self._answers = torch.cat([self._answers, *(self._search(chunk) for chunk in chunks)])
         return self._answers[[self._rows[key] for key in keys]]

@@ -1,6 +1,7 @@
 """Pictures of a study with one state and one action, both real numbers. Needs the extra `plots`."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -41,13 +42,11 @@ def draw_evaluations(axes: Axes, space: Space, trials: Sequence[Trial]) -> None:
     state, action = _real_names(space)
     done = [trial for trial in trials if trial.status == "completed"]
     points = [t.state[state] for t in done], [t.action[action] for t in done]
-    style = {"s": 30, "color": DARK, "edgecolor": "white", "linewidth": 0.9, "zorder": 3}
-    axes.scatter(*points, label=f"{len(done)} evaluations", clip_on=False, **style)
+    label = f"{len(done)} evaluations"
+    axes.scatter(*points, s=30, color=DARK, edgecolor="white", label=label, clip_on=False, zorder=3)
 
 
-def draw_policy(
-    axes: Axes, space: Space, policy: Callable[[Point], Point], label: str, **style: object
-) -> None:
+def draw_policy(axes: Axes, space: Space, policy: Callable[[Point], Point], label: str, **style: Any) -> None:
     """The action of every state as a line."""
     state, action = _real_names(space)
     states = _values(space.states[state])

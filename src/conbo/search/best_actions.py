@@ -6,6 +6,7 @@ other's neighbours start a Newton ascent.  All states and starts climb in one ba
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +16,7 @@ from conbo.models.action_functions import ActionFunctions, state_functions
 from conbo.models.botorch_posterior import BotorchPosterior
 from conbo.models.posterior import Posterior
 from conbo.search.action_candidates import ActionPool
+from conbo.spaces import Integer
 
 ALIKE = 0.8  # κ above which two pool actions count as one start
 CHUNK = 2048  # states a pass
@@ -83,22 +85,19 @@ def distinct_best(scores: Tensor, likeness: Tensor, k: int) -> Tensor:
 
 
 def polish_integers(belief: Belief, functions: ActionFunctions, actions: Tensor) -> tuple[Tensor, Tensor]:
-    """Snap actions (m, k, d_x) to the space, then step every integer up and down while that helps."""
+    """Snap actions (m, k, d_x) to the space, then step every integer down and up where that helps."""
 
     def mean_at(points: Tensor) -> Tensor:
         return functions.at(functions.factor.scaled(points))[0]
 
     actions = belief.snap_actions(actions)
     mean = mean_at(actions)
-    for column, (parameter, count) in enumerate(
-        zip(belief.space.actions.values(), belief.space.action_categories, strict=True)
-    ):
-        if count or not parameter.n_levels:
+    for column, parameter in enumerate(belief.space.actions.values()):
+        if not isinstance(parameter, Integer):
             continue
-        for direction in (-1.0, 1.0):
+        for direction in (-1, 1):
             moved = actions.clone()
-            cell = _neighbour(parameter.levels(), moved[..., column], direction)  # type: ignore[union-attr]
-            moved[..., column] = cell
+            moved[..., column] = _neighbour(parameter, moved[..., column], direction)
             there = mean_at(moved)
             better = there > mean
             actions = torch.where(better[..., None], moved, actions)
@@ -106,11 +105,11 @@ def polish_integers(belief: Belief, functions: ActionFunctions, actions: Tensor)
     return actions, mean
 
 
-def _neighbour(levels: object, values: Tensor, direction: float) -> Tensor:
-    """The next level up or down."""
-    grid = torch.as_tensor(levels, dtype=values.dtype, device=values.device)
-    index = torch.searchsorted(grid, values.contiguous() - 1e-9) + int(direction)
-    return grid[index.clamp(0, len(grid) - 1)]
+def _neighbour(parameter: Integer, values: Tensor, direction: int) -> Tensor:
+    """The next integer up or down; there may be far too many to list them."""
+    here = np.floor(parameter.scale.from_unit(values.cpu().numpy()) + 0.5)
+    there = np.clip(here + direction, parameter.low, parameter.high)
+    return torch.from_numpy(parameter.encode(there)).to(values)
 
 
 def _by_autograd(

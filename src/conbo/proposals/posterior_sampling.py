@@ -1,0 +1,69 @@
+"""PS-BAX: draw a function, take its whole policy, evaluate the point of it that the model knows least.
+
+The algorithm whose output is wanted maps a function to its policy {(s, argmax_x f(s, x))}; the policy of a drawn
+function is found at states that follow P[s].  A batch is as many independent draws.
+
+Reference: Cheng, Astudillo, Desautels & Yue (2024), "Practical Bayesian Algorithm Execution via Posterior Sampling".
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conbo.belief import Belief
+from conbo.errors import SettingError
+from conbo.models.pathwise import draw_paths
+from conbo.models.posterior import Posterior
+from conbo.proposals.uniform import UniformProposal
+from conbo.search.action_candidates import action_candidates
+from conbo.search.path_peaks import path_peaks
+from conbo.state_distributions import sobol
+
+SPARE = 4  # draws more than wanted, in case that some have the same point
+
+
+@dataclass(frozen=True)
+class PosteriorSampling:
+    """The most uncertain point of the policies of drawn functions, on `states` states."""
+
+    states: int = 128
+    climb: int = 10
+
+    def __post_init__(self) -> None:
+        if self.states < 1:
+            raise SettingError(f"`states` must be at least 1, but got states={self.states}.")
+
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
+        """n points (n, d), one for each draw."""
+        if not isinstance(belief.posterior, Posterior):
+            raise SettingError("drawn functions need a built-in model, but got a BoTorch model: use 'mts'.")
+        states = policy_states(belief, self.states, generator) if state is None else state[None]
+        paths = draw_paths(belief.posterior, n + SPARE, generator)
+        pool = action_candidates(belief, 64, generator)
+        actions = path_peaks(belief, paths, pool, states, self.climb)  # (c, n + SPARE, d_x)
+        points = torch.cat([states[:, None].expand(-1, n + SPARE, -1), actions], -1)
+        variance = belief.posterior.variance(points.flatten(0, 1)).unflatten(0, points.shape[:2])
+        ranked = variance.argsort(dim=0, descending=True, stable=True)
+        best = points.gather(0, ranked[..., None].expand_as(points)).unbind(1)  # of each draw, most uncertain first
+        return new_points(belief, best, UniformProposal().propose(belief, n, generator, state), n)
+
+
+def policy_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
+    """All of a few states, or n that follow P[s]: (m, d_s)."""
+    finite = belief.states.finite(n)
+    seed = int(torch.randint(2**31, (1,), generator=generator))
+    states = finite[0] if finite is not None else belief.states.from_uniform(sobol(n, belief.n_state_dims, seed))
+    return states.to(belief.device)
+
+
+def new_points(belief: Belief, draws: Sequence[Tensor], spare: Tensor, n: int) -> Tensor:
+    """n points: of each draw (m, d) the first that is neither awaited nor chosen; spare ones if these are too few."""
+    taken, chosen = list(belief.observations.pending), list[Tensor]()
+    for points in [*draws, *[spare] * n]:
+        fresh = [point for point in points if not any(torch.equal(point, other) for other in taken)]
+        if fresh and len(chosen) < n:
+            chosen.append(fresh[0])
+            taken.append(fresh[0])
+    return torch.stack(chosen)

@@ -1,0 +1,168 @@
+"""Any BoTorch model in the place of ours: the same questions, the same answers."""
+
+import pytest
+import torch
+from botorch.models import MultiTaskGP, SingleTaskGP
+from gpytorch.kernels import MaternKernel, ScaleKernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.means import ConstantMean
+from torch import Tensor
+
+from conbo.acquisition.conditional import ConBO
+from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
+from conbo.belief import Belief, believe
+from conbo.models.botorch_posterior import BotorchPosterior, fit_botorch, model_inputs
+from conbo.observations import Observations
+from conbo.proposals.maximizer import Maximizer
+from conbo.spaces import Categorical, Real, Space
+from conbo.state_distributions import bind
+from random_beliefs import (
+    belief_with,
+    finite_differences,
+    generator,
+    points_in,
+    posterior_of,
+    product_kernel,
+    reals,
+    tensor,
+    uniform,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # BoTorch has its own views on our data
+
+CATEGORIES = Space(states={"k": Categorical([*"abc"])}, actions={"x": Real(0, 1)})
+
+
+def twins() -> tuple[Belief, Belief]:
+    """One and the same Gaussian process, as ours and as BoTorch's."""
+    space = reals(1, 2)
+    ours = belief_with(space, product_kernel(space, 0.4, [0.3, 0.8], 1.7), n=12, noise=0.05, constant=0.2)
+    told = ours.observations
+    states = MaternKernel(nu=2.5, active_dims=[0])
+    actions = MaternKernel(nu=2.5, ard_num_dims=2, active_dims=[1, 2])
+    kernel = ScaleKernel(states * actions).double()
+    states.lengthscale, actions.lengthscale = tensor(0.4), tensor([0.3, 0.8])
+    kernel.outputscale = tensor(1.7)
+    mean = ConstantMean().double()
+    mean.constant.data.fill_(0.2)
+    noise = torch.full((12,), 0.05, dtype=torch.float64)
+    model = SingleTaskGP(
+        told.points,
+        told.rewards[:, None],
+        likelihood=FixedNoiseGaussianLikelihood(noise),
+        covar_module=kernel,
+        mean_module=mean,
+        outcome_transform=None,
+    )
+    model.eval()
+    model.requires_grad_(False)
+    theirs = BotorchPosterior(model, (0, 0, 0), 1, 0.05)
+    return ours, Belief(space, ours.states, told, theirs, 0.0, 1.0)
+
+
+def test_moments_equal_those_of_our_own_posterior() -> None:
+    ours, theirs = twins()
+    posterior = posterior_of(ours)
+    assert isinstance(theirs.posterior, BotorchPosterior)
+    a, b = points_in(ours.space, 6, seed=3), points_in(ours.space, 6, seed=4)
+
+    torch.testing.assert_close(theirs.posterior.mean(a), posterior.mean(a), rtol=0, atol=1e-8)
+    torch.testing.assert_close(theirs.posterior.variance(a), posterior.variance(a), rtol=0, atol=1e-8)
+    covariance = posterior.covariance(a, b)
+    torch.testing.assert_close(theirs.posterior.covariance(a, b), covariance, rtol=0, atol=1e-8)
+    torch.testing.assert_close(
+        theirs.posterior.pair_covariance(a, b), covariance.diagonal(), rtol=0, atol=1e-8
+    )
+    for mine, other in zip(
+        vars(posterior.moments(a)).values(), vars(theirs.posterior.moments(a)).values(), strict=True
+    ):
+        torch.testing.assert_close(other, mine, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "estimator", [HybridKG(), HybridKG(5, 1.0, "lower"), DiscreteKG(20)], ids=["best", "paper", "discrete"]
+)
+def test_the_knowledge_gradient_equals_that_of_our_own_posterior(estimator: Estimator) -> None:
+    ours, theirs = twins()
+    candidates = points_in(ours.space, 5, seed=3)
+    states = points_in(ours.space, 10, seed=4)[:, :1].unflatten(0, (5, 2))
+
+    mine, other = (
+        estimator.build(belief, generator()).at(states)(candidates, torch.arange(5)).values
+        for belief in (ours, theirs)
+    )
+
+    exact = isinstance(estimator, DiscreteKG)
+    torch.testing.assert_close(other, mine, rtol=1e-6 if exact else 0.1, atol=1e-8 if exact else 2e-3)
+
+
+@pytest.mark.parametrize(
+    "estimator", [HybridKG(), MonteCarloKG(6), DiscreteKG(10)], ids=["best", "Monte Carlo", "discrete"]
+)
+def test_the_gradient_equals_finite_differences_with_the_maximisers_held_fixed(estimator: Estimator) -> None:
+    _, belief = twins()
+    candidates = 0.05 + 0.9 * points_in(belief.space, 3, seed=3)
+    states = points_in(belief.space, 6, seed=4)[:, :1].unflatten(0, (3, 2))
+    built = estimator.build(belief, generator())
+    gains = built.at(states)(candidates, torch.arange(3))
+    weights = uniform(3, 2, seed=5)
+
+    def total(points: Tensor) -> Tensor:
+        with torch.no_grad():
+            _, slope = built.lines(points, states, gains.actions)  # type: ignore[union-attr]
+        return ((slope * gains.derivative).sum(-1) * weights).sum(-1)
+
+    gradient = gains.gradient(weights)
+    torch.testing.assert_close(gradient, finite_differences(total, candidates, 1e-5), rtol=1e-4, atol=1e-5)
+
+
+def test_the_integral_over_states_resembles_that_of_our_own_posterior() -> None:
+    ours, theirs = twins()
+    candidates = points_in(ours.space, 6, seed=3)
+
+    mine, other = (ConBO(HybridKG()).build(belief, generator())(candidates) for belief in (ours, theirs))
+
+    assert float(other.amin()) >= 0
+    torch.testing.assert_close(other, mine, rtol=0.25, atol=3e-3)
+
+
+def test_categories_reach_the_model_as_numbers() -> None:
+    points = tensor([[0.2, 1 / 6], [0.7, 5 / 6], [1.0, 1.0]])
+
+    assert torch.equal(model_inputs(points, (0, 3)), tensor([[0.2, 0.0], [0.7, 2.0], [1.0, 2.0]]))
+    assert model_inputs(points, (0, 0)) is points
+
+
+def test_known_noise_reaches_the_model() -> None:
+    points = uniform(10, 2)
+    noise = torch.linspace(0.01, 0.1, 10, dtype=torch.float64)
+    seen: list[Tensor | None] = []
+
+    def factory(x: Tensor, y: Tensor, variances: Tensor | None) -> SingleTaskGP:
+        seen.append(variances)
+        return SingleTaskGP(x, y, variances, outcome_transform=None)
+
+    posterior = fit_botorch(factory, points, torch.sin(9 * points.sum(-1)), noise, (0, 0), 1)
+
+    assert seen[0] is not None
+    assert torch.equal(seen[0][:, 0], noise)
+    assert posterior.noise == pytest.approx(0.055)
+    assert not any(parameter.requires_grad for parameter in posterior.model.parameters())
+
+
+def test_conbo_works_through_a_multi_task_model() -> None:
+    points = points_in(CATEGORIES, 18)
+    rewards = torch.sin(6 * points[:, 1] + 2 * points[:, 0])
+
+    def factory(x: Tensor, y: Tensor, noise: Tensor | None) -> MultiTaskGP:
+        return MultiTaskGP(x, y, task_feature=0, outcome_transform=None)
+
+    belief = believe(CATEGORIES, bind(None, CATEGORIES), Observations(points, rewards, points[:0]), factory)
+    proposal = Maximizer(ConBO(HybridKG(n_z=3)), screened=8, starts=3, iterations=2)
+
+    points = proposal.propose(belief, 2, generator())
+
+    torch.testing.assert_close(points, torch.from_numpy(CATEGORIES.snap(points.numpy())), rtol=0, atol=1e-12)
+    values = ConBO(HybridKG(n_z=3)).build(belief, generator())(points)
+    assert float(values.amin()) >= 0
+    assert float(values.amax()) > 0

@@ -1,0 +1,161 @@
+"""The paper's three theorems on problems small enough for brute force."""
+
+from itertools import pairwise
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from conbo.acquisition.conditional import ConBO
+from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG
+from conbo.belief import Belief
+from conbo.models.kernels import Kernel
+from conbo.models.posterior import cholesky, condition
+from conbo.spaces import Categorical, Real, Space
+from conbo.state_distributions import Weights
+from random_beliefs import belief_on, belief_with, generator, points_in, product_kernel, tensor, trend_kernel
+
+STATES, ACTIONS = 2, 3
+SPACE = Space(states={"k": Categorical(range(STATES))}, actions={"c": Categorical(range(ACTIONS))})
+PROBABILITIES = tensor([0.7, 0.3])
+DISTRIBUTION = Weights({0: 0.7, 1: 0.3})
+PAIRS = tensor([[(s + 0.5) / STATES, (x + 0.5) / ACTIONS] for s in range(STATES) for x in range(ACTIONS)])
+EXACT = ConBO(DiscreteKG(100))  # 100 draws of 3 actions: all of them are in the set
+KERNELS: dict[str, Kernel] = {
+    "product": product_kernel(SPACE, 1.5, 1.2, 1.3),
+    "trend": trend_kernel(SPACE, 1.2, (0.7, 0.5, 0.3)),
+}
+
+
+def value(mean: Tensor) -> Tensor:
+    """Expected reward Σ P[s] max_x μ(s, x) of the best policy, for means (..., pairs)."""
+    return mean.unflatten(-1, (STATES, ACTIONS)).amax(-1) @ PROBABILITIES
+
+
+def test_theorem_1_conbo_is_the_value_of_information() -> None:
+    """One more reward is drawn, the model conditioned on it, the policy chosen anew: what is that worth?"""
+    ranks = (torch.arange(4001, dtype=torch.float64) + 0.5) / 4001
+    outcomes = torch.special.ndtri(ranks)  # 4001 equally likely rewards, standardised
+    for name, kernel in KERNELS.items():
+        belief = belief_with(SPACE, kernel, n=5, noise=0.2, constant=0.3, distribution=DISTRIBUTION)
+        told, posterior = belief.observations, belief.posterior
+        conbo = EXACT.build(belief, generator())(PAIRS)
+        for pair, point in enumerate(PAIRS):
+            here = point[None]
+            sd = (posterior.variance(here) + 0.2).sqrt()
+            rewards = posterior.mean(here) + sd * outcomes
+            # conditioning is linear in the reward: two of them tell the mean after any
+            after = [
+                condition(
+                    kernel, 0.3, 0.2, torch.cat([told.points, here]), torch.cat([told.rewards, reward])
+                ).mean(PAIRS)
+                for reward in (tensor([0.0]), tensor([1.0]))
+            ]
+            means = after[0] + rewards[:, None] * (after[1] - after[0])
+            information = float(value(means).mean() - value(posterior.mean(PAIRS)))
+
+            assert abs(float(conbo[pair]) - information) < 1e-4, name
+        assert float(conbo.amax()) > 0.01
+
+
+def test_theorem_1_by_sampling_the_world() -> None:
+    """The same with worlds drawn from the posterior and noise added: no formula of the look-ahead is used."""
+    kernel = KERNELS["product"]
+    belief = belief_with(SPACE, kernel, n=4, noise=0.2, distribution=DISTRIBUTION)
+    told, posterior = belief.observations, belief.posterior
+    conbo = EXACT.build(belief, generator())(PAIRS)
+    n = 100_000
+    mean, covariance = posterior.mean(PAIRS), posterior.covariance(PAIRS, PAIRS)
+    draws = generator(7)
+    worlds = mean + torch.randn(n, len(PAIRS), generator=draws, dtype=torch.float64) @ cholesky(covariance).mT
+    before = worlds @ policy_of(mean)
+    for pair in (0, 4):
+        rewards = worlds[:, pair] + 0.2**0.5 * torch.randn(n, generator=draws, dtype=torch.float64)
+        points = torch.cat([told.points, PAIRS[pair : pair + 1]])
+        zero, one = (
+            condition(kernel, 0.0, 0.2, points, torch.cat([told.rewards, tensor([y])])).mean(PAIRS)
+            for y in (0.0, 1.0)
+        )
+        after = (worlds * policy_of(zero + rewards[:, None] * (one - zero))).sum(-1)
+        gain = after - before
+
+        error = float(gain.std()) / n**0.5
+        assert abs(float(gain.mean()) - float(conbo[pair])) < 4 * error
+        assert error < 0.02
+
+
+def policy_of(mean: Tensor) -> Tensor:
+    """Weights (..., pairs) of the rewards that the policy collects: P[s] on its action for s."""
+    best = mean.unflatten(-1, (STATES, ACTIONS)).argmax(-1)
+    chosen = torch.nn.functional.one_hot(best, ACTIONS).to(mean) * PROBABILITIES[:, None]
+    return chosen.flatten(-2)
+
+
+def learn(kernel: Kernel, truth: Tensor, budget: int, noise: float) -> tuple[Tensor, Belief]:
+    """Sample where ConBO is highest, again and again: how often each pair was, and the last belief."""
+    draws = generator(11)
+    points, rewards = PAIRS[:1], truth[:1]
+    counts = torch.zeros(len(PAIRS), dtype=torch.long)
+    for _ in range(budget):
+        belief = belief_on(
+            SPACE, condition(kernel, 0.0, noise, points, rewards), points, rewards, DISTRIBUTION
+        )
+        best = int(EXACT.build(belief, generator(1))(PAIRS).argmax())
+        counts[best] += 1
+        reward = truth[best] + noise**0.5 * torch.randn(1, generator=draws, dtype=torch.float64)
+        points, rewards = torch.cat([points, PAIRS[best : best + 1]]), torch.cat([rewards, reward])
+    return counts, belief
+
+
+def test_theorem_2_every_pair_is_sampled_again_and_again() -> None:
+    truth = tensor([0.0, 0.6, 0.3, 0.5, -0.2, 0.4])
+    few, _ = learn(KERNELS["product"], truth, 60, noise=0.5)
+    many, belief = learn(KERNELS["product"], truth, 240, noise=0.5)
+
+    assert int(few.amin()) >= 2
+    assert int(many.amin()) >= 8
+    assert (many > few).all()
+    # and so the policy becomes the best one
+    assert torch.equal(policy_of(belief.posterior.mean(PAIRS)), policy_of(truth))
+
+
+REAL = Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1), "y": Real(0, 1)})
+
+
+@given(
+    st.integers(0, 10**6), st.sampled_from([3, 5, 7]), st.floats(-2, 1), st.floats(-2, 1), st.floats(-6, 1)
+)
+@settings(max_examples=40)
+def test_theorem_3_the_paper_s_estimate_is_never_negative(
+    seed: int, n_z: int, log_state: float, log_action: float, log_noise: float
+) -> None:
+    kernel = product_kernel(REAL, 10**log_state, 10**log_action)
+    belief = belief_with(REAL, kernel, n=1 + seed % 25, seed=seed, noise=10**log_noise)
+    candidates, states = (
+        points_in(REAL, 4, seed + 2),
+        points_in(REAL, 12, seed + 3)[:, :1].unflatten(0, (4, 3)),
+    )
+
+    ahead = HybridKG(n_z, spread=1.0, estimate="lower").build(belief, generator(seed)).at(states)
+
+    assert float(ahead(candidates, torch.arange(4)).values.amin()) >= 0
+
+
+def test_theorem_3_nothing_is_gained_at_points_sampled_infinitely_often() -> None:
+    kernel = product_kernel(REAL, 0.4, 0.4)
+    points = points_in(REAL, 6)
+    rewards = torch.sin(9 * points.sum(-1))
+    estimator = HybridKG(5, spread=1.0, estimate="lower")
+    states = points[:, None, :1]
+    gains = []
+    for repeats in (1, 10**2, 10**4, 10**6, 10**8):
+        # so many rewards with noise of variance 1 are one with noise of variance 1 / repeats; a new one has 1
+        posterior = condition(kernel, 0.0, 1.0 / repeats, points, rewards, new_noise=1.0)
+        belief = belief_on(REAL, posterior, points, rewards)
+        ahead = estimator.build(belief, generator()).at(states)
+        gains.append(float(ahead(points, torch.arange(6)).values.amax()))
+
+    assert gains[0] > 1e-3
+    assert all(after <= before for before, after in pairwise(gains))
+    assert gains[-1] < 1e-12
