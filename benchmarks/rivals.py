@@ -2,11 +2,11 @@
 
     python benchmarks/rivals.py                                    10 seeds, 40 evaluations, every method
     python benchmarks/rivals.py --methods conbo uniform --seeds 3  some of it
-    python benchmarks/rivals.py --results rivals.jsonl             keep single runs, and go on where they ended
+    python benchmarks/rivals.py --results rivals.jsonl             keep single runs, go on where they ended
 
-Rewards are exact and states uniform, as in the paper's synthetic experiments; the first 6 evaluations of every run
-are the same quasi-random design.  `scot` needs finitely many states and is left out.  A cell is the mean over seeds
-with its standard error; `better` counts the seeds with a lower cost than random search with the same model.
+Rewards are exact and states uniform, as in the paper's synthetic experiments; the first 6 evaluations of every
+run are the same quasi-random design.  `scot` needs finitely many states and is left out.  A cell is the mean over
+seeds with its standard error; `better` counts the seeds with a lower cost than random search with the same model.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from conbo.method_table import METHODS
@@ -36,12 +37,12 @@ def run(task: tuple[str, str, int, int]) -> Run:
     name, method, seed, evaluations = task
     problem = PROBLEMS[name]()
     optimizer = Optimizer(problem.space, problem.state_distribution, method, seed=seed)
-    costs, seconds = {}, []
+    costs, seconds, generator = {}, [], np.random.default_rng(seed)
     for done in range(1, evaluations + 1):
         start = time.perf_counter()
         (trial,) = optimizer.ask()
         seconds.append(time.perf_counter() - start)
-        optimizer.tell(trial, problem.evaluate(trial.state, trial.action, None))  # type: ignore[arg-type]
+        optimizer.tell(trial, problem.evaluate(trial.state, trial.action, generator))
         if done in CHECKPOINTS or done == evaluations:
             costs[str(done)] = opportunity_cost(problem, optimizer.policy())
     return {
@@ -61,14 +62,20 @@ def table(runs: list[Run]) -> str:
         last = str(counts[-1])
         baseline = {r["seed"]: r["cost"][last] for r in rows if r["method"] == "uniform"}
         lines += ["", f"### {problem}", ""]
-        lines += ["| method | seeds | " + " | ".join(f"cost at {k}" for k in counts) + " | better | s per ask |"]
+        lines += [
+            "| method | seeds | " + " | ".join(f"cost at {k}" for k in counts) + " | better | s per ask |"
+        ]
         lines += ["|---" * (len(counts) + 4) + "|"]
-        by_method = {m: [r for r in rows if r["method"] == m] for m in dict.fromkeys(r["method"] for r in rows)}
+        by_method = {
+            m: [r for r in rows if r["method"] == m] for m in dict.fromkeys(r["method"] for r in rows)
+        }
         for method, mine in sorted(by_method.items(), key=lambda item: mean(item[1], last)):
             cells = [f"{mean(mine, str(k)):.3g} ± {error(mine, str(k)):.2g}" for k in counts]
             better = sum(r["cost"][last] < baseline.get(r["seed"], -1) for r in mine)
             asked = statistics.median(r["seconds"] for r in mine)
-            lines.append(f"| `{method}` | {len(mine)} | " + " | ".join(cells) + f" | {better} | {asked:.2g} |")
+            lines.append(
+                f"| `{method}` | {len(mine)} | " + " | ".join(cells) + f" | {better} | {asked:.2g} |"
+            )
     return "\n".join(lines)
 
 
@@ -82,7 +89,9 @@ def error(runs: list[Run], at: str) -> float:
 
 def main() -> None:
     conditional = [m for m in METHODS if not METHODS[m].needs_finite_states]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--methods", nargs="*", default=conditional, metavar="NAME")
     parser.add_argument("--problems", nargs="*", default=list(PROBLEMS), choices=list(PROBLEMS))
     parser.add_argument("--seeds", type=int, default=10)

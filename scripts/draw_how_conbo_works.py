@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from io import BytesIO
 from math import pi, sqrt
 from pathlib import Path
 
@@ -19,14 +20,16 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
+from PIL import Image
 from torch import Tensor
 
 from conbo.acquisition.conditional import ConBO, GaussianStates, WeightedStates
 from conbo.acquisition.convex_integral import CORNER, SMOOTH, ConvexIntegral
-from conbo.acquisition.expected_max import winning_intervals
+from conbo.acquisition.expected_max import expected_max
 from conbo.acquisition.knowledge_gradient import (
     DiscreteKG,
     Estimator,
@@ -93,7 +96,9 @@ def colour(z: float) -> tuple[float, ...]:
 
 def save(figure: Figure, name: str) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
-    figure.savefig(FOLDER / f"{name}.png", dpi=DOTS_PER_INCH, pil_kwargs={"optimize": True})
+    memory = BytesIO()
+    figure.savefig(memory, dpi=DOTS_PER_INCH)
+    Image.open(memory).convert("RGB").quantize(256).save(FOLDER / f"{name}.png", optimize=True)
     plt.close(figure)
 
 
@@ -154,8 +159,8 @@ def expectation(z: Tensor, values: Tensor) -> Tensor:
 
 def line(*candidates: float) -> Line:
     space = Space(actions={"x": Real(0, SIDE)})
-    kernel = ProductKernel(Factor(Columns(()), vector()), Factor(Columns((0,)), vector(0.18)))
-    points, rewards = vector(0.5, 2.4, 3.9, 4.9)[:, None] / SIDE, vector(0.6, 0.96, -0.6, 0.68)
+    kernel = ProductKernel(Factor(Columns(()), vector()), Factor(Columns((0,)), vector(0.22)))
+    points, rewards = vector(0.5, 2.4, 3.9, 4.9)[:, None] / SIDE, vector(0.6, 0.8, -1.3, 0.68)
     posterior = condition(kernel, 0.0, 0.01, points, rewards)
     observations = Observations(points, rewards, points[:0])
     belief = Belief(space, bind(None, space), observations, posterior, shift=0.0, scale=1.0)
@@ -204,7 +209,7 @@ def draw_knowledge_gradient() -> None:
         + [r"$\mathrm{KG}_h$: five chosen z"]
     ):
         draw_mean(axes[0, column], case, spread=column == 0)
-        axes[0, column].set(title=title, xlabel="action x", xlim=(0, SIDE), ylim=(-1.35, 3.0))
+        axes[0, column].set(title=title, xlabel="action x", xlim=(0, SIDE), ylim=(-1.75, 3.7))
         axes[1, column].set(xlabel="z, the surprise of the new reward", xlim=(-3, 3), ylim=(-1.2, 5.3))
         draw_density(axes[1, column], z)
         if column:
@@ -245,12 +250,11 @@ def draw_linearity(axes: np.ndarray, case: Line) -> str:
 def draw_discrete(axes: np.ndarray, case: Line) -> str:
     kg, value, lines = case.estimate(DiscreteKG(12))
     mean, slope = lines.mean[0, 0], lines.slope[0, 0]
-    start, end = winning_intervals(mean, slope)
-    useful = (start < end).tolist()
+    useful = (expected_max(mean, slope).probability > 0.001).tolist()
     z = even(2, -3, 3)
     for x, a, b, used in zip(SIDE * kg.pool.actions[:, 0], mean, slope, useful, strict=True):
         look = {"color": LOWER, "linewidth": 1.6} if used else {"color": PALE, "linewidth": 0.8}
-        axes[0].plot([x, x], [-1.35, a], zorder=2, **look)
+        axes[0].plot([x, x], [-1.75, a], zorder=2, **look)
         axes[0].plot(x, a, "o", color=look["color"], markeredgecolor="white", markersize=6, zorder=4)
         axes[1].plot(z, a + b * z, zorder=3 if used else 2, **look)
     report("KG_d, 12 actions", value, case)
@@ -268,6 +272,7 @@ def draw_monte_carlo(axes: np.ndarray, case: Line) -> str:
     axes[0].scatter(unscaled(case.posterior, lines.actions[0, 0, :-1]), best, **dots)
     axes[1].scatter(z, best, **dots)
     report("KG_MC, 40 samples", value, case)
+    print(f"  standard error {float(best.std()) / sqrt(len(best)):.4f}")
     return f"KG = {float(value):.4f}\n{len(z)} maximisations"
 
 
@@ -293,7 +298,9 @@ def draw_hybrid(axes: np.ndarray, case: Line) -> str:
 
 def report(name: str, value: Tensor, case: Line) -> None:
     truth = case.truth()
-    print(f"{name:<22} {float(value):.4f}   truth {float(truth):.4f}   error {100 * float(value / truth - 1):+.1f} %")
+    print(
+        f"{name:<22} {float(value):.4f}   truth {float(truth):.4f}   error {100 * float(value / truth - 1):+.1f} %"
+    )
 
 
 # The same, integrated better
@@ -394,7 +401,7 @@ def draw_pieces(axes: Axes, case: Line) -> None:
     axes.plot(z, curves[1], color=BEST, linewidth=2, label=f"best estimate, {value:.4f}")
     dots = {"s": 42, "color": DARK, "edgecolor": "white", "zorder": 6}
     axes.scatter(built.nodes, built.gain, label="five maximisations", **dots)
-    axes.set(xlim=(-3.4, 3.4), ylim=(-0.28, 2.6), xlabel="z, the surprise of the new reward")
+    axes.set(xlim=(-3.4, 3.4), ylim=(-0.12, 1.38), xlabel="z, the surprise of the new reward")
     axes.set(title="V(z) above its tangent at z = 0, candidate x = 7", ylabel="gain in expected reward")
     draw_density(axes, z)
     handles, labels = axes.get_legend_handles_labels()
@@ -402,9 +409,9 @@ def draw_pieces(axes: Axes, case: Line) -> None:
     axes.legend(
         [handles[i] for i in order],
         [labels[i] for i in order],
-        title="E[ · ], the knowledge gradient",
+        title="Each with its knowledge gradient",
         alignment="left",
-        loc="upper left",
+        loc="upper center",
     )
     assert float(built.nodes[middle]) == 0.0
     for name, number in (("tangents, 5 nodes", lower), ("best, 5 nodes", value), ("chords, 5 nodes", upper)):
@@ -418,7 +425,13 @@ def draw_along_candidates(axes: Axes, case: Line) -> None:
     bounds = kg.bounds(case.candidates, case.states)
     best, paper = case.estimate(HybridKG())[1], case.estimate(HybridKG(5, 1.0, "lower"))[1]
     axes.fill_between(
-        x, bounds.lower[:, 0], bounds.upper[:, 0], color=UPPER, alpha=0.15, linewidth=0, label="between the bounds"
+        x,
+        bounds.lower[:, 0],
+        bounds.upper[:, 0],
+        color=UPPER,
+        alpha=0.15,
+        linewidth=0,
+        label="between the bounds",
     )
     axes.plot(x, truth, color=PALE, linewidth=6, label="truth")
     axes.plot(x, paper, color=LOWER, linewidth=1.5, linestyle=(0, (5, 2)), label=r"paper's $\mathrm{KG}_h$")
@@ -448,7 +461,9 @@ def plane() -> Belief:
     noise = sd * torch.randn(len(points), generator=generator(1), dtype=torch.float64)
     rewards = reward(*(SIDE * points).unbind(-1)) + noise
     known = torch.full_like(rewards, sd**2)
-    return believe(space, bind(None, space), Observations(points, rewards, points[:0], known), GaussianProcess())
+    return believe(
+        space, bind(None, space), Observations(points, rewards, points[:0], known), GaussianProcess()
+    )
 
 
 @cache
@@ -497,16 +512,25 @@ def draw_states() -> None:
     (model_bar, value_bar), (model, value), (ours, papers) = axes
     mean = belief.to_reward(belief.posterior.mean(grid()))
     surface = draw_map(model, mean, MEAN_COLOURS, 14)
-    figure.colorbar(surface, cax=model_bar, orientation="horizontal", label="expected reward (posterior mean)")
+    figure.colorbar(
+        surface, cax=model_bar, orientation="horizontal", label="expected reward (posterior mean)"
+    )
     states = even(400)[:, None]
     actions = GpArgmax().build(belief, generator())(states)
-    line_style = {"color": LEARNED, "linewidth": 3, "path_effects": [withStroke(linewidth=5, foreground="white")]}
+    line_style = {
+        "color": LEARNED,
+        "linewidth": 3,
+        "path_effects": [withStroke(linewidth=5, foreground="white")],
+    }
     jump = torch.cat([(actions[1:] - actions[:-1]).abs()[:, 0] > 0.05, torch.zeros(1, dtype=torch.bool)])
     policy = torch.where(jump, torch.nan, SIDE * actions[:, 0])
     model.plot(SIDE * states[:, 0], policy, **line_style)
     surface = draw_map(value, acquisition_map(), ACQUISITION_COLOURS)
     figure.colorbar(
-        surface, cax=value_bar, orientation="horizontal", label="ConBO(s, x), the expected gain over all states"
+        surface,
+        cax=value_bar,
+        orientation="horizontal",
+        label="ConBO(s, x), the expected gain over all states",
     )
     point = searched().points[:1]
     for top in (model, value):
@@ -519,11 +543,31 @@ def draw_states() -> None:
     handles = [
         Line2D([], [], color=LEARNED, linewidth=3, label="policy"),
         Line2D([], [], marker="o", color=DARK, markeredgecolor="white", linestyle="none", label="observed"),
-        Line2D([], [], marker="*", color=NEW, markeredgecolor="white", markersize=16, linestyle="none", label="next"),
-        Line2D([], [], color=DARK, linewidth=1.6, label=r"$\mathrm{KG}_c$ of every state, given the next point"),
-        Patch(color=BEST, alpha=0.35, label="a sampled state: height KG, width weight"),
+        Line2D(
+            [],
+            [],
+            marker="*",
+            color=NEW,
+            markeredgecolor="white",
+            markersize=16,
+            linestyle="none",
+            label="next",
+        ),
+        Line2D(
+            [], [], color=DARK, linewidth=1.6, label=r"$\mathrm{KG}_c$ of every state, given the next point"
+        ),
+        (Patch(color=BEST, alpha=0.35), Patch(color=LOWER, alpha=0.35)),
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=5, columnspacing=1.4, handlelength=1.6)
+    labels = [handle.get_label() for handle in handles[:-1]] + ["one state: its KG times its weight"]
+    figure.legend(
+        handles,
+        labels,
+        handler_map={tuple: HandlerTuple(ndivide=None)},
+        loc="outside lower center",
+        ncols=5,
+        columnspacing=1.4,
+        handlelength=1.9,
+    )
     save(figure, "states")
 
 
@@ -552,7 +596,7 @@ def draw_per_state(ours: Axes, papers: Axes, point: Tensor) -> None:
         axes.set(xlim=(0, SIDE), ylim=(0, 1.3 * float(dense.amax())), xlabel="state s", title=name)
         axes.set_ylabel(r"$\mathrm{KG}_c(s)$")
         lost = len(inside) - int(inside.sum())
-        note = f"sum {total:.4f}, truth {truth:.4f}" + (f"\n{lost} draws outside, lost" if lost else "")
+        note = f"sum {total:.4f}\ntruth {truth:.4f}" + (f"\n{lost} draws outside, lost" if lost else "")
         axes.text(0.02, 0.96, note, transform=axes.transAxes, va="top")
         print(f"  {name}: {total:.4f}, {lost} outside")
 
@@ -565,20 +609,19 @@ def draw_batch() -> None:
     first, second = penalized_batch(belief, search.points, search.values, 2)
     factor = penalty(belief, grid(), first[None])[:, 0]
     values = acquisition_map()
-    levels = np.linspace(0, float(values.amax()) * 1.001, 13)
+    levels = np.arange(0.0, float(values.amax()) + 0.002, 0.002)
     heights = {"height_ratios": (0.06, 1)}
     figure, axes = plt.subplots(2, 3, figsize=(10.6, 4.7), layout="constrained", gridspec_kw=heights)
     shown = (
         ("Acquisition", "ConBO(s, x)", values, ACQUISITION_COLOURS, levels),
-        ("× penalty", "φ, small where the first point tells", factor, PENALTY_COLOURS, np.linspace(0, 1, 13)),
+        ("× penalty", "φ, small where the first point tells", factor, PENALTY_COLOURS, np.linspace(0, 1, 11)),
         ("= what is left", "ConBO(s, x) · φ", values * factor, ACQUISITION_COLOURS, levels),
     )
     for column, (title, label, data, colours, steps) in enumerate(shown):
         bar, axis = axes[:, column]
         surface = draw_map(axis, data, colours, steps)
-        figure.colorbar(
-            surface, cax=bar, orientation="horizontal", label=label, ticks=np.linspace(0, steps[-1], 4).round(3)
-        )
+        ticks = steps[::2] if colours == PENALTY_COLOURS else steps[::4]
+        figure.colorbar(surface, cax=bar, orientation="horizontal", label=label, ticks=ticks)
         bar.set_title(title, pad=8)
         axis.set(xlabel="state s")
         if column != 1:
@@ -586,11 +629,26 @@ def draw_batch() -> None:
         draw_star(axis, first, "1")
     axes[1, 0].set_ylabel("action x")
     draw_star(axes[1, 2], second, "2")
+    product = values * factor
+    nearest = (grid() - second).square().sum(-1).argmin()
+    print(
+        f"second point: {SIDE * second}, {float(product[nearest] / product.amax()):.2f} of the product's maximum"
+    )
     handles = [
-        Line2D([], [], marker="o", color=LEARNED, markersize=4, linestyle="none", label="evaluated by the search"),
-        Line2D([], [], marker="*", color=NEW, markeredgecolor="white", markersize=16, linestyle="none")
+        Line2D(
+            [], [], marker="o", color=LEARNED, markersize=4, linestyle="none", label="evaluated by the search"
+        ),
+        Line2D(
+            [],
+            [],
+            marker="*",
+            color=NEW,
+            markeredgecolor="white",
+            markersize=16,
+            linestyle="none",
+            label="batch",
+        ),
     ]
-    handles[1].set_label("points of the batch")
     figure.legend(handles=handles, loc="outside lower center", ncols=2)
     save(figure, "batch")
 

@@ -54,7 +54,7 @@ def counted(a: Tensor, n_a: int, b: Tensor, n_b: int) -> Tensor:
 
 
 def sampled_information(belief: Belief, candidates: Tensor) -> Tensor:
-    """I(y; x*) and I(y; y*) of every candidate and state, by sampling everything and counting: (c, states, 2)."""
+    """I(y; x*) and I(y; y*) of every candidate and state, by sampling and counting: (c, states, 2)."""
     posterior, grid, seeds = posterior_of(belief), torch.cartesian_prod(STATES, ACTIONS), generator(99)
     joint = torch.cat([grid, candidates])
     eye = torch.eye(len(joint), dtype=torch.float64)
@@ -108,20 +108,20 @@ class TestEveryEstimate:
         information = recipe.build(belief, generator())
         for values in (
             information.at(states)(candidates, torch.arange(2)).values,
-            information.screen(candidates, states),
+            information.rough(states[0])(candidates),
         ):
             assert float(values[:, 0].abs().amax()) < 1e-14
             assert float(values[:, 1].amin()) > 1e-4
 
-    def test_it_is_not_negative_and_its_screening_is_alike(self, recipe: EntropySearch) -> None:
+    def test_it_is_not_negative_and_rough_values_are_alike(self, recipe: EntropySearch) -> None:
         belief = belief_with(reals(1, 2), product_kernel(reals(1, 2)), n=12, noise=0.05)
         candidates, states = points_in(belief.space, 12, seed=2), points_in(belief.space, 5, seed=3)[:, :1]
         information, all_states = recipe.build(belief, generator()), states.expand(12, -1, -1)
         values = information.at(all_states)(candidates, torch.arange(12)).values
-        screened = information.screen(candidates, all_states)
+        rough = information.rough(states)(candidates)
         assert float(values.amin()) >= 0
-        assert float(screened.amin()) >= 0
-        assert float(torch.corrcoef(torch.stack([values.flatten(), screened.flatten()]))[0, 1]) > 0.8
+        assert float(rough.amin()) >= 0
+        assert float(torch.corrcoef(torch.stack([values.flatten(), rough.flatten()]))[0, 1]) > 0.8
 
     def test_noise_hides(self, recipe: EntropySearch) -> None:
         values = []

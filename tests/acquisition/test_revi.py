@@ -57,7 +57,7 @@ def test_revi_is_the_weighted_sum_of_discretised_knowledge_gradients(belief: Bel
     rule, points = acquisition.rule, points_in(belief.space, 5, seed=4)
     assert isinstance(rule, ExactStates)
     actions = acquisition.value.pool.actions  # type: ignore[union-attr]
-    sums = [expected(belief, point, rule.states, rule.probabilities, actions) for point in points]
+    sums = [expected(belief, point, rule.pool, rule.pool_weights, actions) for point in points]
     torch.testing.assert_close(acquisition(points), torch.stack(sums), rtol=1e-5, atol=1e-8)
     torch.testing.assert_close(acquisition.screen(points), acquisition(points))
 
@@ -67,14 +67,14 @@ def test_the_discretisation_grows_with_the_data() -> None:
         belief = belief_with(reals(1, 1), product_kernel(reals(1, 1)), n=n)
         acquisition = Revi().build(belief, generator())
         assert isinstance(acquisition.rule, ExactStates)
-        assert acquisition.rule.states.shape == (size, 1)
+        assert acquisition.rule.pool.shape == (size, 1)
         assert acquisition.value.pool.actions.shape == (size, 1)  # type: ignore[union-attr]
 
 
 def test_few_states_are_taken_with_their_probabilities() -> None:
     rule = Revi().build(BELIEFS["finite"], generator()).rule
     assert isinstance(rule, ExactStates)
-    assert rule.probabilities.tolist() == [0.25, 0.75]
+    assert rule.pool_weights.tolist() == [0.25, 0.75]
 
 
 def test_the_gradient_is_that_of_the_values() -> None:

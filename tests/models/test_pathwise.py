@@ -1,4 +1,4 @@
-"""Drawn functions: they have the posterior's moments, they go through exact data, and their gradients are right."""
+"""Drawn functions have the posterior's moments, go through exact data, and have the right gradients."""
 
 import pytest
 import torch

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from random_beliefs import belief_on, generator, product_kernel, reals, tensor
 
 from conbo.errors import SettingError
 from conbo.models.posterior import condition
 from conbo.policies.nearest_neighbors import NearestNeighbors
 from conbo.spaces import Categorical, Real, Space
+from random_beliefs import belief_on, generator, product_kernel, reals, tensor
 
 
 def policy_of(space: Space, points: list[list[float]], rewards: list[float], k: int):  # type: ignore[no-untyped-def]

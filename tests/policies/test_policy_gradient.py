@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from random_beliefs import belief_on, finite_differences, generator, product_kernel, reals, tensor, uniform
 from torch import Tensor
 
 from conbo.errors import SettingError
 from conbo.models.posterior import condition
 from conbo.policies.policy_gradient import PolicyGradient, QuadraticPolicy, baseline, quadratic
 from conbo.spaces import Categorical, Integer, Real, Space
+from random_beliefs import belief_on, finite_differences, generator, product_kernel, reals, tensor, uniform
 
 
 def policy_of(space: Space, points: Tensor, rewards: Tensor) -> QuadraticPolicy:

@@ -1,12 +1,12 @@
 """One action for all states."""
 
 import torch
-from random_beliefs import belief_on, generator, product_kernel, reals, tensor
 
 from conbo.models.posterior import condition
 from conbo.policies.single_action import SingleAction, best_observed, reference_state
 from conbo.spaces import Categorical, Real, Space
 from conbo.state_distributions import Normal, Weights
+from random_beliefs import belief_on, generator, product_kernel, reals, tensor
 
 SPACE = Space(states={"k": Categorical(["a", "b", "c"])}, actions={"x": Real(0, 1)})
 POINTS = tensor([[1 / 6, 0.2], [1 / 6, 0.5], [0.5, 0.9]])

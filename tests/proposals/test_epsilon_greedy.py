@@ -2,16 +2,19 @@
 
 import pytest
 import torch
-from random_beliefs import belief_on, generator, product_kernel, reals, tensor
 
 from conbo.errors import SettingError
 from conbo.models.posterior import condition
 from conbo.policies.policy_gradient import PolicyGradient
 from conbo.proposals.epsilon_greedy import EpsilonGreedy
+from random_beliefs import belief_on, generator, product_kernel, reals, tensor
 
 POINTS = tensor([[0.5, 0.5]])
 BELIEF = belief_on(
-    reals(1, 1), condition(product_kernel(reals(1, 1)), 0.0, 1e-2, POINTS, tensor([1.0])), POINTS, tensor([1.0])
+    reals(1, 1),
+    condition(product_kernel(reals(1, 1)), 0.0, 1e-2, POINTS, tensor([1.0])),
+    POINTS,
+    tensor([1.0]),
 )
 
 
@@ -24,7 +27,9 @@ def test_actions_are_drawn_from_the_policy_or_uniform(epsilon: float, sd: float)
 
 
 def test_a_dictated_state_is_kept() -> None:
-    assert torch.equal(EpsilonGreedy().propose(BELIEF, 5, generator(), tensor([0.3]))[:, 0], tensor([0.3] * 5))
+    assert torch.equal(
+        EpsilonGreedy().propose(BELIEF, 5, generator(), tensor([0.3]))[:, 0], tensor([0.3] * 5)
+    )
 
 
 def test_epsilon_is_checked() -> None:

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from random_beliefs import belief_with, generator, posterior_of, product_kernel, reals, tensor, trend_kernel
 
 from conbo.acquisition.state_improvement import StateImprovement
 from conbo.errors import SettingError
@@ -12,6 +11,7 @@ from conbo.optimizer import Optimizer
 from conbo.proposals.round_robin import RoundRobin, next_state
 from conbo.proposals.transfer import Transfer
 from conbo.spaces import Categorical, Integer, Real, Space
+from random_beliefs import belief_with, generator, posterior_of, product_kernel, reals, tensor, trend_kernel
 
 SPACE = Space(states={"k": Categorical(["a", "b", "c"]), "m": Integer(1, 2)}, actions={"x": Real(0, 1)})
 CATEGORIES = Space(states={"k": Categorical(["a", "b", "c"])}, actions={"x": Real(0, 1)})
@@ -69,7 +69,9 @@ def test_methods_with_a_policy_of_their_own_use_it() -> None:
             best = max(t.action["x"] for t in optimizer.trials if t.state == {"k": "a"})
             assert [a["x"] for a in actions] == pytest.approx([best] * 3)
         if name == "knn":
-            assert [a["x"] for a in actions] == pytest.approx([max(t.action["x"] for t in optimizer.trials)] * 3)
+            assert [a["x"] for a in actions] == pytest.approx(
+                [max(t.action["x"] for t in optimizer.trials)] * 3
+            )
         assert -1 < optimizer.policy_value() < 2
         policy.wipe_cache()
         assert policy.many([{"k": "a"}])[0] == actions[0]

@@ -5,12 +5,14 @@ and the inner maximisers are found by a pooled search and quasi-Newton steps.  S
 estimates, and the rule that X* is held fixed in the gradient, are the same.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from conbo.acquisition.expected_max import expected_max
 from conbo.ascent import ascend
 from conbo.belief import Belief
 from conbo.models.botorch_posterior import BotorchPosterior
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from conbo.acquisition.knowledge_gradient import Combine
 
 INNER_ITERATIONS = 12
-SCREENED_ACTIONS = 24  # of the pool, in cheap estimates
+ROUGH_ACTIONS = 24  # of the pool, in rough estimates
 WIDTH = 0.2  # distance in the unit cube over which two actions count as alike
 
 
@@ -35,16 +37,17 @@ class BotorchKnowledgeGradient:
         """Prepare r sets of m states (r, m, d_s)."""
         return BotorchStatesAhead(self, states)
 
-    def screen(self, candidates: Tensor, states: Tensor) -> Tensor:
-        """A cheap estimate (r, m) with a part of the pool, for candidates (r, d) and states (r, m, d_s)."""
-        actions = self.actions if self.nodes is None else self.actions[-SCREENED_ACTIONS:]
-        with torch.no_grad():
-            mean, slope = self.lines(candidates, states, actions.expand(*states.shape[:2], -1, -1))
-        if self.nodes is None:
-            return self.combine(mean, slope, mean)[0]
-        winner = (mean[..., None, :] + self.nodes[:, None] * slope[..., None, :]).argmax(-1)
-        likeness = alike(actions[winner])
-        return self.combine(mean.gather(-1, winner), slope.gather(-1, winner), likeness)[0]
+    def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
+        """Rough values at shared states (m, d_s), with a part of the pool: from candidates (r, d) to (r, m)."""
+        actions = self.actions if self.nodes is None else self.actions[-ROUGH_ACTIONS:]
+
+        def function(candidates: Tensor) -> Tensor:
+            shared = states.expand(len(candidates), -1, -1)
+            with torch.no_grad():
+                mean, slope = self.lines(candidates, shared, actions.expand(*shared.shape[:2], -1, -1))
+            return expected_max(mean, slope).gain
+
+        return function
 
     def lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and slope (k, m, q) at actions (k, m, q, d_x) of states (k, m, d_s), for candidates (k, d)."""

@@ -15,6 +15,7 @@ denser where the candidate matters:
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -29,12 +30,8 @@ from conbo.state_distributions import sobol
 MOST_STATES = 300  # finitely many states are summed exactly up to this number
 FLOOR = 0.05  # importance of a state that is unlike the candidate's, where one that is alike has 1
 DOUBT = 0.5  # weight of likeness beside the estimate of the value itself, which may be wrong
-EVERY = 4  # one in so many states of the pool is asked for its importance while climbing
+SCREENING_STATES = 32  # shared by all screened candidates
 CURVE_BITS = 10
-
-
-# states (r, p, d_s), p of them for each candidate → rough values there (r, p)
-Importance = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -59,8 +56,8 @@ class StateGains(Protocol):
 class StateValue(Protocol):
     """A value per state of a new observation elsewhere, such as KG_c, under one belief."""
 
-    def screen(self, candidates: Tensor, states: Tensor) -> Tensor:
-        """Cheap estimates (r, m) for candidates (r, d) and states (r, m, d_s)."""
+    def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
+        """Rough values at shared states (m, d_s): a function from candidates (r, d) to (r, m)."""
 
     def at(self, states: Tensor) -> Callable[[Tensor, Tensor], StateGains]:
         """For r sets of states (r, m, d_s): (candidates (k, d), which set each belongs to (k,)) → gains."""
@@ -76,13 +73,16 @@ class StateValueRecipe(Protocol):
 class StateRule(Protocol):
     """Chooses states and weights around a candidate's state."""
 
-    def around(
-        self, states: Tensor, n: int | None = None, importance: Importance | None = None, every: int = 1
-    ) -> WeightedStates:
-        """For candidates' states (r, d_s).
+    @property
+    def pool(self) -> Tensor:
+        """States (p, d_s) that follow P[s] (or all of finitely many), shared by all candidates."""
 
-        n overrides the number of states; `importance` says where they matter, asked at one in `every` states.
-        """
+    @property
+    def pool_weights(self) -> Tensor:
+        """Their weights (p,), which add up to one."""
+
+    def around(self, states: Tensor, importance: Tensor | None = None) -> WeightedStates:
+        """For candidates' states (r, d_s); `importance` (r, p) says how much the states of the pool matter."""
 
 
 class StateRuleRecipe(Protocol):
@@ -96,15 +96,13 @@ class StateRuleRecipe(Protocol):
 class ExactStates:
     """All of finitely many states, each with its probability."""
 
-    states: Tensor  # (m, d_s)
-    probabilities: Tensor  # (m,)
+    pool: Tensor  # (m, d_s)
+    pool_weights: Tensor  # (m,)
 
-    def around(
-        self, states: Tensor, n: int | None = None, importance: Importance | None = None, every: int = 1
-    ) -> WeightedStates:
+    def around(self, states: Tensor, importance: Tensor | None = None) -> WeightedStates:
         """The same for every candidate."""
         r = len(states)
-        return WeightedStates(self.states.expand(r, -1, -1), self.probabilities.expand(r, -1))
+        return WeightedStates(self.pool.expand(r, -1, -1), self.pool_weights.expand(r, -1))
 
 
 def exact_states(belief: Belief) -> ExactStates | None:
@@ -123,11 +121,8 @@ class StratifiedStates:
     pool: int = 256
 
     def __post_init__(self) -> None:
-        if not 1 <= self.n_states <= self.pool or self.pool % EVERY:
-            raise SettingError(
-                f"`1 <= n_states <= pool` and a pool divisible by {EVERY} are needed, "
-                f"but got n_states={self.n_states}, pool={self.pool}."
-            )
+        if not 1 <= self.n_states <= self.pool:
+            raise SettingError(f"`1 <= n_states <= pool` must hold, but got {self.n_states} and {self.pool}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
         """Lay out the pool."""
@@ -136,7 +131,7 @@ class StratifiedStates:
             return exact
         seed = int(torch.randint(2**31, (1,), generator=generator))
         # a BoTorch model is asked pair by pair: fewer states must do for it
-        size = self.pool if isinstance(belief.posterior, Posterior) else min(self.pool, EVERY * self.n_states)
+        size = self.pool if isinstance(belief.posterior, Posterior) else min(self.pool, 4 * self.n_states)
         pool = belief.states.from_uniform(sobol(size, belief.n_state_dims, seed)).to(belief.device)
         scaled = state_features(belief, pool)
         order = curve_order(scaled)
@@ -145,24 +140,20 @@ class StratifiedStates:
 
 class _Strata:
     def __init__(self, belief: Belief, pool: Tensor, features: Tensor, n_states: int) -> None:
-        self._belief, self._pool, self._features, self._n = belief, pool, features, n_states
+        self._belief, self._features, self._n = belief, features, n_states
+        self.pool = pool
+        self.pool_weights = pool.new_full((len(pool),), 1 / len(pool))
 
-    def around(
-        self, states: Tensor, n: int | None = None, importance: Importance | None = None, every: int = 1
-    ) -> WeightedStates:
-        n = min(n or self._n, len(self._pool))
+    def around(self, states: Tensor, importance: Tensor | None = None) -> WeightedStates:
+        n, p = self._n, len(self.pool)
         likeness = state_likeness(self._belief, state_features(self._belief, states), self._features)
-        matters = likeness.square() + FLOOR  # (r, pool): KG falls off about as the squared correlation
+        matters = _shares(likeness.square() + FLOOR)  # (r, p): values fall off about as the squared correlation
         if importance is not None:
-            # neighbours along the curve are taken to be alike
-            probed = importance(self._pool[every // 2 :: every].expand(len(states), -1, -1)).clamp_min(0)
-            values = probed.repeat_interleave(every, -1)
-            matters = _shares(values) + DOUBT * _shares(matters)
+            matters = _shares(importance.clamp_min(0)) + DOUBT * matters
         total = matters.sum(-1, keepdim=True)
         marks = (torch.arange(n, dtype=total.dtype, device=total.device) + 0.5) / n
-        middle = torch.searchsorted(matters.cumsum(-1), marks * total).clamp_max(len(self._pool) - 1)
-        weights = total / (n * len(self._pool) * matters.gather(1, middle))
-        return WeightedStates(self._pool[middle], weights)
+        middle = torch.searchsorted(matters.cumsum(-1), marks * total).clamp_max(p - 1)
+        return WeightedStates(self.pool[middle], total / (n * p * matters.gather(1, middle)))
 
 
 def _shares(importance: Tensor) -> Tensor:
@@ -188,24 +179,24 @@ class GaussianStates:
         if any(p.n_levels for p in belief.space.states.values()):
             return StratifiedStates(self.n_states).build(belief, generator)  # no Gaussian around a category
         draws = torch.randn(self.n_states, belief.n_state_dims, generator=generator, dtype=torch.float64)
-        return _GaussianRule(belief, draws.to(belief.device), _state_lengthscales(belief))
+        pool = belief.states.sample(SCREENING_STATES, generator).to(belief.device)
+        return _GaussianRule(belief, draws.to(belief.device), _state_lengthscales(belief), pool)
 
 
 class _GaussianRule:
-    def __init__(self, belief: Belief, draws: Tensor, lengthscales: Tensor) -> None:
+    def __init__(self, belief: Belief, draws: Tensor, lengthscales: Tensor, pool: Tensor) -> None:
         self._belief, self._draws, self._lengthscales = belief, draws, lengthscales
+        self.pool = pool
+        self.pool_weights = pool.new_full((len(pool),), 1 / len(pool))
 
-    def around(
-        self, states: Tensor, n: int | None = None, importance: Importance | None = None, every: int = 1
-    ) -> WeightedStates:
-        draws = self._draws[: n or len(self._draws)]
-        proposed = states[:, None] + draws * self._lengthscales
+    def around(self, states: Tensor, importance: Tensor | None = None) -> WeightedStates:
+        proposed = states[:, None] + self._draws * self._lengthscales
         inside = ((proposed >= 0) & (proposed <= 1)).all(-1)
         proposed = proposed.clamp(0, 1)
         normal = torch.distributions.Normal(0.0, 1.0)
-        density = (normal.log_prob(draws) - self._lengthscales.log()).sum(-1).exp()
+        density = (normal.log_prob(self._draws) - self._lengthscales.log()).sum(-1).exp()
         weights = torch.where(inside, self._belief.states.density(proposed.cpu()).to(states) / density, 0.0)
-        return WeightedStates(proposed, weights / len(draws))
+        return WeightedStates(proposed, weights / len(self._draws))
 
 
 def _state_lengthscales(belief: Belief) -> Tensor:
@@ -254,13 +245,11 @@ class ConBO:
 
     value: StateValueRecipe
     states: StateRuleRecipe = StratifiedStates()
-    screening_states: int = 8
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ConditionalAcquisition":
         """Ready for use under one belief."""
-        return ConditionalAcquisition(
-            belief, self.value.build(belief, generator), self.states.build(belief, generator), self.screening_states
-        )
+        value = self.value.build(belief, generator)
+        return ConditionalAcquisition(belief, value, self.states.build(belief, generator))
 
 
 class ConditionalAcquisition:
@@ -268,30 +257,32 @@ class ConditionalAcquisition:
 
     climbs_logarithm = False
 
-    def __init__(self, belief: Belief, value: StateValue, rule: StateRule, screening_states: int) -> None:
+    def __init__(self, belief: Belief, value: StateValue, rule: StateRule) -> None:
         self._d_s, self.value, self.rule = belief.n_state_dims, value, rule
-        self._screening_states = screening_states
+
+    @cached_property
+    def _importance(self) -> Callable[[Tensor], Tensor]:
+        return self.value.rough(self.rule.pool)
 
     def screen(self, points: Tensor) -> Tensor:
-        """Cheap estimates (c,) for points (c, d): few states, no climbing."""
-        chosen = self.rule.around(points[:, : self._d_s], self._screening_states)
-        return (chosen.weights * self.value.screen(points, chosen.states)).sum(-1)
+        """Rough values (c,) of points (c, d), at a few states that all share."""
+        every = max(1, len(self.rule.pool) // SCREENING_STATES)
+        states, weights = self.rule.pool[::every], self.rule.pool_weights[::every]
+        return self.value.rough(states)(points) @ (weights / weights.sum())
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Full estimates (c,) for points (c, d), states chosen around each."""
+        """Full values (c,) of points (c, d), with states chosen around each."""
         chosen = self.states_of(points)
         gains = self.value.at(chosen.states)(points, torch.arange(len(points), device=points.device))
         return (chosen.weights * gains.values).sum(-1)
 
-    def states_of(self, points: Tensor, every: int = 1) -> WeightedStates:
+    def states_of(self, points: Tensor) -> WeightedStates:
         """States and weights for the integral at each of points (c, d)."""
-        return self.rule.around(
-            points[:, : self._d_s], importance=lambda states: self.value.screen(points, states), every=every
-        )
+        return self.rule.around(points[:, : self._d_s], self._importance(points))
 
     def local(self, starts: Tensor) -> BatchedFunction:
         """Values and gradients near starts (r, d), with the states chosen around each start held fixed."""
-        chosen = self.states_of(starts, EVERY)
+        chosen = self.states_of(starts)
         ahead = self.value.at(chosen.states)
 
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

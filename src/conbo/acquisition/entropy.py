@@ -2,24 +2,24 @@
 
     ES_c = PES_c = I(y; x*_i),   MES_c = I(y; y*_i),   x*_i = argmax_x f(s_i, x),   y*_i = max_x f(s_i, x)
 
-The candidate (s, x) and the state s_i differ, so all goes through joint draws of f(s_i, ·) on p actions that are
-likely peaks.  With K = R Rᵀ the posterior covariance of these, a draw is f_j = μ + R ξ_j, and given the draw the
-standardised outcome Z of the candidate is Gaussian:
+The candidate (s, x) and the state s_i differ, so all goes through joint draws of f(s_i, ·) on p actions that
+are likely peaks.  With K = R Rᵀ the posterior covariance of these, a draw is f_j = μ + R ξ_j, and given the draw
+the standardised outcome Z of the candidate is Gaussian:
 
     Z | ξ_j ~ N(bᵀξ_j, 1 - |b|²),   b = R⁻¹ σ̃,   σ̃ = kⁿ((s_i, ·), (s, x)) / σ_y
 
-=======================  ======================================================================================
-here                     meaning
-=======================  ======================================================================================
-``labels``               what a draw says of its peak: which action it is, or in which quantile bin its value is
-``predictive``           H[Z] - E H[Z | label], the densities of Z from the draws of each label (PES, MES)
-``moments``              the same with Gaussian densities of the right variance: cheaper, too low (see the docs)
-``retrospective``        H[label] - E H[label | Z], each draw moved to Z = z by f_j + σ̃ (z - z_j)   (ES)
-``corrected``            plug-in estimates are too high by O(1/draws), which two halves of the draws reveal
-=======================  ======================================================================================
+=================  ===========================================================================================
+here               meaning
+=================  ===========================================================================================
+``labels``         what a draw says of its peak: which action it is, or in which quantile bin its value is
+``predictive``     H[Z] - E H[Z | label], the densities of Z from the draws of each label (PES, MES)
+``moments``        the same with Gaussian densities of the right variance: cheaper, too low (see the docs)
+``retrospective``  H[label] - E H[label | Z], each draw moved to Z = z by f_j + σ̃ (z - z_j)   (ES)
+``corrected``      plug-in estimates are too high by O(1/draws), which two halves of the draws reveal
+=================  ===========================================================================================
 
-All estimates are mutual informations of discrete joint distributions before that correction: never negative, and
-zero where σ̃ is.  Derivations and measured errors are in docs/entropy.md.
+All estimates are mutual informations of discrete joint distributions before that correction: never negative,
+and zero where σ̃ is.  Derivations and measured errors are in docs/entropy.md.
 
 References: Hennig & Schuler (2012), entropy search; Hernández-Lobato, Hoffman & Ghahramani (2014), predictive
 entropy search; Wang & Jegelka (2017), max-value entropy search; the conditional forms are those of the paper.
@@ -27,7 +27,6 @@ entropy search; Wang & Jegelka (2017), max-value entropy search; the conditional
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from math import log
 
 import torch
@@ -49,8 +48,11 @@ CLIMB = 5  # steps of each climb
 JITTER = 1e-6  # relative variance added to every action: likely peaks are close together
 PAIRS, FEW = 512, 4  # (candidate, state) pairs a pass, and where all draws are moved
 REACH = 4.0  # values of Z are between -REACH and REACH
-FEWEST_CELLS, CELLS = 33, 97  # of the grid on which the densities of Z live: fine enough for the sharpest of them
-SCREENING_DRAWS = 1024
+FEWEST_CELLS, CELLS = (
+    33,
+    97,
+)  # of the grid on which the densities of Z live: fine enough for the sharpest of them
+ROUGH_DRAWS = 512
 NODES = 13  # values z on the same range to which draws are moved
 TAIL, FEWEST = 0.1, 48  # share of the best values where bins get finer and finer, down to so few draws
 
@@ -144,7 +146,7 @@ def which_peak(values: Tensor) -> Tensor:
 
 
 def which_value(values: Tensor) -> Tensor:
-    """The quantile bin of the best value of every draw (..., N, p): equal shares, smaller towards the highest."""
+    """The quantile bin of the best value of every draw (..., N, p): equal ones, finer towards the highest."""
     n = values.shape[-2]
     rank = values.amax(-1).argsort(-1).argsort(-1)
     above = (1 - rank / n).clamp_min(FEWEST / n)
@@ -179,37 +181,28 @@ class Information:
         uniform = sobol(draws, p + 1, seed).clamp(1e-12, 1 - 1e-12)
         normal = torch.special.ndtri(uniform).to(belief.device)
         self._normals, self._errors = normal[:, :-1], normal[:, -1]
-        self._screened: dict[bytes, int] = {}
-        self._tables: PeakTables | None = None
 
     def at(self, states: Tensor) -> "StatesInformed":
         """Prepare r sets of m states (r, m, d_s)."""
         flat = states.flatten(0, 1)
         known: dict[bytes, int] = {}
-        index = [known.setdefault(key, len(known)) for key in _keys(flat)]
+        index = [known.setdefault(row.tobytes(), len(known)) for row in flat.cpu().numpy()]
         first = [index.index(k) for k in range(len(known))]
         which = torch.tensor(index, device=flat.device).unflatten(0, states.shape[:2])
         return StatesInformed(self, states, self.tables(flat[first], climb=CLIMB), which)
 
-    def screen(self, candidates: Tensor, states: Tensor) -> Tensor:
-        """An estimate (r, m) with peaks from the pool alone, for candidates (r, d) and states (r, m, d_s)."""
-        flat = states.flatten(0, 1)
-        keys = _keys(flat)
-        if new := {key: row for row, key in enumerate(keys) if key not in self._screened}:
-            made = self.tables(flat[list(new.values())], climb=0)
-            self._screened |= {key: len(self._screened) + k for k, key in enumerate(new)}
-            self._tables = made if self._tables is None else joined(self._tables, made)
-        assert self._tables is not None  # there is at least one state
-        rows = torch.tensor([self._screened[key] for key in keys], device=flat.device).unflatten(0, states.shape[:2])
-        # what is asked for is the same in both directions, and this one is cheaper
-        estimate = self.estimate if self.estimate is moments else partial(predictive, most=FEWEST_CELLS)
-        parts = [
-            self.gains(points, some, self._tables, which, estimate).values
-            for points, some, which in zip(
-                *(t.split(max(1, PAIRS // states.shape[1])) for t in (candidates, states, rows)), strict=True
-            )
-        ]
-        return torch.cat(parts)
+    def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
+        """By moments, with peaks from the pool and fewer draws: a function from candidates (r, d) to (r, m)."""
+        tables, m = self.tables(states, climb=0), len(states)
+
+        def function(candidates: Tensor) -> Tensor:
+            parts = []
+            for some in candidates.split(max(1, PAIRS // m)):
+                which = torch.arange(m, device=states.device).expand(len(some), -1)
+                parts.append(self.gains(some, states.expand(len(some), -1, -1), tables, which, rough).values)
+            return torch.cat(parts)
+
+        return function
 
     def gains(
         self, candidates: Tensor, states: Tensor, tables: PeakTables, which: Tensor, estimate: Estimate
@@ -241,7 +234,7 @@ class Information:
         extra = JITTER * posterior.kernel.variance * torch.eye(p, dtype=states.dtype, device=states.device)
         factor = torch.linalg.cholesky(covariance + extra)
         mean = posterior.mean(points.flatten(0, 1)).unflatten(0, (c, p))
-        n = len(self._normals) if climb else SCREENING_DRAWS
+        n = len(self._normals) if climb else ROUGH_DRAWS
         normals, errors = self._normals[:n], self._errors[:n]
         values = mean[:, None] + normals @ factor.mT
         kept = values.mT.contiguous() if self.estimate is retrospective and climb else values[:, :0]
@@ -262,23 +255,6 @@ class StatesInformed:
         )
 
 
-def _keys(states: Tensor) -> list[bytes]:
-    """What states (c, d_s) are recognised by."""
-    return [row.tobytes() for row in states.cpu().numpy()]
-
-
-def joined(a: PeakTables, b: PeakTables) -> PeakTables:
-    """The tables of the states of both."""
-    return PeakTables(
-        torch.cat([a.actions, b.actions]),
-        torch.cat([a.factor, b.factor]),
-        torch.cat([a.values, b.values]),
-        torch.cat([a.labels, b.labels]),
-        a.normals,
-        a.errors,
-    )
-
-
 # Likely peaks
 
 
@@ -297,11 +273,11 @@ def every_action(belief: Belief, most: int) -> Tensor | None:
 # Estimates of the information
 
 
-def predictive(slope: Tensor, tables: PeakTables, most: int = CELLS) -> tuple[Tensor, Tensor]:
+def predictive(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
     """H[Z] - E H[Z | label]: densities of Z on a grid, smoothed by what a draw leaves open."""
     n = len(tables.normals)
     sharpest = float(outcome(whitened(slope, tables), tables)[1].amin()) ** 0.5
-    cells = int(min(most, max(FEWEST_CELLS, 1.6 * REACH / sharpest + 1)))
+    cells = int(min(CELLS, max(FEWEST_CELLS, 1.6 * REACH / sharpest + 1)))
     width = 2 * REACH / (cells - 1)
     k = int(tables.labels.amax()) + 1
     half = torch.arange(n, device=slope.device) * 2 // n
@@ -327,25 +303,31 @@ def predictive(slope: Tensor, tables: PeakTables, most: int = CELLS) -> tuple[Te
 
 def moments(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
     """½ log Var[Z] - ½ E log Var[Z | label]: as if Z were Gaussian given the label."""
+    return with_derivative(lambda b: gaussian_information(b, tables), slope, tables)
+
+
+def rough(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
+    """The same without a derivative."""
+    return gaussian_information(whitened(slope, tables), tables), torch.zeros_like(slope)
+
+
+def gaussian_information(b: Tensor, tables: PeakTables) -> Tensor:
+    """For b (c, p): (c,)."""
     labels = tables.labels
-    empty = slope.new_zeros(len(slope), int(labels.amax()) + 1)
-    count = empty.scatter_add(1, labels, torch.ones_like(labels, dtype=slope.dtype))
-
-    def information(b: Tensor) -> Tensor:
-        means, left = outcome(b, tables)
-        first, second = (empty.scatter_add(1, labels, m) / count.clamp_min(1) for m in (means, means.square()))
-        within = (second - first.square()).clamp_min(0) + left[:, None]
-        overall = means.var(1, unbiased=False) + left
-        return (overall.log() - (count * within.log()).mean(1) * (count.shape[1] / labels.shape[1])).clamp_min(0) / 2
-
-    return with_derivative(information, slope, tables)
+    means, left = outcome(b, tables)
+    empty = b.new_zeros(len(b), int(labels.amax()) + 1)
+    count = empty.scatter_add(1, labels, torch.ones_like(means))
+    first, second = (empty.scatter_add(1, labels, m) / count.clamp_min(1) for m in (means, means.square()))
+    within = (second - first.square()).clamp_min(0) + left[:, None]
+    overall = means.var(1, unbiased=False) + left
+    return (overall.log() - (count * within.log()).sum(1) / labels.shape[1]).clamp_min(0) / 2
 
 
 def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
     """H[label] - E H[label | Z]: draws are moved to Z = z and counted.
 
-    Counts have no derivative.  That of the information is E[∂ log P(label | Z) ∂Z], the label of a draw and the
-    table of logarithms held fixed.
+    Counts have no derivative.  That of the information is E[∂ log P(label | Z) ∂Z], the label of a draw and
+    the table of logarithms held fixed.
     """
     n, k = len(tables.normals), tables.actions.shape[1]
     nodes = torch.linspace(-REACH, REACH, NODES, dtype=slope.dtype, device=slope.device)
@@ -366,7 +348,9 @@ def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
                 moved = tables.values[some] + (at - z[some])[:, None] * slope[some, :, None]  # (few, p, N)
                 row = half * k + moved.max(1).indices  # not argmax: far slower along this dimension
                 counts[some, node].scatter_add_(1, row, torch.ones_like(z[some]))
-        joint = (counts * (2 / n) * weights[:, None]).unflatten(-1, (2, k)).permute(0, 2, 3, 1)  # (c, 2, k, NODES)
+        joint = (
+            (counts * (2 / n) * weights[:, None]).unflatten(-1, (2, k)).permute(0, 2, 3, 1)
+        )  # (c, 2, k, NODES)
         value = corrected(joint)
         given = joint.mean(1) / weights + 0.5 / n  # P(label | z), no count quite zero
         ratios = (given / (given @ weights)[..., None]).log()  # (c, k, NODES)
@@ -393,14 +377,16 @@ def outcome(b: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 
 
 def corrected(joint: Tensor) -> Tensor:
-    """Twice the information in all draws less that in a half: joint distributions (c, 2, labels, z) → (c,)."""
+    """Twice the information in all draws less that in a half: joint distributions (c, 2, k, z) → (c,)."""
     return (2 * mutual_information(joint.mean(1)) - mutual_information(joint).mean(1)).clamp_min(0)
 
 
 def mutual_information(joint: Tensor) -> Tensor:
     """Σ P log (P / (row sum × column sum)) of joint distributions (..., rows, columns)."""
     apart = joint.sum(-1, keepdim=True) * joint.sum(-2, keepdim=True)
-    return (torch.xlogy(joint, joint.clamp_min(1e-300)) - torch.xlogy(joint, apart.clamp_min(1e-300))).sum((-2, -1))
+    return (torch.xlogy(joint, joint.clamp_min(1e-300)) - torch.xlogy(joint, apart.clamp_min(1e-300))).sum(
+        (-2, -1)
+    )
 
 
 def with_derivative(

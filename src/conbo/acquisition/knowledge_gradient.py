@@ -29,6 +29,7 @@ from torch import Tensor
 from conbo.acquisition.botorch_knowledge_gradient import BotorchKnowledgeGradient
 from conbo.acquisition.convex_integral import SPREAD, ConvexIntegral, quantile_nodes
 from conbo.acquisition.expected_max import expected_max
+from conbo.acquisition.rough_knowledge_gradient import BASINS, RoughKnowledgeGradient
 from conbo.belief import Belief
 from conbo.errors import SettingError
 from conbo.models.action_functions import (
@@ -46,12 +47,10 @@ from conbo.search.best_actions import BestActions, best_actions, distinct_best
 RACE_STEPS = 2  # Newton steps from each of several starts, of which the best goes on …
 COLD_STEPS = 4  # … for so many more
 WARM_STEPS = 1  # Newton steps of an inner maximisation that starts where the last outer step ended
-ROUGH_STEPS = 1  # … where cheap estimates are wanted
 THOROUGH_STARTS, THOROUGH_STEPS = 6, 20  # where bounds are wanted
 SLOW = 0.1  # maximisers that move less than this (scaled distance per unit of z) stand still
 STEADY, JUMP = 4.0, 10.0  # times faster than beside: still smooth; surely a jump
 POLICY_STATES = 32  # whose best actions join the pool
-BASINS = 4  # climbs of the posterior mean per state; their ends start the look-ahead maximisations too
 
 # lines (..., q): mean, slope; likeness of neighbours (..., q-1) → value (...), ∂value/∂slope (..., q)
 Combine = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -170,25 +169,21 @@ class KnowledgeGradient:
         self.belief, self.posterior = belief, belief.posterior
         self.nodes, self.combine = nodes, combine
         self.pool: ActionPool = pooled(self.posterior, actions)
-        self._rough = ConvexIntegral(quantile_nodes(3).to(belief.device))
 
     def at(self, states: Tensor) -> "StatesAhead":
         """Prepare r sets of m states (r, m, d_s)."""
         return StatesAhead(self, states)
 
-    def screen(self, candidates: Tensor, states: Tensor) -> Tensor:
-        """A cheap estimate (r, m) for candidates (r, d) and states (r, m, d_s): three nodes, a step each."""
-        ahead = self.posterior.look_ahead(candidates)
-        functions = look_ahead_functions(self.posterior, ahead, state_rows(self.posterior, states))
-        mean, slope = functions.pooled(self.pool.correlation, self.pool.features)
-        if self.nodes is None:
-            return self.combine(mean, slope, mean)[0].reshape(states.shape[:2])
-        nodes = self._rough.nodes
-        winner = (mean[:, None] + nodes[:, None] * slope[:, None]).argmax(-1)  # (r·m, 3)
-        maxima = functions.maximize(self.pool.features[winner], nodes, ROUGH_STEPS)
-        maxima = shared_between_nodes(maxima, nodes)
-        likeness = neighbour_likeness(functions, maxima.actions, nodes)
-        return self._rough(maxima.mean, maxima.slope, likeness).best.reshape(states.shape[:2])
+    def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
+        """Rough values at shared states (m, d_s), quickly: a function from candidates (r, d) to (r, m)."""
+        if self.nodes is not None:
+            return RoughKnowledgeGradient(self.belief, self.posterior, self.pool, states)
+
+        def discrete(candidates: Tensor) -> Tensor:
+            sets = self.at(states.expand(len(candidates), -1, -1))
+            return sets(candidates, torch.arange(len(candidates), device=candidates.device)).values
+
+        return discrete
 
     def bounds(self, candidates: Tensor, states: Tensor) -> "Bounds":
         """Best estimate, lower and upper bound (r, m) of KG_c; states (r, m, d_s).  Thorough, so slower.

@@ -2,8 +2,8 @@
 
     gap(s, x) = [μ + β σ](s, x) - max_x' [μ - β σ](s, x')
 
-Its maximum over x is the width of a confidence interval of the state's best value, and the maximising action the
-optimistic one: one acquisition function chooses both, as AE-LSVI does at a horizon of one step.
+Its maximum over x is the width of a confidence interval of the state's best value, and the maximising action
+the optimistic one: one acquisition function chooses both, as AE-LSVI does at a horizon of one step.
 
 Reference: Li, Mehta, Kirschner, Char, Neiswanger, Schneider, Krause & Bogunovic (2023), "Near-optimal Policy
 Identification in Active Reinforcement Learning".
@@ -23,7 +23,7 @@ from conbo.search.action_candidates import action_candidates
 
 @dataclass(frozen=True)
 class OptimisticGap:
-    """The gap between the upper bound of a point and the best lower bound of its state; `beta` is their width."""
+    """The upper bound of a point less the best lower bound of its state, each `beta` deviations away."""
 
     beta: float = 2.0
 

@@ -3,7 +3,7 @@
     PEI(s, x)  = E[(f(s,x) - max_x' μ(s,x'))⁺]
     PEQI(s, x) = E[(q⁺(s,x) - max_x' q(s,x'))⁺],   q = μ + ζ σ,   ζ = Φ⁻¹(quantile)
 
-q⁺ is the quantile after one more observation at (s,x), which is Gaussian before that observation is made, with
+q⁺ is the quantile after one more observation at (s,x); before that is made it is Gaussian, with
 
     mean  μ + ζ √(τ² σ² / (σ² + τ²)),   standard deviation  σ² / √(σ² + τ²)
 
@@ -16,8 +16,8 @@ paper      here                     meaning
 max_x' q   ``threshold``            found anew for every state; its gradient is that of q at the maximiser
 =========  =======================  ====================================================================
 
-References: Ginsbourger, Baccou, Chevalier, Perales, Garland & Monerie (2014) for PEI; Picheny, Ginsbourger, Richet &
-Caplin (2013) for quantile improvement.  Values are climbed in logarithms, as for expected improvement.
+References: Ginsbourger, Baccou, Chevalier, Perales, Garland & Monerie (2014) for PEI; Picheny, Ginsbourger,
+Richet & Caplin (2013) for quantile improvement.  Values are climbed in logarithms, as for expected improvement.
 """
 
 from dataclasses import dataclass
@@ -112,7 +112,7 @@ class StateProfile:
         self._pool = pooled(belief.posterior, actions) if isinstance(belief.posterior, Posterior) else actions
 
     def best(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """The highest q of each state (m, d_s), and its gradient (m, d): the best action moves to no effect."""
+        """The highest q of each state (m, d_s), and its gradient (m, d), with the best action held fixed."""
         value, gradient = self.quantile(self.best_points(states))
         gradient[:, self._d_s :] = 0.0
         return value, gradient
@@ -147,7 +147,7 @@ class StateProfile:
 
 
 def after_observing(moments: Moments, level: float, noise: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Mean (c,) and standard deviation (c,) of the quantile after one more observation, each with its gradient."""
+    """Mean and standard deviation (c,) of the quantile after one more observation, each with its gradient."""
     variance = moments.variance.clamp_min(LEAST_VARIANCE)
     total = variance + noise
     sd = variance / total.sqrt()

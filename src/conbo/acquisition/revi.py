@@ -3,8 +3,8 @@
     REVI(s, x) = Σ_i P_i KG_d(s_i; (s,x)) over n_s states and one set of n_x actions,   n_s = n_x = ⌈√(2n)⌉
 
 States are drawn from P[s] (where there are no more than n_s of them, all are taken with their probabilities),
-actions are a Latin hypercube.  The paper climbs by Nelder-Mead; here the closed-form gradient is followed from as
-many starts.  Reference: Pearce & Branke (2018); settings of the paper's supplement.
+actions are a Latin hypercube.  The paper climbs by Nelder-Mead; here the closed-form gradient is followed from
+as many starts.  Reference: Pearce & Branke (2018); settings of the paper's supplement.
 """
 
 from dataclasses import dataclass
@@ -36,9 +36,11 @@ class Revi:
         """Draw states and actions once."""
         size = max(self.points_per_observation * len(belief.observations), self.least)
         n = ceil(sqrt(size))
-        actions = belief.snap_actions(latin_hypercube(n, belief.space.n_action_dims, generator).to(belief.device))
+        actions = belief.snap_actions(
+            latin_hypercube(n, belief.space.n_action_dims, generator).to(belief.device)
+        )
         rule = revi_states(belief, n, generator)
-        return ConditionalAcquisition(belief, KnowledgeGradient(belief, None, _gain, actions), rule, n)
+        return ConditionalAcquisition(belief, KnowledgeGradient(belief, None, _gain, actions), rule)
 
 
 def _gain(mean: Tensor, slope: Tensor, likeness: Tensor) -> tuple[Tensor, Tensor]:

@@ -108,12 +108,12 @@ class ActionFunctions:
     def _maximize_torch(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool) -> Maxima:
         lower, upper, free = self.box
         x = starts
-        value, gradient, hessian = self._derivatives(x, z)
+        value, gradient, hessian = self.derivatives(x, z)
         radius = torch.full_like(value, FIRST_RADIUS)
         for _ in range(steps):
             step, length = newton_step(x, gradient, hessian, lower, upper, free, radius)
             there = (x + step).clamp(lower, upper)
-            new_value, new_gradient, new_hessian = self._derivatives(there, z)
+            new_value, new_gradient, new_hessian = self.derivatives(there, z)
             better = new_value > value
             radius = torch.where(
                 better, torch.where(length >= 0.99 * radius, 2 * radius, radius), length / 4
@@ -125,7 +125,7 @@ class ActionFunctions:
         mean, slope, correlation = self.at(x)
         return Maxima(x, mean, slope, correlation if keep_correlation else correlation[..., :0])
 
-    def _derivatives(self, x: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def derivatives(self, x: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Value (without constants), gradient and Hessian of mean + z slope at x (r, q, features)."""
         points = self.points
         profile = PROFILES[self.factor.profile][0]

@@ -267,7 +267,7 @@ def _evaluate(
     return own
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, fastmath=False, error_model="numpy")  # a caller's fastmath must not leak in
 def _exp_of_minus(r: Array, result: Array, whole: Array) -> None:
     """exp(-r) for r ≥ 0, written so that the compiler can vectorise it (a call of the library's exp it cannot).
 
@@ -347,7 +347,7 @@ def _newton_step(
     return length
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, fastmath=False, error_model="numpy")  # a caller's fastmath must not leak in
 def _factorize(hessian: Array, stuck: Array, shift: float, factor: Array) -> bool:
     """Lower Cholesky factor of shift - Hessian with stuck features cut out; False where there is none."""
     f = len(stuck)

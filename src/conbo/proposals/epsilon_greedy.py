@@ -3,7 +3,7 @@
 The paper does not give its ε; a tenth of the actions are uniform here.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -17,14 +17,16 @@ from conbo.policies.policy_gradient import PolicyGradient
 class EpsilonGreedy:
     """Draws from the Gaussian policy π_θ, and uniform actions with probability ε."""
 
-    policy: PolicyGradient = PolicyGradient()
+    policy: PolicyGradient = field(default_factory=PolicyGradient)
     epsilon: float = 0.1
 
     def __post_init__(self) -> None:
         if not 0 <= self.epsilon <= 1:
             raise SettingError(f"`0 <= epsilon <= 1` must hold, but got epsilon={self.epsilon}.")
 
-    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
+    def propose(
+        self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None
+    ) -> Tensor:
         """n points (n, d), states first."""
         states = belief.states.sample(n, generator) if state is None else state.expand(n, -1)
         d_x = belief.space.n_action_dims

@@ -6,16 +6,16 @@
 paper (supplement)    here                  meaning
 ====================  ====================  ==================================================================
 n_disc = 3000         ``points``            size of the discretisation of S × X
-n_s                   ``n_states``          ⌈n_disc^(d_s / (d_s + d_x))⌉ states, uniform; all if they are fewer
+n_s                   ``n_states``          ⌈n_disc^(d_s / (d_s + d_x))⌉ uniform states; all if they are fewer
 n_x                   ``n_actions``         ⌈n_disc / n_s⌉ actions for each state, of three kinds:
 40                    ``NEAR_POLICY``       the policy's action and neighbours of it
-10, 4                 ``NEAREST``, ``BEST`` the best 4 observed actions of the 10 nearest states, with neighbours
+10, 4                 ``NEAREST``, ``BEST`` the best 4 actions of the 10 nearest states, with neighbours
 (rest)                                      uniform actions
 ====================  ====================  ==================================================================
 
-Where n_x is small the kinds shrink alike.  One joint draw needs the Cholesky factor of all points; `draw="pathwise"`
-evaluates drawn functions instead, linear in the points, so that there may be many more of them.  A batch is as many
-independent draws.  The paper does not weight states by P[s]; `weighted=True` does.
+Where n_x is small the kinds shrink alike.  One joint draw needs the Cholesky factor of all points; with
+`draw="pathwise"` drawn functions are evaluated instead, linear in the points, so that there may be many more of
+them.  A batch is as many independent draws.  The paper does not weight states by P[s]; `weighted=True` does.
 
 Reference: Char et al. (2019), with the settings of the paper's supplement.
 """
@@ -54,7 +54,9 @@ class MultiTaskThompson:
         if self.draw not in ("joint", "pathwise"):
             raise SettingError(f"`draw` must be 'joint' or 'pathwise', but got {self.draw!r}.")
 
-    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
+    def propose(
+        self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None
+    ) -> Tensor:
         """n points (n, d), one for each draw."""
         points = discretisation(belief, self.points, generator, state)  # (n_s, n_x, d)
         flat = points.flatten(0, 1)
@@ -67,7 +69,9 @@ class MultiTaskThompson:
         return distinct_argmax(flat, improvement.flatten(0, 1))
 
 
-def discretisation(belief: Belief, size: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
+def discretisation(
+    belief: Belief, size: int, generator: torch.Generator, state: Tensor | None = None
+) -> Tensor:
     """About `size` points (n_s, n_x, d), n_x for each of n_s states; the first of each is the policy's."""
     d_s, d_x = belief.n_state_dims, belief.space.n_action_dims
     if state is None:
@@ -105,7 +109,7 @@ def uniform_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor
 
 
 def best_of_nearest(belief: Belief, states: Tensor) -> Tensor:
-    """The actions (m, k, d_x) with the k highest rewards among the observations nearest to states (m, d_s)."""
+    """The k actions (m, k, d_x) with the highest rewards among the observations nearest to states (m, d_s)."""
     columns, d_s = Columns(belief.space.state_categories), belief.n_state_dims
     points, rewards = belief.observations.points, belief.observations.rewards
     apart = squared_distances(columns.features(states), columns.features(points[:, :d_s]))

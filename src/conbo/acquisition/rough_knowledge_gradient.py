@@ -1,0 +1,100 @@
+"""A rough knowledge gradient for many candidates and shared states, by a few matrix products.
+
+For states that every candidate shares, nearly everything can be prepared once: the local maxima of the posterior
+mean (basins), how they react to observations, and the curvature at the best of them.  For a candidate there remain
+
+- corners: the expected maximum over the basins and the candidate's own action, each a line in z;
+- bending: the best action itself moves with z, V''(0) = ∇σ̃ᵀ (-∇²μ)⁻¹ ∇σ̃, which adds half of that.
+
+Good enough to say which candidates deserve a closer look and at which states they matter; not used as a value.
+"""
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from conbo.acquisition.expected_max import expected_max
+from conbo.belief import Belief
+from conbo.models.action_functions import state_functions, state_rows
+from conbo.models.kernels import Factor
+from conbo.models.posterior import Posterior
+from conbo.search.action_candidates import ActionPool
+from conbo.search.best_actions import best_actions
+
+BASINS = 4  # local maxima of the posterior mean that are kept for each state
+
+
+class RoughKnowledgeGradient:
+    """Rough KG_c of any candidates at m shared states (m, d_s)."""
+
+    def __init__(self, belief: Belief, posterior: Posterior, pool: ActionPool, states: Tensor) -> None:
+        self._posterior, self._states = posterior, states
+        self.best = best_actions(belief, pool, states, starts=BASINS)
+        rows = state_rows(posterior, states[:, None])
+        self._features = rows.features[:, 0]  # (m, state features)
+        self._scale = rows.scale[:, 0]  # (m, n)
+        self._offset = None if rows.offset is None else rows.offset[:, 0]
+        self._mean_weights, self._mean_constant = rows.mean_weights[:, 0], rows.mean_constant[:, 0]
+        self._basins = posterior.kernel.actions.scaled(self.best.basins)  # (m, k, features)
+        functions = state_functions(posterior, states)
+        self._basin_mean, _, correlation = functions.at(self._basins)
+        old = self._scale[:, None] * correlation
+        self._basin_old = old if self._offset is None else old + self._offset[:, None]  # (m, k, n)
+        self._functions = functions
+
+    @cached_property
+    def _bending(self) -> tuple[Tensor, Tensor, Tensor]:
+        """At the best action of each state: it (m, f), ∇ of its covariance with the observations, whitening."""
+        factor = self._posterior.kernel.actions
+        features = factor.scaled(self.best.actions)  # (m, features)
+        zero = features.new_zeros(len(features), 1)
+        _, _, hessian = self._functions.derivatives(features[:, None], zero)
+        bowl = -hessian[:, 0]
+        lower, upper, free = self._functions.box
+        stuck = ~free | (features <= lower) | (features >= upper)
+        eye = torch.eye(features.shape[-1], dtype=features.dtype, device=features.device)
+        bowl = torch.where(stuck[:, :, None] | stuck[:, None, :], eye, bowl)
+        root, failed = torch.linalg.cholesky_ex(bowl)
+        whitening = torch.linalg.solve_triangular(torch.where((failed > 0)[:, None, None], eye, root), eye, upper=False)
+        # a stuck coordinate does not bend, nor does a maximum that is none to second order
+        whitening = torch.where((stuck[:, None, :]) | (failed > 0)[:, None, None], 0.0, whitening)
+        _, slope, _ = factor.tables(features[:, None], self._posterior.actions)  # (m, 1, n)
+        away = features[:, :, None] - self._posterior.actions.mT  # (m, features, n)
+        return features, -(self._scale[:, None] * slope) * away, whitening
+
+    def __call__(self, candidates: Tensor) -> Tensor:
+        """Values (r, m) of candidates (r, d)."""
+        posterior, kernel = self._posterior, self._posterior.kernel
+        ahead = posterior.look_ahead(candidates)
+        r, (m, k, _) = len(candidates), self._basins.shape
+        sd = ahead.sd[:, None]
+        new_scale = kernel.scale(ahead.states, self._features)  # (r, m)
+        new_offset = kernel.offset(ahead.states, self._features)
+
+        own_correlation = kernel.actions.correlation(ahead.actions, self._basins.flatten(0, 1)).reshape(r, m, k)
+        new = new_scale[..., None] * own_correlation
+        if new_offset is not None:
+            new = new + new_offset[..., None]
+        old = (ahead.weights @ self._basin_old.flatten(0, 1).mT).reshape(r, m, k)
+        basin_slope = (new - old) / sd[..., None]
+
+        correlation = kernel.actions.correlation(ahead.actions, posterior.actions)  # (r, n)
+        mean = self._mean_constant + correlation @ self._mean_weights.mT
+        taken = (ahead.weights * correlation) @ self._scale.mT
+        own_slope = new_scale - taken
+        if self._offset is not None and new_offset is not None:
+            own_slope = own_slope + new_offset - ahead.weights @ self._offset.mT
+        lines = torch.cat([self._basin_mean.expand(r, m, k), mean[..., None]], -1)
+        slopes = torch.cat([basin_slope, (own_slope / sd)[..., None]], -1)
+        return expected_max(lines, slopes).gain + self._bend(kernel.actions, ahead.actions, ahead.weights, new_scale, sd)
+
+    def _bend(self, factor: Factor, actions: Tensor, weights: Tensor, new_scale: Tensor, sd: Tensor) -> Tensor:
+        """Half of V''(0), no more than the steepest line could gain: (r, m)."""
+        best, old_gradient, whitening = self._bending
+        (r, m), f = new_scale.shape, best.shape[-1]
+        _, slope, _ = factor.tables(actions, best)  # (r, m)
+        new = (new_scale * slope)[..., None] * (actions[:, None] - best)  # (r, m, f)
+        old = (weights @ old_gradient.flatten(0, 1).mT).reshape(r, m, f)
+        bent = torch.einsum("mgf,rmf->rmg", whitening, new - old) / sd[..., None]
+        return torch.minimum(0.5 * bent.square().sum(-1), 0.4 * new_scale / sd)
