@@ -4,9 +4,9 @@
     python benchmarks/rivals.py --methods conbo uniform --seeds 3  some of it
     python benchmarks/rivals.py --results rivals.jsonl             keep single runs, go on where they ended
 
-Rewards are exact and states uniform, as in the paper's synthetic experiments; the first 6 evaluations of every
-run are the same quasi-random design.  `scot` needs finitely many states and is left out.  A cell is the mean over
-seeds with its standard error; `better` counts the seeds with a lower cost than random search with the same model.
+Rewards are exact and states uniform; the first 6 evaluations of every run are the same quasi-random design.
+`scot` needs finitely many states and is left out.  A cell is the mean over seeds with its standard error, and
+`better` counts the seeds with a lower cost than random search with the same model.
 """
 
 import argparse

@@ -5,7 +5,7 @@
     python benchmarks/suggestion_cost.py --quick --json      fewer sizes and repetitions, as JSON
 
 Parts: cost (against qLogEI), ask (against Optuna and Ax), value (one ConBO value with gradient, and one-shot qKG),
-accuracy (of KG_c), quality (of the suggested point), integral (over states), growth (with n).
+accuracy (of KG_c), quality (of the suggested point), integral (over states), growth (with n), methods (what each of them costs).
 Peers run interleaved with conbo; times are medians.
 """
 
@@ -15,7 +15,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from math import log
+from math import log, sin
 from typing import Any
 
 import torch
@@ -24,7 +24,10 @@ from torch import Tensor
 from conbo.acquisition.conditional import ConBO, StratifiedStates
 from conbo.acquisition.knowledge_gradient import HybridKG
 from conbo.belief import Belief, GaussianProcess, believe
+from conbo.method_table import METHODS
+from conbo.optimizer import Optimizer
 from conbo.proposals.maximizer import Maximizer
+from conbo.spaces import Integer, Real, Space
 from conbo.state_distributions import sobol
 from conbo.threads import threads_for
 from random_beliefs import botorch_model, random_belief
@@ -246,8 +249,24 @@ def growth(quick: bool) -> Iterable[Row]:
             yield {"dimensions": f"{d_s}+{d_x}", "n": n, "conbo_ms": 1e3 * seconds, "exponent_since_last": exponent}
 
 
+def methods(quick: bool) -> Iterable[Row]:
+    """Every method at n = 100, 1 + 7 dimensions (`scot`: five states): an ask after the model was fitted."""
+    for name, method in METHODS.items():
+        states = {"s": Integer(1, 5) if method.needs_finite_states else Real(0, 1)}
+        space = Space(states=states, actions={f"x{i}": Real(0, 1) for i in range(7)})
+        seconds = []
+        for seed in range(1 if quick else 3):
+            optimizer = Optimizer(space, method=name, seed=seed, initial=100)
+            for trial in optimizer.ask(100):
+                values = [float(v) for v in (*trial.state.values(), *trial.action.values())]
+                optimizer.tell(trial, sum(sin((2 + i) * v) for i, v in enumerate(values)))
+            optimizer.ask()  # fits
+            seconds.append(timed(optimizer.ask))
+        yield {"method": f"{name:<20}", "seconds": statistics.median(seconds)}
+
+
 PARTS: dict[str, Callable[[bool], Iterable[Row]]] = {
-    part.__name__: part for part in (cost, batches, ask, value, accuracy, quality, integral, growth)
+    part.__name__: part for part in (cost, batches, ask, value, accuracy, quality, integral, growth, methods)
 }
 
 
@@ -268,6 +287,7 @@ def main() -> None:
     parser.add_argument("--dimensions", nargs="*", help="only these, such as 1+1 2+6")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--methods", action="store_true", help="only what every method costs")
     arguments = parser.parse_args()
     global DIMENSIONS
     if arguments.dimensions:
@@ -275,7 +295,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     suggest(random_belief(1, 1, 20, 0), 0)  # compile
     results = {}
-    for name in arguments.parts or PARTS:
+    for name in ["methods"] if arguments.methods else arguments.parts or PARTS:
         part = PARTS[name]
         if arguments.json:
             results[name] = list(part(arguments.quick))

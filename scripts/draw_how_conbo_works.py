@@ -28,7 +28,7 @@ from PIL import Image
 from torch import Tensor
 
 from conbo.acquisition.conditional import ConBO, GaussianStates, WeightedStates
-from conbo.acquisition.convex_integral import CORNER, SMOOTH, ConvexIntegral
+from conbo.acquisition.convex_integral import CORNER, SMOOTH
 from conbo.acquisition.expected_max import expected_max
 from conbo.acquisition.knowledge_gradient import (
     DiscreteKG,
@@ -47,8 +47,8 @@ from conbo.observations import Observations
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.proposals.maximizer import Maximizer, Search
 from conbo.proposals.penalized_batch import penalized_batch, penalty
-from conbo.report.plots import DARK, LEARNED
 from conbo.report.plots import COLOURS as MEAN_COLOURS
+from conbo.report.plots import DARK, LEARNED
 from conbo.spaces import Real, Space
 from conbo.state_distributions import bind, sobol
 
@@ -205,8 +205,12 @@ def draw_knowledge_gradient() -> None:
     truth = float(case.truth())
     z = even(201, -3, 3)
     for column, title in enumerate(
-        ["One more observation", r"$\mathrm{KG}_d$: a fixed set of x", r"$\mathrm{KG}_{MC}$: many random z"]
-        + [r"$\mathrm{KG}_h$: five chosen z"]
+        (
+            "One more observation",
+            r"$\mathrm{KG}_d$: a fixed set of x",
+            r"$\mathrm{KG}_{MC}$: many random z",
+            r"$\mathrm{KG}_h$: five chosen z",
+        )
     ):
         draw_mean(axes[0, column], case, spread=column == 0)
         axes[0, column].set(title=title, xlabel="action x", xlim=(0, SIDE), ylim=(-1.75, 3.7))
@@ -297,10 +301,9 @@ def draw_hybrid(axes: np.ndarray, case: Line) -> str:
 
 
 def report(name: str, value: Tensor, case: Line) -> None:
-    truth = case.truth()
-    print(
-        f"{name:<22} {float(value):.4f}   truth {float(truth):.4f}   error {100 * float(value / truth - 1):+.1f} %"
-    )
+    truth = float(case.truth())
+    error = 100 * (float(value) / truth - 1)
+    print(f"{name:<22} {float(value):.4f}   truth {truth:.4f}   error {error:+.1f} %")
 
 
 # The same, integrated better
@@ -328,7 +331,7 @@ class Pieces:
         return torch.where(z < self.nodes[0], below, torch.where(z > self.nodes[-1], above, inside))
 
     def best(self, z: Tensor) -> Tensor:
-        """Cubics where V is smooth, tangents where it has a corner, and their curvature beyond the outer nodes."""
+        """Cubics where V is smooth, tangents at corners; beyond the outer nodes the cubics' curvature."""
         left, right = self._interval(z)
         h = self.nodes[right] - self.nodes[left]
         t = (z - self.nodes[left]) / h
@@ -455,9 +458,9 @@ def reward(state: Tensor, action: Tensor) -> Tensor:
 
 @cache
 def plane() -> Belief:
-    """Twelve noisy rewards, noise known, kernel fitted."""
+    """Fourteen noisy rewards, noise known, kernel fitted."""
     space = Space(states={"s": Real(0, SIDE)}, actions={"x": Real(0, SIDE)})
-    points, sd = sobol(12, 2, seed=1), 0.15
+    points, sd = sobol(14, 2, seed=7), 0.2
     noise = sd * torch.randn(len(points), generator=generator(1), dtype=torch.float64)
     rewards = reward(*(SIDE * points).unbind(-1)) + noise
     known = torch.full_like(rewards, sd**2)
@@ -469,7 +472,7 @@ def plane() -> Belief:
 @cache
 def searched() -> Search:
     """The search for the next point, with its history."""
-    return Maximizer(ConBO(HybridKG())).search(plane(), generator())
+    return Maximizer(ConBO(HybridKG())).search(plane(), generator(8))
 
 
 def grid() -> Tensor:
@@ -574,9 +577,8 @@ def draw_states() -> None:
 def draw_per_state(ours: Axes, papers: Axes, point: Tensor) -> None:
     belief = plane()
     states = even(401)[None, :, None]
-    kg = HybridKG().build(belief, generator())
     rows = torch.zeros(1, dtype=torch.long)
-    dense = belief.scale * kg.at(states)(point, rows).values[0]
+    dense = belief.scale * HybridKG(27).build(belief, generator()).at(states)(point, rows).values[0]
     truth = float(torch.trapezoid(dense, states[0, :, 0]))
     print(f"ConBO at the next point: dense {truth:.4f}")
     for axes, name, rule, tint in (
@@ -585,7 +587,7 @@ def draw_per_state(ours: Axes, papers: Axes, point: Tensor) -> None:
     ):
         acquisition = rule.build(belief, generator(3))
         chosen: WeightedStates = acquisition.states_of(point)
-        gains = belief.scale * kg.at(chosen.states)(point, rows).values[0]
+        gains = belief.scale * acquisition.value.at(chosen.states)(point, rows).values[0]
         total = float((chosen.weights[0] * gains).sum())
         inside = chosen.weights[0] > 0
         kept = SIDE * chosen.states[0, inside, 0], gains[inside], SIDE * chosen.weights[0, inside]
@@ -597,7 +599,7 @@ def draw_per_state(ours: Axes, papers: Axes, point: Tensor) -> None:
         axes.set_ylabel(r"$\mathrm{KG}_c(s)$")
         lost = len(inside) - int(inside.sum())
         note = f"sum {total:.4f}\ntruth {truth:.4f}" + (f"\n{lost} draws outside, lost" if lost else "")
-        axes.text(0.02, 0.96, note, transform=axes.transAxes, va="top")
+        axes.text(0.98, 0.96, note, transform=axes.transAxes, va="top", ha="right")
         print(f"  {name}: {total:.4f}, {lost} outside")
 
 
@@ -631,9 +633,8 @@ def draw_batch() -> None:
     draw_star(axes[1, 2], second, "2")
     product = values * factor
     nearest = (grid() - second).square().sum(-1).argmin()
-    print(
-        f"second point: {SIDE * second}, {float(product[nearest] / product.amax()):.2f} of the product's maximum"
-    )
+    share = float(product[nearest] / product.amax())
+    print(f"second point {(SIDE * second).tolist()}: {share:.2f} of the product's maximum")
     handles = [
         Line2D(
             [], [], marker="o", color=LEARNED, markersize=4, linestyle="none", label="evaluated by the search"

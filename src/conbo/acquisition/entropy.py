@@ -3,8 +3,8 @@
     ES_c = PES_c = I(y; x*_i),   MES_c = I(y; y*_i),   x*_i = argmax_x f(s_i, x),   y*_i = max_x f(s_i, x)
 
 The candidate (s, x) and the state s_i differ, so all goes through joint draws of f(s_i, ·) on p actions that
-are likely peaks.  With K = R Rᵀ the posterior covariance of these, a draw is f_j = μ + R ξ_j, and given the draw
-the standardised outcome Z of the candidate is Gaussian:
+are likely peaks.  With K = R Rᵀ the posterior covariance of these, a draw is f_j = μ + R ξ_j.  Given it, the
+standardised outcome Z of the candidate is Gaussian:
 
     Z | ξ_j ~ N(bᵀξ_j, 1 - |b|²),   b = R⁻¹ σ̃,   σ̃ = kⁿ((s_i, ·), (s, x)) / σ_y
 
@@ -192,7 +192,7 @@ class Information:
         return StatesInformed(self, states, self.tables(flat[first], climb=CLIMB), which)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """By moments, with peaks from the pool and fewer draws: a function from candidates (r, d) to (r, m)."""
+        """By moments, peaks from the pool, fewer draws: a function from candidates (r, d) to (r, m)."""
         tables, m = self.tables(states, climb=0), len(states)
 
         def function(candidates: Tensor) -> Tensor:
@@ -247,7 +247,7 @@ class StatesInformed:
     def __init__(self, information: Information, states: Tensor, tables: PeakTables, index: Tensor) -> None:
         self._information, self._states, self._tables, self._index = information, states, tables, index
 
-    def __call__(self, candidates: Tensor, rows: Tensor, with_gradient: bool = True) -> StateGains:
+    def __call__(self, candidates: Tensor, rows: Tensor) -> StateGains:
         """Information (k, m) of candidates (k, d), each with its own set of states `rows` (k,)."""
         information = self._information
         return information.gains(
@@ -360,14 +360,16 @@ def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
         place = ((outcomes(b) + REACH) * ((NODES - 1) / (2 * REACH))).clamp(0, NODES - 1.001)
         cell = place.detach().long()[..., None]
         low, high = own.gather(2, cell)[..., 0], own.gather(2, cell + 1)[..., 0]
-        return (low + (place - cell[..., 0]) * (high - low)).mean(1)
+        along: Tensor = low + (place - cell[..., 0]) * (high - low)
+        return along.mean(1)
 
     return value, with_derivative(mean_ratio, slope, tables)[1]
 
 
 def whitened(slope: Tensor, tables: PeakTables) -> Tensor:
     """b = R⁻¹ σ̃ (c, p)."""
-    return torch.linalg.solve_triangular(tables.factor, slope[..., None], upper=False)[..., 0]
+    solved: Tensor = torch.linalg.solve_triangular(tables.factor, slope[..., None], upper=False)
+    return solved[..., 0]
 
 
 def outcome(b: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ max_x' q   ``threshold``            found anew for every state; its gradient is 
 =========  =======================  ====================================================================
 
 References: Ginsbourger, Baccou, Chevalier, Perales, Garland & Monerie (2014) for PEI; Picheny, Ginsbourger,
-Richet & Caplin (2013) for quantile improvement.  Values are climbed in logarithms, as for expected improvement.
+Richet & Caplin (2013) for quantile improvement.  Values are climbed in logarithms, as for EI.
 """
 
 from dataclasses import dataclass
@@ -143,7 +143,8 @@ class StateProfile:
         ends = ascend(function, starts, lower, upper, INNER_ITERATIONS).points
         found = torch.cat([repeated, self._belief.snap_actions(ends)], -1)
         best = self.quantile(found)[0].unflatten(0, (m, -1)).argmax(-1)
-        return found.unflatten(0, (m, -1))[torch.arange(m, device=best.device), best]
+        chosen: Tensor = found.unflatten(0, (m, -1))[torch.arange(m, device=best.device), best]
+        return chosen
 
 
 def after_observing(moments: Moments, level: float, noise: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:

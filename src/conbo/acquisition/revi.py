@@ -3,8 +3,8 @@
     REVI(s, x) = Σ_i P_i KG_d(s_i; (s,x)) over n_s states and one set of n_x actions,   n_s = n_x = ⌈√(2n)⌉
 
 States are drawn from P[s] (where there are no more than n_s of them, all are taken with their probabilities),
-actions are a Latin hypercube.  The paper climbs by Nelder-Mead; here the closed-form gradient is followed from
-as many starts.  Reference: Pearce & Branke (2018); settings of the paper's supplement.
+actions are a Latin hypercube.  The paper climbs by Nelder-Mead; here the gradient, which has a closed form,
+is followed from as many starts.  Reference: Pearce & Branke (2018); settings of the paper's supplement.
 """
 
 from dataclasses import dataclass
@@ -13,11 +13,13 @@ from math import ceil, sqrt
 import torch
 from torch import Tensor
 
+from conbo.acquisition.botorch_knowledge_gradient import BotorchKnowledgeGradient
 from conbo.acquisition.conditional import ConditionalAcquisition, ExactStates
 from conbo.acquisition.expected_max import expected_max
 from conbo.acquisition.knowledge_gradient import KnowledgeGradient
 from conbo.belief import Belief
 from conbo.errors import SettingError
+from conbo.models.posterior import Posterior
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,9 @@ class Revi:
             latin_hypercube(n, belief.space.n_action_dims, generator).to(belief.device)
         )
         rule = revi_states(belief, n, generator)
-        return ConditionalAcquisition(belief, KnowledgeGradient(belief, None, _gain, actions), rule)
+        closed = isinstance(belief.posterior, Posterior)
+        engine = KnowledgeGradient if closed else BotorchKnowledgeGradient
+        return ConditionalAcquisition(belief, engine(belief, None, _gain, actions), rule)
 
 
 def _gain(mean: Tensor, slope: Tensor, likeness: Tensor) -> tuple[Tensor, Tensor]:

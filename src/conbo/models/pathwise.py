@@ -134,7 +134,7 @@ def spectral_frequencies(factor: Factor, n: int, generator: torch.Generator) -> 
     """n draws (features, n) from the spectral density of a correlation, for scaled features."""
     normal = _normal(generator, factor.columns.width, n).to(factor.lengthscales)
     if factor.profile == "matern52":  # Student's t with five degrees of freedom
-        return normal / _normal(generator, 5, n).to(normal).norm(dim=0)
+        return normal / _normal(generator, 5, n).to(normal).square().sum(0).sqrt()
     return normal
 
 

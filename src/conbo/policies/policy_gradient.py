@@ -11,8 +11,8 @@ yⁱ - V     ``advantage``        how much better an observation was than others
 0.2        ``spread``           standard deviation of the policy, and the bandwidth
 =========  ===================  ==========================================================================
 
-States and actions are in the unit cube, rewards are standardised; categories of a state enter one-hot.  No model
-is asked.  Reference: Williams (1992), in the form of the paper's supplement.
+States and actions are in the unit cube, rewards are standardised; categories of a state enter one-hot.  No
+model is asked.  Reference: Williams (1992), in the form of the paper's supplement.
 """
 
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ class PolicyGradient:
         guesses = torch.stack([*first_guesses(features, actions, advantage, self.starts)]).flatten(1)
         upper = guesses.new_full((guesses.shape[1],), LARGEST)
         ascent = ascend(expected_advantage, guesses, -upper, upper, self.iterations, first_step=0.1 / LARGEST)
-        return ascent.points[ascent.values.argmax()].unflatten(0, shape)
+        return ascent.points[ascent.values.argmax()].reshape(shape)
 
 
 def quadratic(states: Tensor) -> Tensor:

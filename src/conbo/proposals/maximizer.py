@@ -21,7 +21,7 @@ from conbo.state_distributions import sobol
 
 NEAR_POLICY = 0.25  # share of the screened points that are near the present policy
 REACH = 0.1  # standard deviation of the distance to it, in the unit cube
-RELATIVE_GAIN = 1e-3  # a climb ends when a step promises to gain less than this share
+RELATIVE_GAIN = 5e-4  # a climb ends when a step promises to gain less than this share
 FIRST_STEP = 0.05  # of a climb, in the unit cube
 FLAT = 1e-10  # highest value, in standardised rewards, at which an acquisition says nothing
 
@@ -61,10 +61,10 @@ class Maximizer:
     """Screen `screened` points, climb from the best `starts`, look again at the best `finalists` of the ends."""
 
     acquisition: AcquisitionRecipe
-    screened: int = 128
-    starts: int = 6
-    iterations: int = 20
-    finalists: int = 3
+    screened: int = 512
+    starts: int = 8
+    iterations: int = 40
+    finalists: int = 4
 
     def __post_init__(self) -> None:
         if not 1 <= self.finalists <= self.starts <= self.screened:

@@ -14,8 +14,8 @@ n_x                   ``n_actions``         ⌈n_disc / n_s⌉ actions for each 
 ====================  ====================  ==================================================================
 
 Where n_x is small the kinds shrink alike.  One joint draw needs the Cholesky factor of all points; with
-`draw="pathwise"` drawn functions are evaluated instead, linear in the points, so that there may be many more of
-them.  A batch is as many independent draws.  The paper does not weight states by P[s]; `weighted=True` does.
+`draw="pathwise"` drawn functions are evaluated instead, linear in the points, so that there may be many more
+of them.  A batch is as many independent draws.  The paper does not weight states by P[s]; `weighted` does so.
 
 Reference: Char et al. (2019), with the settings of the paper's supplement.
 """
@@ -109,7 +109,7 @@ def uniform_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor
 
 
 def best_of_nearest(belief: Belief, states: Tensor) -> Tensor:
-    """The k actions (m, k, d_x) with the highest rewards among the observations nearest to states (m, d_s)."""
+    """The actions (m, k, d_x) with the best rewards among the observations nearest to states (m, d_s)."""
     columns, d_s = Columns(belief.space.state_categories), belief.n_state_dims
     points, rewards = belief.observations.points, belief.observations.rewards
     apart = squared_distances(columns.features(states), columns.features(points[:, :d_s]))

@@ -66,7 +66,7 @@ def policy_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
 
 
 def new_points(belief: Belief, draws: Sequence[Tensor], spare: Tensor, n: int) -> Tensor:
-    """n points: of each draw (m, d) the first that is neither awaited nor chosen, and spare ones to make up."""
+    """n points: of each draw (m, d) the first that is neither awaited nor chosen, then spare ones."""
     taken, chosen = list(belief.observations.pending), list[Tensor]()
     for points in [*draws, *[spare] * n]:
         fresh = [point for point in points if not any(torch.equal(point, other) for other in taken)]

@@ -25,4 +25,4 @@ def path_peaks(belief: Belief, paths: Paths, pool: Tensor, states: Tensor, climb
 
     flat = starts.flatten(0, 1)
     found = ascend(function, flat, torch.zeros_like(flat[0]), torch.ones_like(flat[0]), climb).points
-    return belief.snap_actions(found).unflatten(0, (c, p))
+    return belief.snap_actions(found).reshape(c, p, -1)
