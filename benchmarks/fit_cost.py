@@ -1,6 +1,6 @@
 """One hyperparameter fit of the default kernel against BoTorch's `fit_gpytorch_mll`: same kernel, same priors, one run.
 
-    python benchmarks/fit_cost.py [--json]
+python benchmarks/fit_cost.py [--json]
 """
 
 import argparse
@@ -50,17 +50,25 @@ def peer(points: torch.Tensor, rewards: torch.Tensor, d_s: int) -> ExactMarginal
             ard_num_dims=len(columns),
             active_dims=columns,
             lengthscale_prior=LogNormalPrior(sqrt(2) + 0.5 * log(d), sqrt(3)),
-            lengthscale_constraint=Interval(*(torch.tensor(b).exp().item() for b in LOG_LENGTHSCALE_BOUNDS), transform=None, initial_value=exp_mode(d)),
+            lengthscale_constraint=Interval(
+                *(torch.tensor(b).exp().item() for b in LOG_LENGTHSCALE_BOUNDS),
+                transform=None,
+                initial_value=exp_mode(d),
+            ),
         )
 
     kernel = ScaleKernel(
         factor(list(range(d_s))) * factor(list(range(d_s, d))),
         outputscale_prior=LogNormalPrior(0.0, 1.0),
-        outputscale_constraint=Interval(*(torch.tensor(b).exp().item() for b in LOG_VARIANCE_BOUNDS), transform=None, initial_value=1.0),
+        outputscale_constraint=Interval(
+            *(torch.tensor(b).exp().item() for b in LOG_VARIANCE_BOUNDS), transform=None, initial_value=1.0
+        ),
     )
     likelihood = GaussianLikelihood(
         noise_prior=LogNormalPrior(-6.0, 2.0),
-        noise_constraint=Interval(*(torch.tensor(b).exp().item() for b in LOG_NOISE_BOUNDS), transform=None, initial_value=1e-2),
+        noise_constraint=Interval(
+            *(torch.tensor(b).exp().item() for b in LOG_NOISE_BOUNDS), transform=None, initial_value=1e-2
+        ),
     )
     model = SingleTaskGP(points, rewards[:, None], covar_module=kernel, likelihood=likelihood, outcome_transform=None)
     return ExactMarginalLogLikelihood(likelihood, model)
@@ -97,7 +105,9 @@ def main() -> None:
                 [lengthscales, kernel.outputscale.detach()[None], mll.likelihood.noise.detach()]
             ).log()
             with torch.no_grad():
-                gains.append(ours_fit.objective - float(LogPosterior(family, points, rewards, None)(parameters[None])[0]))
+                gains.append(
+                    ours_fit.objective - float(LogPosterior(family, points, rewards, None)(parameters[None])[0])
+                )
         row = {
             "dimensions": f"{d_s}+{d_x}",
             "n": N_OBSERVATIONS,
@@ -111,7 +121,9 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(rows, indent=2))
         return
-    print(f"{'dimensions':>10} {'n':>5} {'conbo':>9} {'BoTorch':>9} {'ratio':>6} {'objective gain, median / worst':>32}")
+    print(
+        f"{'dimensions':>10} {'n':>5} {'conbo':>9} {'BoTorch':>9} {'ratio':>6} {'objective gain, median / worst':>32}"
+    )
     for row in rows:
         print(
             f"{row['dimensions']:>10} {row['n']:>5} {row['conbo_ms']:>6.0f} ms {row['botorch_ms']:>6.0f} ms "

@@ -34,8 +34,7 @@ def main() -> None:
         print(json.dumps(result))
         return
     one, many, ours, theirs = (
-        f"{1e3 * result[key]:9.2f} ms"
-        for key in ("one_state_s", "many_states_s", "mean_s", "gpytorch_mean_s")
+        f"{1e3 * result[key]:9.2f} ms" for key in ("one_state_s", "many_states_s", "mean_s", "gpytorch_mean_s")
     )
     print(
         "Policy of Branin at n = 100, without any remembered answer\n"
@@ -54,9 +53,7 @@ def policy_cost() -> dict[str, float]:
     study.run(lambda s, x: problem.evaluate(s, x, generator), evaluations=100, progress=False)
     policy = study.policy()
     many = [{"s": s} for s in np.linspace(-5, 10, 10_000).tolist()]
-    one_s, many_s = fastest(
-        lambda: policy.many([{"s": 2.5}]), lambda: policy.many(many), before=policy.wipe_cache
-    )
+    one_s, many_s = fastest(lambda: policy.many([{"s": 2.5}]), lambda: policy.many(many), before=policy.wipe_cache)
     return {"one_state_s": one_s, "many_states_s": many_s, "states_ratio": many_s / one_s}
 
 

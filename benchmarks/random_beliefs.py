@@ -31,9 +31,7 @@ def random_belief(d_s: int, d_x: int, n: int, seed: int) -> Belief:
     s, x = states.scaled(points[:, :d_s]), actions.scaled(points[:, d_s:])
     covariance = kernel.scale(s, s) * actions.correlation(x, x) + noise * torch.eye(n, dtype=torch.float64)
     rewards = cholesky(covariance) @ torch.randn(n, generator=generator, dtype=torch.float64)
-    space = Space(
-        states={f"s{i}": Real(0, 1) for i in range(d_s)}, actions={f"x{i}": Real(0, 1) for i in range(d_x)}
-    )
+    space = Space(states={f"s{i}": Real(0, 1) for i in range(d_s)}, actions={f"x{i}": Real(0, 1) for i in range(d_x)})
     posterior = condition(kernel, 0.0, noise, points, rewards)
     return Belief(space, bind(None, space), Observations(points, rewards, points[:0]), posterior, 0.0, 1.0)
 

@@ -62,20 +62,14 @@ def table(runs: list[Run]) -> str:
         last = str(counts[-1])
         baseline = {r["seed"]: r["cost"][last] for r in rows if r["method"] == "uniform"}
         lines += ["", f"### {problem}", ""]
-        lines += [
-            "| method | seeds | " + " | ".join(f"cost at {k}" for k in counts) + " | better | s per ask |"
-        ]
+        lines += ["| method | seeds | " + " | ".join(f"cost at {k}" for k in counts) + " | better | s per ask |"]
         lines += ["|---" * (len(counts) + 4) + "|"]
-        by_method = {
-            m: [r for r in rows if r["method"] == m] for m in dict.fromkeys(r["method"] for r in rows)
-        }
+        by_method = {m: [r for r in rows if r["method"] == m] for m in dict.fromkeys(r["method"] for r in rows)}
         for method, mine in sorted(by_method.items(), key=lambda item: mean(item[1], last)):
             cells = [f"{mean(mine, str(k)):.3g} ± {error(mine, str(k)):.2g}" for k in counts]
             better = sum(r["cost"][last] < baseline.get(r["seed"], -1) for r in mine)
             asked = statistics.median(r["seconds"] for r in mine)
-            lines.append(
-                f"| `{method}` | {len(mine)} | " + " | ".join(cells) + f" | {better} | {asked:.2g} |"
-            )
+            lines.append(f"| `{method}` | {len(mine)} | " + " | ".join(cells) + f" | {better} | {asked:.2g} |")
     return "\n".join(lines)
 
 
@@ -89,9 +83,7 @@ def error(runs: list[Run], at: str) -> float:
 
 def main() -> None:
     conditional = [m for m in METHODS if not METHODS[m].needs_finite_states]
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="*", default=conditional, metavar="NAME")
     parser.add_argument("--problems", nargs="*", default=list(PROBLEMS), choices=list(PROBLEMS))
     parser.add_argument("--seeds", type=int, default=10)

@@ -5,7 +5,8 @@
     python benchmarks/suggestion_cost.py --quick --json      fewer sizes and repetitions, as JSON
 
 Parts: cost (against qLogEI), ask (against Optuna and Ax), value (one ConBO value with gradient, and one-shot qKG),
-accuracy (of KG_c), quality (of the suggested point), integral (over states), growth (with n), methods (what each of them costs).
+accuracy (of KG_c), quality (of the suggested point), integral (over states), growth (with n),
+methods (what each of them costs).
 Peers run interleaved with conbo; times are medians.
 """
 
@@ -66,7 +67,7 @@ def cost(quick: bool) -> Iterable[Row]:
                 belief = random_belief(d_s, d_x, n, seed)
                 model, best = botorch_model(belief), belief.observations.rewards.max()
 
-                def peer(model: Any = model, best: Tensor = best) -> None:
+                def peer(model: Any = model, best: Tensor = best, bounds: Tensor = bounds) -> None:
                     acquisition = qLogExpectedImprovement(model, best_f=best)
                     optimize_acqf(acquisition, bounds, q=1, num_restarts=10, raw_samples=512)
 
@@ -192,7 +193,9 @@ def accuracy(quick: bool) -> Iterable[Row]:
 
 def quality(quick: bool) -> Iterable[Row]:
     """The value of the suggested point over that of a search with thirty times the effort."""
-    thorough = Maximizer(ConBO(HybridKG(5), StratifiedStates(20)), screened=2048, starts=40, iterations=60, finalists=10)
+    thorough = Maximizer(
+        ConBO(HybridKG(5), StratifiedStates(20)), screened=2048, starts=40, iterations=60, finalists=10
+    )
     for d_s, d_x in DIMENSIONS:
         for n in (20, 100) if quick else (20, 100, 500):
             shares = []
@@ -225,7 +228,7 @@ def integral(quick: bool) -> Iterable[Row]:
                     kg = HybridKG(5).build(belief, generator(3))
                     pool = belief.states.from_uniform(sobol(512, d_s, seed=11))
                     dense = torch.stack([kg.bounds(p[None], pool[None]).best.mean() for p in points])
-                    estimate = ConBO(HybridKG(5), StratifiedStates(20)).build(belief, generator(0))(points)
+                    estimate = ConBO(HybridKG(5), StratifiedStates(20)).build(belief, generator(0)).integral(points)
                 errors.append(((estimate - dense) / dense)[dense > 1e-5])
         error = torch.cat(errors)
         yield {

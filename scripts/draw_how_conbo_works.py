@@ -60,6 +60,7 @@ Z_COLOURS = LinearSegmentedColormap.from_list("z", [LOWER, "#8d8fa3", "#e4572e"]
 Z_RANGE = 2.1  # at which the colours end
 OUTLINE = [withStroke(linewidth=3, foreground="white")]
 GRID = 41  # points along each axis of a map
+SEEDS = 50  # over which the error of an integral over states is averaged
 SIDE = 10.0  # states and actions of all pictures are from 0 to 10
 STYLE = {
     "font.size": 9.5,
@@ -288,9 +289,7 @@ def draw_hybrid(axes: np.ndarray, case: Line) -> str:
     places = unscaled(case.posterior, lines.actions[0, 0])
     z = even(601, -3, 3)
     ends = even(2, -3, 3)
-    for node, x, top, a, b in zip(
-        kg.nodes.tolist(), places, best, lines.mean[0, 0], lines.slope[0, 0], strict=True
-    ):
+    for node, x, top, a, b in zip(kg.nodes.tolist(), places, best, lines.mean[0, 0], lines.slope[0, 0], strict=True):
         axes[0].plot(x, top, "*", color=colour(node), markeredgecolor="white", markersize=12, zorder=6)
         axes[1].plot(ends, a + b * ends, color=colour(node), linewidth=0.9, zorder=2)
         axes[1].plot(node, top, "*", color=colour(node), markeredgecolor="white", markersize=12, zorder=6)
@@ -464,9 +463,7 @@ def plane() -> Belief:
     noise = sd * torch.randn(len(points), generator=generator(1), dtype=torch.float64)
     rewards = reward(*(SIDE * points).unbind(-1)) + noise
     known = torch.full_like(rewards, sd**2)
-    return believe(
-        space, bind(None, space), Observations(points, rewards, points[:0], known), GaussianProcess()
-    )
+    return believe(space, bind(None, space), Observations(points, rewards, points[:0], known), GaussianProcess())
 
 
 @cache
@@ -503,9 +500,7 @@ def draw_star(axes: Axes, point: Tensor, text: str = "") -> None:
     s, x = (SIDE * point).tolist()
     axes.plot(s, x, "*", color=NEW, markeredgecolor="white", markeredgewidth=1.2, markersize=19, zorder=7)
     if text:
-        axes.annotate(
-            text, (s, x), (8, 7), textcoords="offset points", weight="bold", path_effects=OUTLINE, zorder=8
-        )
+        axes.annotate(text, (s, x), (8, 7), textcoords="offset points", weight="bold", path_effects=OUTLINE, zorder=8)
 
 
 def draw_states() -> None:
@@ -515,9 +510,7 @@ def draw_states() -> None:
     (model_bar, value_bar), (model, value), (ours, papers) = axes
     mean = belief.to_reward(belief.posterior.mean(grid()))
     surface = draw_map(model, mean, MEAN_COLOURS, 14)
-    figure.colorbar(
-        surface, cax=model_bar, orientation="horizontal", label="expected reward (posterior mean)"
-    )
+    figure.colorbar(surface, cax=model_bar, orientation="horizontal", label="expected reward (posterior mean)")
     states = even(400)[:, None]
     actions = GpArgmax().build(belief, generator())(states)
     line_style = {
@@ -556,9 +549,7 @@ def draw_states() -> None:
             linestyle="none",
             label="next",
         ),
-        Line2D(
-            [], [], color=DARK, linewidth=1.6, label=r"$\mathrm{KG}_c$ of every state, given the next point"
-        ),
+        Line2D([], [], color=DARK, linewidth=1.6, label=r"$\mathrm{KG}_c$ of every state, given the next point"),
         (Patch(color=BEST, alpha=0.35), Patch(color=LOWER, alpha=0.35)),
     ]
     labels = [handle.get_label() for handle in handles[:-1]] + ["one state: its KG times its weight"]
@@ -581,14 +572,13 @@ def draw_per_state(ours: Axes, papers: Axes, point: Tensor) -> None:
     dense = belief.scale * HybridKG(27).build(belief, generator()).at(states)(point, rows).values[0]
     truth = float(torch.trapezoid(dense, states[0, :, 0]))
     print(f"ConBO at the next point: dense {truth:.4f}")
-    for axes, name, rule, tint in (
+    for axes, name, recipe, tint in (
         (ours, "Ours: 20 cells of equal importance", ConBO(HybridKG()), BEST),
         (papers, "The paper's: 20 draws around the candidate", ConBO(HybridKG(), GaussianStates()), LOWER),
     ):
-        acquisition = rule.build(belief, generator(3))
+        acquisition = recipe.build(belief, generator(3))
         chosen: WeightedStates = acquisition.states_of(point)
         gains = belief.scale * acquisition.value.at(chosen.states)(point, rows).values[0]
-        total = float((chosen.weights[0] * gains).sum())
         inside = chosen.weights[0] > 0
         kept = SIDE * chosen.states[0, inside, 0], gains[inside], SIDE * chosen.weights[0, inside]
         axes.bar(kept[0], kept[1], kept[2], color=tint, alpha=0.3, edgecolor=tint, linewidth=0.8)
@@ -597,10 +587,13 @@ def draw_per_state(ours: Axes, papers: Axes, point: Tensor) -> None:
         axes.axvline(SIDE * float(point[0, 0]), color=NEW, linewidth=1.2, linestyle=(0, (4, 2)), zorder=1)
         axes.set(xlim=(0, SIDE), ylim=(0, 1.3 * float(dense.amax())), xlabel="state s", title=name)
         axes.set_ylabel(r"$\mathrm{KG}_c(s)$")
+        again = [belief.scale * float(recipe.build(belief, generator(seed))(point)) for seed in range(SEEDS)]
+        error = 100 * float((vector(*again) / truth - 1).square().mean().sqrt())
         lost = len(inside) - int(inside.sum())
-        note = f"sum {total:.4f}\ntruth {truth:.4f}" + (f"\n{lost} draws outside, lost" if lost else "")
+        note = f"area {float((chosen.weights[0] * gains).sum()):.4f}, truth {truth:.4f}"
+        note += f"\n{SEEDS} seeds: RMS error {error:.0f} %" + (f"\n{lost} draws outside S" if lost else "")
         axes.text(0.98, 0.96, note, transform=axes.transAxes, va="top", ha="right")
-        print(f"  {name}: {total:.4f}, {lost} outside")
+        print(f"  {name}; {note}".replace("\n", "; "))
 
 
 # Batches
@@ -636,9 +629,7 @@ def draw_batch() -> None:
     share = float(product[nearest] / product.amax())
     print(f"second point {(SIDE * second).tolist()}: {share:.2f} of the product's maximum")
     handles = [
-        Line2D(
-            [], [], marker="o", color=LEARNED, markersize=4, linestyle="none", label="evaluated by the search"
-        ),
+        Line2D([], [], marker="o", color=LEARNED, markersize=4, linestyle="none", label="evaluated by the search"),
         Line2D(
             [],
             [],

@@ -70,9 +70,7 @@ def draw_city() -> None:
             label="mode of the population (state)",
         ),
         Line2D([], [], marker="s", color="grey", linestyle="none", markersize=10, label="base (action)"),
-        Line2D(
-            [], [], marker="o", color="grey", label="call, and the way of the ambulance that was sent to it"
-        ),
+        Line2D([], [], marker="o", color="grey", label="call, and the way of the ambulance that was sent to it"),
     ]
     figure.legend(handles=marks, loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(FOLDER / "ambulances.png", dpi=DOTS_PER_INCH)

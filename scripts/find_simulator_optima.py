@@ -174,9 +174,7 @@ TASKS: dict[str, Callable[[], Task]] = {
 }
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=TASKS)
     name = parser.parse_args().name
     task = TASKS[name]()

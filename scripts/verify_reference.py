@@ -49,9 +49,7 @@ class Case:
 
     def kernel(self) -> Kernel:
         record = self.record
-        actions = Factor(
-            Columns((0,) * len(record["action_lengthscales"])), vector(record["action_lengthscales"])
-        )
+        actions = Factor(Columns((0,) * len(record["action_lengthscales"])), vector(record["action_lengthscales"]))
         if self.finite:
             states = Factor(Columns((record["n_states"],)), vector([1.0]))
             variances = (record[f"{name}_variance"] for name in ("trend", "difference", "offset"))
@@ -67,15 +65,11 @@ class Case:
             states: dict[str, Any] = {"s": Categorical(range(record["n_states"]))}
         else:
             states = {f"s{i}": Real(0, 1) for i in range(len(record["state_lengthscales"]))}
-        space = Space(
-            states=states, actions={f"x{i}": Real(0, 1) for i in range(len(record["action_lengthscales"]))}
-        )
+        space = Space(states=states, actions={f"x{i}": Real(0, 1) for i in range(len(record["action_lengthscales"]))})
         points = torch.cat([self.states(record["train_states"]), vector(record["train_actions"])], -1)
         rewards = vector(record["train_rewards"])
         posterior = condition(kernel, record["mean"], record["noise_variance"], points, rewards)
-        return Belief(
-            space, bind(distribution, space), Observations(points, rewards, points[:0]), posterior, 0.0, 1.0
-        )
+        return Belief(space, bind(distribution, space), Observations(points, rewards, points[:0]), posterior, 0.0, 1.0)
 
     def candidates(self, queries: list[dict[str, Any]]) -> Tensor:
         return torch.cat(
@@ -97,11 +91,7 @@ def knowledge_gradient_errors(cases: list[Case], estimator: Estimator) -> Tensor
         queries = case.record["queries"]
         states = torch.stack([case.states(q["state"]) for q in queries])[:, None]
         points, truth = case.candidates(queries), vector([q["knowledge_gradient"] for q in queries])
-        value = (
-            estimator.build(case.belief(), generator())
-            .at(states)(points, torch.arange(len(points)))
-            .values[:, 0]
-        )
+        value = estimator.build(case.belief(), generator()).at(states)(points, torch.arange(len(points))).values[:, 0]
         errors.append((value - truth) / truth)
     return torch.cat(errors)
 
@@ -114,7 +104,7 @@ def integral_errors(cases: list[Case], acquisition: ConBO) -> Tensor:
             if queries:
                 built = acquisition.build(case.belief(distribution), generator())
                 truth = vector([q[name] for q in queries])
-                errors.append((built(case.candidates(queries)) - truth) / truth)
+                errors.append((built.integral(case.candidates(queries)) - truth) / truth)
     return torch.cat(errors) if errors else torch.zeros(0, dtype=torch.float64)
 
 

@@ -33,9 +33,7 @@ def tensor(values: Any) -> Tensor:
 
 def reals(d_s: int, d_x: int) -> Space:
     """A space of numbers that are their own places in the unit cube."""
-    return Space(
-        states={f"s{i}": Real(0, 1) for i in range(d_s)}, actions={f"x{i}": Real(0, 1) for i in range(d_x)}
-    )
+    return Space(states={f"s{i}": Real(0, 1) for i in range(d_s)}, actions={f"x{i}": Real(0, 1) for i in range(d_x)})
 
 
 def product_kernel(
@@ -50,9 +48,7 @@ def product_kernel(
     def factor(categories: tuple[int, ...], lengthscales: Sequence[float] | float) -> Factor:
         return Factor(Columns(categories), tensor(lengthscales).expand(len(categories)), profile)
 
-    return ProductKernel(
-        factor(space.state_categories, states), factor(space.action_categories, actions), variance
-    )
+    return ProductKernel(factor(space.state_categories, states), factor(space.action_categories, actions), variance)
 
 
 def trend_kernel(
@@ -86,12 +82,8 @@ def belief_with(
     prior = condition(kernel, constant, 1.0, points[:0], points.new_zeros(0), new_noise=noise)
     scaled = prior.scaled(points)
     covariance = prior.prior_covariance(scaled, scaled) + noise * torch.eye(n, dtype=torch.float64)
-    rewards = constant + cholesky(covariance) @ torch.randn(
-        n, generator=generator(seed + 1), dtype=torch.float64
-    )
-    return belief_on(
-        space, condition(kernel, constant, noise, points, rewards), points, rewards, distribution
-    )
+    rewards = constant + cholesky(covariance) @ torch.randn(n, generator=generator(seed + 1), dtype=torch.float64)
+    return belief_on(space, condition(kernel, constant, noise, points, rewards), points, rewards, distribution)
 
 
 def belief_on(
@@ -121,9 +113,7 @@ def reference_belief(name: str, distribution: RecipeLike = None) -> Belief:
     kernel: Kernel
     if model["kernel"] == "product-matern52":
         space = reals(len(model["state_lengthscales"]), len(model["action_lengthscales"]))
-        kernel = product_kernel(
-            space, model["state_lengthscales"], model["action_lengthscales"], model["outputscale"]
-        )
+        kernel = product_kernel(space, model["state_lengthscales"], model["action_lengthscales"], model["outputscale"])
     else:
         count = model["n_states"]
         space = Space(states={"k": Categorical(range(count))}, actions=reals(0, actions.shape[1]).actions)

@@ -46,9 +46,7 @@ def belief_of(space: Space, observations: Observations, model: GaussianProcess |
     st.sampled_from([1e-300, 1e-9, 1.0, 1e9, 1e200, 1e300]),
     st.floats(-5, 5),
 )
-def test_standardised_rewards_have_mean_zero_and_variance_one(
-    rewards: list[float], scale: float, shift: float
-) -> None:
+def test_standardised_rewards_have_mean_zero_and_variance_one(rewards: list[float], scale: float, shift: float) -> None:
     values = scale * (tensor(rewards) + shift)
 
     centre, spread = standardisation(values)
@@ -170,17 +168,13 @@ def test_known_noise_may_be_of_any_size(scale: float) -> None:
     others = points_in(space, 9, seed=2)
     assert torch.isfinite(belief.posterior.mean(others)).all()
     if 1e-10 < scale < 1e10:
-        torch.testing.assert_close(
-            belief.posterior.mean(others), plain.posterior.mean(others), rtol=0, atol=1e-4
-        )
+        torch.testing.assert_close(belief.posterior.mean(others), plain.posterior.mean(others), rtol=0, atol=1e-4)
 
 
 def test_repeated_exact_rewards_are_interpolated() -> None:
     space = reals(1, 1)
     once = told(space)
-    twice = Observations(
-        once.points.repeat(2, 1), once.rewards.repeat(2), once.pending, torch.zeros(24).double()
-    )
+    twice = Observations(once.points.repeat(2, 1), once.rewards.repeat(2), once.pending, torch.zeros(24).double())
 
     belief = belief_of(space, twice)
 

@@ -26,9 +26,7 @@ class Greedy:
 
     seen: list[tuple[Belief, Tensor | None]] = field(default_factory=list)
 
-    def propose(
-        self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None
-    ) -> Tensor:
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
         self.seen.append((belief, state))
         points = torch.rand(64, belief.observations.points.shape[1], generator=generator, dtype=torch.float64)
         if state is not None:
@@ -282,9 +280,7 @@ def test_a_bad_state_distribution() -> None:
         ({"state": 1.0}, PointError, "state must be a mapping from names to values, but got 1.0"),
     ],
 )
-def test_bad_questions_leave_no_trial(
-    arguments: dict[str, Any], error: type[Exception], message: str
-) -> None:
+def test_bad_questions_leave_no_trial(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
     optimizer = Optimizer(SPACE, method="uniform")
     with pytest.raises(error, match=message):
         optimizer.ask(**arguments)

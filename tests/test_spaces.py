@@ -253,9 +253,7 @@ def test_snapping_moves_every_column_to_a_valid_value() -> None:
     np.testing.assert_array_equal(snapped[..., 2:], MIXED.snap_actions(points[..., 2:]))
     np.testing.assert_array_equal(MIXED.snap(snapped), snapped)
     rows = snapped.reshape(-1, 5)
-    np.testing.assert_allclose(
-        MIXED.encode_actions(MIXED.decode_actions(rows[:, 2:])), rows[:, 2:], atol=1e-12
-    )
+    np.testing.assert_allclose(MIXED.encode_actions(MIXED.decode_actions(rows[:, 2:])), rows[:, 2:], atol=1e-12)
 
 
 def test_a_space_without_states() -> None:

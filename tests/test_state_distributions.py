@@ -108,9 +108,7 @@ def test_densities_are_in_the_units_of_the_user() -> None:
     log_real = bind(lambda state: 1.0, space_of(s=LOG))
     middle = torch.tensor([[0.5]], dtype=torch.float64)  # the value 1, where dv/du = log(100)
     assert log_real.density(middle).item() == pytest.approx(math.log(100) / 9.9, rel=1e-3)
-    assert bind(Triangular(1), space_of(s=LOG)).density(middle).item() == pytest.approx(
-        2 / 9.9 * math.log(100)
-    )
+    assert bind(Triangular(1), space_of(s=LOG)).density(middle).item() == pytest.approx(2 / 9.9 * math.log(100))
     log_integer = bind(lambda state: 1.0, space_of(s=Integer(1, 4, log=True))).finite()
     assert log_integer is not None
     assert log_integer[1].tolist() == [0.25] * 4
@@ -183,9 +181,7 @@ def test_the_sampler_of_the_user_is_used_and_follows_the_generator() -> None:
     assert not torch.equal(states, distribution.sample(500, generator(6)))
 
 
-@pytest.mark.parametrize(
-    "recipe", [None, Triangular(), Density(lambda s: s["s"]), Density(lambda s: s["s"], bound=6)]
-)
+@pytest.mark.parametrize("recipe", [None, Triangular(), Density(lambda s: s["s"]), Density(lambda s: s["s"], bound=6)])
 def test_sampling_depends_on_the_generator_alone(recipe: RecipeLike) -> None:
     before = torch.get_rng_state()
     distribution = bind(recipe, space_of(s=LINEAR))

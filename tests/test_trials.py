@@ -44,9 +44,7 @@ def test_all_else_is_refused(reward: Any) -> None:
 
 
 def test_bad_noise() -> None:
-    with pytest.raises(
-        RewardError, match="`noise >= 0` must hold for the variance of a reward, but got noise=-1"
-    ):
+    with pytest.raises(RewardError, match="`noise >= 0` must hold for the variance of a reward, but got noise=-1"):
         RUNNING.told(1.0, noise=-1)
     with pytest.raises(RewardError, match="a noise must be one finite number, but got nan"):
         RUNNING.told(1.0, noise=float("nan"))

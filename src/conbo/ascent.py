@@ -101,9 +101,7 @@ def ascend(
     return Ascent(final_x, final_value, torch.cat(history_points), torch.cat(history_values))
 
 
-def _updated(
-    inverse: Tensor, moved: Tensor, change: Tensor, curved: Tensor, fresh: Tensor, eye: Tensor
-) -> Tensor:
+def _updated(inverse: Tensor, moved: Tensor, change: Tensor, curved: Tensor, fresh: Tensor, eye: Tensor) -> Tensor:
     """BFGS: the inverse Hessian of the negated function after `moved` changed its gradient by `change`."""
     curvature = torch.where(curved, (moved * change).sum(-1), 1.0)
     scale = curvature / torch.where(curved, change.square().sum(-1), 1.0)

@@ -41,9 +41,7 @@ class GaussianProcess:
         categories = space.state_categories
         finite = bool(categories) and all(categories)
         if self.states == "trend" and not finite:
-            raise SettingError(
-                "`states='trend'` needs states that are all categorical: use 'product' instead."
-            )
+            raise SettingError("`states='trend'` needs states that are all categorical: use 'product' instead.")
         columns = Columns(categories), Columns(space.action_categories)
         if self.states == "trend" or (self.states == "auto" and finite):
             return TrendFamily(*columns, self.profile)
@@ -110,7 +108,7 @@ def believe(space: Space, states: StateDistribution, observations: Observations,
 
 def standardised_noise(observations: Observations, scale: float) -> Tensor | None:
     """The known variances of standardised rewards; exact rewards at one point twice would have no inverse."""
-    return None if observations.noise is None else (observations.noise / scale**2).clamp_min(LEAST_NOISE)
+    return None if observations.noise is None else (observations.noise / scale / scale).clamp_min(LEAST_NOISE)
 
 
 def standardisation(rewards: Tensor) -> tuple[float, float]:

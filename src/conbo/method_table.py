@@ -114,19 +114,19 @@ METHODS: dict[str, Method] = {
             "conbo-es",
             "entropy search over all states: information about the best action of each",
             f"Hennig & Schuler (2012); {_PAPER}",
-            Maximizer(ConBO(EntropySearch())),
+            Maximizer(ConBO(EntropySearch()), screened=128, starts=4, iterations=10),
         ),
         Method(
             "conbo-pes",
             "predictive entropy search over all states: the same information, the other way round",
             f"Hernández-Lobato, Hoffman & Ghahramani (2014); {_PAPER}",
-            Maximizer(ConBO(PredictiveEntropySearch())),
+            Maximizer(ConBO(PredictiveEntropySearch()), screened=128, starts=6, iterations=20),
         ),
         Method(
             "conbo-mes",
             "max-value entropy search over all states: information about the best value of each",
             f"Wang & Jegelka (2017); {_PAPER}",
-            Maximizer(ConBO(MaxValueEntropySearch())),
+            Maximizer(ConBO(MaxValueEntropySearch()), screened=128, starts=6, iterations=20),
         ),
         Method(
             "scot",
@@ -145,7 +145,7 @@ METHODS: dict[str, Method] = {
             "peqi",
             "profile expected improvement of the 0.75 quantile, for noisy rewards",
             "Picheny et al. (2013); Ginsbourger et al. (2014)",
-            Maximizer(ProfileQuantileImprovement()),
+            Maximizer(ProfileQuantileImprovement(), screened=128),
         ),
         Method(
             "revi",
@@ -175,7 +175,7 @@ METHODS: dict[str, Method] = {
             "ae-lsvi",
             "the state whose best value is least certain, with the optimistic action",
             "Li et al. (2023)",
-            Maximizer(OptimisticGap()),
+            Maximizer(OptimisticGap(), screened=128),
         ),
         Method(
             "knn",

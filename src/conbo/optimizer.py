@@ -91,10 +91,8 @@ class Optimizer:
         at_least(1, "n", n)
         dictated = None if state is None else self.space.validate_state(state)
         first = len(self._trials)
-        if self.n_completed < self.initial:
-            points = self._design(first, n)
-        else:
-            points = self._propose(n, first, dictated)
+        initial = self.n_completed < self.initial
+        points = self._design(first, n) if initial else self._propose(n, first, dictated)
         rows = points.numpy()
         d_s = self.space.n_state_dims
         states = self.space.decode_states(rows[:, :d_s]) if dictated is None else [dict(dictated)] * n

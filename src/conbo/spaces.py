@@ -428,9 +428,7 @@ def _encode(parameters: Mapping[str, Parameter], points: Sequence[Point]) -> Arr
 def _decode(parameters: Mapping[str, Parameter], array: ArrayLike) -> list[dict[str, Value]]:
     rows = np.asarray(array, dtype=np.float64)
     columns = [parameter.decode(rows[:, column]) for column, parameter in enumerate(parameters.values())]
-    return [
-        {name: values[i] for name, values in zip(parameters, columns, strict=True)} for i in range(len(rows))
-    ]
+    return [{name: values[i] for name, values in zip(parameters, columns, strict=True)} for i in range(len(rows))]
 
 
 def _snap(parameters: Sequence[Parameter], array: ArrayLike) -> Array:

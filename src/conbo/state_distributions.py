@@ -89,9 +89,7 @@ class Weights:
             raise SpaceError(f"`weights` must be a mapping from values to weights, but got {self.weights!r}.")
         for value, weight in self.weights.items():
             if not is_number(weight) or not 0 <= weight < math.inf:
-                raise SpaceError(
-                    f"a weight must be finite and not negative, but got {weight!r} for {value!r}."
-                )
+                raise SpaceError(f"a weight must be finite and not negative, but got {weight!r} for {value!r}.")
         if not sum(self.weights.values()) > 0:
             raise SpaceError(f"at least one weight must be positive, but got {dict(self.weights)!r}.")
         object.__setattr__(self, "weights", dict(self.weights))
@@ -108,9 +106,7 @@ class Product:
 
     def __post_init__(self) -> None:
         if not isinstance(self.marginals, Mapping):
-            raise SpaceError(
-                f"`marginals` must be a mapping from names to recipes, but got {self.marginals!r}."
-            )
+            raise SpaceError(f"`marginals` must be a mapping from names to recipes, but got {self.marginals!r}.")
         for name, recipe in self.marginals.items():
             if not isinstance(recipe, Uniform | Triangular | Normal | Weights):
                 rule = f"'{name}' must be distributed as Uniform, Triangular, Normal or Weights"
@@ -468,9 +464,7 @@ def _check_pool(recipe: Density, space: Space, probabilities: Array, normalizer:
         acceptance = normalizer / _ceiling(recipe.bound, space)
         if acceptance < LEAST_ACCEPTANCE:
             rule = f"rejection must accept at least {LEAST_ACCEPTANCE} of its draws"
-            raise SpaceError(
-                f"{rule}, but bound={recipe.bound} gives {acceptance:.1e}: lower it, or give a sampler."
-            )
+            raise SpaceError(f"{rule}, but bound={recipe.bound} gives {acceptance:.1e}: lower it, or give a sampler.")
     effective = 1.0 / float(np.square(probabilities).sum())
     if effective < FEWEST_EFFECTIVE_STATES:
         warnings.warn(
@@ -554,7 +548,7 @@ def _transport(u: Array, points: Array, masses: Array) -> NDArray[np.int64]:
 
 def sobol(n: int, d: int, seed: int) -> Tensor:
     """Scrambled quasi-random points (n, d) of the unit cube (d >= 1), apart from torch's global state."""
-    engine = torch.quasirandom.SobolEngine(d, scramble=True, seed=seed)  # type: ignore[no-untyped-call]
+    engine = torch.quasirandom.SobolEngine(d, scramble=True, seed=seed)
     return engine.draw(n, dtype=torch.float64)
 
 

@@ -33,9 +33,7 @@ class Trial:
         if self.status == "completed" and (self.reward, self.noise) != (value, variance):
             was, now = (self.reward, value) if self.reward != value else (self.noise, variance)
             what = "reward" if self.reward != value else "noise"
-            raise TrialError(
-                f"trial {self.number} was told {what}={was} before and cannot be told {now} now."
-            )
+            raise TrialError(f"trial {self.number} was told {what}={was} before and cannot be told {now} now.")
         return replace(self, status="completed", reward=value, noise=variance)
 
     def failed(self, error: str = "") -> "Trial":

@@ -53,9 +53,7 @@ def integral_errors(recipe: StateRuleRecipe, seed: int, n_z: int = 5) -> Tensor:
     for name in INTEGRALS:
         cases = MODELS[name]["integrals"]
         for key, distribution in DISTRIBUTIONS.items():
-            acquisition = ConBO(HybridKG(n_z), recipe).build(
-                reference_belief(name, distribution), generator(seed)
-            )
+            acquisition = ConBO(HybridKG(n_z), recipe).build(reference_belief(name, distribution), generator(seed))
             truth = tensor([case[key] for case in cases])
             errors.append(relative_errors(acquisition(reference_candidates(name, cases)), truth))
     return torch.cat(errors)
@@ -103,9 +101,7 @@ def test_without_states_it_is_the_knowledge_gradient_itself() -> None:
 
     result = ConBO(HybridKG()).build(belief, generator())(candidates)
 
-    expected = (
-        HybridKG().build(belief, generator()).at(candidates[:, None, :0])(candidates, torch.arange(5)).values
-    )
+    expected = HybridKG().build(belief, generator()).at(candidates[:, None, :0])(candidates, torch.arange(5)).values
     torch.testing.assert_close(result, expected[:, 0])
     assert result.shape == (5,)
 
@@ -113,9 +109,7 @@ def test_without_states_it_is_the_knowledge_gradient_itself() -> None:
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_the_paper_s_proposal_agrees_with_dense_quadrature_on_average(distribution: str) -> None:
     space = reals(1, 1)
-    belief = belief_with(
-        space, product_kernel(space, 0.1, 0.3), n=25, distribution=DISTRIBUTIONS[distribution]
-    )
+    belief = belief_with(space, product_kernel(space, 0.1, 0.3), n=25, distribution=DISTRIBUTIONS[distribution])
     candidates = torch.cat([tensor([[0.5], [0.4], [0.65]]), uniform(3, 1, seed=5)], -1)
     truth = dense(belief, candidates)
 
@@ -163,9 +157,7 @@ def test_values_are_never_negative(seed: int, rule: str, value: str) -> None:
 
 def test_nothing_is_gained_where_the_sample_can_change_nothing() -> None:
     # state c is never met, and the states have nothing in common
-    belief = belief_with(
-        CATEGORIES, product_kernel(CATEGORIES, 0.02, 0.3), distribution=Weights({"a": 1.0, "b": 1.0})
-    )
+    belief = belief_with(CATEGORIES, product_kernel(CATEGORIES, 0.02, 0.3), distribution=Weights({"a": 1.0, "b": 1.0}))
     acquisition = ConBO(HybridKG()).build(belief, generator())
     actions = uniform(5, 1, seed=3)
 
@@ -197,9 +189,7 @@ def test_stratified_weights_integrate_over_states(by_value: bool, d_s: int, dist
     for seed in range(20):
         rule = StratifiedStates(40, 512).build(belief, generator(seed))
         # an importance that is zero in places
-        chosen = rule.around(
-            around, importance=(lambda s: (s[..., 0] - 0.3).clamp_min(0)) if by_value else None
-        )
+        chosen = rule.around(around, importance=(lambda s: (s[..., 0] - 0.3).clamp_min(0)) if by_value else None)
         assert chosen.states.shape == (7, 40, d_s)
         assert float(chosen.weights.amin()) > 0
         sums.append(chosen.weights.sum(-1))
@@ -233,9 +223,7 @@ def test_gaussian_weights_integrate_constants_on_average() -> None:
     space = reals(2, 1)
     belief = belief_with(space, product_kernel(space, 0.5))
 
-    weights = (
-        GaussianStates(20_000).build(belief, generator()).around(tensor([[0.5, 0.6], [0.2, 0.9]])).weights
-    )
+    weights = GaussianStates(20_000).build(belief, generator()).around(tensor([[0.5, 0.6], [0.2, 0.9]])).weights
 
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, dtype=torch.float64), rtol=0, atol=0.06)
     assert (weights == 0).any()  # states outside are lost

@@ -251,9 +251,7 @@ def test_the_derivative_of_a_batch_is_that_of_its_rows() -> None:
     intercepts, slopes, _ = touching(nodes, a, b)
     likeness = torch.rand(6, 4, generator=generator(1), dtype=torch.float64)
 
-    batch = integral(
-        intercepts.unflatten(0, (2, 3)), slopes.unflatten(0, (2, 3)), likeness.unflatten(0, (2, 3))
-    )
+    batch = integral(intercepts.unflatten(0, (2, 3)), slopes.unflatten(0, (2, 3)), likeness.unflatten(0, (2, 3)))
 
     assert batch.best.shape == (2, 3)
     for row in range(6):

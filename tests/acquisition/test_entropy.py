@@ -183,15 +183,11 @@ def test_labels() -> None:
 def test_information_of_a_known_distribution() -> None:
     joint = torch.tensor([[0.5, 0.0], [0.0, 0.5]], dtype=torch.float64)
     assert float(mutual_information(joint)) == pytest.approx(0.6931, abs=1e-4)
-    assert float(mutual_information(torch.full((2, 3), 1 / 6, dtype=torch.float64))) == pytest.approx(
-        0, abs=1e-12
-    )
+    assert float(mutual_information(torch.full((2, 3), 1 / 6, dtype=torch.float64))) == pytest.approx(0, abs=1e-12)
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(
-        SettingError, match="`peaks >= 2` and `draws >= 4` must hold, but got peaks=1, draws=2048"
-    ):
+    with pytest.raises(SettingError, match="`peaks >= 2` and `draws >= 4` must hold, but got peaks=1, draws=2048"):
         EntropySearch(peaks=1)
     with pytest.raises(SettingError, match="`estimate` must be 'density' or 'moments', but got 'other'"):
         PredictiveEntropySearch(estimate="other").build(discrete_belief(0, 0.1), generator())

@@ -79,9 +79,7 @@ def test_hundreds_of_lines_in_pieces_give_the_same(monkeypatch: pytest.MonkeyPat
 
     assert torch.equal(at_once.value, in_pieces.value)
     for row in range(3):
-        assert float(at_once.value[row]) == pytest.approx(
-            by_quadrature(a[row].numpy(), b[row].numpy()), abs=1e-9
-        )
+        assert float(at_once.value[row]) == pytest.approx(by_quadrature(a[row].numpy(), b[row].numpy()), abs=1e-9)
 
 
 def test_any_batch_is_the_same_as_one_by_one() -> None:
@@ -200,9 +198,7 @@ def test_derivatives_are_finite_where_lines_coincide() -> None:
     ("start", "end"), [(-9.0, -8.0), (8.0, 9.0), (-1.0, 2.0), (30.0, torch.inf), (-torch.inf, 0.0)]
 )
 def test_probabilities_of_intervals_are_accurate_in_both_tails(start: float, end: float) -> None:
-    truth, _ = quad(
-        lambda z: np.exp(-z * z / 2) / sqrt(2 * pi), max(start, -40), min(end, 40), epsrel=1e-11, epsabs=0
-    )
+    truth, _ = quad(lambda z: np.exp(-z * z / 2) / sqrt(2 * pi), max(start, -40), min(end, 40), epsrel=1e-11, epsabs=0)
 
     assert float(interval_probability(tensor(start), tensor(end))) == pytest.approx(truth, rel=1e-8)
 

@@ -23,9 +23,7 @@ from random_beliefs import (
 def test_the_logarithm_equals_that_of_the_integral(u: float) -> None:
     # h(u) = ∫ Φ(t) dt up to u; the part below zero relative to Φ at its end, which may be tiny
     end = min(u, 0.0)
-    tail, _ = quad(
-        lambda t: exp(log_ndtr(t) - log_ndtr(end)), end - 12, end, epsrel=1e-11, epsabs=0, limit=200
-    )
+    tail, _ = quad(lambda t: exp(log_ndtr(t) - log_ndtr(end)), end - 12, end, epsrel=1e-11, epsabs=0, limit=200)
     above, _ = quad(ndtr, 0, max(u, 0.0), epsrel=1e-12)
     expected = log(tail) + log_ndtr(end) if u <= 0 else log(tail / 2 + above)
 

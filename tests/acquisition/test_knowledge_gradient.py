@@ -61,9 +61,7 @@ TRUTH = torch.cat([tensor([q["knowledge_gradient"] for q in model["queries"]]) f
 def queries(name: str) -> tuple[Tensor, Tensor]:
     """Candidates (n, d) of a reference model, and one state (n, 1, d_s) for each."""
     cases = MODELS[name]["queries"]
-    return reference_candidates(name, cases), reference_states(name, [case["state"] for case in cases])[
-        :, None
-    ]
+    return reference_candidates(name, cases), reference_states(name, [case["state"] for case in cases])[:, None]
 
 
 def values(belief: Belief, estimator: Estimator, candidates: Tensor, states: Tensor, seed: int = 0) -> Tensor:
@@ -74,9 +72,7 @@ def values(belief: Belief, estimator: Estimator, candidates: Tensor, states: Ten
 
 def on_reference(estimator: Estimator, seed: int = 0) -> Tensor:
     """The estimates of all reference queries."""
-    return torch.cat(
-        [values(reference_belief(name), estimator, *queries(name), seed=seed)[:, 0] for name in MODELS]
-    )
+    return torch.cat([values(reference_belief(name), estimator, *queries(name), seed=seed)[:, 0] for name in MODELS])
 
 
 def problem(name: str, r: int = 5, m: int = 3) -> tuple[Belief, Tensor, Tensor]:
@@ -111,12 +107,8 @@ def test_bounds_enclose_the_truth_and_close_in_for_nested_nodes() -> None:
     widths = []
     lower, upper = torch.zeros_like(TRUTH), torch.full_like(TRUTH, torch.inf)
     for n_z in (3, 9, 27):
-        parts = [
-            HybridKG(n_z).build(reference_belief(name), generator()).bounds(*queries(name)) for name in MODELS
-        ]
-        low, best, high = (
-            torch.cat([getattr(p, key)[:, 0] for p in parts]) for key in ("lower", "best", "upper")
-        )
+        parts = [HybridKG(n_z).build(reference_belief(name), generator()).bounds(*queries(name)) for name in MODELS]
+        low, best, high = (torch.cat([getattr(p, key)[:, 0] for p in parts]) for key in ("lower", "best", "upper"))
         assert float((low / TRUTH).amax()) <= 1.002
         assert float((high / TRUTH).amin()) >= 0.998
         assert (low <= best).all()
@@ -174,9 +166,7 @@ def test_a_large_discrete_set_comes_close_to_the_reference() -> None:
     assert float(relative_errors(estimate, truth).amax()) < 0.02
 
 
-@given(
-    st.integers(0, 10**6), st.sampled_from(sorted(SETTINGS)), st.sampled_from(["best", "paper", "discrete"])
-)
+@given(st.integers(0, 10**6), st.sampled_from(sorted(SETTINGS)), st.sampled_from(["best", "paper", "discrete"]))
 @settings(max_examples=40)
 def test_values_are_never_negative(seed: int, name: str, estimator: str) -> None:
     space, kernel = SETTINGS[name]
@@ -226,9 +216,7 @@ def test_the_gradient_equals_finite_differences_with_the_maximisers_held_fixed(
     def total(points: Tensor) -> Tensor:
         return (ahead(points, rows).values * weights).sum(-1)
 
-    numbers = [
-        c for c, k in enumerate(belief.space.state_categories + belief.space.action_categories) if not k
-    ]
+    numbers = [c for c, k in enumerate(belief.space.state_categories + belief.space.action_categories) if not k]
     numeric = finite_differences(total, candidates, 1e-6)
     torch.testing.assert_close(gradient[:, numbers], numeric[:, numbers], rtol=1e-5, atol=1e-6)
     assert float(gradient.abs().amax()) > 1e-3
@@ -337,8 +325,6 @@ def test_the_middle_node_is_the_present_policy() -> None:
         (DiscreteKG, {"n": 0}, "`n` must be at least 1, but got 0."),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(
-    recipe: type, settings_: dict[str, object], message: str
-) -> None:
+def test_settings_that_make_no_sense_are_refused(recipe: type, settings_: dict[str, object], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         recipe(**settings_)

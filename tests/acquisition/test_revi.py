@@ -23,9 +23,7 @@ from random_beliefs import (
 
 CATEGORIES = Space(states={"k": Categorical(["a", "b", "c"])}, actions={"x": Real(0, 1)})
 BELIEFS = {
-    "continuous": belief_with(
-        reals(1, 2), product_kernel(reals(1, 2)), n=20, noise=0.05, distribution=Triangular()
-    ),
+    "continuous": belief_with(reals(1, 2), product_kernel(reals(1, 2)), n=20, noise=0.05, distribution=Triangular()),
     "finite": belief_with(
         CATEGORIES, trend_kernel(CATEGORIES), n=20, noise=0.05, distribution={"k": Weights({"a": 1, "b": 3})}
     ),
@@ -90,7 +88,5 @@ def test_a_latin_hypercube_has_one_point_in_every_slice() -> None:
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(
-        SettingError, match="`points_per_observation > 0` and `least >= 1` must hold, but got 0 and 16"
-    ):
+    with pytest.raises(SettingError, match="`points_per_observation > 0` and `least >= 1` must hold, but got 0 and 16"):
         Revi(points_per_observation=0)

@@ -70,9 +70,7 @@ def test_moments_equal_those_of_our_own_posterior() -> None:
     torch.testing.assert_close(theirs.posterior.variance(a), posterior.variance(a), rtol=0, atol=1e-8)
     covariance = posterior.covariance(a, b)
     torch.testing.assert_close(theirs.posterior.covariance(a, b), covariance, rtol=0, atol=1e-8)
-    torch.testing.assert_close(
-        theirs.posterior.pair_covariance(a, b), covariance.diagonal(), rtol=0, atol=1e-8
-    )
+    torch.testing.assert_close(theirs.posterior.pair_covariance(a, b), covariance.diagonal(), rtol=0, atol=1e-8)
     for mine, other in zip(
         vars(posterior.moments(a)).values(), vars(theirs.posterior.moments(a)).values(), strict=True
     ):
@@ -88,8 +86,7 @@ def test_the_knowledge_gradient_equals_that_of_our_own_posterior(estimator: Esti
     states = points_in(ours.space, 10, seed=4)[:, :1].unflatten(0, (5, 2))
 
     mine, other = (
-        estimator.build(belief, generator()).at(states)(candidates, torch.arange(5)).values
-        for belief in (ours, theirs)
+        estimator.build(belief, generator()).at(states)(candidates, torch.arange(5)).values for belief in (ours, theirs)
     )
 
     exact = isinstance(estimator, DiscreteKG)

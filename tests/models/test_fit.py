@@ -56,9 +56,7 @@ def data(space: Space, n: int = 25, seed: int = 0) -> tuple[Tensor, Tensor]:
     return points, (rewards - rewards.mean()) / rewards.std()
 
 
-def objective(
-    family: KernelFamily, points: Tensor, rewards: Tensor, known: bool
-) -> tuple[LogPosterior, Tensor]:
+def objective(family: KernelFamily, points: Tensor, rewards: Tensor, known: bool) -> tuple[LogPosterior, Tensor]:
     """The objective, and a few sets of parameters to try it on."""
     noise = 0.01 + uniform(len(points), seed=3) if known else None
     target = LogPosterior(family, points, rewards, noise)
@@ -97,9 +95,7 @@ def test_the_objective_is_likelihood_times_priors_at_the_best_constant(name: str
         noise = target.noise if target.noise is not None else row[-1].exp().expand(len(points))
         covariance = covariance_of(family.kernel(row), points) + torch.diag(noise)
         likelihood = [
-            torch.distributions.MultivariateNormal(
-                (constant + move).expand(len(points)), covariance
-            ).log_prob(rewards)
+            torch.distributions.MultivariateNormal((constant + move).expand(len(points)), covariance).log_prob(rewards)
             for move in (0.0, 1e-3, -1e-3)
         ]
         n_l = family.n_lengthscales
@@ -144,9 +140,7 @@ def peer(points: Tensor, rewards: Tensor, d_s: int) -> ExactMarginalLogLikelihoo
     likelihood = GaussianLikelihood(
         noise_prior=LogNormalPrior(-6.0, 2.0), noise_constraint=between(LOG_NOISE_BOUNDS, 1e-2)
     )
-    model = SingleTaskGP(
-        points, rewards[:, None], covar_module=kernel, likelihood=likelihood, outcome_transform=None
-    )
+    model = SingleTaskGP(points, rewards[:, None], covar_module=kernel, likelihood=likelihood, outcome_transform=None)
     return ExactMarginalLogLikelihood(likelihood, model)
 
 
@@ -169,9 +163,7 @@ def test_the_fit_is_at_least_as_good_as_that_of_botorch(d_s: int, d_x: int, seed
 
 def parameters_of(result: Fit) -> Tensor:
     kernel = result.kernel
-    return torch.cat(
-        [kernel.states.lengthscales, kernel.actions.lengthscales, torch.tensor([kernel.variance])]
-    )
+    return torch.cat([kernel.states.lengthscales, kernel.actions.lengthscales, torch.tensor([kernel.variance])])
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -187,8 +179,7 @@ def test_the_fit_is_a_maximum_within_bounds_and_the_same_every_time(name: str) -
     assert first.objective >= float(target(target.starts())[0].amax())
     lengthscales = first.kernel.actions.lengthscales.log()
     assert (
-        (lengthscales >= LOG_LENGTHSCALE_BOUNDS[0] - 1e-9)
-        & (lengthscales <= LOG_LENGTHSCALE_BOUNDS[1] + 1e-9)
+        (lengthscales >= LOG_LENGTHSCALE_BOUNDS[0] - 1e-9) & (lengthscales <= LOG_LENGTHSCALE_BOUNDS[1] + 1e-9)
     ).all()
     assert isinstance(first.noise, float)
     assert 1e-7 * 0.999 <= first.noise <= 10 * 1.001
@@ -231,9 +222,7 @@ def test_known_noise_is_kept_and_used() -> None:
     torch.testing.assert_close(posterior.mean(points[1:]), rewards[1:], rtol=0, atol=0.05)
     bent = rewards.clone()
     bent[0] += 100.0
-    torch.testing.assert_close(
-        posterior.mean(points), result.posterior(points, bent).mean(points), rtol=0, atol=0.05
-    )
+    torch.testing.assert_close(posterior.mean(points), result.posterior(points, bent).mean(points), rtol=0, atol=0.05)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -49,9 +49,7 @@ def test_gradient_and_hessian_of_a_profile_equal_those_of_autograd(profile: str)
         gradient = -slope * (a - b)
         hessian = -slope * torch.eye(4, dtype=torch.float64) + curve * torch.outer(a - b, a - b)
 
-        torch.testing.assert_close(
-            gradient, torch.autograd.functional.jacobian(value, a), rtol=1e-9, atol=1e-12
-        )
+        torch.testing.assert_close(gradient, torch.autograd.functional.jacobian(value, a), rtol=1e-9, atol=1e-12)
         torch.testing.assert_close(hessian, expected_hessian, rtol=1e-8, atol=1e-10)
 
 
@@ -75,9 +73,7 @@ def test_squared_distances_are_those_of_the_definition_and_never_negative() -> N
     assert float(squared_distances(a[0], a[0]).diagonal().amax()) < 1e-8
 
 
-@given(
-    st.lists(st.tuples(st.floats(0, 1), st.integers(0, 2), st.floats(0, 1), st.integers(0, 1)), min_size=1)
-)
+@given(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 2), st.floats(0, 1), st.integers(0, 1)), min_size=1))
 def test_features_of_categories_and_numbers_can_be_turned_back(
     rows: list[tuple[float, int, float, int]],
 ) -> None:
@@ -159,6 +155,4 @@ def test_every_kernel_is_positive_semidefinite(seed: int) -> None:
 
         torch.testing.assert_close(covariance, covariance.mT)
         assert float(torch.linalg.eigvalsh(covariance).amin()) > -1e-10
-        torch.testing.assert_close(
-            covariance.diagonal(), torch.full((20,), kernel.variance, dtype=torch.float64)
-        )
+        torch.testing.assert_close(covariance.diagonal(), torch.full((20,), kernel.variance, dtype=torch.float64))

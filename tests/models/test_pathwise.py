@@ -24,9 +24,7 @@ MIXED = Space(
 )
 BELIEFS = {
     "product": belief_with(reals(1, 2), product_kernel(reals(1, 2)), noise=1e-2),
-    "squared-exponential": belief_with(
-        reals(1, 1), product_kernel(reals(1, 1), profile="squared-exponential")
-    ),
+    "squared-exponential": belief_with(reals(1, 1), product_kernel(reals(1, 1), profile="squared-exponential")),
     "trend": belief_with(CATEGORIES, trend_kernel(CATEGORIES)),
     "mixed": belief_with(MIXED, product_kernel(MIXED)),
     "no states": belief_with(reals(0, 2), product_kernel(reals(0, 2))),

@@ -175,9 +175,7 @@ def test_look_ahead_equals_conditioning_on_one_more_observation(name: str) -> No
                 torch.cat([told.points, candidate[None]]),
                 torch.cat([told.rewards, reward]),
             )
-            torch.testing.assert_close(
-                posterior.mean(others) + slopes[c] * z, after.mean(others), rtol=0, atol=1e-9
-            )
+            torch.testing.assert_close(posterior.mean(others) + slopes[c] * z, after.mean(others), rtol=0, atol=1e-9)
 
 
 @given(st.sampled_from(sorted(KERNELS)), st.integers(0, 10**6), st.floats(-6, 0))
@@ -190,9 +188,7 @@ def test_covariances_are_symmetric_and_positive_semidefinite(name: str, seed: in
 
     torch.testing.assert_close(covariance, covariance.mT, rtol=0, atol=1e-9)
     assert float(torch.linalg.eigvalsh(covariance).amin()) > -1e-8
-    torch.testing.assert_close(
-        covariance.diagonal().clamp_min(0), posterior.variance(points), rtol=0, atol=1e-9
-    )
+    torch.testing.assert_close(covariance.diagonal().clamp_min(0), posterior.variance(points), rtol=0, atol=1e-9)
     assert float(posterior.variance(points).amax()) <= kernel.variance + 1e-9
 
 

@@ -43,9 +43,7 @@ def built(belief: Belief, **settings: Any) -> ArgmaxPolicy:
 
 def some_states(belief: Belief, n: int, seed: int = 5) -> Tensor:
     d_s = belief.n_state_dims
-    return torch.from_numpy(
-        belief.space.snap_states(sobol(n, d_s, seed).numpy() if d_s else np.empty((n, 0)))
-    )
+    return torch.from_numpy(belief.space.snap_states(sobol(n, d_s, seed).numpy() if d_s else np.empty((n, 0))))
 
 
 def values(belief: Belief, states: Tensor, actions: Tensor) -> Tensor:
@@ -59,9 +57,7 @@ def axis(parameter: Parameter) -> Tensor:
 
 
 # integers are rounded after the climb, and the reals beside them stay where they are
-@pytest.mark.parametrize(
-    ("name", "tolerance"), [("real", 1e-6), ("categorical states", 1e-6), ("mixed", 5e-3)]
-)
+@pytest.mark.parametrize(("name", "tolerance"), [("real", 1e-6), ("categorical states", 1e-6), ("mixed", 5e-3)])
 def test_no_action_of_a_fine_grid_is_better(name: str, tolerance: float) -> None:
     belief = belief_over(SPACES[name])
     states = some_states(belief, 12)

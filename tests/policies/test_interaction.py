@@ -47,9 +47,7 @@ def study_of(space: Space, reward: Callable[[float, float], float], model: Model
     ],
     ids=["additive rewards", "additive model", "constant rewards", "no effect of states"],
 )
-def test_one_warning_without_interaction(
-    space: Space, reward: Callable[[float, float], float], model: Model
-) -> None:
+def test_one_warning_without_interaction(space: Space, reward: Callable[[float, float], float], model: Model) -> None:
     study = study_of(space, reward, model)
     with pytest.warns(NoInteractionWarning, match="The policy is the same for every state") as caught:
         policy = study.policy()

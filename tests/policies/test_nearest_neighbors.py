@@ -12,9 +12,7 @@ from random_beliefs import belief_on, generator, product_kernel, reals, tensor
 
 def policy_of(space: Space, points: list[list[float]], rewards: list[float], k: int):  # type: ignore[no-untyped-def]
     posterior = condition(product_kernel(space), 0.0, 1e-2, tensor(points), tensor(rewards))
-    return NearestNeighbors(k).build(
-        belief_on(space, posterior, tensor(points), tensor(rewards)), generator()
-    )
+    return NearestNeighbors(k).build(belief_on(space, posterior, tensor(points), tensor(rewards)), generator())
 
 
 def test_it_is_the_best_observed_action_of_the_nearest_states() -> None:

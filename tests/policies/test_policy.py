@@ -21,9 +21,7 @@ SPACE = Space(
     states={"age": Integer(18, 90), "ward": Categorical(["A", "B"])},
     actions={"dose": Real(0.1, 10.0, log=True), "days": Integer(1, 7)},
 )
-CATEGORIES = Space(
-    states={"age": Categorical([20, 41, 77]), "ward": Categorical(["A", "B"])}, actions=SPACE.actions
-)
+CATEGORIES = Space(states={"age": Categorical([20, 41, 77]), "ward": Categorical(["A", "B"])}, actions=SPACE.actions)
 STATES = [{"age": age, "ward": ward} for age in (20, 41, 77) for ward in "AB"]
 
 
@@ -32,9 +30,7 @@ def objective(state: dict[str, Any], action: dict[str, Any]) -> float:
     return 100 - 10 * math.log(action["dose"] / ideal) ** 2 - (action["days"] - 3) ** 2
 
 
-def learned(
-    space: Space = SPACE, noise: float | None = None, model: Model = DEFAULT_MODEL, n: int = 40
-) -> Policy:
+def learned(space: Space = SPACE, noise: float | None = None, model: Model = DEFAULT_MODEL, n: int = 40) -> Policy:
     study = Study(space, method="uniform", model=model)
     for trial in study.ask(n):
         study.tell(trial, objective(trial.state, trial.action), noise)
@@ -192,8 +188,6 @@ def test_a_botorch_model(tmp_path: Path) -> None:
     policy = study.policy()
     assert policy({"age": 45})["dose"] == pytest.approx(1.5, rel=0.4)
     assert policy.predict({"age": 45}).mean == pytest.approx(100, abs=3)
-    with pytest.raises(
-        SettingError, match="must have a built-in model to be saved, but this one has a BoTorch"
-    ):
+    with pytest.raises(SettingError, match="must have a built-in model to be saved, but this one has a BoTorch"):
         policy.save(tmp_path / "policy.json")
     assert not (tmp_path / "policy.json").exists()

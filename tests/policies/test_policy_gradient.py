@@ -49,9 +49,7 @@ def test_one_observation_is_repeated() -> None:
 
 def test_the_baseline_is_a_weighted_mean() -> None:
     rewards = tensor([1.0, 2.0, 5.0])
-    torch.testing.assert_close(
-        baseline(tensor([[0.0], [0.0], [100.0]]), rewards, 0.2), tensor([1.5, 1.5, 5.0])
-    )
+    torch.testing.assert_close(baseline(tensor([[0.0], [0.0], [100.0]]), rewards, 0.2), tensor([1.5, 1.5, 5.0]))
 
 
 def test_quadratic_features() -> None:

@@ -125,9 +125,7 @@ def check_the_nearest_free_or_the_first_to_finish_goes(log: CallLog) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(modes, bases, seeds)
-def test_permuting_the_ambulances_changes_nothing(
-    mode: tuple[float, float], base: list[float], seed: int
-) -> None:
+def test_permuting_the_ambulances_changes_nothing(mode: tuple[float, float], base: list[float], seed: int) -> None:
     orders = [np.reshape(base, (AMBULANCES, 2))[list(order)].ravel() for order in permutations(range(3))]
     rewards = simulate(mode, orders, 20, seed)
     assert np.array_equal(rewards, np.broadcast_to(rewards[0], rewards.shape))

@@ -27,9 +27,7 @@ def test_actions_are_drawn_from_the_policy_or_uniform(epsilon: float, sd: float)
 
 
 def test_a_dictated_state_is_kept() -> None:
-    assert torch.equal(
-        EpsilonGreedy().propose(BELIEF, 5, generator(), tensor([0.3]))[:, 0], tensor([0.3] * 5)
-    )
+    assert torch.equal(EpsilonGreedy().propose(BELIEF, 5, generator(), tensor([0.3]))[:, 0], tensor([0.3] * 5))
 
 
 def test_epsilon_is_checked() -> None:

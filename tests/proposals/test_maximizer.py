@@ -105,9 +105,7 @@ def test_the_best_action_is_found_for_a_dictated_state() -> None:
 
     point = Maximizer(recipe).propose(belief, 1, generator(), state)
 
-    grid = torch.cat(
-        [tensor([[0.3]]).expand(201, 1), torch.linspace(0, 1, 201, dtype=torch.float64)[:, None]], -1
-    )
+    grid = torch.cat([tensor([[0.3]]).expand(201, 1), torch.linspace(0, 1, 201, dtype=torch.float64)[:, None]], -1)
     acquisition = EVEN.build(belief, generator(1))
     assert float(acquisition(point)) >= 0.95 * float(acquisition(grid).amax())
 
@@ -153,9 +151,7 @@ def test_the_history_is_complete_and_the_best_is_a_full_value() -> None:
     assert len(search.points) == len(search.values) >= 64 + 2 * 4 - 1
     np.testing.assert_allclose(MIXED.snap(search.points.numpy()), search.points.numpy(), rtol=0, atol=1e-12)
     assert int(search.values.argmax()) < 4  # one of the finalists
-    assert torch.equal(
-        proposal.propose(belief, 1, generator())[0], search.points[int(search.values.argmax())]
-    )
+    assert torch.equal(proposal.propose(belief, 1, generator())[0], search.points[int(search.values.argmax())])
 
 
 @pytest.mark.parametrize("maximizer", [Maximizer, StochasticMaximizer])

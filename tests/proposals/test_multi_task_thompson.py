@@ -23,9 +23,7 @@ from random_beliefs import belief_with, generator, posterior_of, product_kernel,
 SPACE = reals(1, 1)
 BELIEF = belief_with(SPACE, product_kernel(SPACE, actions=0.3), n=20)
 CATEGORIES = Space(states={"k": Categorical(["a", "b", "c"])}, actions={"x": Real(0, 1)})
-FINITE = belief_with(
-    CATEGORIES, trend_kernel(CATEGORIES), n=20, distribution={"k": Weights({"a": 1, "c": 3})}
-)
+FINITE = belief_with(CATEGORIES, trend_kernel(CATEGORIES), n=20, distribution={"k": Weights({"a": 1, "c": 3})})
 
 
 @pytest.mark.parametrize(("d_s", "d_x"), [(1, 1), (2, 6), (1, 8), (3, 1)])
@@ -75,9 +73,7 @@ def test_the_point_has_the_greatest_improvement_of_its_draw(draw: str) -> None:
 
 def test_weights_make_likely_states_more_interesting() -> None:
     plain = [float(MultiTaskThompson(100).propose(FINITE, 1, generator(k))[0, 0]) for k in range(40)]
-    weighted = [
-        float(MultiTaskThompson(100, weighted=True).propose(FINITE, 1, generator(k))[0, 0]) for k in range(40)
-    ]
+    weighted = [float(MultiTaskThompson(100, weighted=True).propose(FINITE, 1, generator(k))[0, 0]) for k in range(40)]
     assert sum(s > 0.5 for s in weighted) > sum(s > 0.5 for s in plain)
 
 
@@ -86,9 +82,7 @@ def test_both_kinds_of_draws_have_the_posterior_s_moments() -> None:
     for drawn in (joint_draws, pathwise_draws):
         values = drawn(BELIEF, points, 4000, generator(1))
         torch.testing.assert_close(values.mean(1), BELIEF.posterior.mean(points), atol=0.05, rtol=0)
-        torch.testing.assert_close(
-            torch.cov(values), BELIEF.posterior.covariance(points, points), atol=0.1, rtol=0
-        )
+        torch.testing.assert_close(torch.cov(values), BELIEF.posterior.covariance(points, points), atol=0.1, rtol=0)
 
 
 def test_a_point_is_taken_once() -> None:

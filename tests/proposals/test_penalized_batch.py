@@ -45,9 +45,7 @@ def test_the_penalty_is_one_minus_the_prior_correlation() -> None:
     covariance = prior.prior_covariance(prior.scaled(a), prior.scaled(b))  # type: ignore[union-attr]
 
     torch.testing.assert_close(penalty(belief, a, b), 1 - covariance / 2.5)
-    torch.testing.assert_close(
-        penalty(belief, a, a).diagonal(), torch.zeros(5, dtype=torch.float64), rtol=0, atol=1e-9
-    )
+    torch.testing.assert_close(penalty(belief, a, a).diagonal(), torch.zeros(5, dtype=torch.float64), rtol=0, atol=1e-9)
 
 
 def test_the_penalty_of_categories_follows_the_trend() -> None:
@@ -82,9 +80,7 @@ def test_each_choice_maximises_the_penalised_value() -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(1, 8), st.integers(0, 5))
-def test_points_of_a_batch_are_apart_from_each_other_and_from_pending_ones(
-    seed: int, n: int, pending: int
-) -> None:
+def test_points_of_a_batch_are_apart_from_each_other_and_from_pending_ones(seed: int, n: int, pending: int) -> None:
     belief = belief_over(1, 2)
     waiting = points_in(belief.space, pending, seed=seed + 1)
     belief = replace(belief, observations=belief.observations.with_pending(waiting))
@@ -111,9 +107,7 @@ def test_where_all_points_are_alike_the_farthest_are_taken() -> None:
 @pytest.mark.parametrize("n", [2, 8])
 def test_suggested_batches_are_apart_and_start_with_the_single_suggestion(n: int) -> None:
     belief = belief_over(1, 2)
-    belief = replace(
-        belief, observations=belief.observations.with_pending(points_in(belief.space, 2, seed=9))
-    )
+    belief = replace(belief, observations=belief.observations.with_pending(points_in(belief.space, 2, seed=9)))
     proposal = Maximizer(ConBO(HybridKG()))
 
     batch = proposal.propose(belief, n, generator())

@@ -69,9 +69,7 @@ def test_methods_with_a_policy_of_their_own_use_it() -> None:
             best = max(t.action["x"] for t in optimizer.trials if t.state == {"k": "a"})
             assert [a["x"] for a in actions] == pytest.approx([best] * 3)
         if name == "knn":
-            assert [a["x"] for a in actions] == pytest.approx(
-                [max(t.action["x"] for t in optimizer.trials)] * 3
-            )
+            assert [a["x"] for a in actions] == pytest.approx([max(t.action["x"] for t in optimizer.trials)] * 3)
         assert -1 < optimizer.policy_value() < 2
         policy.wipe_cache()
         assert policy.many([{"k": "a"}])[0] == actions[0]

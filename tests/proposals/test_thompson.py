@@ -50,9 +50,7 @@ def test_an_action_is_suggested_as_often_as_it_is_likely_to_be_best() -> None:
     points = tensor([[0.5, (i + 0.5) / 3] for i in range(3)])
     mean, covariance = belief.posterior.mean(points), belief.posterior.covariance(points, points)
     normal = torch.randn(100_000, 3, generator=generator(5), dtype=torch.float64)
-    likely = (
-        torch.bincount((mean + normal @ torch.linalg.cholesky(covariance).mT).argmax(-1), minlength=3) / 1e5
-    )
+    likely = torch.bincount((mean + normal @ torch.linalg.cholesky(covariance).mT).argmax(-1), minlength=3) / 1e5
 
     drawn = Thompson(60).propose(belief, 2000, generator())
 

@@ -26,9 +26,7 @@ def test_the_pool_is_spread_over_the_actions_and_holds_the_best_observed() -> No
 
 
 def test_every_combination_of_few_categories_is_in_the_pool() -> None:
-    space = Space(
-        actions={"c": Categorical(range(5)), "x": Real(0, 1), "k": Categorical([*"abc"]), "n": Integer(1, 4)}
-    )
+    space = Space(actions={"c": Categorical(range(5)), "x": Real(0, 1), "k": Categorical([*"abc"]), "n": Integer(1, 4)})
     belief = belief_with(space, product_kernel(space), n=5)
     for n in (4, 16, 40):
         pool = action_candidates(belief, n, generator())
@@ -58,8 +56,6 @@ def test_a_prepared_pool_knows_its_correlations() -> None:
     factor = posterior.kernel.actions
     assert torch.equal(pool.actions, actions)
     torch.testing.assert_close(pool.features, factor.scaled(actions))
-    torch.testing.assert_close(
-        pool.correlation, factor.correlation(posterior.actions, factor.scaled(actions))
-    )
+    torch.testing.assert_close(pool.correlation, factor.correlation(posterior.actions, factor.scaled(actions)))
     torch.testing.assert_close(pool.likeness.diagonal(), torch.ones(15, dtype=torch.float64))
     torch.testing.assert_close(pool.likeness, pool.likeness.mT)

@@ -28,9 +28,7 @@ SPACES = {
     "real": reals(1, 1),
     "two actions": reals(1, 2),
     "no states": reals(0, 2),
-    "categories": Space(
-        states={"k": Categorical([*"ab"])}, actions={"c": Categorical([*"uvwxy"]), "x": Real(0, 1)}
-    ),
+    "categories": Space(states={"k": Categorical([*"ab"])}, actions={"c": Categorical([*"uvwxy"]), "x": Real(0, 1)}),
     "integers": Space(states={"s": Real(0, 1)}, actions={"n": Integer(1, 9), "m": Integer(1, 100, log=True)}),
     "mixed": Space(
         states={"s": Real(0, 1), "k": Categorical([*"ab"])},
@@ -120,9 +118,7 @@ def test_many_states_are_passed_in_chunks_without_a_seam() -> None:
 
 
 def test_integers_of_any_range_are_searched() -> None:
-    space = Space(
-        states={"s": Real(0, 1)}, actions={"n": Integer(0, 10**12), "m": Integer(1, 10**9, log=True)}
-    )
+    space = Space(states={"s": Real(0, 1)}, actions={"n": Integer(0, 10**12), "m": Integer(1, 10**9, log=True)})
     belief = belief_with(space, product_kernel(space, 0.5, 0.4), n=20)
 
     result = found(belief, uniform(5, 1, seed=1))

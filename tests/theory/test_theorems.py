@@ -47,9 +47,9 @@ def test_theorem_1_conbo_is_the_value_of_information() -> None:
             rewards = posterior.mean(here) + sd * outcomes
             # conditioning is linear in the reward: two of them tell the mean after any
             after = [
-                condition(
-                    kernel, 0.3, 0.2, torch.cat([told.points, here]), torch.cat([told.rewards, reward])
-                ).mean(PAIRS)
+                condition(kernel, 0.3, 0.2, torch.cat([told.points, here]), torch.cat([told.rewards, reward])).mean(
+                    PAIRS
+                )
                 for reward in (tensor([0.0]), tensor([1.0]))
             ]
             means = after[0] + rewards[:, None] * (after[1] - after[0])
@@ -74,8 +74,7 @@ def test_theorem_1_by_sampling_the_world() -> None:
         rewards = worlds[:, pair] + 0.2**0.5 * torch.randn(n, generator=draws, dtype=torch.float64)
         points = torch.cat([told.points, PAIRS[pair : pair + 1]])
         zero, one = (
-            condition(kernel, 0.0, 0.2, points, torch.cat([told.rewards, tensor([y])])).mean(PAIRS)
-            for y in (0.0, 1.0)
+            condition(kernel, 0.0, 0.2, points, torch.cat([told.rewards, tensor([y])])).mean(PAIRS) for y in (0.0, 1.0)
         )
         after = (worlds * policy_of(zero + rewards[:, None] * (one - zero))).sum(-1)
         gain = after - before
@@ -98,9 +97,7 @@ def learn(kernel: Kernel, truth: Tensor, budget: int, noise: float) -> tuple[Ten
     points, rewards = PAIRS[:1], truth[:1]
     counts = torch.zeros(len(PAIRS), dtype=torch.long)
     for _ in range(budget):
-        belief = belief_on(
-            SPACE, condition(kernel, 0.0, noise, points, rewards), points, rewards, DISTRIBUTION
-        )
+        belief = belief_on(SPACE, condition(kernel, 0.0, noise, points, rewards), points, rewards, DISTRIBUTION)
         best = int(EXACT.build(belief, generator(1))(PAIRS).argmax())
         counts[best] += 1
         reward = truth[best] + noise**0.5 * torch.randn(1, generator=draws, dtype=torch.float64)
@@ -123,9 +120,7 @@ def test_theorem_2_every_pair_is_sampled_again_and_again() -> None:
 REAL = Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1), "y": Real(0, 1)})
 
 
-@given(
-    st.integers(0, 10**6), st.sampled_from([3, 5, 7]), st.floats(-2, 1), st.floats(-2, 1), st.floats(-6, 1)
-)
+@given(st.integers(0, 10**6), st.sampled_from([3, 5, 7]), st.floats(-2, 1), st.floats(-2, 1), st.floats(-6, 1))
 @settings(max_examples=40)
 def test_theorem_3_the_paper_s_estimate_is_never_negative(
     seed: int, n_z: int, log_state: float, log_action: float, log_noise: float

@@ -1,0 +1,1 @@
+"""Values of evaluating a point: improvement, knowledge gradient, and integrals over states."""

@@ -66,6 +66,7 @@ class BotorchStatesAhead:
     def __init__(self, kg: BotorchKnowledgeGradient, states: Tensor) -> None:
         self._kg, self._states = kg, states
         self._last: Tensor | None = None  # (r, m, q, d_x)
+        self._visited = torch.zeros(len(states), dtype=torch.bool, device=states.device)
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> "BotorchStateGains":
         """KG_c (k, m) of candidates (k, d), each with its own set of states `rows` (k,)."""
@@ -91,13 +92,13 @@ class BotorchStatesAhead:
         kg, nodes = self._kg, self._kg.nodes
         assert nodes is not None  # discrete sets need no search
         (k, m, _), q, p = states.shape, len(nodes), len(kg.actions)
-        if self._last is None:
+        if self._last is not None and bool(self._visited[rows].all()):
+            starts, iterations = self._last[rows], 2
+        else:
             with torch.no_grad():
                 mean, slope = kg.lines(candidates, states, kg.actions.expand(k, m, p, -1))
             winner = (mean[..., None, :] + nodes[:, None] * slope[..., None, :]).argmax(-1)
             starts, iterations = kg.actions[winner], INNER_ITERATIONS
-        else:
-            starts, iterations = self._last[rows], 2
         z = nodes.expand(k, m, q).flatten()
 
         def function(actions: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
@@ -116,7 +117,7 @@ class BotorchStatesAhead:
         actions = kg.belief.snap_actions(found).reshape(starts.shape)
         if self._last is None:
             self._last = actions.new_zeros(len(self._states), *actions.shape[1:])
-        self._last[rows] = actions
+        self._last[rows], self._visited[rows] = actions, True
         return actions
 
 

@@ -31,6 +31,7 @@ MOST_STATES = 300  # finitely many states are summed exactly up to this number
 FLOOR = 0.05  # importance of a state that is unlike the candidate's, where one that is alike has 1
 DOUBT = 0.5  # weight of likeness beside the estimate of the value itself, which may be wrong
 SCREENING_STATES = 32  # shared by all screened candidates
+LOOK_AGAIN = 2  # times the states of a climb are used for the values that decide
 CURVE_BITS = 10
 
 
@@ -81,8 +82,11 @@ class StateRule(Protocol):
     def pool_weights(self) -> Tensor:
         """Their weights (p,), which add up to one."""
 
-    def around(self, states: Tensor, importance: Tensor | None = None) -> WeightedStates:
-        """For candidates' states (r, d_s); `importance` (r, p) says how much the states of the pool matter."""
+    def around(self, states: Tensor, importance: Tensor | None = None, times: int = 1) -> WeightedStates:
+        """For candidates' states (r, d_s), `times` as many as usual where states are sampled.
+
+        `importance` (r, p) says how much the states of the pool matter.
+        """
 
 
 class StateRuleRecipe(Protocol):
@@ -99,7 +103,7 @@ class ExactStates:
     pool: Tensor  # (m, d_s)
     pool_weights: Tensor  # (m,)
 
-    def around(self, states: Tensor, importance: Tensor | None = None) -> WeightedStates:
+    def around(self, states: Tensor, importance: Tensor | None = None, times: int = 1) -> WeightedStates:
         """The same for every candidate."""
         r = len(states)
         return WeightedStates(self.pool.expand(r, -1, -1), self.pool_weights.expand(r, -1))
@@ -144,8 +148,8 @@ class _Strata:
         self.pool = pool
         self.pool_weights = pool.new_full((len(pool),), 1 / len(pool))
 
-    def around(self, states: Tensor, importance: Tensor | None = None) -> WeightedStates:
-        n, p = self._n, len(self.pool)
+    def around(self, states: Tensor, importance: Tensor | None = None, times: int = 1) -> WeightedStates:
+        n, p = min(times * self._n, len(self.pool)), len(self.pool)
         likeness = state_likeness(self._belief, state_features(self._belief, states), self._features)
         matters = _shares(likeness.square() + FLOOR)  # (r, p): values fall off about as the squared correlation
         if importance is not None:
@@ -189,7 +193,7 @@ class _GaussianRule:
         self.pool = pool
         self.pool_weights = pool.new_full((len(pool),), 1 / len(pool))
 
-    def around(self, states: Tensor, importance: Tensor | None = None) -> WeightedStates:
+    def around(self, states: Tensor, importance: Tensor | None = None, times: int = 1) -> WeightedStates:
         proposed = states[:, None] + self._draws * self._lengthscales
         inside = ((proposed >= 0) & (proposed <= 1)).all(-1)
         proposed = proposed.clamp(0, 1)
@@ -271,14 +275,18 @@ class ConditionalAcquisition:
         return self.value.rough(states)(points) @ (weights / weights.sum())
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Full values (c,) of points (c, d), with states chosen around each."""
-        chosen = self.states_of(points)
+        """Full values (c,) of points (c, d), with more states around each than a climb has: these decide."""
+        return self.integral(points, LOOK_AGAIN)
+
+    def integral(self, points: Tensor, times: int = 1) -> Tensor:
+        """The integral (c,) at points (c, d) with `times` the usual number of states."""
+        chosen = self.states_of(points, times)
         gains = self.value.at(chosen.states)(points, torch.arange(len(points), device=points.device))
         return (chosen.weights * gains.values).sum(-1)
 
-    def states_of(self, points: Tensor) -> WeightedStates:
+    def states_of(self, points: Tensor, times: int = 1) -> WeightedStates:
         """States and weights for the integral at each of points (c, d)."""
-        return self.rule.around(points[:, : self._d_s], self._importance(points))
+        return self.rule.around(points[:, : self._d_s], self._importance(points), times)
 
     def local(self, starts: Tensor) -> BatchedFunction:
         """Values and gradients near starts (r, d), with the states chosen around each start held fixed."""

@@ -146,9 +146,7 @@ class ConvexIntegral:
         outer_slope, inner_slope = slope[..., [0, -1]], slope[..., [1, -2]]
         curvature = 6 * (inner_gain - outer_gain) / h**2 - sign * (4 * outer_slope + 2 * inner_slope) / h
         scale = 0.5 * smooth[..., [0, -1]] * self.tails[2] * (curvature > 0)
-        weights = torch.stack(
-            [-6 / h**2 * scale, -4 * sign / h * scale, 6 / h**2 * scale, -2 * sign / h * scale], -1
-        )
+        weights = torch.stack([-6 / h**2 * scale, -4 * sign / h * scale, 6 / h**2 * scale, -2 * sign / h * scale], -1)
         return scale * curvature, weights
 
 

@@ -46,7 +46,7 @@ FEATURES = 256  # random Fourier features of the draws that find the peaks
 POOL = 64  # quasi-random actions where their climbs start
 CLIMB = 5  # steps of each climb
 JITTER = 1e-6  # relative variance added to every action: likely peaks are close together
-PAIRS, FEW = 512, 4  # (candidate, state) pairs a pass, and where all draws are moved
+PAIRS, FEW = 512, 2  # (candidate, state) pairs a pass, and where all draws are moved
 REACH = 4.0  # values of Z are between -REACH and REACH
 FEWEST_CELLS, CELLS = (
     33,
@@ -64,7 +64,7 @@ Estimate = Callable[[Tensor, "PeakTables"], tuple[Tensor, Tensor]]
 class PeakTables:
     """For each of c states: p likely peaks, the factor of their covariance, and what N draws say."""
 
-    actions: Tensor  # (c, p, action features), scaled
+    points: Tensor  # (c, p, d), unit cube
     factor: Tensor  # (c, p, p), R
     values: Tensor  # (c, p, N), the draws; none where only labels are needed
     labels: Tensor  # (c, N)
@@ -74,7 +74,7 @@ class PeakTables:
     def select(self, rows: Tensor) -> "PeakTables":
         """Some of the states."""
         return PeakTables(
-            self.actions[rows],
+            self.points[rows],
             self.factor[rows],
             self.values[rows],
             self.labels[rows],
@@ -196,24 +196,25 @@ class Information:
         tables, m = self.tables(states, climb=0), len(states)
 
         def function(candidates: Tensor) -> Tensor:
+            ahead = self.posterior.look_ahead(candidates)
+            slope = self.posterior.look_ahead_slope(ahead, tables.points.flatten(0, 1))  # (r, m·p)
             parts = []
-            for some in candidates.split(max(1, PAIRS // m)):
-                which = torch.arange(m, device=states.device).expand(len(some), -1)
-                parts.append(self.gains(some, states.expand(len(some), -1, -1), tables, which, rough).values)
+            for some in slope.unflatten(1, (m, -1)).split(max(1, PAIRS // m)):
+                mine = tables.select(torch.arange(m, device=states.device).repeat(len(some)))
+                parts.append(gaussian_information(whitened(some.flatten(0, 1), mine), mine).reshape(-1, m))
             return torch.cat(parts)
 
         return function
 
-    def gains(
-        self, candidates: Tensor, states: Tensor, tables: PeakTables, which: Tensor, estimate: Estimate
-    ) -> StateGains:
+    def gains(self, candidates: Tensor, states: Tensor, tables: PeakTables, which: Tensor) -> StateGains:
         """Values (k, m) of candidates (k, d) at states (k, m, d_s) whose tables are `which` (k, m)."""
         posterior, shape = self.posterior, which.shape
         ahead, rows = posterior.look_ahead(candidates), state_rows(posterior, states)
         mine = tables.select(which.flatten())
-        mean, slope, correlation = look_ahead_functions(posterior, ahead, rows).at(mine.actions)
-        value, derivative = estimate(slope, mine)
-        lines = Lines(*(t.unflatten(0, shape) for t in (mean, slope, mine.actions, correlation)))
+        actions = posterior.scaled(mine.points)[1]
+        mean, slope, correlation = look_ahead_functions(posterior, ahead, rows).at(actions)
+        value, derivative = self.estimate(slope, mine)
+        lines = Lines(*(t.unflatten(0, shape) for t in (mean, slope, actions, correlation)))
         return StateGains(value.reshape(shape), derivative.unflatten(0, shape), lines, posterior, ahead, rows)
 
     def tables(self, states: Tensor, climb: int) -> PeakTables:
@@ -238,7 +239,7 @@ class Information:
         normals, errors = self._normals[:n], self._errors[:n]
         values = mean[:, None] + normals @ factor.mT
         kept = values.mT.contiguous() if self.estimate is retrospective and climb else values[:, :0]
-        return PeakTables(features[1], factor, kept, self.label(values), normals, errors)
+        return PeakTables(points, factor, kept, self.label(values), normals, errors)
 
 
 class StatesInformed:
@@ -249,10 +250,7 @@ class StatesInformed:
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> StateGains:
         """Information (k, m) of candidates (k, d), each with its own set of states `rows` (k,)."""
-        information = self._information
-        return information.gains(
-            candidates, self._states[rows], self._tables, self._index[rows], information.estimate
-        )
+        return self._information.gains(candidates, self._states[rows], self._tables, self._index[rows])
 
 
 # Likely peaks
@@ -306,11 +304,6 @@ def moments(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
     return with_derivative(lambda b: gaussian_information(b, tables), slope, tables)
 
 
-def rough(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
-    """The same without a derivative."""
-    return gaussian_information(whitened(slope, tables), tables), torch.zeros_like(slope)
-
-
 def gaussian_information(b: Tensor, tables: PeakTables) -> Tensor:
     """For b (c, p): (c,)."""
     labels = tables.labels
@@ -329,7 +322,7 @@ def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
     Counts have no derivative.  That of the information is E[∂ log P(label | Z) ∂Z], the label of a draw and
     the table of logarithms held fixed.
     """
-    n, k = len(tables.normals), tables.actions.shape[1]
+    n, k = len(tables.normals), tables.points.shape[1]
     nodes = torch.linspace(-REACH, REACH, NODES, dtype=slope.dtype, device=slope.device)
     weights = torch.exp(-nodes.square() / 2)
     weights = weights / weights.sum()
@@ -345,12 +338,11 @@ def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
         for first in range(0, len(slope), FEW):
             some = slice(first, first + FEW)
             for node, at in enumerate(nodes):
-                moved = tables.values[some] + (at - z[some])[:, None] * slope[some, :, None]  # (few, p, N)
+                # (few, p, N)
+                moved = torch.addcmul(tables.values[some], (at - z[some])[:, None], slope[some, :, None])
                 row = half * k + moved.max(1).indices  # not argmax: far slower along this dimension
                 counts[some, node].scatter_add_(1, row, torch.ones_like(z[some]))
-        joint = (
-            (counts * (2 / n) * weights[:, None]).unflatten(-1, (2, k)).permute(0, 2, 3, 1)
-        )  # (c, 2, k, NODES)
+        joint = (counts * (2 / n) * weights[:, None]).unflatten(-1, (2, k)).permute(0, 2, 3, 1)  # (c, 2, k, NODES)
         value = corrected(joint)
         given = joint.mean(1) / weights + 0.5 / n  # P(label | z), no count quite zero
         ratios = (given / (given @ weights)[..., None]).log()  # (c, k, NODES)
@@ -386,9 +378,7 @@ def corrected(joint: Tensor) -> Tensor:
 def mutual_information(joint: Tensor) -> Tensor:
     """Σ P log (P / (row sum × column sum)) of joint distributions (..., rows, columns)."""
     apart = joint.sum(-1, keepdim=True) * joint.sum(-2, keepdim=True)
-    return (torch.xlogy(joint, joint.clamp_min(1e-300)) - torch.xlogy(joint, apart.clamp_min(1e-300))).sum(
-        (-2, -1)
-    )
+    return (torch.xlogy(joint, joint.clamp_min(1e-300)) - torch.xlogy(joint, apart.clamp_min(1e-300))).sum((-2, -1))
 
 
 def with_derivative(

@@ -199,6 +199,8 @@ class KnowledgeGradient:
         flat = states.flatten(0, 1)
         basins = best_actions(self.belief, self.pool, flat, THOROUGH_STARTS, THOROUGH_STEPS).basins
         maxima = self._thorough(functions, self.nodes, basins)
+        if self.belief.has_integers:
+            maxima = snapped(self.belief, functions, maxima)
         maxima = shared_between_nodes(maxima, self.nodes)
         likeness = neighbour_likeness(functions, maxima.actions, self.nodes)
         integral, middle = ConvexIntegral(self.nodes), len(self.nodes) // 2
@@ -248,6 +250,7 @@ class StatesAhead:
         self._policy: BestActions | None = None
         self._states = states
         self._last: Tensor | None = None  # (r, m, q, features)
+        self._visited = torch.zeros(len(states), dtype=torch.bool, device=states.device)
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> "StateGains":
         """KG_c (k, m) of candidates (k, d), each with its own set of states `rows` (k,)."""
@@ -267,10 +270,10 @@ class StatesAhead:
             features = kg.pool.features.expand(k, m, -1, -1)
             correlation = kg.pool.correlation.mT.expand(k, m, -1, -1)
             return Lines(mean.unflatten(0, (k, m)), slope.unflatten(0, (k, m)), features, correlation)
-        if self._last is None:
-            starts, steps = self._race(functions, self._cold_starts(functions, rows)), COLD_STEPS
-        else:
+        if self._last is not None and bool(self._visited[rows].all()):
             starts, steps = self._last[rows].flatten(0, 1), WARM_STEPS
+        else:
+            starts, steps = self._race(functions, self._cold_starts(functions, rows)), COLD_STEPS
         maxima = functions.maximize(starts, kg.nodes, steps, keep_correlation=True)
         if kg.belief.has_integers:
             maxima = snapped(kg.belief, functions, maxima)
@@ -283,7 +286,7 @@ class StatesAhead:
         )
         if self._last is None:
             self._last = lines.actions.new_zeros(self._shape[0], *lines.actions.shape[1:])
-        self._last[rows] = lines.actions
+        self._last[rows], self._visited[rows] = lines.actions, True
         return lines
 
     @property

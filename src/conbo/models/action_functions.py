@@ -101,9 +101,7 @@ class ActionFunctions:
             FIRST_RADIUS,
             keep_correlation,
         )
-        return Maxima(
-            actions, mean + self.mean_constant[:, None], slope + self.slope_constant[:, None], correlation
-        )
+        return Maxima(actions, mean + self.mean_constant[:, None], slope + self.slope_constant[:, None], correlation)
 
     def _maximize_torch(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool) -> Maxima:
         lower, upper, free = self.box
@@ -115,9 +113,7 @@ class ActionFunctions:
             there = (x + step).clamp(lower, upper)
             new_value, new_gradient, new_hessian = self.derivatives(there, z)
             better = new_value > value
-            radius = torch.where(
-                better, torch.where(length >= 0.99 * radius, 2 * radius, radius), length / 4
-            )
+            radius = torch.where(better, torch.where(length >= 0.99 * radius, 2 * radius, radius), length / 4)
             x = torch.where(better[..., None], there, x)
             value = torch.where(better, new_value, value)
             gradient = torch.where(better[..., None], new_gradient, gradient)

@@ -9,21 +9,22 @@ from dataclasses import dataclass
 
 import torch
 from botorch.fit import fit_gpytorch_mll
-from botorch.models.model import Model
+from botorch.models.gpytorch import GPyTorchModel
+from botorch.posteriors.gpytorch import GPyTorchPosterior
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from conbo.models.posterior import Moments
 
 # (points (n, d), rewards (n, 1), variances of the rewards (n, 1) or None) → model, not yet fitted
-ModelFactory = Callable[[Tensor, Tensor, Tensor | None], Model]
+ModelFactory = Callable[[Tensor, Tensor, Tensor | None], GPyTorchModel]
 
 
 @dataclass(frozen=True)
 class BotorchPosterior:
     """A fitted BoTorch model."""
 
-    model: Model
+    model: GPyTorchModel
     categories: tuple[int, ...]  # of all columns, 0 for numbers
     n_state_dims: int
     noise: float  # variance of a new observation's noise
@@ -32,33 +33,35 @@ class BotorchPosterior:
         """Unit-cube points as the model's inputs."""
         return model_inputs(points, self.categories)
 
+    def _joint(self, points: Tensor) -> GPyTorchPosterior:
+        """The joint posterior of q points (..., q, d)."""
+        posterior = self.model.posterior(self.inputs(points))
+        assert isinstance(posterior, GPyTorchPosterior)  # a Gaussian process
+        return posterior
+
     def mean(self, points: Tensor) -> Tensor:
-        """Posterior mean of points (..., d)."""
-        return self.model.posterior(self.inputs(points)).mean[..., 0]
+        """Posterior mean of points (..., d), each on its own: no covariances between them are built."""
+        return self._joint(points[..., None, :]).mean[..., 0, 0]
 
     def variance(self, points: Tensor) -> Tensor:
-        """Posterior variance of the noise-free reward at points (n, d)."""
-        return self.model.posterior(self.inputs(points)[:, None]).variance[:, 0, 0]
+        """Posterior variance of the noise-free reward at points (..., d)."""
+        return self._joint(points[..., None, :]).variance[..., 0, 0]
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
         """Posterior covariance between points a (p, d) and b (q, d)."""
-        joint = self.model.posterior(self.inputs(torch.cat([a, b])))
-        return joint.distribution.covariance_matrix[: len(a), len(a) :]
+        return self._joint(torch.cat([a, b])).distribution.covariance_matrix[: len(a), len(a) :]
 
     def pair_covariance(self, a: Tensor, b: Tensor) -> Tensor:
         """Posterior covariance of each pair of points a (n, d), b (n, d)."""
-        joint = self.model.posterior(self.inputs(torch.stack([a, b], -2)))
-        return joint.distribution.covariance_matrix[:, 0, 1]
+        return self._joint(torch.stack([a, b], -2)).distribution.covariance_matrix[:, 0, 1]
 
     def moments(self, points: Tensor) -> Moments:
         """Mean, variance and their gradients by autograd."""
         with torch.enable_grad():
             variable = points.detach().clone().requires_grad_(True)
-            posterior = self.model.posterior(self.inputs(variable)[:, None])
+            posterior = self._joint(variable[:, None])
             mean, variance = posterior.mean[:, 0, 0], posterior.variance[:, 0, 0]
-            gradients = [
-                torch.autograd.grad(v.sum(), variable, retain_graph=True)[0] for v in (mean, variance)
-            ]
+            gradients = [torch.autograd.grad(v.sum(), variable, retain_graph=True)[0] for v in (mean, variance)]
         return Moments(mean.detach(), variance.detach(), *gradients)
 
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import pairwise
 from math import exp, sqrt
 from typing import Any
 
@@ -23,7 +24,7 @@ try:
 except ImportError:  # the extra `fast` is not installed: action_functions goes on in torch
     AVAILABLE = False
 
-    def njit(**_: Any) -> Callable[[Any], Any]:
+    def njit(**_: Any) -> Callable[[Any], Any]:  # type: ignore[no-redef]
         """Leave a function as it is."""
         return lambda function: function
 else:
@@ -54,7 +55,7 @@ def ascend(
     keep_correlation: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Climb on Σ (mean_weights + z slope_weights) κ + z new_weights κ_new; see `ActionFunctions.maximize`."""
-    rows, q, features = starts.shape
+    rows, q, _ = starts.shape
     n = len(points)
     x = np.array(starts.numpy(), order="C")
     mean, slope = np.empty((rows, q)), np.empty((rows, q))
@@ -83,7 +84,7 @@ def ascend(
         bounds = np.linspace(0, rows, threads + 1).astype(int)
         chunks = [
             _threads(os.getpid()).submit(_ascend_rows, int(a), int(b), *inputs, *outputs)
-            for a, b in zip(bounds[:-1], bounds[1:], strict=True)
+            for a, b in pairwise(bounds)
         ]
         for chunk in chunks:
             chunk.result()
@@ -135,7 +136,9 @@ def _ascend_rows(
                 new_correlation, pull, bend, away, whole, gradient, hessian,
             )  # fmt: skip
             value = _dot(weights, new_correlation) + own_weight * own
-            _record(row, j, own, mean_weights, slope_weights, new_weights, new_correlation, mean, slope, correlation, keep)
+            _record(
+                row, j, own, mean_weights, slope_weights, new_weights, new_correlation, mean, slope, correlation, keep
+            )
             radius = first_radius
             for k in range(steps):
                 length = _newton_step(here, gradient, hessian, lower, upper, free, radius, step, factor, stuck)

@@ -112,18 +112,14 @@ def fourier_features(kernel: Kernel, n: int, generator: torch.Generator) -> Four
         return FourierFeatures(amplitude, actions, lambda s: s @ states + start, states)
     assert isinstance(kernel, TrendKernel)  # there are no others
     columns = kernel.states.columns
-    table = (2 * pi * torch.rand(_combinations(columns), 2 * n, generator=generator, dtype=torch.float64)).to(
-        device
-    )
+    table = (2 * pi * torch.rand(_combinations(columns), 2 * n, generator=generator, dtype=torch.float64)).to(device)
     common = shift()
 
     def phase(states: Tensor) -> Tensor:
         own = table[_combination(columns, states)]
         return torch.cat([common.expand(*own.shape[:-1], n), own], -1)
 
-    variances = torch.tensor(
-        [kernel.trend, kernel.difference, kernel.constant], dtype=torch.float64, device=device
-    )
+    variances = torch.tensor([kernel.trend, kernel.difference, kernel.constant], dtype=torch.float64, device=device)
     amplitude = (2 * variances / n).sqrt().repeat_interleave(n)
     difference = spectral_frequencies(kernel.actions, n, generator)
     frequencies = torch.cat([actions, difference, torch.zeros_like(actions)], -1)

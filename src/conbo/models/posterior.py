@@ -120,9 +120,7 @@ class Posterior:
         cross = self.prior_covariance(here, (self.states, self.actions))  # (n, n_observations)
         solved = self.solve(cross.mT).mT
         pairs = torch.stack([self.weights.expand_as(solved), solved])
-        mean_gradient, variance_gradient = covariance_gradient(
-            self.kernel, here, (self.states, self.actions), pairs
-        )
+        mean_gradient, variance_gradient = covariance_gradient(self.kernel, here, (self.states, self.actions), pairs)
         return Moments(
             self.constant + cross @ self.weights,
             (self.kernel.variance - (cross * solved).sum(-1)).clamp_min(0),
@@ -179,7 +177,12 @@ def _pull(factor: Factor, table: Tensor, here: Tensor, there: Tensor) -> Tensor:
 
 
 def condition(
-    kernel: Kernel, constant: float, noise: Tensor | float, points: Tensor, rewards: Tensor, new_noise: float | None = None
+    kernel: Kernel,
+    constant: float,
+    noise: Tensor | float,
+    points: Tensor,
+    rewards: Tensor,
+    new_noise: float | None = None,
 ) -> Posterior:
     """Condition a prior on observed points (n, d) and rewards (n,); `noise` is one variance, or one for each point."""
     d_s = len(kernel.states.columns.categories)
@@ -206,4 +209,3 @@ def cholesky(matrix: Tensor) -> Tensor:
         factor, info = torch.linalg.cholesky_ex(matrix + jitter * eye)
         jitter *= 10
     return factor
-

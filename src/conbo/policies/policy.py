@@ -64,16 +64,12 @@ class Policy:
     def wipe_cache(self) -> None:
         """Forget all answers."""
         # a constant seed: the policy depends on the belief alone
-        self._best: StatePolicy = (self._recipe or GpArgmax()).build(
-            self._belief, torch.Generator().manual_seed(0)
-        )
+        self._best: StatePolicy = (self._recipe or GpArgmax()).build(self._belief, torch.Generator().manual_seed(0))
 
     def save(self, path: str | Path) -> None:
         """Write a plain JSON file, which `conbo.load_policy` reads."""
         if self._recipe is not None:
-            raise SettingError(
-                f"a policy must be the model's best action to be saved, but this is {self._recipe!r}."
-            )
+            raise SettingError(f"a policy must be the model's best action to be saved, but this is {self._recipe!r}.")
         record = to_record(self._belief, self._maximize)
         Path(path).write_text(json.dumps(record), encoding="utf-8")
 

@@ -21,9 +21,7 @@ def to_record(belief: Belief, maximize: bool) -> dict[str, Any]:
     """What `from_record` needs to restore the policy."""
     posterior, observations = belief.posterior, belief.observations
     if not isinstance(posterior, Posterior):
-        raise SettingError(
-            "a policy must have a built-in model to be saved, but this one has a BoTorch model."
-        )
+        raise SettingError("a policy must have a built-in model to be saved, but this one has a BoTorch model.")
     return {
         "format": FORMAT,
         "space": belief.space.to_dict(),

@@ -86,9 +86,7 @@ def _on_the_way_home(scene: Floats, base: Floats, driven: float) -> tuple[float,
 
 
 @compiled
-def _place_of_call(
-    locations: np.uint64, tried: int, mode_x: float, mode_y: float
-) -> tuple[float, float, int]:
+def _place_of_call(locations: np.uint64, tried: int, mode_x: float, mode_y: float) -> tuple[float, float, int]:
     """A place drawn from the population by rejection, and how many places have been tried by now."""
     while True:
         x = CITY * uniform(locations, UNIFORMS_PER_PLACE * tried)
@@ -285,9 +283,7 @@ def ambulances(state_sd: float = 7.5) -> Problem:
     def optimal_action(state: Point) -> dict[str, Value]:
         mode = mode_of(state)
         bases = near_optimal_table().action(_into_quadrant(mode)).reshape(AMBULANCES, 2)
-        return dict(
-            zip(ACTION_NAMES, np.where(mode > CENTRE, CITY - bases, bases).ravel().tolist(), strict=True)
-        )
+        return dict(zip(ACTION_NAMES, np.where(mode > CENTRE, CITY - bases, bases).ravel().tolist(), strict=True))
 
     def optimal_reward(state: Point) -> float:
         return near_optimal_table().reward(_into_quadrant(mode_of(state)))

@@ -64,9 +64,7 @@ MEASURED_TIME = HORIZON - WARM_UP
 
 ORDER_RATE = np.array([3.6, 3.0, 2.4, 1.8, 1.2])  # of each product, at demand 1
 TOTAL_ORDER_RATE = float(ORDER_RATE.sum())
-PRODUCT_UP_TO = (
-    np.cumsum(ORDER_RATE) / TOTAL_ORDER_RATE
-)  # a uniform draw below this is this product or one before
+PRODUCT_UP_TO = np.cumsum(ORDER_RATE) / TOTAL_ORDER_RATE  # a uniform draw below this is this product or one before
 LAST_PRODUCT = len(ORDER_RATE) - 1
 USES = np.array(  # product by item: one unit of each item with a 1
     [
@@ -256,9 +254,7 @@ class OrderLog:
     reward: float
 
 
-def trace(
-    demand: float, levels: ArrayLike, seed: int = 0, demand_enters: DemandEnters = "arrival_rate"
-) -> OrderLog:
+def trace(demand: float, levels: ArrayLike, seed: int = 0, demand_enters: DemandEnters = "arrival_rate") -> OrderLog:
     """Replication 0 of `simulate(demand, levels, 1, seed)`, order by order."""
     rewards, log = _simulate(demand, levels, 1, seed, demand_enters, LOG_ROWS)
     return OrderLog(

@@ -47,8 +47,6 @@ class NearOptimalTable:
     @cached_property
     def _spline(self) -> RegularGridInterpolator:
         axes = [np.unique(column) for column in self.states.T]
-        order = np.lexsort(
-            self.states.T[::-1]
-        )  # the first state parameter varies slowest, as the grid wants it
+        order = np.lexsort(self.states.T[::-1])  # the first state parameter varies slowest, as the grid wants it
         grid = self.rewards[order].reshape([len(axis) for axis in axes])
         return RegularGridInterpolator(axes, grid, method="cubic")

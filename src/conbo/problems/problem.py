@@ -59,9 +59,7 @@ def opportunity_cost(
 ) -> float:
     """How much less than the best possible the policy earns over P[s], on a fixed set of test states."""
     if problem.optimal_reward is None:
-        raise SettingError(
-            f"`optimal_reward` must be known for an opportunity cost, but '{problem.name}' has none."
-        )
+        raise SettingError(f"`optimal_reward` must be known for an opportunity cost, but '{problem.name}' has none.")
     states, weights = _scoring_states(problem, n_states, seed)
     optimal = np.array([problem.optimal_reward(state) for state in states])
     return float(weights @ (optimal - _rewards(problem, policy, states, replications, seed)))
@@ -80,9 +78,7 @@ def _scoring_states(problem: Problem, n_states: int, seed: int) -> tuple[list[di
     return problem.space.decode_states(states.numpy()), weights.numpy()
 
 
-def _rewards(
-    problem: Problem, policy: Policy, states: list[dict[str, Value]], replications: int, seed: int
-) -> Array:
+def _rewards(problem: Problem, policy: Policy, states: list[dict[str, Value]], replications: int, seed: int) -> Array:
     if problem.mean_reward is None:
         raise SettingError(f"`mean_reward` must be known to score a policy, but '{problem.name}' has none.")
     many: Callable[[list[dict[str, Value]]], list[Mapping[str, Any]]] | None = getattr(policy, "many", None)

@@ -43,9 +43,7 @@ SPACING = 2.0**-53
 # The ziggurat for normals: layers of equal area cover the bell curve, and the lowest holds the tail, which is
 # beyond TAIL (values for 128 layers: Marsaglia & Tsang 2000).
 LAYERS = 128
-LAYER_MASK = np.uint64(
-    LAYERS - 1
-)  # the layer is read from bits that the uniform drops, and so independent of it
+LAYER_MASK = np.uint64(LAYERS - 1)  # the layer is read from bits that the uniform drops, and so independent of it
 LAYER_AREA = 9.91256303526217e-3
 TAIL = 3.442619855899
 

@@ -44,9 +44,7 @@ def in_threads(simulate_range: Callable[[int, int], None], runs: int) -> None:
     """
 
     def simulate_piece(first: int, last: int) -> None:
-        with np.errstate(
-            over="ignore"
-        ):  # without Numba, NumPy would warn where the random streams wrap around
+        with np.errstate(over="ignore"):  # without Numba, NumPy would warn where the random streams wrap around
             simulate_range(first, last)
 
     pieces = max(1, min(os.cpu_count() or 1, runs // RUNS_WORTH_A_THREAD))
@@ -55,9 +53,7 @@ def in_threads(simulate_range: Callable[[int, int], None], runs: int) -> None:
         return
     edges = [runs * piece // pieces for piece in range(pieces + 1)]
     with ThreadPoolExecutor(pieces) as pool:
-        list(
-            pool.map(simulate_piece, edges[:-1], edges[1:])
-        )  # a list, so that an exception reaches the caller
+        list(pool.map(simulate_piece, edges[:-1], edges[1:]))  # a list, so that an exception reaches the caller
 
 
 def mean_of(rewards: Floats) -> MeanReward:

@@ -24,9 +24,7 @@ class EpsilonGreedy:
         if not 0 <= self.epsilon <= 1:
             raise SettingError(f"`0 <= epsilon <= 1` must hold, but got epsilon={self.epsilon}.")
 
-    def propose(
-        self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None
-    ) -> Tensor:
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
         """n points (n, d), states first."""
         states = belief.states.sample(n, generator) if state is None else state.expand(n, -1)
         d_x = belief.space.n_action_dims

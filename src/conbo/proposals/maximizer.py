@@ -13,10 +13,10 @@ from torch import Tensor
 from conbo.ascent import BatchedFunction, ascend
 from conbo.belief import Belief
 from conbo.errors import SettingError
+from conbo.models.posterior import Posterior
 from conbo.proposals.penalized_batch import penalized_batch, penalty
 from conbo.search.action_candidates import action_candidates, pooled
 from conbo.search.best_actions import best_actions
-from conbo.models.posterior import Posterior
 from conbo.state_distributions import sobol
 
 NEAR_POLICY = 0.25  # share of the screened points that are near the present policy
@@ -62,7 +62,7 @@ class Maximizer:
 
     acquisition: AcquisitionRecipe
     screened: int = 512
-    starts: int = 8
+    starts: int = 6
     iterations: int = 40
     finalists: int = 4
 

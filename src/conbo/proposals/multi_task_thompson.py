@@ -54,9 +54,7 @@ class MultiTaskThompson:
         if self.draw not in ("joint", "pathwise"):
             raise SettingError(f"`draw` must be 'joint' or 'pathwise', but got {self.draw!r}.")
 
-    def propose(
-        self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None
-    ) -> Tensor:
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
         """n points (n, d), one for each draw."""
         points = discretisation(belief, self.points, generator, state)  # (n_s, n_x, d)
         flat = points.flatten(0, 1)
@@ -69,9 +67,7 @@ class MultiTaskThompson:
         return distinct_argmax(flat, improvement.flatten(0, 1))
 
 
-def discretisation(
-    belief: Belief, size: int, generator: torch.Generator, state: Tensor | None = None
-) -> Tensor:
+def discretisation(belief: Belief, size: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
     """About `size` points (n_s, n_x, d), n_x for each of n_s states; the first of each is the policy's."""
     d_s, d_x = belief.n_state_dims, belief.space.n_action_dims
     if state is None:

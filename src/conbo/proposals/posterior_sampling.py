@@ -36,9 +36,7 @@ class PosteriorSampling:
         if self.states < 1:
             raise SettingError(f"`states` must be at least 1, but got states={self.states}.")
 
-    def propose(
-        self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None
-    ) -> Tensor:
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
         """n points (n, d), one for each draw."""
         if not isinstance(belief.posterior, Posterior):
             raise SettingError("drawn functions need a built-in model, but got a BoTorch model: use 'mts'.")
@@ -49,9 +47,7 @@ class PosteriorSampling:
         points = torch.cat([states[:, None].expand(-1, n + SPARE, -1), actions], -1)
         variance = belief.posterior.variance(points.flatten(0, 1)).unflatten(0, points.shape[:2])
         ranked = variance.argsort(dim=0, descending=True, stable=True)
-        best = points.gather(0, ranked[..., None].expand_as(points)).unbind(
-            1
-        )  # of each draw, most uncertain first
+        best = points.gather(0, ranked[..., None].expand_as(points)).unbind(1)  # of each draw, most uncertain first
         return new_points(belief, best, UniformProposal().propose(belief, n, generator, state), n)
 
 
@@ -59,9 +55,7 @@ def policy_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
     """All of a few states, or n that follow P[s]: (m, d_s)."""
     finite = belief.states.finite(n)
     seed = int(torch.randint(2**31, (1,), generator=generator))
-    states = (
-        finite[0] if finite is not None else belief.states.from_uniform(sobol(n, belief.n_state_dims, seed))
-    )
+    states = finite[0] if finite is not None else belief.states.from_uniform(sobol(n, belief.n_state_dims, seed))
     return states.to(belief.device)
 
 

@@ -20,9 +20,7 @@ from conbo.proposals.maximizer import Maximizer
 class RoundRobin:
     """EI in the state whose turn it is."""
 
-    def propose(
-        self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None
-    ) -> Tensor:
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
         """n points (n, d), apart from each other and from pending ones."""
         batch: list[Tensor] = []
         for _ in range(n):
@@ -37,9 +35,7 @@ def next_state(belief: Belief) -> Tensor:
     """The state (d_s,) with the fewest evaluations, the first of them."""
     finite = belief.states.finite()
     if finite is None:
-        raise SettingError(
-            "states in turn need finitely many states: use 'pei' or 'conbo' for continuous ones."
-        )
+        raise SettingError("states in turn need finitely many states: use 'pei' or 'conbo' for continuous ones.")
     states, d_s = finite[0].to(belief.device), belief.n_state_dims
     observations = belief.observations
     visited = torch.cat([observations.points, observations.pending])[:, :d_s]

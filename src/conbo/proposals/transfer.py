@@ -18,9 +18,7 @@ from conbo.proposals.maximizer import Maximizer
 class Transfer:
     """EI in the reference state, or in the one that is dictated."""
 
-    def propose(
-        self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None
-    ) -> Tensor:
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
         """n points (n, d), apart from each other and from pending ones."""
         there = reference_state(belief) if state is None else state
         return Maximizer(StateImprovement(there)).propose(belief, n, generator, there)

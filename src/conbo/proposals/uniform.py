@@ -12,9 +12,7 @@ from conbo.belief import Belief
 class UniformProposal:
     """Independent points that ignore all rewards."""
 
-    def propose(
-        self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None
-    ) -> Tensor:
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
         """n points (n, d), states first."""
         states = belief.states.sample(n, generator) if state is None else state.expand(n, -1)
         actions = torch.rand(n, belief.space.n_action_dims, generator=generator, dtype=torch.float64)

@@ -56,9 +56,7 @@ def draw_policy(axes: Axes, space: Space, policy: Callable[[Point], Point], labe
 def _real_names(space: Space) -> tuple[str, str]:
     """The names of the only state and the only action."""
     parameters = (*space.states.values(), *space.actions.values())
-    if (space.n_state_dims, space.n_action_dims) != (1, 1) or not all(
-        isinstance(p, Real) for p in parameters
-    ):
+    if (space.n_state_dims, space.n_action_dims) != (1, 1) or not all(isinstance(p, Real) for p in parameters):
         given = f"states {list(space.states)} and actions {list(space.actions)}"
         raise SettingError(f"a picture needs one state and one action, both Real, but got {given}.")
     return space.state_names[0], space.action_names[0]

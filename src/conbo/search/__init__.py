@@ -1,0 +1,1 @@
+"""Searches over actions that every state shares."""

@@ -112,9 +112,7 @@ def _neighbour(parameter: Integer, values: Tensor, direction: int) -> Tensor:
     return torch.from_numpy(parameter.encode(there)).to(values)
 
 
-def _by_autograd(
-    belief: Belief, posterior: BotorchPosterior, pool: Tensor, states: Tensor, starts: int
-) -> BestActions:
+def _by_autograd(belief: Belief, posterior: BotorchPosterior, pool: Tensor, states: Tensor, starts: int) -> BestActions:
     """The same for a BoTorch model: score the pool state by state, then climb by autograd."""
     m, p, d_x = len(states), len(pool), pool.shape[-1]
     joint = torch.cat([states[:, None].expand(m, p, -1), pool.expand(m, p, d_x)], -1)

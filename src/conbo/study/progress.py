@@ -14,9 +14,7 @@ class Progress:
 
     def __init__(self, completed: int, wanted: int, estimate: Callable[[], float], show: bool) -> None:
         self._estimate = estimate
-        self._bar = tqdm(
-            total=wanted, initial=min(completed, wanted), disable=not show, desc="learning", unit="trial"
-        )
+        self._bar = tqdm(total=wanted, initial=min(completed, wanted), disable=not show, desc="learning", unit="trial")
         self._next: float | None = None  # when an estimate may be made again
         self._stale = False  # whether rewards came in since the last one
 

@@ -35,9 +35,7 @@ class Study:
     ) -> None:
         self._optimizer = Optimizer(space, state_distribution, method, model, seed, initial, direction)
         if taken := [name for name in (*space.states, *space.actions) if name in COLUMNS]:
-            raise SpaceError(
-                f"a parameter must not be named like a column of the observations: '{taken[0]}'."
-            )
+            raise SpaceError(f"a parameter must not be named like a column of the observations: '{taken[0]}'.")
 
     @property
     def space(self) -> Space:
@@ -53,8 +51,7 @@ class Study:
     def observations(self) -> list[dict[str, Any]]:
         """All trials as rows of a table: number, states, actions, reward and status."""
         return [
-            {"number": t.number, **t.state, **t.action, "reward": t.reward, "status": t.status}
-            for t in self.trials
+            {"number": t.number, **t.state, **t.action, "reward": t.reward, "status": t.status} for t in self.trials
         ]
 
     @overload
@@ -102,9 +99,7 @@ class Study:
                         continue
                     failures += 1
                     if failures == MOST_FAILURES:
-                        raise ConboError(
-                            f"the objective failed {failures} times in a row: {error}"
-                        ) from error
+                        raise ConboError(f"the objective failed {failures} times in a row: {error}") from error
             except KeyboardInterrupt:
                 bar.note(f"Interrupted: {optimizer.n_completed} of {evaluations} evaluations are kept.")
 
