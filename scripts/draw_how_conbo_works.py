@@ -469,7 +469,7 @@ def plane() -> Belief:
 @cache
 def searched() -> Search:
     """The search for the next point, with its history."""
-    return Maximizer(ConBO(HybridKG())).search(plane(), generator(8))
+    return Maximizer(ConBO(HybridKG())).search(plane(), generator())
 
 
 def grid() -> Tensor:
@@ -565,6 +565,19 @@ def draw_states() -> None:
     save(figure, "states")
 
 
+def weighted_gains(recipe: ConBO, point: Tensor, seed: int) -> tuple[WeightedStates, Tensor]:
+    """The states that stand for all at a point (1, d), and KG_c of each in units of the reward."""
+    acquisition = recipe.build(plane(), generator(seed))
+    chosen = acquisition.states_of(point)
+    gains = acquisition.value.at(chosen.states)(point, torch.zeros(1, dtype=torch.long)).values[0]
+    return chosen, plane().scale * gains
+
+
+def integral(recipe: ConBO, point: Tensor, seed: int) -> float:
+    chosen, gains = weighted_gains(recipe, point, seed)
+    return float((chosen.weights[0] * gains).sum())
+
+
 def draw_per_state(ours: Axes, papers: Axes, point: Tensor) -> None:
     belief = plane()
     states = even(401)[None, :, None]
@@ -576,9 +589,7 @@ def draw_per_state(ours: Axes, papers: Axes, point: Tensor) -> None:
         (ours, "Ours: 20 cells of equal importance", ConBO(HybridKG()), BEST),
         (papers, "The paper's: 20 draws around the candidate", ConBO(HybridKG(), GaussianStates()), LOWER),
     ):
-        acquisition = recipe.build(belief, generator(3))
-        chosen: WeightedStates = acquisition.states_of(point)
-        gains = belief.scale * acquisition.value.at(chosen.states)(point, rows).values[0]
+        chosen, gains = weighted_gains(recipe, point, seed=3)
         inside = chosen.weights[0] > 0
         kept = SIDE * chosen.states[0, inside, 0], gains[inside], SIDE * chosen.weights[0, inside]
         axes.bar(kept[0], kept[1], kept[2], color=tint, alpha=0.3, edgecolor=tint, linewidth=0.8)
@@ -587,7 +598,7 @@ def draw_per_state(ours: Axes, papers: Axes, point: Tensor) -> None:
         axes.axvline(SIDE * float(point[0, 0]), color=NEW, linewidth=1.2, linestyle=(0, (4, 2)), zorder=1)
         axes.set(xlim=(0, SIDE), ylim=(0, 1.3 * float(dense.amax())), xlabel="state s", title=name)
         axes.set_ylabel(r"$\mathrm{KG}_c(s)$")
-        again = [belief.scale * float(recipe.build(belief, generator(seed))(point)) for seed in range(SEEDS)]
+        again = [integral(recipe, point, seed) for seed in range(SEEDS)]
         error = 100 * float((vector(*again) / truth - 1).square().mean().sqrt())
         lost = len(inside) - int(inside.sum())
         note = f"area {float((chosen.weights[0] * gains).sum()):.4f}, truth {truth:.4f}"
@@ -601,7 +612,10 @@ def draw_per_state(ours: Axes, papers: Axes, point: Tensor) -> None:
 
 def draw_batch() -> None:
     belief, search = plane(), searched()
-    first, second = penalized_batch(belief, search.points, search.values, 2)
+    # the history has rough values where points were only screened: the picture has full ones everywhere
+    acquisition = ConBO(HybridKG()).build(belief, generator())
+    full = torch.cat([acquisition(points) for points in search.points.split(64)])
+    first, second = penalized_batch(belief, search.points, full, 2)
     factor = penalty(belief, grid(), first[None])[:, 0]
     values = acquisition_map()
     levels = np.arange(0.0, float(values.amax()) + 0.002, 0.002)

@@ -151,12 +151,7 @@ def test_known_noise_is_standardised_but_never_zero() -> None:
     assert standardised_noise(Observations(uniform(2, 2), noise, uniform(0, 2)), 2.0) is None
 
 
-OVERFLOW = pytest.mark.xfail(reason="the square of the scale overflows", strict=True)
-
-
-@pytest.mark.parametrize(
-    "scale", [pytest.param(1e-200, marks=OVERFLOW), 1e-9, 1.0, 1e9, pytest.param(1e200, marks=OVERFLOW)]
-)
+@pytest.mark.parametrize("scale", [1e-200, 1e-9, 1.0, 1e9, 1e200])
 def test_known_noise_may_be_of_any_size(scale: float) -> None:
     space = reals(1, 1)
     relative = torch.full((12,), 0.1, dtype=torch.float64)

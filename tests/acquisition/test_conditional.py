@@ -189,7 +189,8 @@ def test_stratified_weights_integrate_over_states(by_value: bool, d_s: int, dist
     for seed in range(20):
         rule = StratifiedStates(40, 512).build(belief, generator(seed))
         # an importance that is zero in places
-        chosen = rule.around(around, importance=(lambda s: (s[..., 0] - 0.3).clamp_min(0)) if by_value else None)
+        importance = (rule.pool[:, 0] - 0.3).clamp_min(0).expand(7, -1) if by_value else None
+        chosen = rule.around(around, importance)
         assert chosen.states.shape == (7, 40, d_s)
         assert float(chosen.weights.amin()) > 0
         sums.append(chosen.weights.sum(-1))
@@ -212,7 +213,7 @@ def test_states_are_denser_where_they_matter() -> None:
     rule = StratifiedStates().build(belief_with(space, product_kernel(space, 0.1)), generator())
 
     near = rule.around(tensor([[0.2], [0.9]])).states[..., 0]
-    far = rule.around(tensor([[0.2]]), importance=lambda s: (s[..., 0] > 0.7).double()).states[..., 0]
+    far = rule.around(tensor([[0.2]]), (rule.pool[:, 0] > 0.7).double()[None]).states[..., 0]
 
     assert float((near[0] - 0.2).abs().median()) < 0.15
     assert float((near[1] - 0.9).abs().median()) < 0.15

@@ -154,7 +154,7 @@ def test_the_discrete_estimate_equals_brute_force_over_its_set(name: str) -> Non
             slope = posterior.look_ahead_slope(posterior.look_ahead(candidate[None]), points)[0]
             expected = expected_max(posterior.mean(points), slope).gain
             assert float(result[r, m]) == pytest.approx(float(expected), abs=1e-10)
-    torch.testing.assert_close(built.screen(candidates, states), result, rtol=0, atol=1e-12)
+    torch.testing.assert_close(built.rough(states[0])(candidates[:1])[0], result[0], rtol=0, atol=1e-12)
 
 
 def test_a_large_discrete_set_comes_close_to_the_reference() -> None:
@@ -284,8 +284,9 @@ def test_screening_resembles_the_full_value(estimator: str) -> None:
         else ESTIMATORS[estimator].build(belief, generator())
     )
 
-    rough = built.screen(candidates, states).sum(-1)
-    full = values(belief, HybridKG(9), candidates, states).sum(-1)
+    shared = states[:1].expand_as(states)
+    rough = built.rough(states[0])(candidates).sum(-1)
+    full = values(belief, HybridKG(9), candidates, shared).sum(-1)
 
     assert rough.shape == (40,)
     assert float(torch.corrcoef(torch.stack([rough, full]))[0, 1]) > 0.95

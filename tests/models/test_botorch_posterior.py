@@ -148,14 +148,14 @@ def test_known_noise_reaches_the_model() -> None:
 
 
 def test_conbo_works_through_a_multi_task_model() -> None:
-    points = points_in(CATEGORIES, 18)
+    points = points_in(CATEGORIES, 9)
     rewards = torch.sin(6 * points[:, 1] + 2 * points[:, 0])
 
     def factory(x: Tensor, y: Tensor, noise: Tensor | None) -> MultiTaskGP:
         return MultiTaskGP(x, y, task_feature=0, outcome_transform=None)
 
     belief = believe(CATEGORIES, bind(None, CATEGORIES), Observations(points, rewards, points[:0]), factory)
-    proposal = Maximizer(ConBO(HybridKG(n_z=3)), screened=8, starts=3, iterations=2)
+    proposal = Maximizer(ConBO(HybridKG(n_z=3)), screened=8, starts=3, iterations=2, finalists=3)
 
     points = proposal.propose(belief, 2, generator())
 

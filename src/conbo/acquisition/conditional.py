@@ -126,7 +126,9 @@ class StratifiedStates:
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_states <= self.pool:
-            raise SettingError(f"`1 <= n_states <= pool` must hold, but got {self.n_states} and {self.pool}.")
+            raise SettingError(
+                f"`1 <= n_states <= pool` must hold, but got n_states={self.n_states}, pool={self.pool}."
+            )
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
         """Lay out the pool."""

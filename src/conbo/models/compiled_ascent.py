@@ -83,8 +83,7 @@ def ascend(
     else:
         bounds = np.linspace(0, rows, threads + 1).astype(int)
         chunks = [
-            _threads(os.getpid()).submit(_ascend_rows, int(a), int(b), *inputs, *outputs)
-            for a, b in pairwise(bounds)
+            _threads(os.getpid()).submit(_ascend_rows, int(a), int(b), *inputs, *outputs) for a, b in pairwise(bounds)
         ]
         for chunk in chunks:
             chunk.result()
