@@ -7,8 +7,8 @@ import os
 import time
 from collections.abc import Callable
 
-from conbo.problems.ambulances import simulate as simulate_ambulances
-from conbo.problems.assemble_to_order import simulate as simulate_warehouse
+from conbo.problems.ambulance_simulator import simulate as simulate_ambulances
+from conbo.problems.assembly_simulator import simulate as simulate_warehouse
 
 WARM_UP = 1000
 REPEATS = 5  # the best counts: other processes can only make a run slower

@@ -634,7 +634,7 @@ def draw_batch() -> None:
         bar.set_title(title, pad=8)
         axis.set(xlabel="state s")
         if column != 1:
-            axis.scatter(*(SIDE * search.points).mT, s=7, color=LEARNED, linewidth=0, alpha=0.8, zorder=3)
+            axis.scatter(*(SIDE * search.points).mT, s=4, color=LEARNED, linewidth=0, alpha=0.65, zorder=3)
         draw_star(axis, first, "1")
     axes[1, 0].set_ylabel("action x")
     draw_star(axes[1, 2], second, "2")

@@ -10,11 +10,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from conbo.problems.ambulances import CITY, DENSITY_PEAK, CallLog
-from conbo.problems.ambulances import near_optimal_table as best_bases
-from conbo.problems.ambulances import trace as trace_day
-from conbo.problems.assemble_to_order import IS_KEY, ITEMS, ORDER_RATE, PRODUCTION_MEAN, PROFIT, USES
-from conbo.problems.assemble_to_order import near_optimal_table as best_levels
+from conbo.problems.ambulance_simulator import CITY, DENSITY_PEAK, CallLog
+from conbo.problems.ambulance_simulator import near_optimal_table as best_bases
+from conbo.problems.ambulance_simulator import trace as trace_day
+from conbo.problems.assembly_simulator import IS_KEY, ITEMS, ORDER_RATE, PRODUCTION_MEAN, PROFIT, USES
+from conbo.problems.assembly_simulator import near_optimal_table as best_levels
 
 FOLDER = Path(__file__).parents[1] / "docs/problems"
 COLOURS = plt.colormaps["Dark2"](range(8))

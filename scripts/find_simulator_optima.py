@@ -20,11 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
-from conbo.problems.ambulances import ACTION_NAMES as BASE_NAMES
-from conbo.problems.ambulances import CENTRE, CITY, STATE_NAMES
-from conbo.problems.ambulances import simulate as simulate_ambulances
-from conbo.problems.assemble_to_order import ACTION_NAMES as LEVEL_NAMES
-from conbo.problems.assemble_to_order import (
+from conbo.problems.ambulance_simulator import ACTION_NAMES as BASE_NAMES
+from conbo.problems.ambulance_simulator import CENTRE, CITY, STATE_NAMES
+from conbo.problems.ambulance_simulator import simulate as simulate_ambulances
+from conbo.problems.assembly_simulator import ACTION_NAMES as LEVEL_NAMES
+from conbo.problems.assembly_simulator import (
     CAPACITY,
     HIGHEST_DEMAND,
     ITEMS,
@@ -32,7 +32,7 @@ from conbo.problems.assemble_to_order import (
     STATE_NAME,
     DemandEnters,
 )
-from conbo.problems.assemble_to_order import simulate as simulate_warehouse
+from conbo.problems.assembly_simulator import simulate as simulate_warehouse
 from conbo.problems.simulation import Floats
 
 DATA = Path(__file__).parents[1] / "src/conbo/problems/data"

@@ -289,7 +289,8 @@ def test_screening_resembles_the_full_value(estimator: str) -> None:
     full = values(belief, HybridKG(9), candidates, shared).sum(-1)
 
     assert rough.shape == (40,)
-    assert float(torch.corrcoef(torch.stack([rough, full]))[0, 1]) > 0.95
+    ranks = torch.stack([rough, full]).argsort(-1).argsort(-1).double()
+    assert float(torch.corrcoef(ranks)[0, 1]) > 0.8
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)

@@ -9,7 +9,7 @@ from without_numba import load_without_numba
 
 from conbo.errors import PointError, SettingError, SpaceError
 from conbo.problems import ambulances, opportunity_cost
-from conbo.problems.ambulances import (
+from conbo.problems.ambulance_simulator import (
     ACTION_NAMES,
     AMBULANCES,
     CITY,
@@ -176,7 +176,7 @@ def test_same_seed_same_numbers_however_they_are_computed(monkeypatch: pytest.Mo
 def test_without_numba_the_numbers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     mode, base, rare = (3, 20), [5, 5, 25, 5, 15, 25], 0.02  # so rare that some days have to be redrawn
     often, seldom = simulate(mode, base, 100, 11), simulate(mode, base, 100, 11, calls_per_hour=rare)
-    plain = load_without_numba("conbo.problems.ambulances", monkeypatch)
+    plain = load_without_numba("conbo.problems.ambulance_simulator", monkeypatch)
     assert plain.simulate(mode, base, 100, 11) == pytest.approx(often, rel=1e-10)
     assert plain.simulate(mode, base, 100, 11, calls_per_hour=rare) == pytest.approx(seldom, rel=1e-10)
     assert plain.trace(mode, base, 11).reward == pytest.approx(often[0, 0], rel=1e-10)

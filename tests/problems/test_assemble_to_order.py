@@ -8,7 +8,7 @@ from without_numba import load_without_numba
 
 from conbo.errors import PointError, SettingError
 from conbo.problems import assemble_to_order, opportunity_cost
-from conbo.problems.assemble_to_order import (
+from conbo.problems.assembly_simulator import (
     ACTION_NAMES,
     HORIZON,
     IS_KEY,
@@ -133,7 +133,7 @@ def test_same_seed_same_numbers_however_they_are_computed(monkeypatch: pytest.Mo
 def test_without_numba_the_numbers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = np.array([[4.5] * 8, [2.0] * 8])
     compiled = simulate(1.3, pairs, 2, 11, "production_time")
-    plain = load_without_numba("conbo.problems.assemble_to_order", monkeypatch)
+    plain = load_without_numba("conbo.problems.assembly_simulator", monkeypatch)
     assert plain.simulate(1.3, pairs, 2, 11, "production_time") == pytest.approx(compiled, rel=1e-10)
     assert plain.trace(1.3, pairs[0], 11).reward == pytest.approx(trace(1.3, pairs[0], 11).reward, rel=1e-10)
 

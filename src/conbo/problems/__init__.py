@@ -4,16 +4,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from conbo.problems.ambulances import ambulances
-    from conbo.problems.assemble_to_order import assemble_to_order
+    from conbo.problems.ambulance_simulator import ambulances
+    from conbo.problems.assembly_simulator import assemble_to_order
     from conbo.problems.problem import MeanReward, Problem, opportunity_cost, policy_reward
     from conbo.problems.synthetic import branin, hartmann6, rosenbrock
 
 _HOME = {
     "MeanReward": "problem",
     "Problem": "problem",
-    "ambulances": "ambulances",
-    "assemble_to_order": "assemble_to_order",
+    "ambulances": "ambulance_simulator",
+    "assemble_to_order": "assembly_simulator",
     "branin": "synthetic",
     "hartmann6": "synthetic",
     "opportunity_cost": "problem",
@@ -38,7 +38,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value  # over the submodule of the same name, which the import has just put here
+    globals()[name] = value
     return value
 
 
