@@ -83,7 +83,8 @@ class Maximizer:
         acquisition = self.acquisition.build(belief, generator)
         candidates = screening_points(belief, self.screened, generator, state)
         screened = acquisition.screen(candidates)
-        starts = candidates[spread_best(belief, candidates, screened, self.starts)]
+        chosen = spread_best(belief, candidates, screened, self.starts)
+        starts = candidates[chosen]
         lower, upper = box(starts, state)
         log = acquisition.climbs_logarithm
         tolerance = RELATIVE_GAIN * (1.0 if log else max(float(screened.amax()), 0.0))
@@ -93,8 +94,10 @@ class Maximizer:
         final = acquisition(ends)
         visited = ascent.history_values.exp() if log else ascent.history_values
         points = torch.cat([ends, dictate(belief.snap(ascent.history_points), state), candidates])
+        # rough values are brought to the level of full ones by what the starts turned out to be worth
+        level = visited[: len(starts)].sum() / screened[chosen].sum().clamp_min(1e-300)
         # a climb's fixed states flatter the points that it visits: none of them may outrank the final values
-        rest = torch.cat([visited, screened]).clamp_max(float(final.amax()) * (1 - 1e-9))
+        rest = torch.cat([visited, level.clamp(0, 1) * screened]).clamp_max(float(final.amax()) * (1 - 1e-9))
         values = torch.cat([final, rest])
         if not float(values.amax()) > FLAT:
             values = weighted_variance(belief, points)
