@@ -30,7 +30,7 @@ from conbo.spaces import closest
 
 DEFAULT_METHOD = "conbo"
 
-_PAPER = "Pearce, Klaise & Groves (AISTATS 2022)"
+_PAPER = "Pearce, Klaise & Groves (2020)"
 
 
 @dataclass(frozen=True)
