@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from conbo.acquisition.conditional import ConBO
+from conbo.acquisition.conditional import ConBO, StratifiedStates
 from conbo.acquisition.entropy import EntropySearch, MaxValueEntropySearch, PredictiveEntropySearch
 from conbo.method_table import METHODS
 from conbo.optimizer import Optimizer
@@ -26,11 +26,17 @@ SPACES = {
     ),
 }
 # the same methods, less thorough where their full size would take seconds
+FEW_STATES = StratifiedStates(n_states=4, pool=16)
 SMALLER: dict[str, Proposal] = {
     "mts": MultiTaskThompson(points=300),
-    "conbo-es": Maximizer(ConBO(EntropySearch(draws=128)), screened=32, iterations=5),
-    "conbo-pes": Maximizer(ConBO(PredictiveEntropySearch(draws=128)), screened=32, iterations=5),
-    "conbo-mes": Maximizer(ConBO(MaxValueEntropySearch(draws=128)), screened=32, iterations=5),
+    **{
+        name: Maximizer(ConBO(recipe(peaks=6, draws=128), FEW_STATES), screened=32, starts=4, iterations=5)
+        for name, recipe in (
+            ("conbo-es", EntropySearch),
+            ("conbo-pes", PredictiveEntropySearch),
+            ("conbo-mes", MaxValueEntropySearch),
+        )
+    },
 }
 QUICK = METHODS | {name: replace(METHODS[name], proposal=proposal) for name, proposal in SMALLER.items()}
 PAIRS = [
