@@ -35,17 +35,21 @@ def optuna_ask(belief: Belief) -> Callable[[], None]:
 
 
 def ax_ask(belief: Belief) -> Callable[[], None]:
-    """Ax's client with the same observations, ready to ask once."""
+    """Ax's client with the same observations, ready to ask its model once."""
+    import logging
+
     from ax.api.client import Client
     from ax.api.configs import RangeParameterConfig
 
     points, rewards = belief.observations.points, belief.observations.rewards
     names = [f"p{i}" for i in range(points.shape[1])]
+    logging.disable(logging.INFO)  # Ax reports every trial
     client = Client()
     client.configure_experiment(
         parameters=[RangeParameterConfig(name=name, parameter_type="float", bounds=(0.0, 1.0)) for name in names]
     )
     client.configure_optimization(objective="reward")
+    client.configure_generation_strategy(initialization_budget=1, initialize_with_center=False)
     for point, reward in zip(points.tolist(), rewards.tolist(), strict=True):
         index = client.attach_trial(parameters=dict(zip(names, point, strict=True)))
         client.complete_trial(trial_index=index, raw_data={"reward": reward})
