@@ -35,7 +35,7 @@ from random_beliefs import botorch_model, random_belief
 
 DIMENSIONS = ((1, 1), (2, 6), (1, 8))
 SIZES = (20, 50, 100, 200, 500)
-CONBO = Maximizer(ConBO(HybridKG(n_z=5), StratifiedStates(20)))
+CONBO = METHODS["conbo"].proposal  # n_z = 5, 20 states
 Row = dict[str, Any]
 
 

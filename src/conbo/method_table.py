@@ -68,7 +68,7 @@ METHODS: dict[str, Method] = {
             "conbo",
             "knowledge gradient over all states, accurate at five look-ahead samples (the default)",
             f"{_PAPER}, with our integrals over outcomes and states",
-            Maximizer(ConBO(HybridKG())),
+            Maximizer(ConBO(HybridKG()), starts=10, finalists=5),
         ),
         Method(
             "conbo-3",

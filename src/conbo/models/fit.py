@@ -32,7 +32,7 @@ LOG_NOISE_BOUNDS = (log(1e-7), log(10.0))
 SCREENED_STARTS = 8  # quasi-random starts whose objective is looked at, beside the prior's mode
 CLIMBED_STARTS = 2  # of which the best few are climbed from
 ITERATIONS = 100
-TOLERANCE = 1e-5  # in log-density: far below what the data can tell apart
+TOLERANCE = 1e-4  # in log-density: far below what the data can tell apart
 
 Pullback = Callable[[Tensor], list[Tensor]]
 
