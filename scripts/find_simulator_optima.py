@@ -8,6 +8,11 @@ In a sweep over the grid, a state tries what is known so far at all other states
 one is improved by a search of its own. All comparisons use common random numbers. The reward that
 goes into the table is measured on replications that no search has seen, and so is unbiased. Each table takes
 about ten minutes on two cores.
+
+The tables in the package come from earlier versions of this script, not from one run of this one: the first of
+assemble to order had a second sweep, which changed nothing; that of production times was stopped in its second
+sweep; the bases of the ambulances were rounded to 0.01 km. All their rewards were measured on fresh replications.
+Running a command again may give slightly different actions.
 """
 
 import argparse
