@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conbo.ascent import Ascent, BatchedFunction, ascend
+from conbo.ascent import Ascent, BatchedFunction, Race, ascend
 from random_beliefs import tensor, uniform
 
 ZERO, ONE = torch.zeros(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
@@ -168,3 +168,29 @@ def test_a_row_that_starts_at_nan_stays_and_leaves_the_others_alone() -> None:
     assert torch.isnan(ascent.values).tolist() == [False, True, False]
     torch.testing.assert_close(ascent.points[[0, 2]], ONE.expand(2, 3) * 0.5, rtol=0, atol=1e-5)
     assert ascent.points.dtype == ascent.values.dtype == torch.float64
+
+
+def test_only_the_leaders_of_a_race_go_on() -> None:
+    centres = uniform(6, 3, seed=9)
+    heights = torch.arange(6, dtype=torch.float64)
+    hills = quadratics(centres)
+
+    def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        values, gradient = hills(points, rows)
+        return values + 1000 * heights[rows], gradient
+
+    ascent = ascend(function, uniform(6, 3, seed=10), ZERO, ONE, 60, race=Race(iterations=2, survivors=2))
+
+    torch.testing.assert_close(ascent.points[4:], centres[4:], rtol=0, atol=1e-4)
+    assert (ascent.points[:4] - centres[:4]).abs().amax(-1).min() > 1e-3
+    # 6 first values, two steps of all, and then two rows only
+    assert len(ascent.history_values) <= 6 * 3 + 2 * 58
+    at_ends = function(ascent.points, torch.arange(6))[0]
+    torch.testing.assert_close(ascent.values, at_ends, rtol=0, atol=1e-9)
+
+
+def test_a_race_with_more_places_than_rows_changes_nothing() -> None:
+    starts = uniform(5, 2, seed=11)
+    plain = ascend(rosenbrock, starts, ZERO[:2], ONE[:2], 50)
+    raced = ascend(rosenbrock, starts, ZERO[:2], ONE[:2], 50, race=Race(iterations=3, survivors=8))
+    torch.testing.assert_close(raced.points, plain.points, rtol=0, atol=0)

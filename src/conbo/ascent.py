@@ -17,6 +17,14 @@ SUFFICIENT = 1e-4  # share of the linear prediction that a step must gain (Armij
 
 
 @dataclass(frozen=True)
+class Race:
+    """After so many iterations only the rows with the highest values go on."""
+
+    iterations: int
+    survivors: int
+
+
+@dataclass(frozen=True)
 class Ascent:
     """Where every start ended, and everything that was evaluated on the way."""
 
@@ -34,11 +42,12 @@ def ascend(
     iterations: int,
     first_step: float = 0.1,
     tolerance: float = 0.0,
+    race: Race | None = None,
 ) -> Ascent:
     """Climb from starts (r, d) between lower and upper (d,); a coordinate with lower = upper stays.
 
     `first_step` is the length of the first step in units of the box; a row stops when a step promises to gain no
-    more than `tolerance`.
+    more than `tolerance`, or when it loses the race.
     """
     r, d = starts.shape
     width = upper - lower
@@ -53,7 +62,7 @@ def ascend(
     fresh = torch.ones(r, dtype=torch.bool, device=starts.device)  # inverse Hessian not yet scaled
     step_length = torch.ones_like(value)
 
-    for _ in range(iterations):
+    for iteration in range(iterations):
         blocked = ~movable | ((x <= lower) & (gradient < 0)) | ((x >= upper) & (gradient > 0))
         slope = torch.where(blocked, 0.0, gradient)
         direction = torch.where(blocked, 0.0, (inverse @ slope[..., None])[..., 0])
@@ -73,6 +82,9 @@ def ascend(
 
         going = promised > tolerance
         going &= step_length > 1e-10
+        if race is not None and iteration == race.iterations:
+            final_value[rows] = value  # those that stopped before have theirs
+            going &= value >= final_value.topk(min(race.survivors, r)).values[-1]
         if not going.all():
             stopped = rows[~going]
             final_x[stopped], final_value[stopped] = x[~going], value[~going]

@@ -12,6 +12,7 @@ from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG, MonteCarl
 from conbo.acquisition.optimistic_gap import OptimisticGap
 from conbo.acquisition.profile_improvement import ProfileImprovement, ProfileQuantileImprovement
 from conbo.acquisition.revi import Revi
+from conbo.ascent import Race
 from conbo.errors import SettingError
 from conbo.policies import PolicyRecipe
 from conbo.policies.nearest_neighbors import NearestNeighbors
@@ -68,7 +69,7 @@ METHODS: dict[str, Method] = {
             "conbo",
             "knowledge gradient over all states, accurate at five look-ahead samples (the default)",
             f"{_PAPER}, with our integrals over outcomes and states",
-            Maximizer(ConBO(HybridKG()), starts=10, finalists=5),
+            Maximizer(ConBO(HybridKG()), starts=10, race=Race(iterations=4, survivors=4)),
         ),
         Method(
             "conbo-3",

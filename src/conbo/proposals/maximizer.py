@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from conbo.ascent import BatchedFunction, ascend
+from conbo.ascent import BatchedFunction, Race, ascend
 from conbo.belief import Belief
 from conbo.errors import SettingError
 from conbo.models.posterior import Posterior
@@ -58,13 +58,17 @@ class Search:
 
 @dataclass(frozen=True)
 class Maximizer:
-    """Screen `screened` points, climb from the best `starts`, look again at the best `finalists` of the ends."""
+    """Screen `screened` points, climb from the best `starts`, look again at the best `finalists` of the ends.
+
+    With a `race`, starts that have fallen behind after a few iterations are climbed no further.
+    """
 
     acquisition: AcquisitionRecipe
     screened: int = 512
     starts: int = 6
     iterations: int = 40
     finalists: int = 4
+    race: Race | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.finalists <= self.starts <= self.screened:
@@ -88,7 +92,8 @@ class Maximizer:
         lower, upper = box(starts, state)
         log = acquisition.climbs_logarithm
         tolerance = RELATIVE_GAIN * (1.0 if log else max(float(screened.amax()), 0.0))
-        ascent = ascend(acquisition.local(starts), starts, lower, upper, self.iterations, FIRST_STEP, tolerance)
+        function = acquisition.local(starts)
+        ascent = ascend(function, starts, lower, upper, self.iterations, FIRST_STEP, tolerance, self.race)
         best = ascent.values.argsort(descending=True, stable=True)[: self.finalists]
         ends = dictate(belief.snap(ascent.points[best]), state)
         final = acquisition(ends)
