@@ -6,13 +6,8 @@
 
 In a sweep over the grid, a state tries what is known so far at all other states, and random actions; the best
 one is improved by a search of its own. All comparisons use common random numbers. The reward that
-goes into the table is measured on replications that no search has seen, and so is unbiased. Each table takes
-about ten minutes on two cores.
-
-The tables in the package come from earlier versions of this script, not from one run of this one: the first of
-assemble to order had a second sweep, which changed nothing; that of production times was stopped in its second
-sweep; the bases of the ambulances were rounded to 0.01 km. All their rewards were measured on fresh replications.
-Running a command again may give slightly different actions.
+goes into the table is measured on replications that no search has seen, and so is unbiased. A table of the
+warehouse takes about ten minutes on two cores, that of the ambulances about an hour.
 """
 
 import argparse
@@ -102,7 +97,7 @@ def concentrate(task: Task, state: Floats, bases: Floats) -> Floats:
     haste = 0.5  # 1 would forget the old variance at once, and come to a halt too early
     generator = np.random.default_rng(SEARCH_SEED)
     mean, variance = bases, np.full(bases.shape, first_variance)
-    days_per_iteration = np.geomspace(task.screening / 2, task.screening * 4, num=20).astype(int)
+    days_per_iteration = np.geomspace(task.screening / 2, task.screening * 20, num=24).astype(int)
     for iteration, days in enumerate(days_per_iteration):
         candidates = np.clip(generator.normal(mean, np.sqrt(variance), (samples, len(bases))), 0.0, CITY)
         means = task.rewards(state, candidates, days, ITERATION_SEEDS + iteration).mean(axis=1)
@@ -157,7 +152,7 @@ def warehouse(demand_enters: DemandEnters) -> Task:
 
 def city() -> Task:
     """Ambulances, for modes in the south-west quadrant: the others are mirror images."""
-    axis = np.linspace(0.0, CENTRE, 7)
+    axis = np.linspace(0.0, CENTRE, 11)
     return Task(
         state_names=STATE_NAMES,
         action_names=BASE_NAMES,

@@ -1,9 +1,8 @@
 """Near-optimal actions of a simulator on a grid of states, read from a table in `data/`.
 
 A simulator has no formula for its optimum; the yardstick is a table found by brute force on many replications
-(`scripts/find_simulator_optima.py`). The first line of each file is the command that makes it anew (the tables were
-found by earlier versions of that script, see its head), the second the names of its columns: the state, the action,
-the mean reward on fresh replications, and the standard error of that mean.
+(`scripts/find_simulator_optima.py`). The first line of each file is the command that makes it anew, the second the
+names of its columns: the state, the action, the mean reward on fresh replications, and the standard error of that mean.
 """
 
 from dataclasses import dataclass

@@ -1,0 +1,32 @@
+"""Every method suggests valid float64 points on whatever device its belief is."""
+
+import pytest
+import torch
+
+from conbo.belief import GaussianProcess, believe
+from conbo.observations import Observations
+from conbo.spaces import Categorical, Integer, Real, Space
+from conbo.state_distributions import bind
+from contracts.test_methods_contract import QUICK
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+FINITE = Space(states={"k": Categorical(["a", "b"])}, actions={"x": Real(0, 1), "n": Integer(1, 8)})
+CONTINUOUS = Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1), "n": Integer(1, 8)})
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", QUICK)
+def test_suggestions_stay_on_the_device(name: str, device: str) -> None:
+    method = QUICK[name]
+    space = FINITE if method.needs_finite_states else CONTINUOUS
+    if method.states_as_actions:
+        space = space.with_states_as_actions()
+    rows = torch.from_numpy(space.snap(torch.rand(9, 3, generator=torch.Generator().manual_seed(1)).double().numpy()))
+    rewards = torch.sin(5 * rows).sum(-1)
+    observed = Observations(rows.to(device), rewards.to(device), pending=rows[:0].to(device))
+    belief = believe(space, bind(None, space), observed, GaussianProcess())
+    points = method.proposal.propose(belief, 2, torch.Generator().manual_seed(2))
+    assert points.shape == (2, 3)
+    assert points.dtype == torch.float64
+    assert points.device.type == device
+    torch.testing.assert_close(points.cpu(), torch.from_numpy(space.snap(points.cpu().numpy())))
