@@ -6,25 +6,20 @@ from pathlib import Path
 import pytest
 
 from conbo import demo
-from conbo.errors import SettingError
-from conbo.report.plots import draw_surface
-from conbo.spaces import Real, Space
 
 
-def test_the_demo_prints_costs_and_draws(
+def test_the_demo_prints_costs_draws_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    picture = tmp_path / "out" / "demo.png"
-    arguments = ["--method", "uniform", "--evaluations", "12", "--picture", str(picture)]
+    picture, storage = tmp_path / "out" / "demo.png", tmp_path / "out" / "demo.db"
+    arguments = ["--method", "uniform", "--evaluations", "12", "--picture", str(picture), "--storage", str(storage)]
     monkeypatch.setattr(sys, "argv", ["demo", *arguments])
     demo.main()
-    out = capsys.readouterr().out
-    assert "Opportunity cost" in out
-    assert "(random search)" in out
+    first = capsys.readouterr().out
+    assert "Opportunity cost" in first
+    assert "(random search)" in first
     assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-def test_only_one_state_and_one_action_can_be_drawn() -> None:
-    space = Space(actions={"x": Real(0, 1)})
-    with pytest.raises(SettingError, match=r"one state and one action, both Real, but got states \[\]"):
-        draw_surface(None, space, None)  # type: ignore[arg-type]
+    demo.main()
+    second = capsys.readouterr().out
+    assert f"uniform: goes on from the 12 evaluations in {storage}" in second
+    assert [line for line in second.splitlines() if "(random search)" in line][0] in first

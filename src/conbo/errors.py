@@ -23,3 +23,11 @@ class TrialError(ConboError, LookupError):
 
 class SettingError(ConboError, ValueError):
     """A setting outside its range, or an unknown name."""
+
+
+class StudyError(ConboError, ValueError):
+    """A stored study that is unknown, or that was begun with other settings."""
+
+
+class StorageError(ConboError, OSError):
+    """A database that cannot be reached, read or written."""

@@ -45,6 +45,7 @@ class Method:
     states_as_actions: bool = False  # the proposal sees a belief in which all columns are actions
     uses_model: bool = True  # else no model is fitted to suggest a point
     needs_finite_states: bool = False
+    values_are_gains: bool = True  # of a Maximizer: expected gains in reward, not information or uncertainty
     policy: PolicyRecipe | None = None  # None: the action with the highest posterior mean
 
 
@@ -116,18 +117,21 @@ METHODS: dict[str, Method] = {
             "entropy search over all states: information about the best action of each",
             f"Hennig & Schuler (2012); {_PAPER}",
             Maximizer(ConBO(EntropySearch()), screened=128, starts=4, iterations=10),
+            values_are_gains=False,
         ),
         Method(
             "conbo-pes",
             "predictive entropy search over all states: the same information, the other way round",
             f"Hernández-Lobato, Hoffman & Ghahramani (2014); {_PAPER}",
             Maximizer(ConBO(PredictiveEntropySearch()), screened=128, starts=6, iterations=20),
+            values_are_gains=False,
         ),
         Method(
             "conbo-mes",
             "max-value entropy search over all states: information about the best value of each",
             f"Wang & Jegelka (2017); {_PAPER}",
             Maximizer(ConBO(MaxValueEntropySearch()), screened=128, starts=6, iterations=20),
+            values_are_gains=False,
         ),
         Method(
             "scot",
@@ -177,6 +181,7 @@ METHODS: dict[str, Method] = {
             "the state whose best value is least certain, with the optimistic action",
             "Li et al. (2023)",
             Maximizer(OptimisticGap(), screened=128),
+            values_are_gains=False,
         ),
         Method(
             "knn",

@@ -1,7 +1,8 @@
 """A trial: one point, and what became of its evaluation."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 from conbo.errors import RewardError, TrialError
@@ -12,7 +13,7 @@ Status: TypeAlias = Literal["running", "completed", "failed"]
 
 @dataclass(frozen=True)
 class Trial:
-    """A plain record, in the user's names, units and sign."""
+    """A plain record, in the user's names, units and sign; trials are equal whoever evaluated them, and when."""
 
     number: int
     state: dict[str, Value]
@@ -20,7 +21,13 @@ class Trial:
     status: Status = "running"
     reward: float | None = None
     noise: float | None = None  # variance of the reward, where it is known
-    error: str = ""
+    error: str = ""  # of the last evaluation that failed
+    worker: str | None = field(default=None, compare=False)  # who asked for it or evaluates it
+    leased: bool = field(default=False, compare=False)  # whether a run evaluates it, or will when another one died
+    attempts: int = field(default=1, compare=False)  # evaluations begun
+    started: datetime | None = field(default=None, compare=False)  # the last of them, in UTC
+    finished: datetime | None = field(default=None, compare=False)
+    late: float | None = field(default=None, compare=False)  # a reward that came after another one stood
 
     def told(self, reward: object, noise: object = None) -> "Trial":
         """The trial with its reward; to repeat what was told changes nothing."""
@@ -41,6 +48,14 @@ class Trial:
         if self.status == "completed":
             raise TrialError(f"trial {self.number} was told reward={self.reward} and cannot fail any more.")
         return self if self.status == "failed" else replace(self, status="failed", error=str(error))
+
+
+def unlike_before(told: Trial) -> RewardError:
+    """What is wrong with a noise that is given for some rewards only."""
+    return RewardError(
+        f"`noise` must be given with every reward or with none, but got noise={told.noise} for trial "
+        f"{told.number}, unlike before."
+    )
 
 
 def finite_number(name: str, value: Any) -> float:

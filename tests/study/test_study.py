@@ -179,11 +179,10 @@ def test_ctrl_c_keeps_everything_told(capsys: pytest.CaptureFixture[str]) -> Non
     study = new_study()
     study.run(impatient, evaluations=20)
     assert "Interrupted: 6 of 20 evaluations are kept." in capsys.readouterr().out
-    assert [trial.status for trial in study.trials] == ["completed"] * 6 + ["failed"]
-    assert study.trials[-1].error == "interrupted"
+    assert [trial.status for trial in study.trials] == ["completed"] * 6 + ["running"]
     study.policy()
     study.run(objective, evaluations=8, progress=False)
-    assert sum(trial.status == "completed" for trial in study.trials) == 8
+    assert study.trials == finished(8).trials, "it goes on with the trial that was interrupted"
 
 
 def test_other_ends_of_the_process_leave_no_trial_running() -> None:
@@ -191,6 +190,7 @@ def test_other_ends_of_the_process_leave_no_trial_running() -> None:
     with pytest.raises(SystemExit):
         study.run(lambda s, x: sys.exit(1), evaluations=2, progress=False)
     assert study.trials[0].status == "failed"
+    assert study.trials[0].error == "SystemExit: 1"
 
 
 # The progress bar
@@ -202,6 +202,14 @@ def test_the_bar_shows_the_value_of_the_policy(capsys: pytest.CaptureFixture[str
     bar = capsys.readouterr().err
     assert "12/12" in bar
     assert "policy value ≈" in bar
+
+
+def test_a_line_under_the_bar_sums_the_run_up(capsys: pytest.CaptureFixture[str]) -> None:
+    rewards = iter([1.0, math.nan, 2.0])
+    summary = new_study().run(lambda s, x: next(rewards), evaluations=2)
+    assert (summary.completed, summary.failed, summary.retried, summary.late) == (2, 1, 0, 0)
+    assert summary.stopped == "evaluations"
+    assert capsys.readouterr().out == f"2 evaluations completed, 1 failed in {summary.seconds:.1f} s: done.\n"
 
 
 def test_no_bar_no_output(capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,6 +227,29 @@ def test_bad_evaluations(evaluations: Any) -> None:
     message = f"`evaluations` must be an integer of at least 1, but got evaluations={evaluations}"
     with pytest.raises(SettingError, match=message):
         study.run(objective, evaluations)
+    assert study.trials == ()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"workers": 0}, "`workers` must be an integer of at least 1, but got workers=0"),
+        ({"batch": 0}, "`batch` must be an integer of at least 1, but got batch=0"),
+        ({"retries": -1}, "`retries` must be an integer of at least 0, but got retries=-1"),
+        ({"timeout": 0}, "`0 < timeout < inf` must hold, but got timeout=0"),
+        ({"lease": math.inf}, "`0 < lease < inf` must hold, but got lease=inf"),
+        ({"stop_below": "low"}, "`0 < stop_below < inf` must hold, but got stop_below='low'"),
+        ({"stop_below": 0.1}, "`stop_below` needs a method that knows what an evaluation gains.*method='uniform'"),
+        ({"finish": "best"}, "`finish` must be None or 'best-observed', but got 'best'"),
+        ({"finish": "best-observed"}, "needs more of them than states, but got evaluations=80 for inf states"),
+        ({"on_interrupt": "stop"}, "`on_interrupt` must be 'wait' or 'cancel', but got 'stop'"),
+        ({"executor": 3}, "`executor` must be a concurrent.futures.Executor, but got 3"),
+    ],
+)
+def test_bad_settings_of_a_run(settings: dict[str, Any], message: str) -> None:
+    study = new_study()
+    with pytest.raises(SettingError, match=message):
+        study.run(objective, progress=False, **settings)
     assert study.trials == ()
 
 

@@ -54,6 +54,7 @@ class Search:
 
     points: Tensor  # (evaluations, d), snapped
     values: Tensor  # (evaluations,)
+    highest: float  # of the acquisition, whatever the values mean
 
 
 @dataclass(frozen=True)
@@ -104,9 +105,10 @@ class Maximizer:
         # a climb's fixed states flatter the points that it visits: none of them may outrank the final values
         rest = torch.cat([visited, level.clamp(0, 1) * screened]).clamp_max(float(final.amax()) * (1 - 1e-9))
         values = torch.cat([final, rest])
-        if not float(values.amax()) > FLAT:
+        highest = max(float(values.amax()), 0.0)
+        if not highest > FLAT:
             values = weighted_variance(belief, points)
-        return Search(points, values)
+        return Search(points, values, highest)
 
 
 def screening_points(belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:

@@ -1,27 +1,37 @@
 """A study: an objective, evaluated where it teaches most about the best action of every state."""
 
-from collections.abc import Callable
-from typing import Any, TypeAlias, overload
+from collections.abc import Iterable
+from concurrent.futures import Executor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, overload
 
 from conbo.belief import Model
-from conbo.errors import ConboError, SettingError, SpaceError
+from conbo.errors import SettingError, SpaceError
 from conbo.method_table import DEFAULT_METHOD, Method
 from conbo.optimizer import DEFAULT_MODEL, Direction, Optimizer, at_least
 from conbo.policies.policy import Policy
-from conbo.spaces import Point, Space, Value
+from conbo.spaces import Point, Space, Value, is_number
 from conbo.state_distributions import RecipeLike
+from conbo.study.database import Database, Storage
+from conbo.study.description import Settings, from_record
+from conbo.study.executors import Borrowed, Evaluators, Here, Objective, Processes
 from conbo.study.progress import Progress
-from conbo.trials import Trial
-
-# (state, action) → reward; in a space without states the state is {}
-Objective: TypeAlias = Callable[[dict[str, Value], dict[str, Value]], float]
-
-MOST_FAILURES = 10  # in a row, after which a run gives up
-COLUMNS = ("number", "reward", "status")  # of the observations, beside the parameters
+from conbo.study.run import Plan, Run, RunSummary
+from conbo.study.shared import SharedOptimizer
+from conbo.study.stored import create_or_resume, stored_settings
+from conbo.study.tables import COLUMNS, observation, read_csv, write_csv
+from conbo.study.workers import worker_name
+from conbo.trials import Trial, unlike_before
 
 
 class Study:
-    """Learns the best action for every state; the settings are those of `Optimizer`."""
+    """Learns the best action for every state; the settings are those of `Optimizer`.
+
+    With `storage`, a file for SQLite or the URL of a PostgreSQL database, the study is kept there under its name. If
+    it is there already it goes on where it stopped, unless its settings were others, which raises StudyError. Any
+    number of processes may work on it at once.
+    """
 
     def __init__(
         self,
@@ -30,37 +40,105 @@ class Study:
         method: str | Method = DEFAULT_METHOD,
         state_distribution: RecipeLike = None,
         model: Model = DEFAULT_MODEL,
-        seed: int = 0,
+        seed: int | None = None,
         initial: int | None = None,
+        *,
+        name: str = "default",
+        storage: Storage | None = None,
     ) -> None:
-        self._optimizer = Optimizer(space, state_distribution, method, model, seed, initial, direction)
+        checked = Optimizer(space, state_distribution, method, model, 0 if seed is None else seed, initial, direction)
         if taken := [name for name in (*space.states, *space.actions) if name in COLUMNS]:
             raise SpaceError(f"a parameter must not be named like a column of the observations: '{taken[0]}'.")
+        self.name = name
+        self._settings = Settings(
+            space, direction, checked.method, state_distribution, model, checked.seed, checked.initial
+        )
+        of_no_matter = [key for key, value in (("seed", seed), ("initial", initial)) if value is None]
+        records, stored = create_or_resume(Database(storage), name, self._settings.to_record(), of_no_matter)
+        self._shared = SharedOptimizer(records, self._optimizer, stored)
+
+    def _optimizer(self, record: dict[str, Any]) -> Optimizer:
+        """An optimizer for settings as they are stored."""
+        self._settings = s = from_record(record, self._settings)
+        return Optimizer(s.space, s.state_distribution, s.method, s.model, s.seed, s.initial, s.direction)
 
     @property
     def space(self) -> Space:
         """The states and actions."""
-        return self._optimizer.space
+        return self._shared.up_to_date().space
+
+    @property
+    def direction(self) -> Direction:
+        """Whether rewards are maximised or minimised."""
+        return self._settings.direction
+
+    @property
+    def method(self) -> str:
+        """The name of the method."""
+        return self._settings.method.name
+
+    @property
+    def seed(self) -> int:
+        """On which all suggestions depend."""
+        return self._settings.seed
 
     @property
     def trials(self) -> tuple[Trial, ...]:
         """All trials with all that is recorded of them."""
-        return self._optimizer.trials
+        return self._shared.up_to_date().trials
 
     @property
     def observations(self) -> list[dict[str, Any]]:
         """All trials as rows of a table: number, states, actions, reward and status."""
-        return [
-            {"number": t.number, **t.state, **t.action, "reward": t.reward, "status": t.status} for t in self.trials
-        ]
+        return [observation(trial) for trial in self.trials]
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write all trials to a file, with all that is recorded of them."""
+        write_csv(path, self.space, self.trials)
+
+    def import_csv(self, path: str | Path) -> int:
+        """Add earlier results, and return how many; if a row is not a result, all such rows are named in the error.
+
+        The file has a column for every parameter and `reward`, and may have `noise`.
+        """
+        results = read_csv(path, self.space)
+
+        def numbered(optimizer: Optimizer) -> list[Trial]:
+            first = len(optimizer.trials)
+            trials = [replace(trial, number=first + trial.number) for trial in results]
+            known = {trial.noise is None for trial in optimizer.trials if trial.status == "completed"}
+            if unlike := [trial for trial in trials if known not in (set(), {trial.noise is None})]:
+                raise unlike_before(unlike[0])
+            return trials
+
+        return len(self._shared.add(numbered, worker_name()))
+
+    def add_choices(self, name: str, choices: Iterable[Value], state_distribution: RecipeLike = None) -> None:
+        """More choices for a categorical state or action; all trials stay as they are.
+
+        Where P[s] has weights for the choices of this state, it must be given anew.
+        """
+
+        def change(_: Optimizer) -> list[Trial]:
+            wider = self._optimizer(self._settings.to_record())
+            wider.add_choices(name, choices, state_distribution)
+            settings = replace(self._settings, space=wider.space, state_distribution=wider.state_distribution)
+            self._shared.records.change_settings(settings.to_record())
+            self._settings = settings
+            return []
+
+        self._shared.add(change, worker_name())
 
     @overload
     def ask(self, *, state: Point | None = None) -> Trial: ...
     @overload
     def ask(self, n: int, state: Point | None = None) -> list[Trial]: ...
     def ask(self, n: int | None = None, state: Point | None = None) -> Trial | list[Trial]:
-        """One new trial, or a list of n; `state` is one that the environment dictates."""
-        trials = self._optimizer.ask(1 if n is None else n, state)
+        """One new trial, or a list of n; `state` is one that the environment dictates.
+
+        It is yours: no other worker is given it, and it is awaited until it is told or failed.
+        """
+        trials = self._shared.add(lambda optimizer: optimizer.suggest(1 if n is None else n, state), worker_name())
         return trials[0] if n is None else trials
 
     def tell(self, trial: Trial | int, reward: float, noise: float | None = None) -> None:
@@ -68,50 +146,115 @@ class Study:
 
         A variance is given for all trials or for none; to repeat what was told does nothing.
         """
-        self._optimizer.tell(trial, reward, noise)
+        number = self._shared.up_to_date().find(trial).number
+        self._shared.records.tell(number, reward, noise)
 
     def fail(self, trial: Trial | int, error: str = "") -> None:
         """A trial (or its number) that will not have a reward."""
-        self._optimizer.fail(trial, error)
+        number = self._shared.up_to_date().find(trial).number
+        self._shared.records.fail(number, error)
+
+    def best_observed(self) -> list[dict[str, Any]]:
+        """For each of finitely many states its best trial's action, reward and number, None where it has none."""
+        return self._shared.up_to_date().best_observed()
 
     def policy(self) -> Policy:
         """The best action for every state, by what was told up to now."""
-        return self._optimizer.policy()
+        return self._shared.up_to_date().policy()
 
-    def run(self, objective: Objective, evaluations: int = 80, progress: bool = True) -> None:
+    def policy_value(self) -> float:
+        """The model's own estimate of the policy's expected reward over P[s]."""
+        return self._shared.up_to_date().policy_value()
+
+    def run(
+        self,
+        objective: Objective,
+        evaluations: int = 80,
+        *,
+        workers: int | None = None,
+        executor: Executor | None = None,
+        batch: int | None = None,
+        timeout: float | None = None,
+        retries: int = 0,
+        stop_below: float | None = None,
+        finish: Literal["best-observed"] | None = None,
+        on_interrupt: Literal["wait", "cancel"] = "wait",
+        lease: float = 60.0,
+        progress: bool = True,
+    ) -> RunSummary:
         """Evaluate `objective(state, action)` until the study has so many completed trials in total.
 
-        In a space without states the state is {}. Where the objective raises, or returns anything but one
-        finite number, that trial has failed and the run goes on. Ctrl-C ends the run and keeps all rewards.
-        """
-        at_least(1, "evaluations", evaluations)
-        if not callable(objective):
-            raise SettingError(f"`objective` must be a function of state and action, but got {objective!r}.")
-        failures = 0
-        optimizer = self._optimizer
-        with Progress(optimizer.n_completed, evaluations, optimizer.policy_value, progress) as bar:
-            try:
-                while optimizer.n_completed < evaluations:
-                    error = self._evaluate(objective)
-                    if error is None:
-                        failures = 0
-                        bar.advance()
-                        continue
-                    failures += 1
-                    if failures == MOST_FAILURES:
-                        raise ConboError(f"the objective failed {failures} times in a row: {error}") from error
-            except KeyboardInterrupt:
-                bar.note(f"Interrupted: {optimizer.n_completed} of {evaluations} evaluations are kept.")
+        In a space without states the state is {}. Where the objective raises, or returns anything but one finite
+        number, the trial is tried `retries` more times and then has failed, and the run goes on.
 
-    def _evaluate(self, objective: Objective) -> Exception | None:
-        """Run one trial; the error, if it failed."""
-        trial = self.ask()
-        try:
-            self.tell(trial, objective(dict(trial.state), dict(trial.action)))
-        except Exception as error:
-            self.fail(trial, f"{type(error).__name__}: {error}")
-            return error
-        except BaseException:
-            self.fail(trial, "interrupted")
-            raise
-        return None
+        - `workers`: local processes, or how many evaluations an `executor` runs at once, where it does not say; by
+          default the objective runs here, one evaluation after the other;
+        - `executor`: anything with the `submit` of concurrent.futures: pools, Dask's `client.get_executor()`, mpi4py;
+        - `batch`: so many trials are asked for together, and all told before the next; by default a new one is asked
+          for as soon as one is told;
+        - `timeout`: seconds after which an evaluation has failed (the objective then runs in a process of its own);
+        - `stop_below`: the run ends when the expected gain of the next evaluation is below this;
+        - `finish="best-observed"`: the last evaluations, one for each state, look for the best action of that state;
+        - `on_interrupt`: after Ctrl-C, "wait" for the running evaluations, or "cancel" them, as a second Ctrl-C does;
+        - `lease`: seconds after which another worker takes over a trial if this one gives no sign of life.
+        """
+        plan = Plan(evaluations, batch, timeout, retries, stop_below, finish, on_interrupt, lease)
+        _check(plan, objective, workers, self._shared.up_to_date())
+        evaluators: Evaluators
+        if executor is not None:
+            evaluators = Borrowed(executor, workers)
+        elif (workers or 1) > 1 or timeout is not None:
+            evaluators = Processes(workers or 1, objective)
+        else:
+            evaluators = Here()
+        completed = self._shared.up_to_date().n_completed
+        with Progress(completed, evaluations, self.policy_value, progress) as bar:
+            summary = Run(self._shared, evaluators, objective, plan, bar)()
+            if summary.stopped == "interrupted":
+                kept = self._shared.up_to_date().n_completed
+                bar.note(f"Interrupted: {kept} of {evaluations} evaluations are kept.")
+        if progress:
+            print(summary)
+        return summary
+
+
+def open_study(storage: Storage, name: str = "default") -> Study:
+    """A study that is in a database; raises StudyError with the names there are if it is not."""
+    s = from_record(stored_settings(storage, name))
+    return Study(
+        s.space,
+        s.direction,
+        s.method,
+        s.state_distribution,
+        s.model,
+        s.seed,
+        s.initial,
+        name=name,
+        storage=storage,
+    )
+
+
+def _check(plan: Plan, objective: object, workers: int | None, optimizer: Optimizer) -> None:
+    if not callable(objective):
+        raise SettingError(f"`objective` must be a function of state and action, but got {objective!r}.")
+    at_least(1, "evaluations", plan.evaluations)
+    at_least(0, "retries", plan.retries)
+    for name, number in (("workers", workers), ("batch", plan.batch)):
+        if number is not None:
+            at_least(1, name, number)
+    for name, seconds in (("timeout", plan.timeout), ("lease", plan.lease), ("stop_below", plan.stop_below)):
+        if seconds is not None and not (is_number(seconds) and 0 < seconds < float("inf")):
+            raise SettingError(f"`0 < {name} < inf` must hold, but got {name}={seconds!r}.")
+    if plan.stop_below is not None and not optimizer.knows_gains:
+        rule = "`stop_below` needs a method that knows what an evaluation gains, like 'conbo' or 'pei'"
+        raise SettingError(f"{rule}, but got method='{optimizer.method.name}'.")
+    if plan.finish not in (None, "best-observed"):
+        raise SettingError(f"`finish` must be None or 'best-observed', but got {plan.finish!r}.")
+    if plan.finish is not None:
+        finite = optimizer.states.finite()
+        n = float("inf") if finite is None else len(finite[0])
+        if n >= plan.evaluations:
+            rule = "`finish='best-observed'` ends with one evaluation in every state and needs more of them than states"
+            raise SettingError(f"{rule}, but got evaluations={plan.evaluations} for {n} states.")
+    if plan.on_interrupt not in ("wait", "cancel"):
+        raise SettingError(f"`on_interrupt` must be 'wait' or 'cancel', but got {plan.on_interrupt!r}.")

@@ -1,0 +1,214 @@
+"""The database under a study: SQLite or PostgreSQL, in transactions that are tried again while it is away."""
+
+import logging
+import os
+import random
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, func, make_url, select
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+
+from conbo.errors import SettingError, StorageError
+from conbo.study.schema import MIGRATIONS, migrate, schema_version
+
+Storage: TypeAlias = str | os.PathLike[str]
+Result = TypeVar("Result")
+
+PATIENCE = 60.0  # seconds for which a database may be locked or away
+FULL_PATIENCE = 5.0  # seconds for which a disk may be full
+BUSY = 5.0  # seconds that SQLite itself waits for a lock
+
+# a connection that hangs is given up within seconds
+POSTGRESQL = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,  # milliseconds
+}
+CREATION_LOCK = 0x636F6E626F  # of PostgreSQL: creating tables or studies excludes itself
+
+_log = logging.getLogger("conbo")
+
+
+class Database:
+    """A place for studies; None is the memory of this process."""
+
+    def __init__(self, storage: Storage | None) -> None:
+        self.url = _url(storage)
+        self.in_memory = self._sqlite and self.url.database in (None, "", ":memory:")
+        # without a password
+        self.name = f"'{self.url.database if self._sqlite else self.url.set(query={}).render_as_string()}'"
+        self._lock = threading.Lock()  # one transaction at a time, so one connection
+        self._reached = False
+        self._connect()
+
+    def exists(self) -> bool:
+        """Whether there is a file, or there may be a server."""
+        return not self._sqlite or self.in_memory or Path(str(self.url.database)).exists()
+
+    def create(self) -> None:
+        """Create the tables, or bring them up to date."""
+        if self.version() < len(MIGRATIONS):
+            if self._sqlite and not self.in_memory:
+                self._patiently(self._write_ahead)
+            self.write(self._migrate)
+
+    def version(self) -> int:
+        """The version of the tables, 0 if there are none."""
+        return self.read(schema_version)
+
+    def read(self, work: Callable[[Connection], Result]) -> Result:
+        """The result of queries that see one state of the database."""
+        return self._patiently(lambda: self._transaction(work, "NORMAL", "BEGIN"))
+
+    def write(self, work: Callable[[Connection], Result], lasting: bool = True) -> Result:
+        """The result of a transaction, which a power cut cannot undo when this returns; if not `lasting`, it could.
+
+        The work may be done twice, if the connection is lost when all is done but the answer.
+        """
+        return self._patiently(lambda: self._transaction(work, "FULL" if lasting else "NORMAL", "BEGIN IMMEDIATE"))
+
+    def now(self, connection: Connection) -> float:
+        """Seconds since 1970, by a clock that all workers share."""
+        if self._sqlite:
+            return time.time()  # all are on one machine
+        return float(connection.scalar(select(func.extract("epoch", func.clock_timestamp()))))  # type: ignore[arg-type]
+
+    def exclude_others(self, connection: Connection) -> None:
+        """Until the end of this transaction, no other process creates tables or studies."""
+        if not self._sqlite:  # which never has two writers
+            connection.execute(select(func.pg_advisory_xact_lock(CREATION_LOCK)))
+
+    def _migrate(self, connection: Connection) -> None:
+        self.exclude_others(connection)
+        migrate(connection)
+
+    @property
+    def _sqlite(self) -> bool:
+        return self.url.get_backend_name() == "sqlite"
+
+    def _connect(self) -> None:
+        self._pid = os.getpid()
+        self._engine = _engine(self.url, self.in_memory)
+        weakref.finalize(self, _dispose, self._engine, self._pid)
+
+    def _transaction(self, work: Callable[[Connection], Result], synchronous: str, begin: str) -> Result:
+        if os.getpid() != self._pid and not self.in_memory:  # a fork: the connection is the parent's
+            self._engine.dispose(close=False)
+            self._lock = threading.Lock()
+            self._connect()
+        with self._lock, self._engine.connect() as connection:
+            if self._sqlite:
+                raw: Any = connection.connection.dbapi_connection
+                raw.execute(f"PRAGMA synchronous={synchronous}")
+                raw.execute(begin)
+            with connection.begin():
+                result = work(connection)
+            self._reached = True
+            return result
+
+    def _write_ahead(self) -> None:
+        """SQLite's write-ahead log, a property of the file: readers and the writer do not wait for each other."""
+        with self._lock, self._engine.connect() as connection:
+            raw: Any = connection.connection.dbapi_connection
+            raw.execute("PRAGMA journal_mode=WAL")
+
+    def _patiently(self, attempt: Callable[[], Result]) -> Result:
+        """Try again while there is hope."""
+        began, pause, warned = time.monotonic(), 0.02, False
+        while True:
+            try:
+                return attempt()
+            except (DBAPIError, self._engine.dialect.loaded_dbapi.Error) as error:
+                original = (error.orig or error) if isinstance(error, DBAPIError) else error
+                waited = time.monotonic() - began
+                if waited > patience(original, self._reached):
+                    what = " ".join(str(original).split())
+                    raise StorageError(
+                        f"the database {self.name} cannot be used: {what}{self._hint(original)}"
+                    ) from error
+                if waited > 1 and not warned:
+                    _log.warning("the database %s does not answer, trying again: %s", self.name, original)
+                    warned = True
+            time.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(1.0, 1.5 * pause)
+
+    def _hint(self, error: BaseException) -> str:
+        """What SQLite does not say: why a file cannot be opened or written."""
+        kind, path = getattr(error, "sqlite_errorname", ""), Path(str(self.url.database))
+        if kind.startswith("SQLITE_IOERR"):
+            return " (the disk may be full)"
+        if not kind.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
+            return ""
+        if not path.parent.is_dir():
+            return " (the folder does not exist)"
+        read_only = [str(place) for place in (path.parent, path) if place.exists() and not os.access(place, os.W_OK)]
+        return f" (read-only is {read_only[0]})" if read_only else ""
+
+
+def patience(error: BaseException, reached: bool) -> float:
+    """For how many seconds to hope that this passes; `reached` says that the database was there before."""
+    if isinstance(error, sqlite3.Error):
+        kind = getattr(error, "sqlite_errorname", "")
+        if kind.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")):
+            return PATIENCE
+        if kind.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+            return FULL_PATIENCE if reached else 0.0
+        return 0.0
+    state = getattr(error, "sqlstate", None)
+    if state is None:  # no answer at all
+        return PATIENCE if reached and type(error).__name__ in ("OperationalError", "InterfaceError") else 0.0
+    if state.startswith(("08", "40", "53300", "55P03", "57P")):  # connections, conflicts, locks, a server that restarts
+        return PATIENCE
+    return FULL_PATIENCE if state.startswith("53") else 0.0
+
+
+def _dispose(engine: Engine, pid: int) -> None:
+    """Close the connections, unless they are those of a parent process."""
+    if os.getpid() == pid:
+        engine.dispose()
+
+
+def _url(storage: Storage | None) -> URL:
+    if storage is None:
+        return URL.create("sqlite")
+    if not isinstance(storage, str | os.PathLike) or not os.fspath(storage):
+        raise SettingError(f"`storage` must be a path, a database URL or None, but got {storage!r}.")
+    text = os.fspath(storage)
+    if "://" not in text:
+        return URL.create("sqlite", database=os.path.abspath(text))
+    try:
+        url = make_url(text)
+    except ArgumentError as error:
+        raise SettingError(f"`storage` must be a path or a database URL, but got {text!r}.") from error
+    kind = url.get_backend_name()
+    if kind not in ("sqlite", "postgresql", "postgres"):
+        raise SettingError(f"`storage` must be a file or a URL of SQLite or PostgreSQL, but got one of '{kind}'.")
+    if url.drivername in ("postgres", "postgresql"):
+        return url.set(drivername="postgresql+psycopg")
+    if kind == "sqlite" and url.database and not url.database.startswith((":memory:", "file:")):
+        return url.set(database=os.path.abspath(url.database))
+    return url
+
+
+def _engine(url: URL, in_memory: bool) -> Engine:
+    try:
+        if url.get_backend_name() != "sqlite":
+            options = {name: value for name, value in POSTGRESQL.items() if name not in url.query}
+            return create_engine(url, pool_size=1, max_overflow=0, pool_pre_ping=True, connect_args=options)
+        pool = {"poolclass": StaticPool} if in_memory else {"pool_size": 1, "max_overflow": 0}
+        connect = {"timeout": BUSY, "check_same_thread": False, "isolation_level": None}
+        return create_engine(url, connect_args=connect, **pool)
+    except (ModuleNotFoundError, NoSuchModuleError) as error:
+        raise SettingError(
+            f"`storage` needs a driver that is not there ({error}): `pip install conbo[postgres]`."
+        ) from None
+    except ArgumentError as error:
+        raise SettingError(f"`storage` must be a path or a database URL, but got {url}: {error}") from error

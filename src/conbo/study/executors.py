@@ -1,0 +1,202 @@
+"""Where evaluations happen: here, in processes of our own, or in any executor of the user's."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, Future
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeAlias
+
+from conbo.errors import ConboError, SettingError
+from conbo.spaces import Value
+from conbo.study.worker_process import prepare
+
+# (state, action) → reward; in a space without states the state is {}
+Objective: TypeAlias = Callable[[dict[str, Value], dict[str, Value]], float]
+
+
+class Evaluators(Protocol):
+    """Something that evaluates objectives."""
+
+    replaces_lost_workers: bool  # else it is broken for good when it says that it is
+
+    def width(self) -> int:
+        """How many evaluations there may be at once, now."""
+
+    def submit(self, objective: Objective, state: dict[str, Value], action: dict[str, Value]) -> "Future[Any]":
+        """Begin an evaluation."""
+
+    def has_begun(self, future: "Future[Any]") -> bool:
+        """Whether the evaluation has begun, as far as is known."""
+
+    def stop(self, future: "Future[Any]") -> bool:
+        """Give an evaluation up; whether its place is free again."""
+
+    def close(self) -> None:
+        """End all evaluations that are running."""
+
+
+class Here:
+    """In the calling thread: `submit` returns when the evaluation is done."""
+
+    replaces_lost_workers = True
+
+    def width(self) -> int:
+        """One."""
+        return 1
+
+    def submit(self, objective: Objective, state: dict[str, Value], action: dict[str, Value]) -> "Future[Any]":
+        """Evaluate; what ends the process, like Ctrl-C, is raised."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(objective(state, action))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def has_begun(self, future: "Future[Any]") -> bool:
+        """It is over already."""
+        return True
+
+    def stop(self, future: "Future[Any]") -> bool:
+        """It is over already."""
+        return True
+
+    def close(self) -> None:
+        """Nothing is running."""
+
+
+class Processes:
+    """Local processes, each in a pool of its own, so that one that dies or hangs is replaced alone."""
+
+    replaces_lost_workers = True
+
+    def __init__(self, n: int, objective: Objective) -> None:
+        _check_picklable(objective)
+        self._n = n
+        self._evaluations: dict[Future[Any], _Process] = {}  # the last one of every process
+
+    def width(self) -> int:
+        """The number of processes."""
+        return self._n
+
+    def submit(self, objective: Objective, state: dict[str, Value], action: dict[str, Value]) -> "Future[Any]":
+        """Evaluate in an idle process, or in a new one."""
+        for last in [future for future in self._evaluations if future.done()]:
+            process = self._evaluations.pop(last)
+            try:
+                return self._submit(process, objective, state, action)
+            except BrokenExecutor:  # it died after its last evaluation, or with it
+                process.kill()
+        return self._submit(_Process(objective), objective, state, action)
+
+    def has_begun(self, future: "Future[Any]") -> bool:
+        """Whether the process is up, with all that the objective imports: that may take seconds."""
+        return self._evaluations[future].ready.done()
+
+    def stop(self, future: "Future[Any]") -> bool:
+        """Kill the process of an evaluation."""
+        self._evaluations.pop(future).kill()
+        return True
+
+    def close(self) -> None:
+        """Kill all processes."""
+        for future in list(self._evaluations):
+            self.stop(future)
+
+    def _submit(self, process: "_Process", *call: Any) -> "Future[Any]":
+        future: Future[Any] = process.pool.submit(*call)
+        self._evaluations[future] = process
+        return future
+
+
+class _Process:
+    """A pool of one process."""
+
+    def __init__(self, objective: Objective) -> None:
+        from loky import ProcessPoolExecutor  # type: ignore[import-untyped]  # slow, and not needed by most
+
+        self.pool: Any = ProcessPoolExecutor(max_workers=1, initializer=prepare, initargs=(os.getpid(),))
+        with _without_interrupts():
+            self.ready: Future[Any] = self.pool.submit(callable, objective)
+
+    def kill(self) -> None:
+        """End it, whatever it does."""
+        self.pool.shutdown(wait=True, kill_workers=True)
+
+
+class Borrowed:
+    """An executor of the user's."""
+
+    replaces_lost_workers = False
+
+    def __init__(self, executor: Executor, workers: int | None) -> None:
+        if not callable(getattr(executor, "submit", None)):
+            raise SettingError(f"`executor` must be a concurrent.futures.Executor, but got {executor!r}.")
+        self._executor, self._workers = executor, workers
+        self._running: set[Future[Any]] = set()
+        # Dask keeps results and would answer the same question twice with the same noise
+        self._options = {"pure": False} if type(executor).__module__.startswith("distributed.") else {}
+        self.width()
+
+    def width(self) -> int:
+        """As many as the user says, or as the executor has workers."""
+        try:
+            return self._workers or n_workers(self._executor)
+        except SettingError:
+            raise
+        except Exception as error:  # Dask asks its scheduler
+            raise ConboError(f"the executor is broken: {error}") from error
+
+    def submit(self, objective: Objective, state: dict[str, Value], action: dict[str, Value]) -> "Future[Any]":
+        """Evaluate somewhere."""
+        future = self._executor.submit(objective, state, action, **self._options)
+        self._running = {other for other in self._running if not other.done()} | {future}
+        return future
+
+    def has_begun(self, future: "Future[Any]") -> bool:
+        """It may be waiting in a queue, but few executors tell."""
+        return True
+
+    def stop(self, future: "Future[Any]") -> bool:
+        """Ask to cancel; what is running in a foreign place usually goes on."""
+        return future.cancel()
+
+    def close(self) -> None:
+        """Ask to cancel all that is not begun; the executor stays the user's."""
+        for future in self._running:
+            future.cancel()
+
+
+def n_workers(executor: Any) -> int:
+    """How many evaluations an executor runs at once."""
+    if hasattr(executor, "_client"):  # Dask, whose workers come and go
+        return sum(executor._client.nthreads().values())
+    for name in ("_max_workers", "num_workers"):  # concurrent.futures and loky, mpi4py
+        if isinstance(number := getattr(executor, name, None), int) and number > 0:
+            return number
+    raise SettingError(f"`workers` must say how many evaluations {executor!r} runs at once.")
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """A process that is started here gets no Ctrl-C, not even before it can choose."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _check_picklable(objective: Objective) -> None:
+    import cloudpickle  # type: ignore[import-untyped]
+
+    try:
+        cloudpickle.dumps(objective)
+    except Exception as error:
+        raise SettingError(
+            f"`objective` must be picklable to run in other processes, but got {objective!r}: {error}"
+        ) from error

@@ -1,0 +1,294 @@
+"""The records of one study in a database: its trials, and who may work on what.
+
+All that several workers could do at once is decided in short transactions here. Each takes the study's row first, so
+they queue up, and never lasts longer than a few statements: a model is fitted under a lease, which is only a name and
+a time in that row.
+"""
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, insert, or_, select, update
+
+from conbo.errors import StudyError
+from conbo.study.database import Database
+from conbo.study.schema import STUDIES, TRIALS
+from conbo.study.workers import is_gone
+from conbo.trials import Trial, unlike_before
+
+MOST_LOST = 10  # workers, after which a trial is taken for what kills them
+HANDED_BACK = 0.0  # the end of a lease that anyone may take over
+
+
+@dataclass(frozen=True)
+class News:
+    """What changed since the last time."""
+
+    trials: list[Trial]
+    settings: dict[str, Any] | None  # None: as before
+
+
+class Records:
+    """The trials of one study."""
+
+    def __init__(self, database: Database, study: int, revision: int = 0) -> None:
+        self._database, self._study = database, study
+        self._changes, self._revision = 0, revision  # the last that were seen
+        self._this_study, self._of_study = STUDIES.c.id == study, TRIALS.c.study == study
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes can see these records."""
+        return not self._database.in_memory
+
+    def news(self) -> News:
+        """All that changed since this was last asked."""
+
+        def work(connection: Connection) -> tuple[int, int, News]:
+            columns = STUDIES.c.changes, STUDIES.c.revision, STUDIES.c.settings
+            row = connection.execute(select(*columns).where(self._this_study)).one_or_none()
+            if row is None:
+                raise StudyError(f"the study is no longer in the database {self._database.name}.")
+            trials = self._trials(connection, TRIALS.c.change > self._changes) if row.changes > self._changes else []
+            settings = json.loads(row.settings) if row.revision > self._revision else None
+            return row.changes, row.revision, News(trials, settings)
+
+        self._changes, self._revision, news = self._database.read(work)
+        return news
+
+    def change_settings(self, settings: dict[str, Any]) -> None:
+        """Replace the settings; only a worker whose turn it is may do so."""
+        values = {"settings": json.dumps(settings), "revision": STUDIES.c.revision + 1}
+        change = update(STUDIES).where(self._this_study).values(values)
+        self._database.write(lambda connection: connection.execute(change) and None)
+
+    # The right to suggest the next trial
+
+    def take_turn(self, worker: str, seconds: float) -> bool:
+        """Whether the worker may add trials now; no other one may, for so many seconds."""
+
+        def holder(connection: Connection) -> tuple[str | None, float | None, bool]:
+            columns = select(STUDIES.c.suggesting, STUDIES.c.suggesting_until).where(self._this_study)
+            name, until = connection.execute(columns).one()
+            free = name in (None, worker) or until < self._database.now(connection) or is_gone(name)
+            return name, until, free
+
+        def take(connection: Connection) -> bool:
+            unchanged = and_(
+                STUDIES.c.suggesting.is_not_distinct_from(name), STUDIES.c.suggesting_until.is_not_distinct_from(until)
+            )
+            free = or_(unchanged, STUDIES.c.suggesting == worker)
+            values = {"suggesting": worker, "suggesting_until": self._database.now(connection) + seconds}
+            return connection.execute(update(STUDIES).where(self._this_study, free).values(values)).rowcount == 1
+
+        name, until, free = self._database.read(holder)
+        return free and self._database.write(take, lasting=False)
+
+    def end_turn(self, worker: str) -> None:
+        """The worker suggests nothing more."""
+        values = {"suggesting": None, "suggesting_until": None}
+        mine = STUDIES.c.suggesting == worker
+        end = update(STUDIES).where(self._this_study, mine).values(values)
+        self._database.write(lambda connection: connection.execute(end) and None, lasting=False)
+
+    def renew(self, worker: str, numbers: Collection[int], lease: float, turn: float | None) -> None:
+        """The worker lives: its trials are leased for so many seconds from now, and so is its turn if it has one."""
+
+        def work(connection: Connection) -> None:
+            now = self._database.now(connection)
+            if turn is not None:
+                mine = STUDIES.c.suggesting == worker
+                values = {"suggesting_until": now + turn}
+                connection.execute(update(STUDIES).where(self._this_study, mine).values(values))
+            if numbers:
+                mine = and_(self._leased_to(worker), TRIALS.c.number.in_(numbers))
+                connection.execute(update(TRIALS).where(mine).values(leased_until=now + lease))
+
+        self._database.write(work, lasting=False)
+
+    # Trials
+
+    def add(self, trials: Sequence[Trial], worker: str, lease: float | None = None) -> bool:
+        """Record new trials and end the worker's turn; whether it still was its turn.
+
+        Trials without a reward are leased to the worker, or, without a lease, asked for by hand.
+        """
+
+        def work(connection: Connection) -> bool:
+            change = self._lock(connection)
+            holder = connection.scalar(select(STUDIES.c.suggesting).where(self._this_study))
+            if holder != worker:  # it was too slow, or this is done already and only the answer was lost
+                numbers = [trial.number for trial in trials]
+                there = self._trials(connection, TRIALS.c.number.in_(numbers), TRIALS.c.worker == worker)
+                return there == list(trials)
+            now = self._database.now(connection)
+            values = {"suggesting": None, "suggesting_until": None, "changes": change}
+            connection.execute(update(STUDIES).where(self._this_study).values(values))
+            common = {"study": self._study, "worker": worker, "change": change, "started": now}
+            rows = [common | _columns(trial) | _times(trial, now, lease) for trial in trials]
+            connection.execute(insert(TRIALS), rows)
+            return True
+
+        # what a run evaluates dies with a power cut, and would be suggested again
+        return self._database.write(work, lasting=lease is None)
+
+    def tell(self, number: int, reward: object, noise: object = None, worker: str | None = None) -> bool:
+        """Record a reward; whether it stands.
+
+        A worker that lost its lease may come late: then the first result stands, and this one is recorded as late.
+        """
+
+        def work(connection: Connection) -> bool:
+            change = self._lock(connection)
+            (trial,) = self._trials(connection, TRIALS.c.number == number)
+            if worker is not None and trial.status != "running":
+                value = Trial(number, {}, {}).told(reward, noise).reward
+                if value != trial.reward:
+                    self._update(connection, number, change, {"late": value})
+                return value == trial.reward
+            told = trial.told(reward, noise)
+            if told == trial:
+                return True
+            other = TRIALS.c.noise.is_(None) if told.noise is not None else TRIALS.c.noise.is_not(None)
+            unlike = select(TRIALS.c.number).where(self._of_study, TRIALS.c.status == "completed", other).limit(1)
+            if connection.scalar(unlike) is not None:
+                raise unlike_before(told)
+            values = {"status": "completed", "reward": told.reward, "noise": told.noise, "leased_until": None}
+            values |= {"finished": self._database.now(connection)}
+            self._update(connection, number, change, values | ({"worker": worker} if worker else {}))
+            return True
+
+        return self._database.write(work)
+
+    def fail(self, number: int, error: str, worker: str | None = None) -> bool:
+        """Record that a trial will have no reward; whether a worker that says so still had it."""
+
+        def work(connection: Connection) -> bool:
+            change = self._lock(connection)
+            (trial,) = self._trials(connection, TRIALS.c.number == number)
+            if worker is not None and (trial.status != "running" or trial.worker != worker):
+                return False
+            failed = trial.failed(_storable(error))
+            if failed != trial:
+                now = self._database.now(connection)
+                values = {"status": "failed", "error": failed.error, "finished": now, "leased_until": None}
+                self._update(connection, number, change, values)
+            return True
+
+        return self._database.write(work)
+
+    def try_again(self, number: int, error: str, worker: str) -> bool:
+        """Record that an evaluation failed and the worker begins another one; whether it still has the trial."""
+
+        def work(connection: Connection) -> bool:
+            change = self._lock(connection)
+            (trial,) = self._trials(connection, TRIALS.c.number == number)
+            if trial.status != "running" or trial.worker != worker:
+                return False
+            now = self._database.now(connection)
+            values = {"error": _storable(error), "attempts": trial.attempts + 1, "started": now}
+            self._update(connection, number, change, values)
+            return True
+
+        return self._database.write(work)
+
+    def take_over(self, worker: str, lease: float, in_hand: Collection[int]) -> Trial | None:
+        """A trial whose worker is gone, now leased to this one; `in_hand` are those that it has."""
+
+        def left_behind(connection: Connection) -> list[Row[Any]]:
+            now = self._database.now(connection)
+            leased = TRIALS.c.status == "running", TRIALS.c.leased_until.is_not(None)
+            rows = [row for row in self._rows(connection, *leased) if row.number not in in_hand]
+            return [row for row in rows if row.leased_until < now or row.worker == worker or is_gone(row.worker)]
+
+        def take(connection: Connection) -> Trial | None:
+            change = self._lock(connection)
+            now = self._database.now(connection)
+            for row in left_behind(connection):  # again: another worker may have been faster
+                lost = row.lost + (row.leased_until != HANDED_BACK)
+                if lost == MOST_LOST:
+                    error = f"{lost} workers were lost with this trial"
+                    values = {"status": "failed", "error": error, "finished": now, "leased_until": None}
+                    self._update(connection, row.number, change, values)
+                    continue
+                values = {"worker": worker, "attempts": row.attempts + 1, "lost": lost, "started": now}
+                self._update(connection, row.number, change, values | {"leased_until": now + lease})
+                return self._trials(connection, TRIALS.c.number == row.number)[0]
+            return None
+
+        return self._database.write(take, lasting=False) if self._database.read(left_behind) else None
+
+    def hand_back(self, worker: str) -> None:
+        """Others may take over at once what is leased to this worker."""
+        free = update(TRIALS).where(self._leased_to(worker)).values(leased_until=HANDED_BACK)
+        self._database.write(lambda connection: connection.execute(free) and None, lasting=False)
+
+    def _leased_to(self, worker: str) -> ColumnElement[bool]:
+        mine = TRIALS.c.worker == worker, TRIALS.c.status == "running", TRIALS.c.leased_until.is_not(None)
+        return and_(self._of_study, *mine)
+
+    def _lock(self, connection: Connection) -> int:
+        """Wait for other writers of this study; the number of the next change."""
+        changes = connection.scalar(select(STUDIES.c.changes).where(self._this_study).with_for_update())
+        return int(changes or 0) + 1
+
+    def _rows(self, connection: Connection, *conditions: ColumnElement[bool]) -> Sequence[Row[Any]]:
+        return connection.execute(select(TRIALS).where(self._of_study, *conditions).order_by(TRIALS.c.number)).all()
+
+    def _trials(self, connection: Connection, *conditions: ColumnElement[bool]) -> list[Trial]:
+        return [_trial(row) for row in self._rows(connection, *conditions)]
+
+    def _update(self, connection: Connection, number: int, change: int, values: dict[str, Any]) -> None:
+        this = and_(self._of_study, TRIALS.c.number == number)
+        connection.execute(update(TRIALS).where(this).values(change=change, **values))
+        connection.execute(update(STUDIES).where(self._this_study).values(changes=change))
+
+
+def _columns(trial: Trial) -> dict[str, Any]:
+    return {
+        "number": trial.number,
+        "state": json.dumps(trial.state),
+        "action": json.dumps(trial.action),
+        "status": trial.status,
+        "reward": trial.reward,
+        "noise": trial.noise,
+    }
+
+
+def _times(trial: Trial, now: float, lease: float | None) -> dict[str, float | None]:
+    """When the trial was finished, or until when it is leased."""
+    running = trial.status == "running"
+    return {
+        "finished": None if running else now,
+        "leased_until": now + lease if running and lease is not None else None,
+    }
+
+
+def _trial(row: Row[Any]) -> Trial:
+    return Trial(
+        number=row.number,
+        state=json.loads(row.state),
+        action=json.loads(row.action),
+        status=row.status,
+        reward=row.reward,
+        noise=row.noise,
+        error=row.error,
+        worker=row.worker,
+        leased=row.status == "running" and row.leased_until is not None,
+        attempts=row.attempts,
+        started=_time(row.started),
+        finished=_time(row.finished),
+        late=row.late,
+    )
+
+
+def _time(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def _storable(text: str) -> str:
+    """Text that every database takes."""
+    return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,0 +1,305 @@
+"""A run: trials are asked for, evaluated and told, many at a time, until there are enough of them."""
+
+import signal
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from conbo.errors import ConboError, RewardError, StorageError
+from conbo.optimizer import Optimizer
+from conbo.spaces import Point
+from conbo.study.executors import Evaluators, Objective
+from conbo.study.progress import Progress
+from conbo.study.shared import Heartbeat, SharedOptimizer
+from conbo.study.workers import retire, worker_name
+from conbo.trials import Trial
+
+Stopped: TypeAlias = Literal["evaluations", "stop_below", "interrupted"]
+
+MOST_FAILURES = 10  # in a row, after which a run gives up
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.2  # seconds between two looks at what other workers do
+LOOK_UP = 1.0  # seconds after which a run with nothing else to do looks up
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a run goes, and when it ends."""
+
+    evaluations: int
+    batch: int | None
+    timeout: float | None
+    retries: int
+    stop_below: float | None
+    finish: Literal["best-observed"] | None
+    on_interrupt: Literal["wait", "cancel"]
+    lease: float
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What a run did, by itself: other workers of the study have their own."""
+
+    completed: int
+    failed: int
+    retried: int
+    late: int  # results that came when another one stood
+    seconds: float
+    stopped: Stopped  # why it ended
+
+    def __str__(self) -> str:
+        counts = {"failed": self.failed, "retried": self.retried, "late": self.late}
+        rest = "".join(f", {n} {what}" for what, n in counts.items() if n)
+        why = {"evaluations": "done", "stop_below": "little left to gain", "interrupted": "interrupted"}[self.stopped]
+        return f"{self.completed} evaluations completed{rest} in {self.seconds:.1f} s: {why}."
+
+
+@dataclass
+class _Job:
+    trial: Trial
+    deadline: float = float("inf")  # by time.monotonic
+
+
+class Run:
+    """One worker's part in a study."""
+
+    def __init__(
+        self, shared: SharedOptimizer, evaluators: Evaluators, objective: Objective, plan: Plan, bar: Progress
+    ) -> None:
+        self._shared, self._records, self._evaluators = shared, shared.records, evaluators
+        self._objective, self._plan, self._bar = objective, plan, bar
+        self._worker = worker_name()
+        self._heartbeat = Heartbeat(self._records, self._worker, plan.lease)
+        self._queue: deque[Trial] = deque()  # leased to us, to be evaluated
+        self._jobs: dict[Future[Any], _Job] = {}
+        self._given_up: set[Future[Any]] = set()  # which still keep their places busy
+        self._retries: Counter[int] = Counter()  # by trial
+        self._stopped: Stopped | None = None  # then nothing new is asked for
+        self._completed = self._failed = self._late = self._failures_in_a_row = 0
+        self._pause = SHORTEST_PAUSE
+
+    def __call__(self) -> RunSummary:
+        """Go on until it ends; what it did not finish then is there for others to take over."""
+        began = time.monotonic()
+        try:
+            with self._heartbeat:
+                try:
+                    self._loop()
+                finally:
+                    self._evaluators.close()
+        except KeyboardInterrupt:
+            self._stopped = "interrupted"
+        except StorageError:
+            raise  # nothing can be recorded now: the leases end by themselves
+        except BaseException:
+            self._give_up()
+            raise
+        finally:
+            retire(self._worker)
+        self._give_up()
+        assert self._stopped is not None
+        seconds, retried = time.monotonic() - began, self._retries.total()
+        return RunSummary(self._completed, self._failed, retried, self._late, seconds, self._stopped)
+
+    def _give_up(self) -> None:
+        """Record results that came at the last moment, and let others take over the rest."""
+        for number, reward in self._results().items():
+            with suppress(RewardError):
+                self._completed += self._records.tell(number, reward, worker=self._worker)
+        self._records.hand_back(self._worker)
+
+    def _loop(self) -> None:
+        with first_interrupt_waits(self._plan.on_interrupt == "wait", self._bar.note) as interrupted:
+            while True:
+                self._collect()
+                if interrupted.is_set():
+                    self._stopped = "interrupted"
+                    self._queue.clear()
+                elif self._n_busy < self._evaluators.width():
+                    trial = self._queue.popleft() if self._queue else self._next()
+                    if trial is not None:
+                        self._begin(trial)
+                        continue
+                if self._stopped and not self._jobs and not self._queue:
+                    return
+                self._wait()
+
+    # Evaluations
+
+    @property
+    def _n_busy(self) -> int:
+        return len(self._jobs) + len(self._given_up)
+
+    def _begin(self, trial: Trial) -> None:
+        try:
+            future = self._evaluators.submit(self._objective, dict(trial.state), dict(trial.action))
+        except Exception as error:
+            raise ConboError(f"the executor takes no evaluations: {error}") from error
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # the objective ends the process
+            self._records.fail(trial.number, _text(error), self._worker)
+            raise
+        self._jobs[future] = _Job(trial)
+        self._pause = SHORTEST_PAUSE
+
+    def _wait(self) -> None:
+        """Until an evaluation is done, or it is time to look up."""
+        if self._n_busy < self._evaluators.width() and not self._stopped:
+            seconds, self._pause = self._pause, min(LONGEST_PAUSE, 1.5 * self._pause)
+        else:
+            nearest = min((job.deadline for job in self._jobs.values()), default=float("inf"))
+            look_up = LOOK_UP if self._plan.timeout is None else min(LOOK_UP, self._plan.timeout / 10)
+            seconds = max(0.0, min(look_up, nearest - time.monotonic()))
+        if self._n_busy:
+            wait([*self._jobs, *self._given_up], timeout=seconds, return_when=FIRST_COMPLETED)
+        else:
+            time.sleep(seconds)
+
+    def _collect(self) -> None:
+        """Record what is done, or takes too long."""
+        self._given_up = {future for future in self._given_up if not future.done()}
+        for future, job in list(self._jobs.items()):
+            if future.done():
+                del self._jobs[future]
+                self._record(job.trial, future)
+            elif time.monotonic() > job.deadline:
+                del self._jobs[future]
+                if not self._evaluators.stop(future):
+                    self._given_up.add(future)
+                self._failure(job.trial, TimeoutError(f"no result after {self._plan.timeout:g} s"))
+            elif self._plan.timeout is not None and job.deadline == float("inf") and self._evaluators.has_begun(future):
+                job.deadline = time.monotonic() + self._plan.timeout
+
+    def _record(self, trial: Trial, future: "Future[Any]") -> None:
+        if future.cancelled():  # not by us
+            raise ConboError(f"the executor is broken: it cancelled trial {trial.number}.")
+        error = future.exception()
+        if isinstance(error, BrokenExecutor) and not self._evaluators.replaces_lost_workers:
+            raise ConboError(f"the executor is broken: {error}") from error
+        if error is not None:
+            self._failure(trial, error)
+            return
+        try:
+            stands = self._records.tell(trial.number, future.result(), worker=self._worker)
+        except RewardError as wrong:
+            self._failure(trial, wrong)
+            return
+        except StorageError as trouble:
+            rewards = {trial.number: future.result(), **self._results()}
+            raise StorageError(f"rewards that could not be recorded, by trial: {rewards}: {trouble}") from trouble
+        self._heartbeat.trials.discard(trial.number)
+        self._failures_in_a_row = 0
+        self._completed += stands
+        self._late += not stands
+        self._bar.show(self._shared.up_to_date().n_completed)
+
+    def _results(self) -> dict[int, Any]:
+        """The results that are not yet recorded, by trial."""
+        done = [future for future in self._jobs if future.done() and not future.cancelled()]
+        return {self._jobs[future].trial.number: future.result() for future in done if future.exception() is None}
+
+    def _failure(self, trial: Trial, error: BaseException) -> None:
+        again = self._retries[trial.number] < self._plan.retries
+        if again and self._records.try_again(trial.number, _text(error), self._worker):
+            self._retries[trial.number] += 1
+            self._queue.appendleft(trial)
+            return
+        self._heartbeat.trials.discard(trial.number)
+        if self._records.fail(trial.number, _text(error), self._worker):
+            self._failed += 1
+            self._failures_in_a_row += 1
+            if self._failures_in_a_row == MOST_FAILURES:
+                raise ConboError(f"the objective failed {MOST_FAILURES} times in a row: {error}") from error
+
+    # Trials
+
+    def _next(self) -> Trial | None:
+        """The next trial to evaluate: one that a worker left behind, or a new one; None if there is none now."""
+        if self._stopped:
+            return None
+        optimizer = self._shared.up_to_date()
+        if any(trial.leased and trial.number not in self._heartbeat.trials for trial in optimizer.trials):
+            trial = self._records.take_over(self._worker, self._plan.lease, self._heartbeat.trials)
+            if trial is not None:
+                self._heartbeat.trials.add(trial.number)
+                return trial
+        if optimizer.n_completed >= self._plan.evaluations:
+            self._stopped = "evaluations"
+        synchronous = self._plan.batch is not None and self._last_states(optimizer) is None
+        if self._missing(optimizer) == 0 or (synchronous and self._jobs):
+            return None
+        added = self._shared.try_to_add(self._choose, self._heartbeat, self._plan.lease) or []
+        self._heartbeat.trials.update(trial.number for trial in added)
+        self._queue.extend(added)
+        return self._queue.popleft() if added else None
+
+    def _missing(self, optimizer: Optimizer) -> int:
+        """How many trials are wanted beside those that are there or under way."""
+        return max(0, self._plan.evaluations - len(_under_way(optimizer)))
+
+    def _choose(self, optimizer: Optimizer) -> list[Trial]:
+        missing = self._missing(optimizer)
+        if missing == 0:
+            return []
+        if last := self._last_states(optimizer):
+            return [optimizer.suggest_improving(last[0])]
+        before_the_last = missing - (len(_all_states(optimizer)) if self._plan.finish else 0)
+        trials = optimizer.suggest(min(self._plan.batch or 1, before_the_last))
+        gain, least = optimizer.expected_gain, self._plan.stop_below
+        if least is not None and gain is not None and gain < least:
+            self._stopped = "stop_below"
+            return []
+        return trials
+
+    def _last_states(self, optimizer: Optimizer) -> list[Point] | None:
+        """The states that have not had their last evaluation, or None if its time has not come."""
+        if self._plan.finish is None:
+            return None
+        states, trials = _all_states(optimizer), _under_way(optimizer)
+        n_last = len(trials) - (self._plan.evaluations - len(states))
+        if n_last < 0:
+            return None
+        last = [trial.state for trial in trials[len(trials) - n_last :]]
+        return [state for state in states if state not in last] or states
+
+
+def _under_way(optimizer: Optimizer) -> list[Trial]:
+    """All trials that have a reward, or will have one unless they fail; none that was asked for by hand."""
+    return [trial for trial in optimizer.trials if trial.leased or trial.status == "completed"]
+
+
+def _all_states(optimizer: Optimizer) -> list[Point]:
+    finite = optimizer.states.finite()
+    assert finite is not None  # checked when the run began
+    return list(optimizer.space.decode_states(finite[0].numpy()))
+
+
+@contextmanager
+def first_interrupt_waits(active: bool, note: Callable[[str], None]) -> Iterator[threading.Event]:
+    """The first Ctrl-C only sets the event; the second is an interrupt again."""
+    interrupted = threading.Event()
+    ours = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT)
+    if not active or not ours or before is not signal.default_int_handler:
+        yield interrupted
+        return
+
+    def remember(number: int, frame: object) -> None:
+        interrupted.set()
+        signal.signal(signal.SIGINT, before)
+        note("Interrupted: waiting for the running evaluations; Ctrl-C again cancels them.")
+
+    signal.signal(signal.SIGINT, remember)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

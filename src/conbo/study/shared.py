@@ -1,0 +1,115 @@
+"""An optimizer whose trials are in a database, where others may work on the same study at the same time."""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from conbo.errors import StorageError
+from conbo.optimizer import Optimizer
+from conbo.study.records import Records
+from conbo.study.workers import retire
+from conbo.trials import Trial
+
+TURN = 30.0  # seconds for which a worker may be silent while it finds the next point
+LONGEST_PAUSE = 0.2  # seconds between two looks at whose turn it is
+
+_log = logging.getLogger("conbo")
+
+
+class Heartbeat:
+    """While this lasts, a thread renews a worker's leases: of its trials, and of its turn to suggest."""
+
+    def __init__(self, records: Records, worker: str, lease: float = TURN) -> None:
+        self.worker, self.lease = worker, lease
+        self.trials: set[int] = set()
+        self.has_turn = False
+        self._records = records
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="conbo heartbeat", daemon=True)
+
+    def __enter__(self) -> "Heartbeat":
+        if self._records.shared:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._end.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=1.0)  # it may be waiting for a database that is away
+
+    def _beat(self) -> None:
+        while not self._end.wait(min(self.lease, TURN) / 3):
+            trials, turn = set(self.trials), TURN if self.has_turn else None
+            if not trials and turn is None:
+                continue
+            try:
+                self._records.renew(self.worker, trials, self.lease, turn)
+            except StorageError as error:
+                _log.warning("the leases of %s could not be renewed: %s", self.worker, error)
+
+
+class SharedOptimizer:
+    """The optimizer and the records, kept in step."""
+
+    def __init__(
+        self, records: Records, build: Callable[[dict[str, Any]], Optimizer], settings: dict[str, Any]
+    ) -> None:
+        self.records = records
+        self._lock = threading.Lock()  # an objective in another thread may look at the study
+        self._build = build
+        self._optimizer = build(settings)
+
+    def up_to_date(self) -> Optimizer:
+        """The optimizer, which knows all that is recorded now."""
+        with self._lock:
+            news = self.records.news()
+            if news.settings is not None:
+                before = self._optimizer
+                self._optimizer = self._build(news.settings)
+                self._optimizer.adopt(before.trials)
+            self._optimizer.adopt(news.trials)
+            return self._optimizer
+
+    def add(self, choose: Callable[[Optimizer], list[Trial]], worker: str, lease: float | None = None) -> list[Trial]:
+        """New trials, as `choose` chooses them, with a turn to suggest waited for."""
+        with Heartbeat(self.records, worker) as heartbeat:
+            pause = 0.01
+            while True:
+                added = self.try_to_add(choose, heartbeat, lease)
+                if added is not None:
+                    return added
+                time.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(LONGEST_PAUSE, 2 * pause)
+
+    def try_to_add(
+        self, choose: Callable[[Optimizer], list[Trial]], heartbeat: Heartbeat, lease: float | None
+    ) -> list[Trial] | None:
+        """The same, or None where it is another worker's turn."""
+        if not self.records.take_turn(heartbeat.worker, TURN):
+            return None
+        heartbeat.has_turn = True
+        try:
+            trials = choose(self.up_to_date())
+            added = bool(trials) and self.records.add(trials, heartbeat.worker, lease)
+        except StorageError:
+            retire(heartbeat.worker)  # its turn could not be ended either
+            raise
+        except BaseException:
+            self.records.end_turn(heartbeat.worker)
+            raise
+        finally:
+            heartbeat.has_turn = False
+        if added:
+            optimizer = self.up_to_date()
+            return [optimizer.find(trial) for trial in trials]
+        self.records.end_turn(heartbeat.worker)
+        return None if trials else []  # None: it took so long that another worker had a turn meanwhile

@@ -1,0 +1,88 @@
+"""The studies of a database by name: create, resume, open, list."""
+
+import json
+from collections.abc import Collection
+from importlib.metadata import version
+from typing import Any
+
+from sqlalchemy import Connection, insert, select
+
+from conbo.errors import SettingError, StorageError, StudyError
+from conbo.study.database import Database, Storage
+from conbo.study.differences import differences
+from conbo.study.records import Records
+from conbo.study.schema import STUDIES
+
+
+def study_names(storage: Storage) -> list[str]:
+    """The names of all studies in a database."""
+    return _names(_existing(storage))
+
+
+def stored_settings(storage: Storage, name: str) -> dict[str, Any]:
+    """The settings of a study as they were stored; raises StudyError with the names there are if it is unknown."""
+    settings: dict[str, Any] = json.loads(_open(_existing(storage), name).settings)
+    return settings
+
+
+def stored_records(storage: Storage, name: str) -> Records:
+    """The trials of a study alone, for which no model is needed; raises as `stored_settings` does."""
+    database = _existing(storage)
+    row = _open(database, name)
+    return Records(database, row.id, row.revision)
+
+
+def _open(database: Database, name: str) -> Any:
+    names = _names(database)
+    if name not in names:
+        present = f"there are {', '.join(map(repr, names))}" if names else "there is none"
+        raise StudyError(f"there is no study {name!r} in the database {database.name}: {present}.")
+    return database.read(lambda connection: _find(connection, name))
+
+
+def create_or_resume(
+    database: Database, name: str, settings: dict[str, Any], open_to: Collection[str]
+) -> tuple[Records, dict[str, Any]]:
+    """The records of a study and its settings; of those `open_to` anything, the stored ones are taken."""
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise SettingError(f"`name` must be a non-empty string, but got {name!r}.")
+
+    def create(connection: Connection) -> Any:
+        database.exclude_others(connection)
+        if (row := _find(connection, name)) is None:
+            values = {"name": name, "settings": json.dumps(settings), "version": version("conbo")}
+            connection.execute(insert(STUDIES).values(**values, created=database.now(connection)))
+            row = _find(connection, name)
+        return row
+
+    database.create()
+    row = database.read(lambda connection: _find(connection, name)) or database.write(create)
+    stored: dict[str, Any] = json.loads(row.settings)
+    wanted = settings | {key: stored[key] for key in open_to}
+    if lines := list(differences(stored, json.loads(json.dumps(wanted)))):
+        raise StudyError(
+            f"the study {name!r} in the database {database.name} was begun with other settings (stored → given):\n  "
+            + "\n  ".join(lines)
+            + "\nGive it the stored ones, open it with conbo.open_study, or choose another name for a new study."
+        )
+    return Records(database, row.id, row.revision), stored
+
+
+def _existing(storage: Storage) -> Database:
+    database = Database(storage)
+    if not database.exists():
+        raise StorageError(f"there is no database {database.name}.")
+    return database
+
+
+def _names(database: Database) -> list[str]:
+    if database.version() == 0:
+        return []
+    database.create()  # brings older tables up to date
+    return list(
+        database.read(lambda connection: connection.scalars(select(STUDIES.c.name).order_by(STUDIES.c.id)).all())
+    )
+
+
+def _find(connection: Connection, name: str) -> Any:
+    return connection.execute(select(STUDIES).where(STUDIES.c.name == name)).one_or_none()

@@ -1,0 +1,85 @@
+"""Trials as tables: rows of plain values, and CSV files."""
+
+import csv
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from conbo.errors import PointError, RewardError, StudyError
+from conbo.spaces import Categorical, Parameter, Space, Value
+from conbo.trials import Trial
+
+COLUMNS = ("number", "reward", "status")  # of the observations, beside the parameters
+FILE_COLUMNS = ("noise", "error", "worker", "attempts", "started", "finished", "late")  # more of them, in a file
+
+
+def observation(trial: Trial) -> dict[str, Any]:
+    """A trial as a row of a table."""
+    values = {**trial.state, **trial.action}
+    return {"number": trial.number, **values, "reward": trial.reward, "status": trial.status}
+
+
+def write_csv(path: str | Path, space: Space, trials: Iterable[Trial]) -> None:
+    """All trials, one line for each."""
+    more = [name for name in FILE_COLUMNS if name not in space.states and name not in space.actions]
+    header = ["number", *space.states, *space.actions, "reward", "status", *more]
+    with Path(path).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, header)
+        writer.writeheader()
+        for trial in trials:
+            writer.writerow(observation(trial) | {name: getattr(trial, name) for name in more})
+
+
+def read_csv(path: str | Path, space: Space) -> list[Trial]:
+    """The results in a file as completed trials, numbered from 0; raises StudyError with all rows that are none.
+
+    The file has a column for every parameter and one for the reward, and may have one for its `noise`. Where there is
+    a `status`, rows that are not completed are passed over. Other columns do not matter.
+    """
+    with Path(path).open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        needed = [*space.states, *space.actions, "reward"]
+        if missing := [name for name in needed if name not in (reader.fieldnames or ())]:
+            raise StudyError(
+                f"'{path}' must have a column for every parameter and the reward, but has none for '{missing[0]}'."
+            )
+        results: dict[int, Trial] = {}  # by row
+        wrong: dict[int, str] = {}
+        for number, row in enumerate(reader, start=1):
+            if row.get("status") in (None, "", "completed"):
+                try:
+                    results[number] = _trial(row, space, len(results))
+                except (PointError, RewardError) as error:
+                    wrong[number] = str(error)
+    noisy = [number for number, trial in results.items() if trial.noise is not None]
+    if 0 < len(noisy) < len(results):
+        rule = "`noise` must be given with every reward or with none."
+        wrong |= {number: rule for number, trial in results.items() if trial.noise is None}
+    if wrong:
+        lines = "".join(f"\n  row {number}: {what}" for number, what in sorted(wrong.items()))
+        raise StudyError(f"nothing was imported from '{path}', since not every row is a result:{lines}")
+    return list(results.values())
+
+
+def _trial(row: Mapping[str, str | None], space: Space, number: int) -> Trial:
+    def point(parameters: Mapping[str, Parameter]) -> dict[str, Value]:
+        return {name: _value(parameter, row[name] or "") for name, parameter in parameters.items()}
+
+    point_names = {*space.states, *space.actions}
+    state, action = space.validate_state(point(space.states)), space.validate_action(point(space.actions))
+    noise = None if "noise" in point_names else row.get("noise") or None
+    return Trial(number, state, action).told(_number(row["reward"]), None if noise is None else _number(noise))
+
+
+def _value(parameter: Parameter, text: str) -> Value:
+    """What the text stands for; what it cannot stand for is left to validation."""
+    if isinstance(parameter, Categorical):
+        return next((choice for choice in parameter.choices if str(choice) == text), text)
+    return _number(text)
+
+
+def _number(text: str | None) -> Any:
+    try:
+        return float(text or "")
+    except ValueError:
+        return text

@@ -1,0 +1,62 @@
+"""Who works on a study, by name, and whether a worker of this machine is still there."""
+
+import hashlib
+import os
+import secrets
+import socket
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+
+_RETIRED: set[str] = set()
+
+
+def worker_name() -> str:
+    """A name like no other, from which processes on the same machine can tell whether this one has ended."""
+    pid = os.getpid()
+    return f"{socket.gethostname()}:{pid}:{_machine()}.{_start(pid) or 0}.{secrets.token_hex(3)}"
+
+
+def retire(worker: str) -> None:
+    """A worker of this process has ended, though the process has not."""
+    _RETIRED.add(worker)
+
+
+def is_gone(worker: str) -> bool:
+    """Whether the worker is known to have ended, with its process or, if that is this one, before."""
+    if worker in _RETIRED:
+        return True
+    _, pid, marks = worker.rsplit(":", 2)
+    machine, start, _ = marks.split(".")
+    if os.name != "posix" or machine != _machine():
+        return False
+    try:
+        os.kill(int(pid), 0)  # only asks
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return start != "0" and _start(int(pid)) not in (start, None)  # another process has got its number
+
+
+@lru_cache(maxsize=1)
+def _machine() -> str:
+    """The place whose process numbers mean the same: containers may share a host name, or even the host."""
+    parts = [socket.gethostname()]
+    with suppress(OSError):  # elsewhere than on Linux
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
+
+
+def _start(pid: int) -> str | None:
+    """When a process was started, in ticks since the machine was; None if that cannot be known.
+
+    A process that has ended, but whose parent did not look yet, was never started for our purpose.
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()  # the name before may contain anything
+    return "ended" if fields[0] in "ZX" else fields[19]

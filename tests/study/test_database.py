@@ -1,0 +1,221 @@
+"""Addresses, versions of the tables, and for how long trouble is put up with."""
+
+import logging
+import os
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import select, text
+
+from conbo import open_study, study_names
+from conbo.errors import SettingError, StorageError
+from conbo.spaces import Real, Space
+from conbo.study import Study, database, schema
+from conbo.study.database import FULL_PATIENCE, PATIENCE, Database, patience
+from conbo.study.schema import STUDIES
+
+SPACE = Space(actions={"x": Real(0, 1)})
+
+
+# Addresses
+
+
+@pytest.mark.parametrize(
+    ("storage", "message"),
+    [
+        (3, "`storage` must be a path, a database URL or None, but got 3"),
+        ("", "`storage` must be a path, a database URL or None, but got ''"),
+        ("sqlite://a:b:c@d", "`storage` must be a path or a database URL"),
+        ("mysql://host/db", "`storage` must be a file or a URL of SQLite or PostgreSQL, but got one of 'mysql'"),
+        ("postgresql+nodriver://host/db", "`storage` needs a driver that is not there"),
+    ],
+)
+def test_bad_addresses(storage: Any, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        Database(storage)
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
+def test_one_driver_for_postgresql_and_no_password_in_messages(scheme: str) -> None:
+    database = Database(f"{scheme}://me:secret@127.0.0.1:1/nowhere?application_name=me")
+    assert database.name == "'postgresql+psycopg://me:***@127.0.0.1:1/nowhere'"
+    with pytest.raises(StorageError, match=r"nowhere' cannot be used: .*refused") as raised:
+        database.create()
+    assert "secret" not in str(raised.value)
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(
+        StorageError, match=r"missing/study.db' cannot be used: unable to open .*\(the folder does not exist\)"
+    ):
+        Study(SPACE, storage=tmp_path / "missing" / "study.db")
+
+
+def test_a_path_means_the_same_file_wherever_the_process_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    study = Study(SPACE, method="uniform", storage="study.db")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    study.ask()
+    assert len(open_study("../study.db").trials) == 1
+
+
+# Files
+
+
+def test_the_file_has_a_write_ahead_log_and_what_is_told_is_on_disk(tmp_path: Path) -> None:
+    database = Database(tmp_path / "study.db")
+    database.create()
+    assert sqlite3.connect(tmp_path / "study.db").execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    full, normal = 2, 1
+    assert database.write(lambda connection: connection.scalar(text("PRAGMA synchronous"))) == full
+    assert database.write(lambda connection: connection.scalar(text("PRAGMA synchronous")), lasting=False) == normal
+
+
+def test_a_transaction_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    database = Database(tmp_path / "study.db")
+    database.create()
+
+    def fail(connection: Any) -> None:
+        row = {"name": "half", "settings": "{}", "version": "1", "created": 0.0}
+        connection.execute(STUDIES.insert().values(row))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        database.write(fail)
+    assert database.read(lambda connection: connection.execute(select(STUDIES)).all()) == []
+
+
+def test_a_forked_process_has_connections_of_its_own(tmp_path: Path) -> None:
+    database = Database(tmp_path / "study.db")
+    database.create()
+    before = database._engine
+    database._pid -= 1  # as if this were the child
+    assert database.version() == 1
+    assert database._engine is not before
+    assert database._pid == os.getpid()
+
+
+# Versions of the tables
+
+
+def test_older_tables_are_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = tmp_path / "study.db"
+    Study(SPACE, method="uniform", storage=storage).ask()
+    steps = (
+        *schema.MIGRATIONS,
+        lambda connection: connection.execute(text("ALTER TABLE conbo_trials ADD COLUMN cost DOUBLE")),
+    )
+    for module in (schema, database):
+        monkeypatch.setattr(module, "MIGRATIONS", steps)
+    assert study_names(storage) == ["default"]
+    assert Database(storage).version() == 2
+    assert sqlite3.connect(storage).execute("SELECT number, cost FROM conbo_trials").fetchall() == [(0, None)]
+    assert len(open_study(storage).trials) == 1
+
+
+def test_tables_of_a_later_version_are_left_alone(tmp_path: Path) -> None:
+    storage = tmp_path / "study.db"
+    Study(SPACE, method="uniform", storage=storage)
+    with sqlite3.connect(storage) as connection:
+        connection.execute("UPDATE conbo_schema SET version = 99")
+    for attempt in (lambda: open_study(storage), lambda: Study(SPACE, storage=storage)):
+        with pytest.raises(StorageError, match="tables must be of version 1 or older, but are of version 99"):
+            attempt()
+
+
+# Trouble
+
+
+def sqlite_error(name: str) -> sqlite3.Error:
+    error = sqlite3.OperationalError(name)
+    error.sqlite_errorname = name
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "reached", "seconds"),
+    [
+        (sqlite_error("SQLITE_BUSY"), False, PATIENCE),
+        (sqlite_error("SQLITE_LOCKED_SHAREDCACHE"), True, PATIENCE),
+        (sqlite_error("SQLITE_FULL"), True, FULL_PATIENCE),
+        (sqlite_error("SQLITE_IOERR_WRITE"), True, FULL_PATIENCE),
+        (sqlite_error("SQLITE_READONLY"), True, 0.0),
+        (sqlite_error("SQLITE_CORRUPT"), True, 0.0),
+        (sqlite_error("SQLITE_NOTADB"), False, 0.0),
+        (sqlite_error("SQLITE_CANTOPEN"), False, 0.0),
+        (psycopg.OperationalError("connection refused"), False, 0.0),
+        (psycopg.OperationalError("server closed the connection unexpectedly"), True, PATIENCE),
+        (psycopg.errors.AdminShutdown(), True, PATIENCE),
+        (psycopg.errors.CannotConnectNow(), True, PATIENCE),
+        (psycopg.errors.DeadlockDetected(), True, PATIENCE),
+        (psycopg.errors.TooManyConnections(), True, PATIENCE),
+        (psycopg.errors.DiskFull(), True, FULL_PATIENCE),
+        (psycopg.errors.InsufficientPrivilege(), True, 0.0),
+        (psycopg.errors.UndefinedTable(), True, 0.0),
+    ],
+    ids=lambda value: str(value) or type(value).__name__,
+)
+def test_for_how_long_to_hope(error: BaseException, reached: bool, seconds: float) -> None:
+    assert patience(error, reached) == seconds
+
+
+def locked(storage: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(storage, isolation_level=None, check_same_thread=False)
+    connection.execute("BEGIN EXCLUSIVE")
+    return connection
+
+
+def test_a_lock_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(database, "BUSY", 0.01)
+    storage = tmp_path / "study.db"
+    study = Study(SPACE, method="uniform", storage=storage)
+    trial = study.ask()
+    other = locked(storage)
+    timer = threading.Timer(1.5, other.execute, ["COMMIT"])
+    timer.start()
+    with caplog.at_level(logging.WARNING, "conbo"):
+        study.tell(trial, 1.0)
+    timer.join()
+    other.close()
+    assert study.trials[0].reward == 1.0
+    assert [record.getMessage().partition("trying again: ")[2] for record in caplog.records] == ["database is locked"]
+
+
+def test_a_lock_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "BUSY", 0.01)
+    monkeypatch.setattr(database, "PATIENCE", 0.1)
+    storage = tmp_path / "study.db"
+    study = Study(SPACE, method="uniform", storage=storage)
+    trial = study.ask()
+    other = locked(storage)
+    with pytest.raises(StorageError, match=r"the database '.*study.db' cannot be used: database is locked"):
+        study.tell(trial, 1.0)
+    other.execute("ROLLBACK")
+    other.close()
+    study.tell(trial, 1.0)
+    assert open_study(storage).trials[0].reward == 1.0
+
+
+def test_a_run_that_cannot_record_a_reward_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "BUSY", 0.01)
+    monkeypatch.setattr(database, "PATIENCE", 0.1)
+    storage = tmp_path / "study.db"
+    study = Study(SPACE, method="uniform", storage=storage)
+    locks = []
+
+    def objective(state: Any, action: Any) -> float:
+        locks.append(locked(storage))
+        return 2.5
+
+    with pytest.raises(StorageError, match=r"could not be recorded, by trial: \{0: 2.5\}: .* database is locked"):
+        study.run(objective, 1, progress=False)
+    locks[0].close()
+    study.run(lambda state, action: 2.5, 1, progress=False)
+    assert [trial.reward for trial in study.trials] == [2.5]

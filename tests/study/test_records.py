@@ -1,0 +1,216 @@
+"""Who may work on what: turns to suggest, leases of trials, and results that come late."""
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conbo.errors import TrialError
+from conbo.spaces import Real, Space
+from conbo.study import Study, records
+from conbo.study.records import Records
+from conbo.study.shared import Heartbeat
+from conbo.study.workers import worker_name
+from conbo.trials import Trial
+
+SPACE = Space(actions={"x": Real(0, 1)})
+LONG, SHORT = 60.0, 0.01  # seconds
+GONE = re.sub(r":\d+:", ":999999999:", worker_name())  # this machine has no such process
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    return Study(SPACE, method="uniform", storage=tmp_path / "study.db")
+
+
+def records_of(study: Study) -> Records:
+    return study._shared.records
+
+
+def leased(study: Study, worker: str, lease: float = LONG, n: int = 1) -> list[Trial]:
+    """Trials that a run of this worker evaluates."""
+    return study._shared.add(lambda optimizer: optimizer.suggest(n), worker, lease)
+
+
+def taken_over(study: Study, worker: str, in_hand: Any = ()) -> int | None:
+    trial = records_of(study).take_over(worker, LONG, in_hand)
+    return None if trial is None else trial.number
+
+
+# Turns
+
+
+def test_one_worker_at_a_time_suggests(study: Study) -> None:
+    records, one, other = records_of(study), worker_name(), worker_name()
+    assert records.take_turn(one, LONG)
+    assert records.take_turn(one, LONG), "asking again takes nothing away"
+    assert not records.take_turn(other, LONG)
+    records.end_turn(other)
+    assert not records.take_turn(other, LONG), "nobody ends the turn of another"
+    records.end_turn(one)
+    assert records.take_turn(other, LONG)
+
+
+def test_a_turn_ends_with_its_time(study: Study) -> None:
+    records, one, other = records_of(study), worker_name(), worker_name()
+    assert records.take_turn(one, SHORT)
+    time.sleep(2 * SHORT)
+    assert records.take_turn(other, LONG)
+    assert not records.add([Trial(0, {}, {"x": 0.5})], one), "who was too slow adds nothing"
+    assert study.trials == ()
+    assert records.add([Trial(0, {}, {"x": 0.25})], other)
+    assert study.trials == (Trial(0, {}, {"x": 0.25}),)
+
+
+def test_a_turn_ends_with_its_process(study: Study) -> None:
+    assert records_of(study).take_turn(GONE, LONG)
+    assert records_of(study).take_turn(worker_name(), LONG)
+
+
+def test_adding_ends_the_turn_and_may_be_repeated(study: Study) -> None:
+    records, one, other = records_of(study), worker_name(), worker_name()
+    trials = [Trial(0, {}, {"x": 0.5}), Trial(1, {}, {"x": 0.25})]
+    records.take_turn(one, LONG)
+    assert records.add(trials, one)
+    assert records.add(trials, one), "the answer to the first may have been lost"
+    assert records.take_turn(other, LONG)
+    assert not records.add([Trial(1, {}, {"x": 0.75})], one)
+    assert study.trials == tuple(trials)
+
+
+# Leases
+
+
+def test_nobody_takes_over_what_is_worked_on(study: Study) -> None:
+    one, other = worker_name(), worker_name()
+    leased(study, one)
+    study.ask()
+    assert taken_over(study, other) is None
+    assert taken_over(study, one, in_hand=[0]) is None
+
+
+def test_a_trial_whose_lease_has_ended_is_taken_over_once(study: Study) -> None:
+    (trial,) = leased(study, worker_name(), SHORT)
+    time.sleep(2 * SHORT)
+    other = worker_name()
+    assert taken_over(study, other) == 0
+    assert taken_over(study, worker_name()) is None
+    (now,) = study.trials
+    assert (now.worker, now.attempts, now.leased) == (other, 2, True)
+    assert now == trial, "the same point"
+
+
+def test_a_trial_whose_process_has_ended_is_taken_over_at_once(study: Study) -> None:
+    leased(study, GONE, LONG, n=2)
+    worker = worker_name()
+    assert [taken_over(study, worker, in_hand) for in_hand in ([], [0])] == [0, 1]
+
+
+def test_a_trial_that_nobody_knows_to_have_is_taken_over_by_its_worker(study: Study) -> None:
+    worker = worker_name()
+    leased(study, worker, LONG, n=2)
+    assert taken_over(study, worker, in_hand=[0]) == 1
+
+
+def test_what_is_handed_back_is_free(study: Study) -> None:
+    one, other = worker_name(), worker_name()
+    leased(study, one, n=2)
+    leased(study, other)
+    by_hand = study.ask()
+    records_of(study).hand_back(one)
+    third = worker_name()
+    assert [taken_over(study, third, in_hand) for in_hand in ([], [0], [0, 1])] == [0, 1, None]
+    assert study.trials[by_hand.number].leased is False
+
+
+def test_a_trial_that_outlives_too_many_workers_has_failed(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MOST_LOST", 3)
+    leased(study, GONE)
+    assert taken_over(study, GONE) == 0
+    records_of(study).hand_back(GONE)  # no loss
+    assert taken_over(study, GONE) == 0
+    assert taken_over(study, GONE) == 0
+    assert taken_over(study, worker_name()) is None
+    assert (study.trials[0].status, study.trials[0].error) == ("failed", "3 workers were lost with this trial")
+
+
+def test_a_heartbeat_keeps_the_leases(study: Study) -> None:
+    one, other = worker_name(), worker_name()
+    lease = 0.3
+    leased(study, one, lease)
+    records_of(study).take_turn(one, LONG)
+    with Heartbeat(records_of(study), one, lease) as heartbeat:
+        heartbeat.trials.add(0)
+        heartbeat.has_turn = True
+        time.sleep(2 * lease)
+        assert taken_over(study, other) is None
+        assert not records_of(study).take_turn(other, LONG)
+    time.sleep(1.5 * lease)
+    assert taken_over(study, other) == 0
+
+
+def test_a_heartbeat_takes_nothing_back(study: Study) -> None:
+    one, other = worker_name(), worker_name()
+    leased(study, one, SHORT)
+    time.sleep(2 * SHORT)
+    assert taken_over(study, other) == 0
+    records_of(study).renew(one, [0], LONG, None)
+    records_of(study).hand_back(other)
+    assert taken_over(study, one) == 0
+
+
+# Results
+
+
+def slow_and_fast(study: Study) -> tuple[str, str]:
+    """Two workers with the same trial: the lease of the first has ended."""
+    slow, fast = worker_name(), worker_name()
+    leased(study, slow, SHORT)
+    time.sleep(2 * SHORT)
+    assert taken_over(study, fast) == 0
+    return slow, fast
+
+
+def test_the_first_result_stands_and_the_other_is_late(study: Study) -> None:
+    slow, fast = slow_and_fast(study)
+    assert records_of(study).tell(0, 1.5, worker=fast)
+    assert not records_of(study).tell(0, 2.5, worker=slow)
+    (trial,) = study.trials
+    assert (trial.reward, trial.late, trial.worker) == (1.5, 2.5, fast)
+    assert records_of(study).tell(0, 1.5, worker=slow), "the same value is the same result"
+
+
+def test_the_slow_one_may_be_the_first(study: Study) -> None:
+    slow, fast = slow_and_fast(study)
+    assert records_of(study).tell(0, 2.5, worker=slow)
+    assert not records_of(study).tell(0, 1.5, worker=fast)
+    (trial,) = study.trials
+    assert (trial.reward, trial.late, trial.worker) == (2.5, 1.5, slow)
+
+
+def test_who_lost_a_trial_cannot_fail_it(study: Study) -> None:
+    slow, fast = slow_and_fast(study)
+    assert not records_of(study).fail(0, "broken", worker=slow)
+    assert not records_of(study).try_again(0, "broken", worker=slow)
+    assert study.trials[0].status == "running"
+    assert records_of(study).fail(0, "broken", worker=fast)
+    assert not records_of(study).tell(0, 1.0, worker=slow)
+    assert (study.trials[0].status, study.trials[0].late) == ("failed", 1.0)
+
+
+def test_a_result_after_the_end_of_a_lease_that_nobody_took_over_is_not_late(study: Study) -> None:
+    worker = worker_name()
+    leased(study, worker, SHORT)
+    time.sleep(2 * SHORT)
+    assert records_of(study).tell(0, 1.0, worker=worker)
+    assert (study.trials[0].reward, study.trials[0].late) == (1.0, None)
+
+
+def test_only_workers_may_be_late(study: Study) -> None:
+    _, fast = slow_and_fast(study)
+    records_of(study).tell(0, 1.5, worker=fast)
+    with pytest.raises(TrialError, match=r"trial 0 was told reward=1.5 before and cannot be told 2.5 now"):
+        study.tell(0, 2.5)
+    assert study.trials[0].late is None

@@ -1,0 +1,114 @@
+"""Results as files: written, read, and refused row by row."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conbo.errors import RewardError, StudyError
+from conbo.spaces import Categorical, Integer, Real, Space
+from conbo.study import Study
+
+SPACE = Space(
+    states={"s": Real(0, 1), "k": Categorical(["a", 2, True])},
+    actions={"x": Real(0.1, 10, log=True), "n": Integer(1, 5)},
+)
+
+
+def new_study(**settings: Any) -> Study:
+    return Study(**{"space": SPACE, "method": "uniform", **settings})
+
+
+def written(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_what_is_written_can_be_imported(tmp_path: Path) -> None:
+    study, path = new_study(), tmp_path / "trials.csv"
+    for trial in study.ask(6):
+        study.tell(trial, 1 / (trial.number + 3), noise=0.1 * trial.number)
+    study.fail(study.ask(), "lost, \n but found")
+    study.ask()
+    study.to_csv(path)
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["status"] for row in rows] == ["completed"] * 6 + ["failed", "running"]
+    assert rows[6]["error"] == "lost, \n but found"
+    other = new_study()
+    assert other.import_csv(path) == 6
+    assert other.trials == study.trials[:6]
+
+
+def test_imported_results_come_after_what_is_there_and_count(tmp_path: Path) -> None:
+    study = new_study(initial=3)
+    study.ask()
+    path = written(tmp_path / "old.csv", "k,comment,n,reward,s,x", "2,good,3,1.5,0.25,1", "True,,1.0,-2,1,10")
+    assert study.import_csv(path) == 2
+    assert [trial.number for trial in study.trials] == [0, 1, 2]
+    assert study.trials[1].state == {"s": 0.25, "k": 2}
+    assert study.trials[2].action == {"x": 10.0, "n": 1}
+    assert (study.trials[2].state["k"], study.trials[2].reward) == (True, -2.0)
+    assert study.import_csv(path) == 2
+
+
+def test_every_bad_row_is_named_and_nothing_is_imported(tmp_path: Path) -> None:
+    lines = [
+        "s,k,x,n,reward",
+        "0.5,a,1,1,1.0",
+        "1.5,a,1,1,1.0",
+        "0.5,b,1,1,1.0",
+        "0.5,a,1,2.5,1.0",
+        "0.5,a,one,1,1.0",
+        "0.5,a,1,1,",
+        "0.5,a,1,1,nan",
+        "0.5,a",
+    ]
+    study = new_study()
+    with pytest.raises(StudyError) as raised:
+        study.import_csv(written(tmp_path / "bad.csv", *lines))
+    first, *rows = str(raised.value).splitlines()
+    assert first == f"nothing was imported from '{tmp_path / 'bad.csv'}', since not every row is a result:"
+    assert rows == [
+        "  row 2: `0.0 <= s <= 1.0` must hold, but got s=1.5.",
+        "  row 3: 'k' must be one of 'a', 2, True, but got 'b'.",
+        "  row 4: 'n' must be an integer, but got 2.5.",
+        "  row 5: 'x' must be a number, but got 'one'.",
+        "  row 6: a reward must be one finite number, but got ''.",
+        "  row 7: a reward must be one finite number, but got nan.",
+        "  row 8: 'x' must be a number, but got ''.",
+    ]
+    assert study.trials == ()
+
+
+def test_a_missing_column(tmp_path: Path) -> None:
+    path = written(tmp_path / "short.csv", "s,k,x,reward", "0.5,a,1,1.0")
+    with pytest.raises(StudyError, match=r"short.csv' must have a column for every parameter.*but has none for 'n'"):
+        new_study().import_csv(path)
+
+
+def test_noise_for_some_rows_only(tmp_path: Path) -> None:
+    path = written(tmp_path / "noisy.csv", "s,k,x,n,reward,noise", "0.5,a,1,1,1.0,0.1", "0.5,a,1,1,1.0,")
+    with pytest.raises(StudyError, match="row 2: `noise` must be given with every reward or with none"):
+        new_study().import_csv(path)
+
+
+def test_noise_unlike_that_of_the_study(tmp_path: Path) -> None:
+    study = new_study()
+    study.tell(study.ask(), 1.0)
+    path = written(tmp_path / "noisy.csv", "s,k,x,n,reward,noise", "0.5,a,1,1,1.0,0.1")
+    with pytest.raises(
+        RewardError, match=r"with every reward or with none, but got noise=0.1 for trial 1, unlike before"
+    ):
+        study.import_csv(path)
+    assert len(study.trials) == 1
+
+
+def test_a_parameter_that_is_called_noise(tmp_path: Path) -> None:
+    study, path = new_study(space=Space(actions={"noise": Real(0, 1)})), tmp_path / "trials.csv"
+    study.tell(study.ask(), 1.0)
+    study.to_csv(path)
+    assert study.import_csv(path) == 1
+    assert study.trials[1].action == study.trials[0].action
+    assert study.trials[1].noise is None
