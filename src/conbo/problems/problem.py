@@ -84,5 +84,6 @@ def _rewards(problem: Problem, policy: Policy, states: list[dict[str, Value]], r
     many: Callable[[list[dict[str, Value]]], list[Mapping[str, Any]]] | None = getattr(policy, "many", None)
     actions = many(states) if many is not None else [policy(state) for state in states]
     valid = [problem.space.validate_action(action) for action in actions]
-    pairs = zip(states, valid, strict=True)
-    return np.array([problem.mean_reward(state, action, replications, seed).mean for state, action in pairs])
+    # a seed of its own for every state: noise that all share would not average out
+    rows = zip(states, valid, range(seed, seed + len(states)), strict=True)
+    return np.array([problem.mean_reward(state, action, replications, own).mean for state, action, own in rows])

@@ -1,0 +1,120 @@
+"""Bring results/, the pictures and the tables of docs/reproduction.md up to date with the runs that there are.
+
+    python scripts/update_reproduction.py                       draw and count anew what results/ holds
+    python scripts/update_reproduction.py out/runs.jsonl.xz ... first take over runs from packs or folders
+
+A run that is there twice counts where it got farther.  The text of the page is written by hand; what stands between
+`<!-- name -->` and `<!-- end -->` is not.
+"""
+
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from PIL import Image
+
+from conbo.experiments.claims import claims_table, goal_table
+from conbo.experiments.drawing import save
+from conbo.experiments.figure_drawings import DRAWINGS
+from conbo.experiments.method_pictures import PICTURES
+from conbo.experiments.paper_figures import FIGURES
+from conbo.experiments.run_file import PACK_SUFFIX, Key, Run, pack, read_file, read_folder
+from conbo.experiments.summary import compare, markdown, table
+from conbo.method_table import DEFAULT_METHOD
+
+ROOT = Path(__file__).parents[1]
+RESULTS, PAGE, PICTURES_FOLDER = ROOT / "results", ROOT / "docs/reproduction.md", ROOT / "docs/pictures/reproduction"
+WITHOUT_TABLES = ("widths", "global")  # these would have one for every width and many rows for n_z
+
+
+def gathered(sources: Iterable[Path]) -> dict[Key, Run]:
+    """All runs, of each the one that got farther."""
+    runs = read_folder(RESULTS)
+    for source in sources:
+        found = read_folder(source).values() if source.is_dir() else read_file(source)
+        for run in found:
+            known = runs.get(run.settings.key)
+            if known is None or (run.is_complete, run.evaluations) >= (known.is_complete, known.evaluations):
+                runs[run.settings.key] = run
+    return runs
+
+
+def write_results(runs: dict[Key, Run]) -> None:
+    """One pack for each figure; runs that figures share are in the first."""
+    left = dict(runs)
+    for figure in FIGURES.values():
+        mine = figure.select(left)
+        if mine:
+            pack(mine, RESULTS / f"{figure.name}{PACK_SUFFIX}")
+        left = {key: run for key, run in left.items() if key not in {run.settings.key for run in mine}}
+    for key in left:
+        print(f"belongs to no figure and is left out: {key}")
+
+
+def draw(runs: dict[Key, Run]) -> None:
+    for name, drawing in PICTURES.items():
+        shrink_to(PICTURES_FOLDER / f"{name}.png", drawing())
+    for figure in FIGURES.values():
+        if complete := figure.shown(runs):
+            shrink_to(PICTURES_FOLDER / f"{figure.name}.png", DRAWINGS[figure.name](complete))
+
+
+def shrink_to(path: Path, figure: object) -> None:
+    save(figure, path)
+    Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)
+
+
+def settings_table() -> str:
+    rows = [
+        ["figure", "problem", "methods", "evaluations", "of these initial", "batch", "seeds", "test states", "times"]
+    ]
+    for figure in FIGURES.values():
+        for sweep in figure.sweeps:
+            numbers = sweep.evaluations, sweep.initial, sweep.batch, sweep.seeds, *vars(sweep.scoring).values()
+            problems = ", ".join(f"`{problem}`" for problem in sweep.problems)
+            rows.append([figure.name, problems, str(len(sweep.methods)), *map(str, numbers)])
+    return markdown(rows)
+
+
+def made_table(runs: dict[Key, Run]) -> str:
+    """How much of each figure there is."""
+    rows = [["figure", "complete runs", "of"]]
+    for figure in FIGURES.values():
+        complete = sum(run.is_complete for run in figure.select(runs))
+        rows.append([figure.name, str(complete), str(len(figure.tasks()))])
+    return markdown(rows)
+
+
+def blocks(runs: dict[Key, Run]) -> dict[str, str]:
+    """The generated parts of the page by name."""
+    parts = {"claims": claims_table(runs), "goal": goal_table(runs), "settings": settings_table()}
+    parts["made"] = made_table(runs)
+    print(parts["made"])
+    for figure in FIGURES.values():
+        complete = figure.shown(runs)
+        tables = [] if figure.name in WITHOUT_TABLES else [table(c, DEFAULT_METHOD) for c in compare(complete)]
+        picture = f"![{figure.title}](pictures/reproduction/{figure.name}.png)"
+        parts[figure.name] = "\n\n".join([picture, *tables]) if complete else "Not run yet."
+    return parts
+
+
+def write_page(parts: dict[str, str]) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for name, content in parts.items():
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        text, count = pattern.subn(lambda match, c=content: f"{match[1]}{c}\n{match[2]}", text)
+        if count != 1:
+            sys.exit(f"{PAGE} must have one block `<!-- {name} -->`, but has {count}.")
+    PAGE.write_text(text, encoding="utf-8")
+
+
+def main() -> None:
+    runs = gathered(Path(argument) for argument in sys.argv[1:])
+    write_results(runs)
+    draw(runs)
+    write_page(blocks(runs))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""`conbo bench` and `conbo reproduce`: methods compared, and the paper's figures.
+
+Both make runs in a folder, one file a run, and continue there what an earlier call has left.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from conbo.experiments.runner import Task
+    from conbo.experiments.sweep import Changed
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+FOLDER = click.Path(path_type=Path, file_okay=False)
+FILE = click.Path(path_type=Path, dir_okay=False)
+SOME_FAILED = 3
+_HOW_TO_READ = (
+    "Means over the complete runs ± standard error; mean rank at the last checkpoint (1 is best); how much a method\n"
+    "costs above `{against}` at the same seeds (positive is worse), with a bootstrap interval; the share of the\n"
+    "method's evaluations that `{against}` needs for the method's final cost; median time of a fit and of a suggestion."
+)
+
+_SHARED = (
+    click.option("--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, help="Processes; default: all cores."),
+    click.option("--minutes", type=click.FloatRange(0), help="Pause after so long; the same call again goes on."),
+    click.option(
+        "--changed",
+        type=click.Choice(["stop", "keep", "again"]),
+        default="stop",
+        show_default=True,
+        help="What to do with earlier runs whose method has changed since.",
+    ),
+    click.option("--pack", type=FILE, help="Also write all runs of the folder to one compressed file (.jsonl.xz)."),
+)
+
+
+def _shared_options(command: Command) -> Command:
+    for option in reversed(_SHARED):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("problems", metavar="PROBLEM...", nargs=-1)
+@click.option("--method", "-m", "methods", multiple=True, default=("conbo", "uniform"), help="May be repeated.")
+@click.option("--evaluations", "-n", type=click.IntRange(1), default=40, show_default=True)
+@click.option("--initial", type=click.IntRange(1), help="Quasi-random evaluations first; default: 2 d + 2, at most 20.")
+@click.option("--seeds", type=click.IntRange(1), default=10, show_default=True, help="Runs of each method.")
+@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Points suggested at once.")
+@click.option("--every", type=click.IntRange(1), default=5, show_default=True, help="Evaluations between scores.")
+@click.option(
+    "--test-states", type=click.IntRange(1), default=128, show_default=True, help="On which policies are tried."
+)
+@click.option("--replications", type=click.IntRange(1), default=100, show_default=True, help="In each test state.")
+@click.option("--out", type=FOLDER, default=Path("out/bench"), show_default=True, help="Folder of the runs.")
+@click.option("--summary", type=FOLDER, metavar="DIR", help="Run nothing, print what the runs of a folder say.")
+@click.option("--against", default="conbo", show_default=True, help="Method that others are compared with.")
+@click.option("--plot", type=FILE, help="Draw scores against evaluations.")
+@_shared_options
+def bench(
+    problems: Sequence[str],
+    methods: Sequence[str],
+    evaluations: int,
+    initial: int | None,
+    seeds: int,
+    batch: int,
+    every: int,
+    test_states: int,
+    replications: int,
+    out: Path,
+    summary: Path | None,
+    against: str,
+    plot: Path | None,
+    jobs: int,
+    minutes: float | None,
+    changed: "Changed",
+    pack: Path | None,
+) -> None:
+    """Compare methods on a test problem.
+
+    PROBLEM is a built-in name, a variant of one such as branin:width=0.5,noise=1, or path/to/file.py:name of a
+    conbo.problems.Problem of your own.  All methods begin with the same points and meet the same noise at a seed.
+    Policies are scored by their opportunity cost over P[s], or by their mean reward where the best is unknown.
+
+    \b
+      conbo bench branin -m conbo -m revi --seeds 20 --out out/branin
+      conbo bench --summary out/branin --against conbo --plot out/branin.png
+    """
+    if summary is not None and problems:
+        raise click.UsageError("--summary runs nothing: leave PROBLEM out.")
+    if summary is None and not problems:
+        raise click.UsageError("a PROBLEM is missing, or --summary DIR.")
+    failed = 0
+    if summary is None:
+        from conbo.experiments.problem_names import load_problem
+        from conbo.experiments.scoring import Scoring
+        from conbo.experiments.sweep import Sweep
+        from conbo.method_table import method
+        from conbo.optimizer import Optimizer
+
+        tasks = []
+        for name in problems:
+            first = initial or Optimizer(load_problem(name).space).initial
+            recipes = [method(m) for m in dict.fromkeys(methods)]
+            scoring = Scoring(test_states, replications)
+            tasks += Sweep([name], recipes, evaluations, first, seeds, batch, every, scoring).tasks()
+        failed = _make(sorted(tasks, key=lambda task: task.settings.seed), out, jobs, minutes, changed)
+    _show(summary or out, against, plot)
+    if pack is not None:
+        _pack(summary or out, pack)
+    if failed:
+        raise SystemExit(SOME_FAILED)
+
+
+@click.command()
+@click.argument("figures", metavar="FIGURE...", nargs=-1)
+@click.option("--list", "listed", is_flag=True, help="List the figures.")
+@click.option("--quick", is_flag=True, help="A smaller version: minutes instead of hours.")
+@click.option("--out", type=FOLDER, help="Folder of runs and figures; default: out/reproduction, with -quick if so.")
+@_shared_options
+def reproduce(
+    figures: Sequence[str],
+    listed: bool,
+    quick: bool,
+    out: Path | None,
+    jobs: int,
+    minutes: float | None,
+    changed: "Changed",
+    pack: Path | None,
+) -> None:
+    """Run the experiments of the paper.
+
+    FIGURE is a name of --list, or `all`.  Runs that the folder already has are not made again: put the packed runs
+    of the folder results/ there, and the figures are only drawn.
+
+    \b
+      conbo reproduce --list
+      conbo reproduce synthetic --quick
+    """
+    from conbo.experiments.paper_figures import FIGURES, PICTURES, known_name
+
+    if listed or not figures:
+        titles = PICTURES | {name: f"{figure.title} ({len(figure.tasks())} runs)" for name, figure in FIGURES.items()}
+        width = max(map(len, titles))
+        for name, title in titles.items():
+            click.echo(f"{name:<{width}}  {title}")
+        return
+    folder = out or Path("out/reproduction-quick" if quick else "out/reproduction")
+    names = [*PICTURES, *FIGURES] if "all" in figures else [known_name(name) for name in figures]
+    chosen = [FIGURES[name] for name in names if name in FIGURES]
+    tasks = {task.settings.key: task for figure in chosen for task in figure.tasks(quick)}
+    failed = _make(list(tasks.values()), folder, jobs, minutes, changed) if tasks else 0
+    if pack is not None:
+        _pack(folder, pack)
+    for name in names:
+        _draw(name, folder, quick)
+    if failed:
+        raise SystemExit(SOME_FAILED)
+
+
+def _draw(name: str, folder: Path, quick: bool) -> None:
+    from conbo.experiments.paper_figures import FIGURES
+    from conbo.experiments.run_file import read_folder
+
+    try:
+        from conbo.experiments.drawing import save
+        from conbo.experiments.figure_drawings import DRAWINGS
+        from conbo.experiments.method_pictures import PICTURES
+    except ImportError as error:
+        click.echo(f"{name} is not drawn: {error}. `pip install conbo[plots]` helps.", err=True)
+        return
+    path = folder / f"{name}.png"
+    if name in PICTURES:
+        save(PICTURES[name](), path)
+        click.echo(f"{name}: {path}")
+        return
+    figure = FIGURES[name]
+    runs = [run for run in figure.select(read_folder(folder), quick) if run.is_complete]
+    if runs:
+        save(DRAWINGS[name](runs), path)
+    click.echo(f"{name}: {path if runs else 'not drawn'}, from {len(runs)} of {len(figure.tasks(quick))} runs")
+
+
+def _make(tasks: "Sequence[Task]", folder: Path, jobs: int, minutes: float | None, changed: "Changed") -> int:
+    """The number of runs that failed."""
+    from conbo.experiments.sweep import sweep
+
+    report = sweep(tasks, folder, jobs, minutes=minutes, changed=changed)
+    click.echo(f"{report.complete} runs are complete, {report.paused} wait to go on, {report.failed} failed: {folder}")
+    if report.failed:
+        click.echo(
+            f"The first failure, kept in its run's file; the same call tries again:\n{report.first_failure}", err=True
+        )
+    return report.failed
+
+
+def _show(folder: Path, against: str, plot: Path | None) -> None:
+    from conbo.experiments.run_file import read_folder
+    from conbo.experiments.summary import compare, table
+
+    runs = list(read_folder(folder).values())
+    comparisons = compare(runs)
+    if not comparisons:
+        click.echo(f"No run in '{folder}' has a score yet.")
+        return
+    for comparison in comparisons:
+        click.echo(f"\n{table(comparison, against)}")
+    click.echo(f"\n{_HOW_TO_READ.format(against=against)}")
+    if failed := [run for run in runs if run.failure is not None]:
+        click.echo(f"{len(failed)} runs have failed; the last line of their files says why.")
+    if plot is not None:
+        from conbo.experiments.drawing import draw_comparisons, save
+
+        save(draw_comparisons(comparisons), plot)
+        click.echo(f"The picture is in {plot}")
+
+
+def _pack(folder: Path, path: Path) -> None:
+    from conbo.experiments.run_file import pack, read_folder
+
+    runs = read_folder(folder)
+    pack(runs.values(), path)
+    click.echo(f"{len(runs)} runs are in {path}, {path.stat().st_size / 1024:.0f} KiB")

@@ -1,0 +1,231 @@
+"""What the paper claims, and what the runs say to it: reproduced, partly, or not, by the rules of `evidence`."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from conbo.experiments.evidence import LEAST_SEEDS, Check, Evidence
+from conbo.experiments.paper_figures import FIGURES, KNOWLEDGE_GRADIENTS, WIDTHS, swept_label, width_problem
+from conbo.experiments.run_file import Key, Run
+from conbo.experiments.summary import compare, markdown
+from conbo.method_table import DEFAULT_METHOD
+
+GOAL = 0.7  # of the best rival's evaluations
+MOST_EXCEPTIONS = 3  # that are named
+
+EI, UNI, PG = "expected-improvement", "uniform", "policy-gradient"
+CONDITIONAL = ("mts", "revi", "conbo-3", "conbo-5")
+GP_METHODS = (UNI, EI, "peqi", *CONDITIONAL)
+BY_PENALTY = ("revi", "conbo-5")
+
+FUNCTIONS = ("branin", "rosenbrock")
+SYNTHETIC = FIGURES["synthetic"].sweeps[0].problems
+SIMULATORS = ("ambulances", "assemble_to_order")
+PLANE = ("branin_global", "rosenbrock_global")
+NETWORK = "cifar_cnn_table"
+KG_D, KG_MC, KG_H = ([swept_label(name, n) for n in sizes] for name, sizes in KNOWLEDGE_GRADIENTS.items())
+
+# groups of claims and the figures that they are about
+GROUPS = {
+    "1 widths": ("widths",),
+    "2 synthetic": ("synthetic",),
+    "3 networks": ("cnn",),
+    "4 simulators": ("ambulances", "assemble-to-order"),
+    "5 batches": ("batches",),
+    "6 global": ("global",),
+}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper and how it is checked."""
+
+    group: str
+    text: str
+    checks: Callable[[Evidence], list[Check]]
+
+
+CLAIMS = (
+    Claim(
+        "1 widths",
+        "At width 0 EI, KG_h and ConBO all reach near-zero cost.",
+        lambda e: e.near_zero([width_problem(f, 0) for f in FUNCTIONS], (EI, "kg-hybrid", "conbo-5")),
+    ),
+    Claim(
+        "1 widths",
+        "As the width grows ConBO stays near zero.",
+        lambda e: e.near_zero([width_problem(f, w) for f in FUNCTIONS for w in WIDTHS], ("conbo-5",)),
+    ),
+    Claim(
+        "1 widths",
+        "The global methods get worse: at width 1 ConBO is better than EI and KG_h.",
+        lambda e: e.costs("below", FUNCTIONS, ("conbo-5",), (EI, "kg-hybrid")),
+    ),
+    Claim("2 synthetic", "KNN is worst.", lambda e: e.costs("below", SYNTHETIC, (PG, *GP_METHODS), ("knn",))),
+    Claim(
+        "2 synthetic",
+        "Every GP method is better than PG.",
+        lambda e: e.costs("below", SYNTHETIC, GP_METHODS, (PG,)),
+    ),
+    Claim("2 synthetic", "PEQI is about as good as UNI.", lambda e: e.costs("level", SYNTHETIC, ("peqi",), (UNI,))),
+    Claim("2 synthetic", "PEQI is much worse than EI.", lambda e: e.costs("below", SYNTHETIC, (EI,), ("peqi",))),
+    Claim(
+        "2 synthetic",
+        "MTS, REVI and ConBO are better than UNI, EI and PEQI.",
+        lambda e: e.costs("below", SYNTHETIC, CONDITIONAL, (UNI, EI, "peqi")),
+    ),
+    Claim(
+        "2 synthetic",
+        "ConBO-5 is better than ConBO-3.",
+        lambda e: e.costs("below", SYNTHETIC, ("conbo-5",), ("conbo-3",)),
+    ),
+    Claim(
+        "3 networks",
+        "After 50 evaluations no method beats EI + transfer ...",
+        lambda e: [
+            Check(not beaten.holds, beaten.text)
+            for beaten in e.observed("below", NETWORK, 50, CONDITIONAL, "best_observed", "transfer-ei", "final_round")
+        ],
+    ),
+    Claim(
+        "3 networks",
+        "... with a final round they match it.",
+        lambda e: e.observed("level", NETWORK, 50, CONDITIONAL, "final_round", "transfer-ei", "final_round"),
+    ),
+    Claim(
+        "3 networks",
+        "After 100 evaluations all beat it.",
+        lambda e: e.observed("below", NETWORK, 100, CONDITIONAL, "best_observed", "transfer-ei", "final_round"),
+    ),
+    Claim(
+        "3 networks",
+        "The final round helps every method.",
+        lambda e: [
+            c
+            for at in (50, 100)
+            for c in e.observed("below", NETWORK, at, CONDITIONAL, "final_round", None, "best_observed")
+        ],
+    ),
+    Claim(
+        "3 networks",
+        "Overhead: ConBO-5 about 5/3 of ConBO-3, MTS about as ConBO-3, REVI much more.",
+        lambda e: [
+            *e.slower(NETWORK, "conbo-5", "conbo-3", 1.3, 2.0),
+            *e.slower(NETWORK, "mts", "conbo-3", 0.5, 2.0),
+            *e.slower(NETWORK, "revi", "conbo-3", 2.0, math.inf),
+        ],
+    ),
+    Claim(
+        "4 simulators",
+        "AMB: ConBO-5 and EI are best.",
+        lambda e: e.costs("not above", ["ambulances"], ("conbo-5", EI), (*GP_METHODS, PG, "knn")),
+    ),
+    Claim(
+        "4 simulators",
+        "ATO: EI converges prematurely, ConBO-5 does not.",
+        lambda e: e.costs("below", ["assemble_to_order"], ("conbo-5",), (EI,)),
+    ),
+    Claim(
+        "4 simulators",
+        "MTS, REVI and ConBO-3 are better than UNI.",
+        lambda e: e.costs("below", SIMULATORS, ("mts", "revi", "conbo-3"), (UNI,)),
+    ),
+    Claim("4 simulators", "PG is poor on both.", lambda e: e.costs("below", SIMULATORS, (UNI,), (PG,))),
+    Claim("4 simulators", "KNN is poor on AMB ...", lambda e: e.costs("below", ["ambulances"], (UNI,), ("knn",))),
+    Claim(
+        "4 simulators",
+        "... and good on ATO.",
+        lambda e: e.costs("not above", ["assemble_to_order"], ("knn",), (UNI,)),
+    ),
+    Claim(
+        "5 batches",
+        "AMB: almost linear speed-up with batches of 4 and 8.",
+        lambda e: e.batches("ambulances", (*BY_PENALTY, "mts"), (4, 8)),
+    ),
+    Claim(
+        "5 batches",
+        "ATO: mixed results.",
+        lambda e: mixed(e.batches("assemble_to_order", (*BY_PENALTY, "mts"), (4, 8))),
+    ),
+    Claim(
+        "5 batches",
+        "Penalisation adds hardly any overhead.",
+        lambda e: [c for p in SIMULATORS for c in e.batch_overhead(p, BY_PENALTY, 8, most=1.5)],
+    ),
+    Claim(
+        "6 global",
+        "KG_d is worst.",
+        lambda e: e.costs("below", (*PLANE, "hartmann6"), (*KG_MC, *KG_H), KG_D),
+    ),
+    Claim(
+        "6 global",
+        "KG_h is best of the three.",
+        lambda e: e.costs("not above", (*PLANE, "hartmann6"), KG_H, (*KG_D, *KG_MC)),
+    ),
+    Claim(
+        "6 global",
+        "KG_h is level with Thompson sampling ...",
+        lambda e: e.costs("not above", PLANE, KG_H, ("thompson",)),
+    ),
+    Claim("6 global", "... but on Hartmann6.", lambda e: e.costs("below", ["hartmann6"], ("thompson",), KG_H)),
+)
+
+
+def mixed(checks: Sequence[Check]) -> list[Check]:
+    """That some of the checks hold and others do not."""
+    return [Check(verdict(checks) == "partly", counted(checks))] if checks else []
+
+
+def claims_table(runs: Mapping[Key, Run]) -> str:
+    """Every claim with its verdict and what was counted, as a Markdown table; half a figure's runs must be there."""
+    evidence = {
+        group: Evidence({run.settings.key: run for name in names for run in FIGURES[name].shown(runs)})
+        for group, names in GROUPS.items()
+    }
+    rows = [["group", "claim of the paper", "verdict", "checks"]]
+    for claim in CLAIMS:
+        checks = claim.checks(evidence[claim.group])
+        rows.append([claim.group, claim.text, verdict(checks), counted(checks)])
+    return markdown(rows)
+
+
+def verdict(checks: Sequence[Check]) -> str:
+    """All, some or none of the checks hold."""
+    if not checks:
+        return "not run yet"
+    holding = sum(check.holds for check in checks)
+    return "reproduced" if holding == len(checks) else "partly" if holding else "not reproduced"
+
+
+def counted(checks: Sequence[Check]) -> str:
+    """How many checks hold, and which do not."""
+    failing = [check.text for check in checks if not check.holds]
+    count = f"{len(checks) - len(failing)} of {len(checks)} hold" if checks else ""
+    named = "; ".join(failing[:MOST_EXCEPTIONS])
+    more = f"; {len(failing) - MOST_EXCEPTIONS} more" if len(failing) > MOST_EXCEPTIONS else ""
+    return f"{count}; not {named}{more}" if failing else count
+
+
+def goal_table(runs: Mapping[Key, Run]) -> str:
+    """Problem by problem: the best rival, and the share of its evaluations after which our default is as good."""
+    ours = DEFAULT_METHOD
+    rows = [["problem", "best rival", "rival's cost", f"{ours}'s", f"rival − {ours} [95 %]", f"{ours} needs", "goal"]]
+    for comparison in compare(run for run in runs.values() if run.is_complete):
+        rivals = [method for method in comparison.methods if method != ours]
+        if ours not in comparison.costs or not rivals:
+            continue
+        best, gap = rivals[0], comparison.difference(rivals[0], ours)
+        if gap.pairs < LEAST_SEEDS:
+            continue
+        share = comparison.share_of_evaluations(best, ours)
+        rows.append(
+            [
+                comparison.problem + (f", batches of {comparison.batch}" if comparison.batch > 1 else ""),
+                best,
+                *(f"{comparison.sign * comparison.mean(method)[-1]:.3g}" for method in (best, ours)),
+                f"{gap.mean:.2g} [{gap.low:.2g}, {gap.high:.2g}]",
+                "more" if math.isnan(share) else f"{100 * share:.0f} %",
+                "met" if share <= GOAL else "missed",
+            ]
+        )
+    return markdown(rows)

@@ -1,0 +1,150 @@
+"""Comparisons as pictures.  Needs the extra `plots`."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator
+
+from conbo.experiments.summary import Comparison
+
+DARK = "#22223b"
+OURS = "#f26419"
+# colour and dashes of a method: the same in every picture
+STYLES = {
+    "conbo": (OURS, "-"),
+    "conbo-5": (DARK, "-"),
+    "conbo-3": ("#6f73a8", "--"),
+    "revi": ("#2b6cb0", "-"),
+    "mts": ("#2a9d5c", "-"),
+    "peqi": ("#8661c1", "-"),
+    "expected-improvement": ("#c2185b", "-"),
+    "kg-hybrid": ("#2b6cb0", "--"),
+    "kg-monte-carlo": ("#8661c1", "--"),
+    "kg-discrete": ("#9a8c98", "--"),
+    "thompson": ("#2a9d5c", "--"),
+    "uniform": ("#8d8fa3", "-"),
+    "policy-gradient": ("#a0703c", "--"),
+    "knn": ("#c9a227", "-"),
+    "transfer-ei": ("#c2185b", "--"),
+}
+OTHERS = ("#457b9d", "#bc6c25", "#606c38", "#7f5539", "#5f0f40", "#0f4c5c")
+PAGE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.edgecolor": DARK,
+    "axes.labelcolor": DARK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.color": DARK,
+    "xtick.color": DARK,
+    "ytick.color": DARK,
+    "legend.frameon": False,
+}
+Draw = TypeVar("Draw", bound=Callable[..., Figure])
+FEW_DECADES = 30.0  # ratio of the ends of a log axis that has few labels
+PANEL = (3.7, 3.0)  # inches
+DOTS_PER_INCH = 150
+
+
+def styled(draw: Draw) -> Draw:
+    """The look of all pictures, around a function that draws one."""
+
+    @wraps(draw)
+    def drawn(*arguments: Any, **options: Any) -> Figure:
+        with mpl.rc_context(PAGE):
+            return draw(*arguments, **options)
+
+    return cast(Draw, drawn)
+
+
+def style_of(method: str, methods: Sequence[str] = ()) -> dict[str, Any]:
+    """How the line of a method looks; methods without a style of their own take colours in turn."""
+    if method in STYLES:
+        colour, dashes = STYLES[method]
+    else:
+        unknown = [name for name in methods if name not in STYLES]
+        colour, dashes = OTHERS[unknown.index(method) % len(OTHERS)], "-"
+    ours = method == "conbo"
+    return {"color": colour, "linestyle": dashes, "linewidth": 2.4 if ours else 1.4, "zorder": 4 if ours else 3}
+
+
+def panels(rows: int, columns: int, legend_rows: int = 1) -> tuple[Figure, np.ndarray]:
+    """An empty figure with room for a legend below."""
+    size = PANEL[0] * columns, PANEL[1] * rows + 0.25 * legend_rows + 0.2
+    figure = Figure(figsize=size, layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def draw_costs(axes: Axes, comparison: Comparison, methods: Sequence[str] | None = None) -> None:
+    """Mean costs against evaluations, with their standard errors as bands."""
+    shown = [m for m in methods or comparison.methods if m in comparison.costs]
+    lowest = min(float(np.nanmin(comparison.mean(method))) for method in shown)
+    for method in shown:
+        mean, error, style = comparison.mean(method), comparison.error(method), style_of(method, shown)
+        axes.plot(comparison.evaluations, comparison.sign * mean, label=method, **style)
+        low, high = mean - error, mean + error
+        if lowest > 0:
+            low = np.maximum(low, mean / 3)  # a log axis has no place for zero
+        band = comparison.sign * low, comparison.sign * high
+        axes.fill_between(comparison.evaluations, *band, color=style["color"], alpha=0.15, linewidth=0)
+    if lowest > 0 and comparison.sign > 0:
+        log_costs(axes)
+    axes.set_xlim(comparison.evaluations[0], comparison.evaluations[-1])
+    axes.set_xlabel("evaluations")
+    axes.set_ylabel(comparison.measure)
+
+
+def log_costs(axes: Axes) -> None:
+    """A log axis, with labels between the decades where there are few of those; call it when all is drawn."""
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    plain = FuncFormatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_major_formatter(plain)
+    if high / low < FEW_DECADES:
+        axes.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+        axes.yaxis.set_minor_formatter(plain)
+
+
+def legend_below(figure: Figure, axes: Iterable[Axes], columns: int = 5) -> None:
+    """One legend for all panels."""
+    lines = {label: line for panel in axes for line, label in zip(*panel.get_legend_handles_labels(), strict=True)}
+    figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=columns)
+
+
+@styled
+def draw_comparisons(comparisons: Sequence[Comparison], columns: int = 2) -> Figure:
+    """A panel for each problem."""
+    columns = min(columns, len(comparisons))
+    rows = -(-len(comparisons) // columns)
+    n_methods = len({method for comparison in comparisons for method in comparison.costs})
+    legend_columns = 5 if columns > 1 else 3
+    figure, axes = panels(rows, columns, legend_rows=-(-n_methods // legend_columns))
+    for panel, comparison in zip(axes.flat, comparisons, strict=False):
+        draw_costs(panel, comparison)
+        batches = f", batches of {comparison.batch}" if comparison.batch > 1 else ""
+        panel.set_title(f"{readable(comparison.problem)}{batches}")
+    for panel in axes.flat[len(comparisons) :]:
+        panel.set_axis_off()
+    legend_below(figure, axes.flat, legend_columns)
+    return figure
+
+
+def readable(problem: str) -> str:
+    """`branin:state_distribution=triangular` in words."""
+    name, _, settings = problem.partition(":")
+    words = settings.replace("state_distribution=", "").replace("=", " ")
+    return name.replace("_", " ").capitalize() + (f", {words}" if words else "")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write the picture."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=DOTS_PER_INCH)

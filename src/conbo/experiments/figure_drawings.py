@@ -1,0 +1,148 @@
+"""How each figure of the paper is drawn from its runs.  Needs the extra `plots`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from conbo.experiments.drawing import (
+    draw_comparisons,
+    draw_costs,
+    legend_below,
+    log_costs,
+    panels,
+    readable,
+    style_of,
+    styled,
+)
+from conbo.experiments.paper_figures import KNOWLEDGE_GRADIENTS, WIDTHS, swept_label, width_problem
+from conbo.experiments.run_file import Run
+from conbo.experiments.summary import Comparison, compare
+
+LEAST = 1e-8  # a log axis has no zero: lower costs are drawn here
+
+
+def draw_sweep(runs: Sequence[Run]) -> Figure:
+    """Costs against evaluations, a panel for each problem."""
+    return draw_comparisons(compare(runs))
+
+
+@styled
+def draw_widths(runs: Sequence[Run]) -> Figure:
+    """Final costs against the width of the state space, a panel for each function."""
+    found = {comparison.problem: comparison for comparison in compare(runs)}
+    functions = sorted({problem.partition(":")[0] for problem in found})
+    figure, axes = panels(1, len(functions))
+    for panel, function in zip(axes.flat, functions, strict=True):
+        present = {w: found[problem] for w in WIDTHS if (problem := width_problem(function, w)) in found}
+        for method in dict.fromkeys(method for comparison in present.values() for method in comparison.methods):
+            _draw_finals(panel, method, {w: (c, method) for w, c in present.items() if method in c.costs})
+        panel.set(title=readable(function), xlabel="width of the state space", xticks=list(present))
+        log_costs(panel)
+        panel.set_ylabel(_final_label(next(iter(present.values()))))
+    legend_below(figure, axes.flat)
+    return figure
+
+
+@styled
+def draw_global(runs: Sequence[Run]) -> Figure:
+    """Final costs of the knowledge gradients against n_z, a panel for each function."""
+    comparisons = compare(runs)
+    figure, axes = panels(1, len(comparisons))
+    for panel, comparison in zip(axes.flat, comparisons, strict=True):
+        ticks: set[int] = set()
+        for name, sizes in KNOWLEDGE_GRADIENTS.items():
+            present = [n for n in sizes if swept_label(name, n) in comparison.costs]
+            _draw_finals(panel, name, {n: (comparison, swept_label(name, n)) for n in present})
+            ticks |= set(present)
+        for method in ("thompson", "conbo"):
+            if method in comparison.costs:
+                _draw_level(panel, comparison, method)
+        log_costs(panel)
+        panel.set(title=readable(comparison.problem), xlabel="n_z", xscale="log")
+        panel.set_xticks(sorted(ticks), labels=[str(n) for n in sorted(ticks)])
+        panel.xaxis.set_minor_locator(NullLocator())
+        panel.set_ylabel(_final_label(comparison))
+    legend_below(figure, axes.flat)
+    return figure
+
+
+@styled
+def draw_batches(runs: Sequence[Run]) -> Figure:
+    """Costs against evaluations: a row for each problem, a column for each size of a batch."""
+    comparisons = sorted(compare(runs), key=lambda comparison: (comparison.problem, comparison.batch))
+    rows = [list(group) for _, group in groupby(comparisons, key=lambda comparison: comparison.problem)]
+    figure, axes = panels(len(rows), max(map(len, rows)))
+    for row, panels_of_row in zip(rows, axes, strict=True):
+        for comparison, panel in zip(row, panels_of_row, strict=False):
+            draw_costs(panel, comparison)
+            size = "one at a time" if comparison.batch == 1 else f"batches of {comparison.batch}"
+            panel.set_title(f"{readable(comparison.problem)}, {size}")
+        limits = np.array([panel.get_ylim() for panel in panels_of_row[: len(row)]])
+        for panel in panels_of_row:
+            panel.set_ylim(limits[:, 0].min(), limits[:, 1].max())
+    legend_below(figure, axes.flat)
+    return figure
+
+
+@styled
+def draw_networks(runs: Sequence[Run]) -> Figure:
+    """The policy's cost over evaluations, observed errors with and without a final round, and the overhead."""
+    (policy,), (without,), (with_round,) = compare(runs), compare(runs, "best_observed"), compare(runs, "final_round")
+    last = policy.evaluations[-1]
+    figure, axes = panels(1, 4)
+    costs, half, full, overhead = axes.flat
+    draw_costs(costs, policy)
+    costs.set_title("Policy")
+    for panel, budget in ((half, last / 2), (full, last)):
+        at = int(np.flatnonzero(policy.evaluations == budget)[0])
+        for place, method in enumerate(reversed(policy.methods)):
+            for comparison, marker, filled in ((without, "o", False), (with_round, "D", True)):
+                error, spread = 1 + comparison.mean(method)[at], comparison.error(method)[at]
+                colour = style_of(method)["color"]
+                face = colour if filled else "white"
+                look = {"fmt": marker, "color": colour, "markerfacecolor": face, "capsize": 2}
+                panel.errorbar(100 * error, place, xerr=100 * spread, **look)
+        panel.set_yticks(range(len(policy.methods)), labels=list(reversed(policy.methods)))
+        panel.set(title=f"After {budget:.0f} evaluations", xlabel="best observed validation error, %")
+    half.plot([], [], "o", color="grey", markerfacecolor="white", label="without a final round")
+    half.plot([], [], "D", color="grey", label="with a final round")
+    for place, method in enumerate(reversed(policy.methods)):
+        overhead.barh(place, policy.suggest_seconds[method], color=style_of(method)["color"])
+    overhead.set_yticks(range(len(policy.methods)), labels=list(reversed(policy.methods)))
+    overhead.set(title="Overhead", xlabel="seconds for one suggestion, model fitted")
+    legend_below(figure, axes.flat, columns=8)
+    return figure
+
+
+DRAWINGS: dict[str, Callable[[Sequence[Run]], Figure]] = {
+    "synthetic": draw_sweep,
+    "widths": draw_widths,
+    "global": draw_global,
+    "ambulances": draw_sweep,
+    "assemble-to-order": draw_sweep,
+    "batches": draw_batches,
+    "cnn": draw_networks,
+}
+
+
+def _draw_finals(axes: Axes, name: str, points: Mapping[float, tuple[Comparison, str]]) -> None:
+    """The last mean costs against x, with standard errors."""
+    means = np.array([max(comparison.mean(label)[-1], LEAST) for comparison, label in points.values()])
+    errors = np.array([comparison.error(label)[-1] for comparison, label in points.values()])
+    low = np.minimum(errors, 2 / 3 * means)  # a log axis has no place for zero
+    axes.errorbar(list(points), means, (low, errors), marker="o", markersize=4, capsize=2, label=name, **style_of(name))
+
+
+def _draw_level(axes: Axes, comparison: Comparison, method: str) -> None:
+    """The last mean cost as a level line."""
+    mean, error, style = comparison.mean(method)[-1], comparison.error(method)[-1], style_of(method)
+    axes.axhline(mean, label=method, **style)
+    axes.axhspan(max(mean - error, mean / 3), mean + error, color=style["color"], alpha=0.15, linewidth=0)
+
+
+def _final_label(comparison: Comparison) -> str:
+    return f"{comparison.measure} after {comparison.evaluations[-1]:.0f}"

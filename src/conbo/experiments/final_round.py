@@ -1,0 +1,32 @@
+"""The last evaluations, one in each of finitely many states, spent on the best reward ever observed there.
+
+A policy is for actions that are used again and again.  Where the best outcome itself is kept, such as a trained
+network, a last round helps: in each state the point whose reward is expected to exceed the best one there by most.
+A method that has a policy of its own, such as "EI + transfer", tries that policy's action instead.
+"""
+
+from collections.abc import Sequence
+
+from conbo.experiments.evaluation import evaluate
+from conbo.experiments.scoring import Scorer
+from conbo.method_table import Method
+from conbo.optimizer import Optimizer
+from conbo.trials import Trial
+
+
+def after_final_round(judge: Scorer, method: Method, seed: int, trials: Sequence[Trial]) -> float | None:
+    """The best rewards of the states, averaged, had the last of these trials been a final round instead."""
+    problem, kept = judge.problem, trials[: len(trials) - len(judge.states)]
+    if not kept:
+        return None
+    optimizer = Optimizer(problem.space, problem.state_distribution, method, seed=seed, initial=1)
+    optimizer.restore(kept)
+    policy = None if method.policy is None else optimizer.policy()
+    for state in judge.states:
+        if policy is None:
+            trial = optimizer.ask_improving(state)
+        else:
+            trial = Trial(len(optimizer.trials), dict(state), policy(state))
+            optimizer.adopt([trial])
+        optimizer.tell(trial, evaluate(problem, seed, trial))
+    return judge.best_observed(optimizer.trials)

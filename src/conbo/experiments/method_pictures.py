@@ -1,0 +1,198 @@
+"""The paper's pictures of how the method works, drawn from the library itself.  Needs the extra `plots`."""
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from conbo.acquisition.conditional import ConBO, GaussianStates
+from conbo.acquisition.expected_max import expected_max
+from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, KnowledgeGradient, Lines, MonteCarloKG
+from conbo.belief import Belief, GaussianProcess, believe
+from conbo.experiments.drawing import DARK, OURS, panels, styled
+from conbo.models.posterior import Posterior
+from conbo.observations import Observations
+from conbo.policies.gp_argmax import GpArgmax
+from conbo.proposals.maximizer import Maximizer
+from conbo.proposals.penalized_batch import penalized_batch, penalty
+from conbo.spaces import Real, Space
+from conbo.state_distributions import bind, sobol
+
+SIDE = 10.0  # states and actions are from 0 to 10
+NEXT, LINES, PALE = "#c2185b", "#2b6cb0", "#b9bac6"
+GRID = 41  # points along each axis of a map
+LOWEST, HIGHEST = -2.5, 3.5  # expected rewards of the four panels
+CANDIDATE = 7.0  # where the four panels would look next, as in the paper
+
+
+@styled
+def draw_per_state() -> Figure:
+    """The model with its policy and the next point, and the knowledge gradient of the states around that point."""
+    belief = plane()
+    point = Maximizer(PAPERS_CONBO).search(belief, generator()).points[:1]
+    figure, axes = panels(2, 1, legend_rows=0)
+    top, bottom = axes[:, 0]
+    draw_map(top, belief.posterior.mean(grid()), "YlGnBu_r")
+    states = unit(200)[:, None]
+    actions = GpArgmax().build(belief, generator())(states)
+    top.plot(
+        SIDE * states[:, 0], SIDE * actions[:, 0], ".", color="black", markersize=3, label="best action by the model"
+    )
+    draw_observed(top, belief)
+    top.plot(*(SIDE * point[0]).tolist(), "*", color=NEXT, markeredgecolor="white", markersize=17, label="next point")
+    top.set(title="The model: every column is a state", ylabel="action x")
+    top.legend(loc="upper right", framealpha=0.9, frameon=True, fontsize=8)
+    acquisition = PAPERS_CONBO.build(belief, generator(3))
+    chosen = acquisition.states_of(point)
+    gains = acquisition.value.at(chosen.states)(point, torch.zeros(1, dtype=torch.long)).values[0]
+    inside = chosen.weights[0] > 0
+    bottom.stem(SIDE * chosen.states[0, inside, 0], gains[inside], linefmt=LINES, markerfmt="o", basefmt=" ")
+    bottom.axvline(SIDE * float(point[0, 0]), color=NEXT, linestyle="--", linewidth=1.2)
+    bottom.set(title="What it would tell each state", xlabel="state s", ylabel="knowledge gradient")
+    bottom.set_xlim(0, SIDE)
+    return figure
+
+
+@styled
+def draw_knowledge_gradients() -> Figure:
+    """μⁿ⁺¹ for several z, and KG by discretisation, by Monte Carlo and the hybrid, at the same candidate."""
+    belief = line()
+    figure, axes = panels(1, 4, legend_rows=0)
+    for panel, (title, recipe) in zip(axes.flat, ESTIMATORS.items(), strict=True):
+        _draw_estimator(panel, belief, recipe)
+        panel.set(title=title, xlabel="action x", xlim=(0, SIDE), ylim=(LOWEST, HIGHEST))
+    axes[0, 0].set_ylabel("expected reward")
+    return figure
+
+
+@styled
+def draw_penalisation() -> Figure:
+    """The acquisition, the penalty of the first point of a batch, and their product, which has the second."""
+    belief = plane()
+    acquisition = PAPERS_CONBO.build(belief, generator())
+    values = torch.cat([acquisition(points) for points in grid().split(64)])
+    first, second = penalized_batch(belief, grid(), values, 2)
+    factor = penalty(belief, grid(), first[None])[:, 0]
+    figure, axes = panels(1, 3, legend_rows=0)
+    levels = np.linspace(0, float(values.amax()), 13)
+    maps = {"Acquisition": values, "× penalty": factor, "= product": values * factor}
+    for panel, (title, data) in zip(axes.flat, maps.items(), strict=True):
+        draw_map(panel, data, "Greys_r" if data is factor else "Purples", 10 if data is factor else levels)
+        panel.plot(*(SIDE * first).tolist(), "*", color=NEXT, markeredgecolor="white", markersize=17)
+        panel.set(title=title, xlabel="state s")
+    axes[0, 2].plot(*(SIDE * second).tolist(), "*", color=OURS, markeredgecolor="white", markersize=17)
+    axes[0, 0].set_ylabel("action x")
+    return figure
+
+
+PICTURES: dict[str, Callable[[], Figure]] = {
+    "per-state": draw_per_state,
+    "knowledge-gradients": draw_knowledge_gradients,
+    "penalisation": draw_penalisation,
+}
+
+PAPERS_CONBO = ConBO(HybridKG(n_z=5, spread=1.0, estimate="lower"), GaussianStates())
+ESTIMATORS: dict[str, Estimator | None] = {
+    "μⁿ⁺¹ for several z": None,
+    "KG by discretisation": DiscreteKG(12),
+    "KG by Monte Carlo": MonteCarloKG(30),
+    "Hybrid KG": PAPERS_CONBO.value,  # type: ignore[dict-item]
+}
+
+
+def _draw_estimator(axes: Axes, belief: Belief, recipe: Estimator | None) -> None:
+    posterior, x = belief.posterior, unit(401)[:, None]
+    assert isinstance(posterior, Posterior)
+    candidate = torch.tensor([[CANDIDATE / SIDE]], dtype=torch.float64)
+    mean, slope = posterior.mean(x), posterior.look_ahead_slope(posterior.look_ahead(candidate), x)[0]
+    axes.axvline(CANDIDATE, color=NEXT, linestyle="--", linewidth=1.2)
+    draw_observed(axes, belief)
+    if recipe is None:
+        z = [-1.5, -0.75, 0.75, 1.5]
+    else:
+        kg, value, lines = estimate(belief, recipe, candidate)
+        axes.text(0.04, 0.95, f"KG = {value:.3f}", transform=axes.transAxes, va="top")
+        z = [] if kg.nodes is None else kg.nodes.tolist()
+        _draw_maximisers(axes, kg, lines)
+    for number in z:
+        axes.plot(SIDE * x, mean + slope * number, color=LINES, linewidth=0.8, alpha=0.6)
+    axes.plot(SIDE * x, mean, color=DARK, linewidth=2)
+
+
+def _draw_maximisers(axes: Axes, kg: KnowledgeGradient, lines: Lines) -> None:
+    """The points of KG_d, or where the sampled functions are highest."""
+    mean, slope = lines.mean[0, 0], lines.slope[0, 0]
+    if kg.nodes is None:
+        useful = expected_max(mean, slope).probability > 1e-3
+        for place, height, used in zip(SIDE * kg.pool.actions[:, 0], mean, useful, strict=True):
+            colour = OURS if used else PALE
+            axes.vlines(place, LOWEST, height, color=colour, linewidth=1)
+            axes.plot(place, height, "o", color=colour, markeredgecolor="white", markersize=6, zorder=5)
+        return
+    places = SIDE * lines.actions[0, 0, :, 0] / kg.posterior.kernel.actions.feature_scales
+    axes.plot(places, mean + slope * kg.nodes, "o", color=OURS, markeredgecolor="white", markersize=6, zorder=5)
+
+
+def estimate(belief: Belief, recipe: Estimator, candidate: Tensor) -> tuple[KnowledgeGradient, float, Lines]:
+    """An estimator, its value at a candidate (1, d), and the lines in z that it was computed from."""
+    kg = recipe.build(belief, generator())
+    assert isinstance(kg, KnowledgeGradient)
+    only_state = torch.zeros(1, 1, 0, dtype=torch.float64)
+    gains = kg.at(only_state)(candidate, torch.zeros(1, dtype=torch.long))
+    return kg, float(gains.values[0, 0]), gains.lines
+
+
+@cache
+def line() -> Belief:
+    """Six rewards along the first half of one action."""
+    space = Space(actions={"x": Real(0, SIDE)})
+    points = torch.tensor([0.2, 1.1, 2.0, 3.1, 4.2, 5.0], dtype=torch.float64)[:, None] / SIDE
+    rewards = torch.sin(1.4 * SIDE * points[:, 0])
+    rewards = (rewards - rewards.mean()) / rewards.std()  # so that the model's units are those of the rewards
+    noise = torch.full_like(rewards, 0.01)
+    return believe(space, bind(None, space), Observations(points, rewards, points[:0], noise), GaussianProcess())
+
+
+@cache
+def plane() -> Belief:
+    """Fourteen rewards over one state and one action."""
+    space = Space(states={"s": Real(0, SIDE)}, actions={"x": Real(0, SIDE)})
+    points = sobol(14, 2, seed=7)
+    state, action = (SIDE * points).unbind(-1)
+    hill = torch.exp(-(((action - 1.5 - 0.65 * state) / 2) ** 2))
+    rewards = 0.5 * torch.sin(0.9 * action + 0.35 * state) + hill
+    noise = torch.full_like(rewards, 0.04)
+    return believe(space, bind(None, space), Observations(points, rewards, points[:0], noise), GaussianProcess())
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    """Randomness of a picture, always the same."""
+    return torch.Generator().manual_seed(seed)
+
+
+def unit(n: int) -> Tensor:
+    """Even numbers from 0 to 1."""
+    return torch.linspace(0, 1, n, dtype=torch.float64)
+
+
+def grid() -> Tensor:
+    """All points of a map."""
+    return torch.cartesian_prod(unit(GRID), unit(GRID))
+
+
+def draw_map(axes: Axes, values: Tensor, colours: str, levels: int | np.ndarray = 14) -> None:
+    """Values on the grid as bands of colour."""
+    axis = SIDE * unit(GRID)
+    axes.contourf(axis, axis, values.reshape(GRID, GRID).mT, levels, cmap=colours)
+    axes.set(xlim=(0, SIDE), ylim=(0, SIDE))
+
+
+def draw_observed(axes: Axes, belief: Belief) -> None:
+    """The rewards that are known, or where they were observed."""
+    points = SIDE * belief.observations.points
+    heights = points[:, 1] if points.shape[1] == 2 else belief.observations.rewards
+    axes.scatter(points[:, 0], heights, s=22, color=DARK, edgecolor="white", zorder=4)

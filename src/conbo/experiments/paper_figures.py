@@ -1,0 +1,208 @@
+"""The figures of the paper as declared settings: a table.
+
+The paper gives the functions, the methods and the sweeps.  What it does not give (initial points, budgets,
+repetitions, test states) is chosen here, the same for all methods.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from conbo.acquisition.conditional import ConBO, StateValueRecipe
+from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG, MonteCarloKG
+from conbo.errors import SettingError
+from conbo.experiments.run_file import Key, Run
+from conbo.experiments.runner import Task
+from conbo.experiments.scoring import Scoring
+from conbo.experiments.sweep import Sweep
+from conbo.method_table import DEFAULT_METHOD, METHODS, Method
+from conbo.proposals.maximizer import Maximizer
+from conbo.spaces import closest
+
+ALL_METHODS = (
+    "knn",
+    "policy-gradient",
+    "uniform",
+    "expected-improvement",
+    "peqi",
+    "revi",
+    "mts",
+    "conbo-3",
+    "conbo-5",
+    DEFAULT_METHOD,
+)
+WIDTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
+KNOWLEDGE_GRADIENTS = {"kg-discrete": (3, 5, 11, 21), "kg-monte-carlo": (3, 5, 11, 21), "kg-hybrid": (3, 5, 11, 21)}
+
+EXACT = Scoring(states=256, replications=1)  # the synthetic functions have no noise
+DAYS = Scoring(states=128, replications=400)
+WAREHOUSES = Scoring(states=64, replications=64)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The runs of one figure, and a smaller version of them that takes minutes."""
+
+    name: str
+    title: str
+    sweeps: Sequence[Sweep]
+    quick: Sequence[Sweep]
+
+    def tasks(self, quick: bool = False) -> list[Task]:
+        """All runs, seed by seed."""
+        tasks = [task for sweep in (self.quick if quick else self.sweeps) for task in sweep.tasks()]
+        return sorted(tasks, key=lambda task: task.settings.seed)
+
+    def select(self, runs: Mapping[Key, Run], quick: bool = False) -> list[Run]:
+        """Those of many runs that belong to the figure."""
+        return [runs[key] for task in self.tasks(quick) if (key := task.settings.key) in runs]
+
+    def shown(self, runs: Mapping[Key, Run]) -> list[Run]:
+        """The complete runs of the figure, or none if less than half of them are there."""
+        complete = [run for run in self.select(runs) if run.is_complete]
+        return complete if 2 * len(complete) >= len(self.tasks()) else []
+
+
+def named(*names: str) -> list[Method]:
+    """Methods of the table."""
+    return [METHODS[name] for name in names]
+
+
+def width_problem(function: str, width: float) -> str:
+    """The text of a problem with so much of its states."""
+    return function if width == 1 else f"{function}:width={width:g}"
+
+
+def swept_label(name: str, n_z: int) -> str:
+    """What a knowledge gradient with so many points or samples is called."""
+    return f"{name} n_z={n_z}"
+
+
+def global_methods() -> list[Method]:
+    """The three knowledge gradients at every n_z, Thompson sampling, and our default."""
+    recipes: dict[str, Callable[[int], StateValueRecipe]] = {
+        "kg-discrete": DiscreteKG,
+        "kg-monte-carlo": MonteCarloKG,
+        "kg-hybrid": partial(HybridKG, spread=1.0, estimate="lower"),
+    }
+    swept = [
+        replace(METHODS[name], name=swept_label(name, n_z), proposal=Maximizer(ConBO(recipes[name](n_z))))
+        for name, sizes in KNOWLEDGE_GRADIENTS.items()
+        for n_z in sizes
+    ]
+    return [*swept, *named("thompson", DEFAULT_METHOD)]
+
+
+_SYNTHETIC = Sweep(
+    problems=[f"{f}{law}" for f in ("branin", "rosenbrock") for law in ("", ":state_distribution=triangular")],
+    methods=named(*ALL_METHODS),
+    evaluations=40,
+    initial=6,
+    seeds=20,
+    every=2,
+    scoring=EXACT,
+)
+_WIDTHS = replace(
+    _SYNTHETIC,
+    problems=[width_problem(f, width) for f in ("branin", "rosenbrock") for width in WIDTHS],
+    methods=named("expected-improvement", "kg-hybrid", "conbo-5", DEFAULT_METHOD),
+)
+_GLOBAL_PLANE = replace(_SYNTHETIC, problems=["branin_global", "rosenbrock_global"], methods=global_methods())
+_GLOBAL_HARTMANN = replace(_GLOBAL_PLANE, problems=["hartmann6"], evaluations=70, initial=14, every=4)
+_AMBULANCES = Sweep(
+    problems=["ambulances"],
+    methods=named(*ALL_METHODS),
+    evaluations=200,
+    initial=18,
+    seeds=10,
+    every=10,
+    scoring=DAYS,
+)
+_WAREHOUSES = replace(_AMBULANCES, problems=["assemble_to_order"], evaluations=120, initial=20, scoring=WAREHOUSES)
+_NETWORKS = Sweep(
+    problems=["cifar_cnn_table"],
+    methods=named("transfer-ei", "mts", "revi", "conbo-3", "conbo-5", DEFAULT_METHOD),
+    evaluations=100,
+    initial=18,
+    seeds=10,
+    every=10,
+    scoring=Scoring(states=5, replications=1),  # the surrogate knows its means
+    final_round=True,
+)
+_BATCHES = [
+    replace(sweep, methods=named("revi", "mts", "conbo-5", DEFAULT_METHOD), batch=batch)
+    for sweep in (_AMBULANCES, _WAREHOUSES)
+    for batch in (1, 4, 8)
+]
+
+FIGURES = {
+    figure.name: figure
+    for figure in (
+        Figure(
+            "synthetic",
+            "Ten methods on Branin and Rosenbrock, with uniform and triangular states",
+            [_SYNTHETIC],
+            [
+                replace(
+                    _SYNTHETIC,
+                    problems=["branin", "rosenbrock"],
+                    methods=named("knn", "uniform", "expected-improvement", "conbo-5", DEFAULT_METHOD),
+                    evaluations=26,
+                    seeds=3,
+                    every=10,
+                )
+            ],
+        ),
+        Figure(
+            "widths",
+            "Global methods on conditional problems: the width of the state space",
+            [_WIDTHS],
+            [replace(_WIDTHS, problems=["branin:width=0", "branin"], evaluations=20, seeds=2)],
+        ),
+        Figure(
+            "global",
+            "Global optimisation: three knowledge gradients over n_z, and Thompson sampling",
+            [_GLOBAL_PLANE, _GLOBAL_HARTMANN],
+            [replace(_GLOBAL_PLANE, problems=["branin_global"], evaluations=16, seeds=1)],
+        ),
+        Figure(
+            "ambulances",
+            "Ten methods on ambulances in a square",
+            [_AMBULANCES],
+            [replace(_AMBULANCES, evaluations=24, seeds=1)],
+        ),
+        Figure(
+            "assemble-to-order",
+            "Ten methods on assemble to order",
+            [_WAREHOUSES],
+            [replace(_WAREHOUSES, evaluations=24, seeds=1)],
+        ),
+        Figure(
+            "batches",
+            "Batches of 1, 4 and 8 on ambulances and assemble to order",
+            _BATCHES,
+            [replace(sweep, evaluations=36, seeds=1) for sweep in _BATCHES],
+        ),
+        Figure(
+            "cnn",
+            "Hyperparameters of a network for five data sets (surrogate), with and without a final round",
+            [_NETWORKS],
+            [replace(_NETWORKS, evaluations=40, seeds=1)],
+        ),
+    )
+}
+
+
+# what `method_pictures` draws, without any runs
+PICTURES = {
+    "per-state": "The knowledge gradient of every state, for one next point",
+    "knowledge-gradients": "Three estimates of the knowledge gradient",
+    "penalisation": "The second point of a batch",
+}
+
+
+def known_name(name: str) -> str:
+    """The name of a figure or a picture, if it is one."""
+    if name not in FIGURES and name not in PICTURES:
+        raise SettingError(f"unknown figure {name!r}: {closest(name, [*PICTURES, *FIGURES])}")
+    return name

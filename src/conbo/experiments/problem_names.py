@@ -1,0 +1,75 @@
+"""Problems by name, as the command line gives them.
+
+==========================================  =========================================================
+text                                        problem
+==========================================  =========================================================
+`branin`                                    a built-in one
+`branin:width=0.5,noise=1`                  a variant: keyword arguments of the built-in's function
+`path/to/file.py:name`                      a `Problem` in a file of your own, or a function returning one
+==========================================  =========================================================
+"""
+
+import ast
+import importlib.util
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from conbo import problems
+from conbo.errors import SettingError
+from conbo.experiments.global_problems import branin_global, rosenbrock_global
+from conbo.problems.problem import Problem
+from conbo.spaces import closest
+
+GLOBAL = {"branin_global": branin_global, "rosenbrock_global": rosenbrock_global}
+NOT_PROBLEMS = {"MeanReward", "Problem", "opportunity_cost", "policy_reward"}
+BUILT_IN = [*(name for name in problems.__all__ if name not in NOT_PROBLEMS), *GLOBAL]
+
+
+@lru_cache(maxsize=64)
+def load_problem(text: str) -> Problem:
+    """The problem of this name."""
+    source, _, rest = text.rpartition(":") if ".py:" in text else text.partition(":")
+    if source.endswith(".py"):
+        return _from_file(Path(source), rest)
+    if source not in BUILT_IN:
+        raise SettingError(f"unknown problem {source!r}: {closest(source, BUILT_IN)}")
+    build: Callable[..., Problem] = GLOBAL.get(source) or getattr(problems, source)
+    try:
+        return build(**_settings(text, rest))
+    except TypeError as error:
+        raise SettingError(f"'{source}' does not take the settings of '{text}': {error}.") from error
+
+
+def _settings(text: str, settings: str) -> dict[str, Any]:
+    """`width=0.5,state_distribution=triangular` as keyword arguments."""
+    pairs = [pair.partition("=") for pair in settings.split(",")] if settings else []
+    if wrong := [name for name, equals, _ in pairs if not (name and equals)]:
+        raise SettingError(f"settings must read `name=value`, but got '{wrong[0]}' in '{text}'.")
+    return {name.strip(): _value(value.strip()) for name, _, value in pairs}
+
+
+def _value(text: str) -> Any:
+    """A number or whatever Python reads there, else the text itself."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _from_file(path: Path, name: str) -> Problem:
+    if not path.is_file():
+        raise SettingError(f"a problem's file must exist, but '{path}' does not.")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None  # a path that ends with .py always has a loader
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not hasattr(module, name):
+        raise SettingError(f"'{path}' must define what the text after the colon names, but it has no {name!r}.")
+    found = getattr(module, name)
+    problem = found if isinstance(found, Problem) else found() if callable(found) else None
+    if not isinstance(problem, Problem):
+        raise SettingError(f"'{path}:{name}' must be a Problem or a function that returns one, but is {found!r}.")
+    return problem

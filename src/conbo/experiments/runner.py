@@ -1,0 +1,141 @@
+"""One run: a method on a problem at a seed, written to its file as it goes and continued where it stopped.
+
+A run is a function of its settings.  Suggestions depend on the seed and the trials before them, the noise of an
+evaluation on the seed and the trial's number, and the initial design on the seed alone: all methods share it.
+"""
+
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Literal, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+
+from conbo.experiments.evaluation import evaluate
+from conbo.experiments.final_round import after_final_round
+from conbo.experiments.problem_names import load_problem
+from conbo.experiments.run_file import (
+    Checkpoint,
+    Run,
+    RunSettings,
+    Seconds,
+    append,
+    checkpoint_line,
+    complete_line,
+    failure_line,
+    open_run,
+    trial_line,
+)
+from conbo.experiments.scoring import Scorer, Scoring, scorer
+from conbo.method_table import Method
+from conbo.optimizer import Optimizer
+
+T = TypeVar("T")
+Outcome: TypeAlias = Literal["complete", "failed", "paused"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run to be made."""
+
+    settings: RunSettings
+    method: Method
+    evaluations: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended, and how many evaluations it made before it did."""
+
+    outcome: Outcome
+    evaluations: int
+    failure: str = ""
+
+
+def make_run(task: Task, folder: Path, deadline: float | None = None) -> Result:
+    """Make a run or continue it, until it is complete or the time (as of `time.time`) is up."""
+    if deadline is not None and time.time() >= deadline:
+        return Result("paused", 0)
+    torch.set_num_threads(1)
+    path = folder / task.settings.file_name
+    run = open_run(path, task.settings)
+    before = run.evaluations
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what a policy tells its user is of no use here
+            complete = _continue(run, path, task, deadline)
+    except Exception:
+        append(path, failure_line(traceback.format_exc()))
+        return Result("failed", run.evaluations - before, traceback.format_exc())
+    return Result("complete" if complete else "paused", run.evaluations - before)
+
+
+def _continue(run: Run, path: Path, task: Task, deadline: float | None) -> bool:
+    """Whether the run is complete now."""
+    settings, problem = task.settings, load_problem(task.settings.problem)
+    judge = _judge(settings.problem, Scoring(settings.test_states, settings.replications))
+    optimizer = Optimizer(
+        problem.space, problem.state_distribution, task.method, seed=settings.seed, initial=settings.initial
+    )
+    optimizer.restore(run.trials)
+    while True:
+        fit_seconds = _timed(optimizer.fit)[0]
+        if _is_due(run, task.evaluations):
+            run.checkpoints.append(_checkpoint(run, task, judge, optimizer))
+            append(path, checkpoint_line(run.checkpoints[-1]))
+        if run.evaluations >= task.evaluations:
+            append(path, complete_line(task.evaluations))
+            return True
+        if deadline is not None and time.time() >= deadline:
+            return False
+        designed = settings.initial - run.evaluations
+        n = designed if designed > 0 else min(settings.batch, task.evaluations - run.evaluations)
+        suggest_seconds, asked = _timed(partial(optimizer.ask, n))
+        if designed <= 0:
+            run.seconds[asked[0].number] = Seconds(fit_seconds, suggest_seconds)
+        for trial in asked:
+            optimizer.tell(trial, evaluate(problem, settings.seed, trial))
+        told = optimizer.trials[asked[0].number :]
+        append(path, *(trial_line(trial, run.seconds.get(trial.number)) for trial in told))
+        run.trials.extend(told)
+
+
+def _is_due(run: Run, evaluations: int) -> bool:
+    """After the initial design, then at every so many evaluations, and at the end."""
+    if run.evaluations < run.settings.initial:
+        return False
+    last = run.checkpoints[-1].evaluations if run.checkpoints else 0
+    passed = run.evaluations // run.settings.every > last // run.settings.every
+    return last == 0 or passed or last < run.evaluations == evaluations
+
+
+def _checkpoint(run: Run, task: Task, judge: Scorer, optimizer: Optimizer) -> Checkpoint:
+    last = run.checkpoints[-1].evaluations if run.checkpoints else 0
+    costs = [seconds for number, seconds in run.seconds.items() if number >= last]
+    rounds = run.settings.final_round
+    return Checkpoint(
+        evaluations=run.evaluations,
+        score=judge.score(optimizer.policy()),
+        measure=judge.measure,
+        fit_seconds=float(np.mean([cost.fit for cost in costs])) if costs else None,
+        suggest_seconds=float(np.mean([cost.suggest for cost in costs])) if costs else None,
+        best_observed=judge.best_observed(run.trials) if rounds else None,
+        final_round=after_final_round(judge, task.method, run.settings.seed, run.trials) if rounds else None,
+    )
+
+
+@lru_cache(maxsize=16)
+def _judge(problem: str, scoring: Scoring) -> Scorer:
+    return scorer(load_problem(problem), scoring)
+
+
+def _timed(function: Callable[[], T]) -> tuple[float, T]:
+    """The seconds that a call took, and its result."""
+    began = time.perf_counter()
+    result = function()
+    return time.perf_counter() - began, result

@@ -1,0 +1,80 @@
+"""How good a policy is over P[s], on test states that are the same for all methods and seeds.
+
+Every test state has random numbers of its own, and the same ones for every policy: differences between policies are
+far more precise than their rewards, and the errors of the states average out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+
+from conbo.errors import SettingError
+from conbo.policies.policy import Policy
+from conbo.problems.problem import Problem
+from conbo.spaces import Array, Point, Value
+from conbo.state_distributions import bind, sobol
+from conbo.trials import Trial
+
+Measure: TypeAlias = Literal["opportunity cost", "mean reward"]
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """On how many test states a policy is tried, and how often in each."""
+
+    states: int = 128
+    replications: int = 100
+
+    def __post_init__(self) -> None:
+        if self.states < 1 or self.replications < 1:
+            given = f"states={self.states}, replications={self.replications}"
+            raise SettingError(f"`states >= 1` and `replications >= 1` must hold, but got {given}.")
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """The test states of a problem, ready to try policies on."""
+
+    problem: Problem
+    replications: int
+    states: Sequence[dict[str, Value]]
+    weights: Array
+    optimal: Array | None  # the best expected rewards in these states, where known
+
+    @property
+    def measure(self) -> Measure:
+        """What a score means: low costs are good, high rewards are good."""
+        return "mean reward" if self.optimal is None else "opportunity cost"
+
+    def score(self, policy: Policy) -> float:
+        """The opportunity cost of a policy over P[s], or its mean reward where the best is unknown."""
+        pairs = enumerate(zip(self.states, policy.many(self.states), strict=True))
+        rewards = np.array([self._mean_reward(state, action, number) for number, (state, action) in pairs])
+        return float(self.weights @ (rewards if self.optimal is None else self.optimal - rewards))
+
+    def best_observed(self, trials: Sequence[Trial]) -> float | None:
+        """The best reward observed in each state, averaged over P[s]; None if some test state was not tried."""
+        seen = [[t.reward for t in trials if t.state == state and t.reward is not None] for state in self.states]
+        return float(self.weights @ np.array([max(rewards) for rewards in seen])) if all(seen) else None
+
+    def _mean_reward(self, state: Point, action: Point, number: int) -> float:
+        if self.problem.mean_reward is not None:
+            return self.problem.mean_reward(state, action, self.replications, number).mean
+        generator = np.random.default_rng(number)
+        return float(np.mean([self.problem.evaluate(state, action, generator) for _ in range(self.replications)]))
+
+
+def scorer(problem: Problem, scoring: Scoring) -> Scorer:
+    """All states as test states if these are few, else quasi-random ones that follow P[s]."""
+    distribution = bind(problem.state_distribution, problem.space)
+    if (finite := distribution.finite(max_states=scoring.states)) is not None:
+        points, weights = finite
+    else:
+        points = distribution.from_uniform(sobol(scoring.states, problem.space.n_state_dims, seed=0))
+        weights = torch.full((scoring.states,), 1.0 / scoring.states, dtype=torch.float64)
+    states = problem.space.decode_states(points.numpy())
+    optimal = None if problem.optimal_reward is None else np.array([problem.optimal_reward(s) for s in states])
+    return Scorer(problem, scoring.replications, states, weights.numpy(), optimal)

@@ -1,0 +1,215 @@
+"""What a folder of runs says: means with standard errors, ranks, paired differences, and who is how much faster.
+
+Scores count as costs here: rewards are taken with a minus sign, so that lower is always better.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+from scipy.stats import rankdata
+
+from conbo.errors import SettingError
+from conbo.experiments.run_file import Checkpoint, Run
+from conbo.spaces import Array, closest
+
+RESAMPLES = 10_000
+INTERVAL = 0.95
+WIDEST = 60  # column of a table that is aligned
+
+Score: TypeAlias = Literal["score", "best_observed", "final_round"]  # which of a checkpoint's
+MEASURES = {"best_observed": "best observed reward", "final_round": "best observed reward after a final round"}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The mean of paired differences, and its bootstrap interval."""
+
+    mean: float
+    low: float
+    high: float
+    pairs: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The runs of one problem, with batches of one size: their costs at the checkpoints that all methods share."""
+
+    problem: str
+    batch: int
+    measure: str
+    evaluations: Array  # (checkpoints,)
+    seeds: Array  # (seeds,)
+    costs: dict[str, Array]  # by method: (seeds, checkpoints), NaN where a run has not got there yet
+    fit_seconds: dict[str, float]  # of one suggestion
+    suggest_seconds: dict[str, float]
+
+    @property
+    def sign(self) -> int:
+        """What turns a cost back into the score it was."""
+        return 1 if self.measure == "opportunity cost" else -1
+
+    @cached_property
+    def methods(self) -> list[str]:
+        """The best first."""
+        return sorted(self.costs, key=lambda method: float(self.mean(method)[-1]))
+
+    def runs(self, method: str) -> int:
+        """Complete runs."""
+        return int(np.isfinite(self._of(method)[:, -1]).sum())
+
+    def mean(self, method: str) -> Array:
+        """Mean costs (checkpoints,) over the seeds that are complete."""
+        return np.asarray(self._complete(method).mean(0))
+
+    def error(self, method: str) -> Array:
+        """Standard errors (checkpoints,) of the means."""
+        costs = self._complete(method)
+        if len(costs) < 2:
+            return np.full(costs.shape[1], np.nan)
+        return np.asarray(costs.std(0, ddof=1) / np.sqrt(len(costs)))
+
+    @cached_property
+    def ranks(self) -> dict[str, float]:
+        """Mean ranks at the last checkpoint over the seeds that all methods have; 1 is best."""
+        last = np.stack([costs[:, -1] for costs in self.costs.values()], axis=1)  # (seeds, methods)
+        shared = last[np.isfinite(last).all(1)]
+        if len(shared) == 0:
+            return dict.fromkeys(self.costs, float("nan"))
+        return dict(zip(self.costs, rankdata(shared, axis=1).mean(0).tolist(), strict=True))
+
+    def difference(self, method: str, against: str, checkpoint: int = -1) -> Difference:
+        """How much more a method costs than another at the same seeds; positive is worse."""
+        return paired_difference(self._of(method)[:, checkpoint], self._of(against)[:, checkpoint])
+
+    def evaluations_to_reach(self, method: str, cost: float) -> float:
+        """After how many evaluations the mean cost of a method is as low, between checkpoints by straight lines."""
+        means = self.mean(method)
+        if not (reached := np.flatnonzero(means <= cost)).size:
+            return float("nan")
+        at = int(reached[0])
+        if at == 0:
+            return float(self.evaluations[0])
+        part = (means[at - 1] - cost) / (means[at - 1] - means[at])
+        return float(self.evaluations[at - 1] + part * (self.evaluations[at] - self.evaluations[at - 1]))
+
+    def share_of_evaluations(self, method: str, against: str) -> float:
+        """The share of a method's evaluations at which the other reaches its final mean cost."""
+        return self.evaluations_to_reach(against, float(self.mean(method)[-1])) / float(self.evaluations[-1])
+
+    def _of(self, method: str) -> Array:
+        if method not in self.costs:
+            raise SettingError(f"no runs of {method!r} on '{self.problem}': {closest(method, self.costs)}")
+        return self.costs[method]
+
+    def _complete(self, method: str) -> Array:
+        costs = self._of(method)
+        complete = costs[np.isfinite(costs[:, -1])]
+        return complete if len(complete) else np.full((1, costs.shape[1]), np.nan)
+
+
+def paired_difference(costs: Array, others: Array) -> Difference:
+    """Over the seeds (NaN: missing) that both have; the interval is that of the percentile bootstrap."""
+    differences = costs - others
+    differences = differences[np.isfinite(differences)]
+    if len(differences) == 0:
+        return Difference(float("nan"), float("nan"), float("nan"), 0)
+    drawn = np.random.default_rng(0).integers(len(differences), size=(RESAMPLES, len(differences)))
+    tail = (1 - INTERVAL) / 2
+    low, high = np.quantile(differences[drawn].mean(1), [tail, 1 - tail])
+    return Difference(float(differences.mean()), float(low), float(high), len(differences))
+
+
+def compare(runs: Iterable[Run], score: Score = "score") -> list[Comparison]:
+    """The runs, problem by problem and batch size by batch size."""
+    groups: dict[tuple[str, int], list[Run]] = {}
+    for run in runs:
+        if run.checkpoints:
+            groups.setdefault((run.settings.problem, run.settings.batch), []).append(run)
+    return [_comparison(problem, batch, mine, score) for (problem, batch), mine in sorted(groups.items())]
+
+
+def _comparison(problem: str, batch: int, runs: Sequence[Run], score: Score) -> Comparison:
+    last = max(run.evaluations for run in runs)
+    finished = [run for run in runs if run.checkpoints[-1].evaluations == last] or runs
+    shared = set.intersection(*({c.evaluations for c in run.checkpoints} for run in finished))
+    evaluations = sorted(shared)
+    seeds = sorted({run.settings.seed for run in runs})
+    measure = runs[0].checkpoints[0].measure if score == "score" else MEASURES[score]
+    sign = 1 if measure == "opportunity cost" else -1
+    costs: dict[str, Array] = {}
+    seconds: dict[str, list[Checkpoint]] = {}
+    for run in sorted(runs, key=lambda run: run.settings.key):
+        label = run.settings.method
+        table = costs.setdefault(label, np.full((len(seeds), len(evaluations)), np.nan))
+        known = {c.evaluations: getattr(c, score) for c in run.checkpoints if getattr(c, score) is not None}
+        table[seeds.index(run.settings.seed)] = [sign * known.get(n, np.nan) for n in evaluations]
+        seconds.setdefault(label, []).extend(c for c in run.checkpoints if c.suggest_seconds is not None)
+    return Comparison(
+        problem=problem,
+        batch=batch,
+        measure=measure,
+        evaluations=np.array(evaluations, dtype=np.float64),
+        seeds=np.array(seeds, dtype=np.float64),
+        costs=costs,
+        fit_seconds={label: _median([c.fit_seconds for c in listed]) for label, listed in seconds.items()},
+        suggest_seconds={label: _median([c.suggest_seconds for c in listed]) for label, listed in seconds.items()},
+    )
+
+
+def table(comparison: Comparison, against: str) -> str:
+    """A comparison as a Markdown table, the best method first."""
+    sign, last = comparison.sign, int(comparison.evaluations[-1])
+    middle = len(comparison.evaluations) // 2
+    columns = list(dict.fromkeys([0, middle, len(comparison.evaluations) - 1]))
+    known = against in comparison.costs
+    head = ["method", "runs", *(f"at {comparison.evaluations[c]:.0f}" for c in columns), "rank"]
+    head += [f"above {against} [95 %]", f"{against} needs"] if known else []
+    rows = [[*head, "fit", "suggest"]]
+    for method in comparison.methods:
+        mean, error = comparison.mean(method), comparison.error(method)
+        row = [method, str(comparison.runs(method))]
+        row += [with_error(sign * mean[c], error[c]) for c in columns]
+        row.append(f"{comparison.ranks[method]:.1f}")
+        if known:
+            row += ["", ""] if method == against else _against(comparison, method, against)
+        row += [_milliseconds(comparison.fit_seconds[method]), _milliseconds(comparison.suggest_seconds[method])]
+        rows.append(row)
+    batches = f" in batches of {comparison.batch}" if comparison.batch > 1 else ""
+    title = f"### {comparison.problem}: {comparison.measure} after {last} evaluations{batches}"
+    return f"{title}\n\n{markdown(rows)}"
+
+
+def with_error(mean: float, error: float) -> str:
+    """A mean and its standard error, to two digits of the latter."""
+    if not error > 0:
+        return f"{mean:.3g}"
+    digits = max(0, 1 - math.floor(math.log10(error)))
+    return f"{mean:.{digits}f} ± {error:.{digits}f}"
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as an aligned Markdown table; the first is the head."""
+    widths = [min(max(len(cell) for cell in column), WIDEST) for column in zip(*rows, strict=True)]
+    lines = [" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    lines.insert(1, " | ".join("-" * width for width in widths))
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def _against(comparison: Comparison, method: str, against: str) -> list[str]:
+    gap = comparison.difference(method, against)
+    share = comparison.share_of_evaluations(method, against)
+    needs = "more" if np.isnan(share) else f"{100 * share:.0f} %"
+    return [f"{gap.mean:.2g} [{gap.low:.2g}, {gap.high:.2g}]", needs]
+
+
+def _median(values: Sequence[float | None]) -> float:
+    known = [value for value in values if value is not None]
+    return float(np.median(known)) if known else float("nan")
+
+
+def _milliseconds(seconds: float) -> str:
+    return "" if np.isnan(seconds) else f"{1000 * seconds:.0f} ms"

@@ -1,0 +1,205 @@
+"""Problem × method × seed on all cores, in pieces: what is complete stays, the rest is continued."""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from tqdm import tqdm
+
+from conbo.errors import SettingError
+from conbo.experiments.problem_names import load_problem
+from conbo.experiments.run_file import Key, Run, RunSettings, append, lines_of, read_folder
+from conbo.experiments.runner import Result, Task, make_run
+from conbo.experiments.scoring import Scoring
+from conbo.method_table import Method
+from conbo.optimizer import Optimizer
+
+Changed: TypeAlias = Literal["stop", "keep", "again"]
+
+DEFAULT_SCORING = Scoring()
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Every problem with every method at every seed, by the same rules."""
+
+    problems: Sequence[str]
+    methods: Sequence[Method]  # their names are the labels
+    evaluations: int
+    initial: int
+    seeds: int
+    batch: int = 1
+    every: int = 5
+    scoring: Scoring = DEFAULT_SCORING
+    final_round: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.initial <= self.evaluations:
+            given = f"initial={self.initial}, evaluations={self.evaluations}"
+            raise SettingError(f"`1 <= initial <= evaluations` must hold, but got {given}.")
+        if min(self.seeds, self.batch, self.every) < 1:
+            given = f"seeds={self.seeds}, batch={self.batch}, every={self.every}"
+            raise SettingError(f"`seeds`, `batch` and `every` must be at least 1, but got {given}.")
+
+    def tasks(self) -> list[Task]:
+        """All runs, seed by seed: a sweep that is stopped has compared all methods at some seeds."""
+        return [
+            Task(self._settings(problem, method, seed), method, self.evaluations)
+            for seed in range(self.seeds)
+            for problem in self.problems
+            for method in self.methods
+        ]
+
+    def _settings(self, problem: str, method: Method, seed: int) -> RunSettings:
+        return RunSettings(
+            problem=problem,
+            method=method.name,
+            recipe=recipe_of(method),
+            seed=seed,
+            initial=self.initial,
+            batch=self.batch,
+            every=self.every,
+            test_states=self.scoring.states,
+            replications=self.scoring.replications,
+            final_round=self.final_round,
+        )
+
+
+def recipe_of(method: Method) -> str:
+    """All that tells a method from others."""
+    policy = f", {method.policy!r}" if method.policy else ""
+    return f"{method.proposal!r}{policy}{', states as actions' if method.states_as_actions else ''}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """How many runs are complete, how many wait to be continued, how many failed and why the first did."""
+
+    complete: int
+    paused: int
+    failed: int
+    first_failure: str = ""
+
+
+def sweep(
+    tasks: Sequence[Task],
+    folder: Path,
+    jobs: int = 1,
+    executor: Executor | None = None,
+    minutes: float | None = None,
+    changed: Changed = "stop",
+    progress: bool = True,
+) -> Report:
+    """Make or continue all runs in a folder.
+
+    - `jobs` processes of this machine, or any `executor` with the interface of concurrent.futures whose workers see
+      the same folder;
+    - after so many `minutes` all runs pause, to be continued by the next call;
+    - runs whose method has `changed` since they were made: stop, keep them, or make them again.
+    """
+    deadline = None if minutes is None else time.time() + 60 * minutes
+    folder.mkdir(parents=True, exist_ok=True)
+    known = read_folder(folder)
+    for task in tasks:
+        _check(task, known.get(task.settings.key), changed)
+    for task in tasks:
+        _prepare(task, known, folder, changed)
+    todo = [task for task in tasks if not _is_made(task, known.get(task.settings.key))]
+    total = sum(task.evaluations for task in tasks)
+    left = sum(task.evaluations - _evaluations(known.get(task.settings.key)) for task in todo)
+    results: list[Result] = []
+    with tqdm(total=total, initial=total - left, unit="evaluation", disable=not progress, smoothing=0.05) as bar:
+        for result in _results(todo, folder, deadline, jobs, executor):
+            results.append(result)
+            bar.update(result.evaluations)
+            complete = len(tasks) - len(todo) + sum(r.outcome == "complete" for r in results)
+            bar.set_postfix_str(f"{complete} of {len(tasks)} runs")
+    failures = [result.failure for result in results if result.outcome == "failed"]
+    paused = sum(result.outcome == "paused" for result in results)
+    return Report(len(tasks) - paused - len(failures), paused, len(failures), failures[0] if failures else "")
+
+
+def _results(
+    todo: Sequence[Task],
+    folder: Path,
+    deadline: float | None,
+    jobs: int,
+    executor: Executor | None,
+) -> Iterator[Result]:
+    """Results as they come."""
+    if executor is None and jobs == 1:
+        yield from (make_run(task, folder, deadline) for task in todo)
+        return
+    with _pool(jobs) if executor is None else _left_open(executor) as pool:
+        futures = [pool.submit(make_run, task, folder, deadline) for task in todo]
+        try:
+            yield from (future.result() for future in as_completed(futures))
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+
+
+def _pool(jobs: int) -> Executor:
+    # one thread for each process: the runs themselves fill the cores
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+
+
+@contextmanager
+def _left_open(executor: Executor) -> Iterator[Executor]:
+    """Its owner closes it."""
+    yield executor
+
+
+def _check(task: Task, run: Run | None, changed: Changed) -> None:
+    """Tell what is wrong before anything runs."""
+    problem = load_problem(task.settings.problem)
+    Optimizer(problem.space, problem.state_distribution, task.method)  # do they fit together?
+    if run is None:
+        return
+    old, new = asdict(run.settings), asdict(task.settings)
+    if changed != "stop":
+        del old["recipe"], new["recipe"]
+    for name in new:
+        if old[name] != new[name]:
+            hint = ", or say what to do with changed runs." if name == "recipe" else "."
+            raise SettingError(
+                f"a run of '{task.settings.method}' on '{task.settings.problem}' was made with {name}={old[name]!r} "
+                f"and cannot go on with {name}={new[name]!r}: use another folder{hint}"
+            )
+    if len(run.trials) < run.evaluations < task.evaluations and not _is_stale(task, run, changed):
+        raise SettingError(
+            f"a run of '{task.settings.method}' on '{task.settings.problem}' was packed after {run.evaluations} "
+            f"evaluations, without its trials, and cannot go on to {task.evaluations}: use another folder."
+        )
+
+
+def _prepare(task: Task, known: dict[Key, Run], folder: Path, changed: Changed) -> None:
+    """Put the file of a run in its place: without what is stale, and out of its pack to be continued."""
+    path, run = folder / task.settings.file_name, known.get(task.settings.key)
+    if run is None:
+        return
+    if _is_stale(task, run, changed):
+        path.unlink(missing_ok=True)
+        del known[task.settings.key]
+    elif not path.exists() and not _is_made(task, run):
+        append(path, *lines_of(run))
+
+
+def _is_stale(task: Task, run: Run, changed: Changed) -> bool:
+    return changed == "again" and run.settings.recipe != task.settings.recipe
+
+
+def _is_made(task: Task, run: Run | None) -> bool:
+    return run is not None and run.complete >= task.evaluations
+
+
+def _evaluations(run: Run | None) -> int:
+    return 0 if run is None else run.evaluations

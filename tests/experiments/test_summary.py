@@ -1,0 +1,112 @@
+import math
+
+import numpy as np
+import pytest
+
+from conbo.errors import SettingError
+from conbo.experiments.run_file import Checkpoint, Run, RunSettings
+from conbo.experiments.summary import compare, paired_difference, table, with_error
+
+
+def runs_of(method, scores, measure="opportunity cost", problem="branin", batch=1, seconds=0.1):
+    """One run for every row of scores, after 10, 20, ... evaluations."""
+    runs = []
+    for seed, row in enumerate(scores):
+        run = Run(RunSettings(problem, method, "", seed, 10, batch, 10, 16, 1))
+        run.checkpoints = [Checkpoint(10 * i, score, measure, 0.01, seconds) for i, score in enumerate(row, start=1)]
+        runs.append(run)
+    return runs
+
+
+FAST = [[4.0, 2.0, 1.0, 0.5], [4.0, 1.0, 1.0, 0.3], [4.0, 3.0, 1.0, 0.1]]
+SLOW = [[4.0, 4.0, 3.0, 2.0], [4.0, 4.0, 3.0, 1.0], [4.0, 4.0, 3.0, 3.0]]
+
+
+def test_means_errors_and_ranks():
+    (comparison,) = compare([*runs_of("fast", FAST), *runs_of("slow", SLOW)])
+    assert comparison.methods == ["fast", "slow"]
+    assert comparison.evaluations.tolist() == [10, 20, 30, 40]
+    assert comparison.mean("fast").tolist() == pytest.approx([4.0, 2.0, 1.0, 0.3])
+    assert comparison.error("fast")[-1] == pytest.approx(0.2 / math.sqrt(3))
+    assert comparison.ranks == {"fast": 1.0, "slow": 2.0}
+    assert comparison.suggest_seconds["slow"] == pytest.approx(0.1)
+
+
+def test_the_share_of_evaluations_to_reach_another_methods_final_cost():
+    (comparison,) = compare([*runs_of("fast", FAST), *runs_of("slow", SLOW)])
+    # slow ends at 2.0, where fast is after 20 of 40
+    assert comparison.share_of_evaluations("slow", against="fast") == pytest.approx(0.5)
+    # halfway between the checkpoints at 20 (2.0) and 30 (1.0)
+    assert comparison.evaluations_to_reach("fast", 1.5) == pytest.approx(25)
+    assert comparison.evaluations_to_reach("fast", 9.0) == 10
+    assert math.isnan(comparison.share_of_evaluations("fast", against="slow"))
+
+
+def test_differences_are_paired_by_seed():
+    rng = np.random.default_rng(0)
+    hardness = rng.normal(0, 10, 40)  # of a seed, for both methods
+    mine, others = hardness + 1 + rng.normal(0, 0.5, 40), hardness
+    gap = paired_difference(mine, others)
+    assert gap.mean == pytest.approx(1.0, abs=0.3)
+    assert 0.5 < gap.low < gap.mean < gap.high < 1.5
+    assert gap.pairs == 40
+    # the bootstrap interval of a mean is about two standard errors wide on both sides
+    error = (mine - others).std(ddof=1) / math.sqrt(40)
+    assert (gap.high - gap.low) / 2 == pytest.approx(1.96 * error, rel=0.1)
+
+
+def test_missing_seeds_are_left_out_of_pairs_and_ranks():
+    (comparison,) = compare([*runs_of("fast", FAST), *runs_of("slow", SLOW[:2])])
+    assert comparison.runs("slow") == 2
+    assert comparison.difference("slow", "fast").pairs == 2
+    assert comparison.difference("slow", "fast").mean == pytest.approx((1.5 + 0.7) / 2)
+    assert comparison.ranks == {"fast": 1.0, "slow": 2.0}
+
+
+def test_runs_that_are_not_complete_do_not_count():
+    short = runs_of("slow", [row[:2] for row in SLOW])
+    (comparison,) = compare([*runs_of("fast", FAST), *short])
+    assert comparison.evaluations[-1] == 40
+    assert comparison.runs("slow") == 0
+    assert math.isnan(comparison.mean("slow")[-1])
+    assert math.isnan(comparison.difference("slow", "fast").mean)
+
+
+def test_high_rewards_are_good():
+    low, high = runs_of("low", [[1.0, 2.0]] * 3, "mean reward"), runs_of("high", [[1.0, 5.0]] * 3, "mean reward")
+    (comparison,) = compare([*low, *high])
+    assert comparison.methods == ["high", "low"]
+    assert comparison.difference("low", "high").mean == pytest.approx(3.0)  # worse by so much
+    best = table(comparison, "high").splitlines()[-2]
+    assert [cell.strip() for cell in best.strip("|").split("|")][:4] == ["high", "3", "1", "5"]
+
+
+def test_problems_and_batches_are_compared_apart():
+    runs = [*runs_of("a", FAST), *runs_of("a", FAST, batch=4), *runs_of("a", FAST, problem="rosenbrock")]
+    found = [(comparison.problem, comparison.batch) for comparison in compare(runs)]
+    assert found == [("branin", 1), ("branin", 4), ("rosenbrock", 1)]
+
+
+def test_the_table_says_who_wins_by_how_much():
+    (comparison,) = compare([*runs_of("fast", FAST), *runs_of("slow", SLOW)])
+    lines = table(comparison, against="fast").splitlines()
+    assert lines[0] == "### branin: opportunity cost after 40 evaluations"
+    cells = [cell.strip() for cell in lines[-1].strip("|").split("|")]
+    assert cells[:2] == ["slow", "3"]
+    assert cells[4] == "2.00 ± 0.58"
+    assert cells[-3:] == ["50 %", "10 ms", "100 ms"]
+    assert lines[-2].startswith("| fast ")
+
+
+def test_an_unknown_method_is_told():
+    (comparison,) = compare(runs_of("fast", FAST))
+    with pytest.raises(SettingError, match="no runs of 'fats' on 'branin': did you mean 'fast'"):
+        comparison.mean("fats")
+
+
+@pytest.mark.parametrize(
+    ("mean", "error", "text"),
+    [(0.0011, 0.00031, "0.00110 ± 0.00031"), (313.4, 184.2, "313 ± 184"), (2.5, math.nan, "2.5"), (2.0, 0.0, "2")],
+)
+def test_errors_set_the_digits(mean, error, text):
+    assert with_error(mean, error) == text
