@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from conbo.problems.ambulance_simulator import ambulances
     from conbo.problems.assembly_simulator import assemble_to_order
+    from conbo.problems.cifar_cnn_surrogate import cifar_cnn_table
+    from conbo.problems.cifar_cnn_training import cifar_cnn
     from conbo.problems.problem import MeanReward, Problem, opportunity_cost, policy_reward
     from conbo.problems.synthetic import branin, hartmann6, rosenbrock
 
@@ -15,6 +17,8 @@ _HOME = {
     "ambulances": "ambulance_simulator",
     "assemble_to_order": "assembly_simulator",
     "branin": "synthetic",
+    "cifar_cnn": "cifar_cnn_training",
+    "cifar_cnn_table": "cifar_cnn_surrogate",
     "hartmann6": "synthetic",
     "opportunity_cost": "problem",
     "policy_reward": "problem",
@@ -27,6 +31,8 @@ __all__ = [
     "ambulances",
     "assemble_to_order",
     "branin",
+    "cifar_cnn",
+    "cifar_cnn_table",
     "hartmann6",
     "opportunity_cost",
     "policy_reward",

@@ -1,0 +1,231 @@
+"""Many trainings of the CIFAR-10 network side by side: one alone would leave a GPU idle nearly all of the time.
+
+The training is that of `cifar_cnn_training`. All networks of an ensemble have the same batch size; each has its own
+weights, data set, order of images and other hyperparameters. A tensor's first axis is the network, its second the
+image; a convolution is a matrix product of the patches of an image with the filters.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from conbo.problems.cifar_cnn_training import DATA_SETS, FILTERS, HIDDEN, IMAGES_AT_ONCE, KERNEL, Split, scaled
+from conbo.spaces import Point
+
+PATCH = 16  # the 12 numbers of a patch, and zeros: matrix units like multiples of 8
+MOMENTUM, VARIANCE_FLOOR = 0.1, 1e-5  # of batch normalisation, as PyTorch has them
+STEP_FLOOR = 1e-8  # of Adam, likewise
+
+Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class StackedImages:
+    """The images of all data sets on one device, as patches (data sets · images, pixels, PATCH)."""
+
+    patches: Tensor
+    labels: Tensor
+    per_data_set: int
+    train: int  # the first images of each data set; the others are for validation
+
+    @staticmethod
+    def of(splits: Sequence[Split], device: torch.device, dtype: torch.dtype) -> "StackedImages":
+        """The splits one after the other."""
+        images = torch.cat([torch.cat([split.images, split.validation_images]) for split in splits])
+        labels = torch.cat([torch.cat([split.labels, split.validation_labels]) for split in splits])
+        patches = [first_patches(some.to(device)).to(dtype) for some in images.split(IMAGES_AT_ONCE)]
+        return StackedImages(
+            torch.cat(patches), labels.to(device), len(images) // len(splits), train=len(splits[0].labels)
+        )
+
+
+def first_patches(images: Tensor) -> Tensor:
+    """From bytes (n, 32, 32, 3) to the patches (n, pixels, PATCH) that the first filters see."""
+    patches = _patches(scaled(images).permute(0, 2, 3, 1)[None])[0]
+    return torch.nn.functional.pad(patches, (0, PATCH - patches.shape[-1]))
+
+
+def _patches(images: Tensor) -> Tensor:
+    """From (networks, images, side, side, channels) to patches (networks, images, pixels, KERNEL² · channels)."""
+    side = images.shape[2]
+    padded = torch.nn.functional.pad(images, (0, 0, 0, KERNEL - 1, 0, KERNEL - 1))
+    corners = [padded[:, :, i : i + side, j : j + side] for i in range(KERNEL) for j in range(KERNEL)]
+    return torch.cat(corners, dim=-1).flatten(2, 3)
+
+
+def initial_weights(networks: int, device: torch.device, dtype: torch.dtype | None = None) -> Tensors:
+    """Weights as PyTorch's layers begin with: uniform, the wider the fewer the inputs."""
+    inputs_1, inputs_2 = KERNEL**2 * 3, KERNEL**2 * FILTERS[0]
+    flat = FILTERS[1] * (32 // 4) ** 2
+
+    def uniform(*shape: int, inputs: int) -> Tensor:
+        return (2 * torch.rand(networks, *shape, device=device, dtype=dtype) - 1) / math.sqrt(inputs)
+
+    weights = {
+        "filters_1": uniform(PATCH, FILTERS[0], inputs=inputs_1),
+        "filters_2": uniform(inputs_2, FILTERS[1], inputs=inputs_2),
+        "dense_1": uniform(flat, HIDDEN, inputs=flat),
+        "shift_3": uniform(1, HIDDEN, inputs=flat),
+        "dense_2": uniform(HIDDEN, 2, inputs=HIDDEN),
+        "shift_4": uniform(1, 2, inputs=HIDDEN),
+    }
+    for layer, filters in enumerate(FILTERS, start=1):
+        weights[f"gain_{layer}"] = torch.ones(networks, filters, device=device, dtype=dtype)
+        weights[f"shift_{layer}"] = torch.zeros(networks, filters, device=device, dtype=dtype)
+    return weights
+
+
+def _initial_statistics(weights: Tensors) -> Tensors:
+    """The running means and variances of batch normalisation."""
+    means = {f"mean_{layer}": torch.zeros_like(weights[f"shift_{layer}"]) for layer in (1, 2)}
+    return means | {f"variance_{layer}": torch.ones_like(weights[f"gain_{layer}"]) for layer in (1, 2)}
+
+
+def logits(weights: Tensors, statistics: Tensors, patches: Tensor, dropout: Tensor, training: bool) -> Tensor:
+    """The two outputs (networks, images, 2) for patches (networks, images, pixels, PATCH); dropout (networks, 3)."""
+    x = _convolution(1, weights, statistics, patches, training)
+    x = _patches(_drop(x, dropout[:, 0], training))
+    x = _convolution(2, weights, statistics, x, training)
+    x = _drop(x, dropout[:, 1], training).flatten(2)
+    x = torch.relu(x @ weights["dense_1"].to(x.dtype) + weights["shift_3"].to(x.dtype))
+    x = _drop(x, dropout[:, 2], training).to(weights["dense_2"].dtype)
+    return x @ weights["dense_2"] + weights["shift_4"]
+
+
+def _convolution(layer: int, weights: Tensors, statistics: Tensors, patches: Tensor, training: bool) -> Tensor:
+    """Filters, batch normalisation, ReLU and pooling: (networks, images, side, side, filters)."""
+    # One product for each image: the gradient of the filters is then a sum of many short products, not one long one
+    x = patches @ weights[f"filters_{layer}"].to(patches.dtype).unsqueeze(1)
+    wide = x.to(weights["filters_1"].dtype)
+    mean, variance = statistics[f"mean_{layer}"], statistics[f"variance_{layer}"]
+    if training:
+        count = x.shape[1] * x.shape[2]
+        batch_mean = wide.sum(2).sum(1) / count
+        batch_variance = (wide.square().sum(2).sum(1) / count - batch_mean.square()).clamp_min(0.0)
+        mean.lerp_(batch_mean.detach(), MOMENTUM)
+        variance.lerp_(batch_variance.detach() * (count / (count - 1)), MOMENTUM)
+        mean, variance = batch_mean, batch_variance
+    scale = weights[f"gain_{layer}"] * (variance + VARIANCE_FLOOR).rsqrt()
+    shift = weights[f"shift_{layer}"] - mean * scale
+    normal = wide * scale[:, None, None] + shift[:, None, None]
+    side = math.isqrt(x.shape[2])
+    squares = normal.unflatten(2, (side // 2, 2, side // 2, 2))
+    rows = torch.maximum(squares[:, :, :, 0], squares[:, :, :, 1])
+    return torch.relu(torch.maximum(rows[:, :, :, :, 0], rows[:, :, :, :, 1])).to(x.dtype)
+
+
+def _drop(x: Tensor, rates: Tensor, training: bool) -> Tensor:
+    if not training:
+        return x
+    rate = rates.view(-1, *[1] * (x.dim() - 1))
+    kept = torch.rand(x.shape, device=x.device) >= rate
+    return (x * (kept / (1 - rate))).to(x.dtype)
+
+
+def total_loss(weights: Tensors, statistics: Tensors, patches: Tensor, labels: Tensor, dropout: Tensor) -> Tensor:
+    """The sum over the networks of their mean cross-entropies: each network sees the gradient of its own."""
+    log_likelihood = logits(weights, statistics, patches, dropout, training=True).log_softmax(-1)
+    return -log_likelihood.gather(-1, labels.unsqueeze(-1)).mean(dim=(1, 2)).sum()
+
+
+def adam_step(weights: list[Tensor], gradients: list[Tensor], moments: list[list[Tensor]], rates: Tensors) -> None:
+    """One step of Adam in place; learning rate, betas and their powers so far differ between networks."""
+    for order in ("1", "2"):
+        rates[f"power_{order}"].mul_(rates[f"beta_{order}"])
+    for weight, gradient, first, second in zip(weights, gradients, *moments, strict=True):
+        shaped = {name: value.view(-1, *[1] * (weight.dim() - 1)) for name, value in rates.items()}
+        beta_1, beta_2 = shaped["beta_1"], shaped["beta_2"]
+        first.copy_(beta_1 * first + (1 - beta_1) * gradient)
+        second.copy_(beta_2 * second + (1 - beta_2) * gradient.square())
+        spread = (second / (1 - shaped["power_2"])).sqrt() + STEP_FLOOR
+        weight.sub_(shaped["learning_rate"] / (1 - shaped["power_1"]) * first / spread)
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The three functions that take all of the time."""
+
+    loss: Callable[..., Tensor] = total_loss
+    step: Callable[..., None] = adam_step
+    logits: Callable[..., Tensor] = logits
+
+    @staticmethod
+    def compiled() -> "Kernels":
+        """For a GPU."""
+        return Kernels(torch.compile(total_loss), torch.compile(adam_step), torch.compile(logits))
+
+
+@dataclass
+class Ensemble:
+    """Networks in training."""
+
+    data: StackedImages
+    data_sets: Tensor  # (networks,), the number of each network's data set
+    dropout: Tensor  # (networks, 3)
+    rates: Tensors
+    weights: Tensors
+    kernels: Kernels = field(default_factory=Kernels)
+
+    def __post_init__(self) -> None:
+        self.statistics = _initial_statistics(self.weights)
+        for weight in self.weights.values():
+            weight.requires_grad_()
+        self.moments = [[torch.zeros_like(weight) for weight in self.weights.values()] for _ in range(2)]
+
+    @staticmethod
+    def of(
+        data: StackedImages,
+        states: Sequence[str],
+        actions: Sequence[Point],
+        weights: Tensors,
+        kernels: Kernels | None = None,
+    ) -> "Ensemble":
+        """One network for each state and action."""
+
+        def column(name: str) -> Tensor:
+            values = [float(action[name]) for action in actions]
+            return torch.tensor(values, device=weights["dense_2"].device, dtype=weights["dense_2"].dtype)
+
+        rates = {name: column(name) for name in ("learning_rate", "beta_1", "beta_2")}
+        powers = {name: torch.ones_like(rates["beta_1"]) for name in ("power_1", "power_2")}
+        dropout = torch.stack([column(f"dropout_{layer}") for layer in (1, 2, 3)], dim=1)
+        numbers = torch.tensor([DATA_SETS.index(state) for state in states], device=data.labels.device)
+        return Ensemble(data, numbers, dropout, rates | powers, weights, kernels or Kernels())
+
+    def random_order(self) -> Tensor:
+        """A random order (networks, train) of each network's training images."""
+        return torch.rand(len(self.data_sets), self.data.train, device=self.data.labels.device).argsort(dim=1)
+
+    def train_epoch(self, order: Tensor, batch_size: int) -> None:
+        """One pass over the images in this order."""
+        for batch in self._rows(order).split(batch_size, dim=1):
+            loss = self.kernels.loss(self.weights, self.statistics, *self._images(batch), self.dropout)
+            parameters = list(self.weights.values())
+            gradients = torch.autograd.grad(loss, parameters)
+            with torch.no_grad():
+                self.kernels.step(parameters, list(gradients), self.moments, self.rates)
+
+    @torch.no_grad()
+    def accuracies(self) -> Tensor:
+        """The share (networks,) of the validation images that each network gets right."""
+        images = torch.arange(self.data.train, self.data.per_data_set, device=self.data.labels.device)
+        right = []
+        for batch in self._rows(images.expand(len(self.data_sets), -1)).split(IMAGES_AT_ONCE, dim=1):
+            patches, labels = self._images(batch)
+            outputs = self.kernels.logits(self.weights, self.statistics, patches, self.dropout, training=False)
+            right.append(outputs.argmax(-1) == labels)
+        return torch.cat(right, dim=1).float().mean(dim=1)
+
+    def _rows(self, images: Tensor) -> Tensor:
+        """Where these images (networks, n) of each network's data set are in the stack."""
+        return images + (self.data_sets * self.data.per_data_set).unsqueeze(1)
+
+    def _images(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Patches and labels of these rows (networks, n) of the stack."""
+        tensors = self.data.patches[rows], self.data.labels[rows]
+        for tensor in tensors:
+            torch._dynamo.mark_dynamic(tensor, 1)  # so that one compilation serves all batch sizes
+        return tensors

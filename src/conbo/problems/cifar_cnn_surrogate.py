@@ -1,0 +1,251 @@
+"""A surrogate of `cifar_cnn` that everyone can run: a regression on a table of trainings measured on a GPU.
+
+A training may collapse: the network ends up guessing, with an accuracy of one half. The chance of that is a logistic
+function of data set and hyperparameters. Otherwise the accuracy's logit, log(accuracy / (1 - accuracy)), is normal:
+
+- Its mean is that of a Gaussian process on the table, with the kernel of the paper's CNN section: a trend that all data
+  sets share, and for each data set its own difference from it,
+
+      σ_t² M(x, x'; l) + δ_ss' (σ_d² M(x, x'; l) + σ_c²),    M a Matérn kernel with ν = 5/2.
+
+- Its variance is an exponential function of both: trainings with large learning rates differ most from each other.
+
+All parameters have been fitted to the table by `scripts/fit_cifar_cnn_table.py`.
+
+    python -m conbo.problems.cifar_cnn_surrogate    # what was measured, and how well it is predicted
+"""
+
+import io
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib import resources
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import expit, logit, roots_hermitenorm
+
+from conbo.problems.cifar_cnn_training import DATA_SETS, STATE_NAME, cifar_cnn_space
+from conbo.problems.problem import MeanReward, Problem
+from conbo.spaces import Array, Point, Value
+from conbo.state_distributions import Uniform
+
+TABLE = "cifar_cnn_table.npz"
+FOLDS = 10
+GUESSING = 0.5  # the accuracy of a collapsed training
+COLLAPSED = 0.6  # below this accuracy, a training has collapsed
+QUADRATURE_NODES = 32  # for the mean of an accuracy whose logit is normal
+POINTS_AT_ONCE = 500  # in a prediction, where more would only take memory
+
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The regression without its data."""
+
+    lengthscales: Array  # (7,), on the unit cube
+    trend: float  # the three variances
+    difference: float
+    offset: float
+    mean: float
+    noise_weights: Array  # (20,), of `features`, for the logarithm of the noise's variance
+    collapse_weights: Array  # (20,), likewise, for the logit of the chance to collapse
+
+    def covariance(self, states: Numbers, actions: Array, other_states: Numbers, other_actions: Array) -> Array:
+        """Between points (n) and others (m), without the noise: (n, m)."""
+        scaled, others = actions / self.lengthscales, other_actions / self.lengthscales
+        squares = (scaled**2).sum(1)[:, None] + (others**2).sum(1) - 2 * scaled @ others.T
+        distance = np.sqrt(5 * np.maximum(squares, 0.0))
+        matern = (1 + distance + distance**2 / 3) * np.exp(-distance)
+        same = states[:, None] == other_states
+        return np.asarray(matern * (self.trend + self.difference * same) + self.offset * same)
+
+    def noise_variance(self, states: Numbers, actions: Array) -> Array:
+        """Of the logit of one training's accuracy."""
+        return np.asarray(np.exp(features(states, actions) @ self.noise_weights))
+
+    def collapse_chance(self, states: Numbers, actions: Array) -> Array:
+        """The probability that a training collapses."""
+        return np.asarray(expit(features(states, actions) @ self.collapse_weights))
+
+    def coefficients(self, states: Numbers, actions: Array, accuracies: Array) -> Array:
+        """What each row of the table adds to the predicted logit, per unit of covariance; nothing if it collapsed."""
+        kept = accuracies > COLLAPSED
+        states, actions = states[kept], actions[kept]
+        covariance = self.covariance(states, actions, states, actions)
+        covariance.flat[:: len(covariance) + 1] += self.noise_variance(states, actions)
+        coefficients = np.zeros(len(kept))
+        coefficients[kept] = cho_solve(cho_factor(covariance, lower=True), logit(accuracies[kept]) - self.mean)
+        return coefficients
+
+    def mean_accuracy(self, logit_means: Array, states: Numbers, actions: Array) -> Array:
+        """The expected accuracies (m,) where the logits have these means."""
+        nodes, weights = roots_hermitenorm(QUADRATURE_NODES)
+        logits = logit_means[:, None] + np.sqrt(self.noise_variance(states, actions))[:, None] * nodes
+        chance = self.collapse_chance(states, actions)
+        return np.asarray((1 - chance) * (expit(logits) @ weights / weights.sum()) + chance * GUESSING)
+
+
+def features(states: Numbers, actions: Array) -> Array:
+    """A constant, one for each data set, the hyperparameters in [-1, 1] and their squares: (n, 20)."""
+    centred = 2 * actions - 1
+    return np.column_stack([np.ones(len(actions)), np.eye(len(DATA_SETS))[states], centred, centred**2])
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """The table and the regression on it."""
+
+    kernel: Kernel
+    states: Numbers  # (n,), data sets by number
+    actions: Array  # (n, 7), on the unit cube
+    accuracies: Array  # (n, epochs), on the validation images after each epoch
+    seconds: Array  # (n,), the GPU's time for one training
+    coefficients: Array  # (n,)
+    best_actions: Array  # (data sets, 7), on the unit cube
+    train: int  # images for training
+    validation: int  # and for validation
+
+    @staticmethod
+    def load() -> "Surrogate":
+        """From the file in the package."""
+        content = (resources.files("conbo.problems") / "data" / TABLE).read_bytes()
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            table = {name: file[name] for name in file.files}
+        trend, difference, offset, mean = table["kernel"].tolist()
+        return Surrogate(
+            Kernel(table["lengthscales"], trend, difference, offset, mean, *table["weights"]),
+            states=table["states"].astype(np.int64),
+            actions=table["actions"].astype(np.float64),
+            accuracies=table["right"] / int(table["validation"]),
+            seconds=table["seconds"].astype(np.float64),
+            coefficients=table["coefficients"],
+            best_actions=table["best_actions"],
+            train=int(table["train"]),
+            validation=int(table["validation"]),
+        )
+
+    @property
+    def rewards(self) -> Array:
+        """The accuracy after the last epoch."""
+        return self.accuracies[:, -1]
+
+    def logit_mean(self, states: Numbers, actions: Array) -> Array:
+        """Expected logits (m,) for data sets by number (m,) and actions on the unit cube (m, 7)."""
+        slices = [slice(first, first + POINTS_AT_ONCE) for first in range(0, len(states), POINTS_AT_ONCE)]
+        covariances = (self.kernel.covariance(states[s], actions[s], self.states, self.actions) for s in slices)
+        return self.kernel.mean + np.concatenate([covariance @ self.coefficients for covariance in covariances])
+
+    def mean(self, states: Numbers, actions: Array) -> Array:
+        """Expected rewards (m,), likewise."""
+        return self.kernel.mean_accuracy(self.logit_mean(states, actions), states, actions)
+
+
+def point_numbers(surrogate: Surrogate) -> Numbers:
+    """For every row the number of its point; rows with the same number are repeated trainings."""
+    _, numbers = np.unique(np.column_stack([surrogate.states, surrogate.actions]), axis=0, return_inverse=True)
+    return np.asarray(numbers.ravel(), dtype=np.int64)
+
+
+def cross_validated(surrogate: Surrogate, folds: int = FOLDS) -> Array:
+    """Logits (n,) for every row from the rows of other folds; repeats of a point are never in different folds."""
+    points = point_numbers(surrogate)
+    fold = np.random.default_rng(0).permutation(points.max() + 1)[points] % folds
+    predictions = np.empty(len(fold))
+    for number in range(folds):
+        out, rest = fold == number, fold != number
+        states, actions = surrogate.states[rest], surrogate.actions[rest]
+        coefficients = surrogate.kernel.coefficients(states, actions, surrogate.rewards[rest])
+        cross = surrogate.kernel.covariance(surrogate.states[out], surrogate.actions[out], states, actions)
+        predictions[out] = surrogate.kernel.mean + cross @ coefficients
+    return predictions
+
+
+@cache
+def load_surrogate() -> Surrogate:
+    """The surrogate of the package, read once."""
+    return Surrogate.load()
+
+
+def cifar_cnn_table() -> Problem:
+    """The surrogate as a problem: the space of `cifar_cnn`, rewards from a regression on measured trainings."""
+    return surrogate_problem(load_surrogate())
+
+
+def surrogate_problem(surrogate: Surrogate) -> Problem:
+    """Any surrogate as a problem."""
+    return Problem(
+        name="cifar_cnn_table",
+        space=cifar_cnn_space(),
+        state_distribution=Uniform(),
+        evaluate=partial(_evaluate, surrogate),
+        mean_reward=partial(_mean_reward, surrogate),
+        optimal_action=partial(_optimal_action, surrogate),
+        optimal_reward=partial(_optimal_reward, surrogate),
+        description="Surrogate of cifar_cnn: a regression on trainings measured on a GPU; validation accuracy.",
+    )
+
+
+# Functions of the module instead of closures, so that a problem can be sent to another process
+
+
+def _encoded(state: Point, action: Point) -> tuple[Numbers, Array]:
+    space = cifar_cnn_space()
+    number = DATA_SETS.index(str(space.validate_state(state)[STATE_NAME]))
+    return np.array([number]), space.encode_actions([space.validate_action(action)])
+
+
+def _evaluate(surrogate: Surrogate, state: Point, action: Point, generator: np.random.Generator) -> float:
+    states, actions = _encoded(state, action)
+    noise = np.sqrt(surrogate.kernel.noise_variance(states, actions)) * generator.standard_normal()
+    if generator.random() < surrogate.kernel.collapse_chance(states, actions)[0]:
+        return GUESSING
+    return float(expit(surrogate.logit_mean(states, actions) + noise)[0])
+
+
+def _mean_reward(surrogate: Surrogate, state: Point, action: Point, replications: int, seed: int) -> MeanReward:
+    return MeanReward(float(surrogate.mean(*_encoded(state, action))[0]), standard_error=0.0)
+
+
+def _optimal_action(surrogate: Surrogate, state: Point) -> dict[str, Value]:
+    space = cifar_cnn_space()
+    number = DATA_SETS.index(str(space.validate_state(state)[STATE_NAME]))
+    return space.decode_actions(surrogate.best_actions[[number]])[0]
+
+
+def _optimal_reward(surrogate: Surrogate, state: Point) -> float:
+    return float(surrogate.mean(*_encoded(state, _optimal_action(surrogate, state)))[0])
+
+
+# The report
+
+
+def describe(surrogate: Surrogate) -> str:
+    """What was measured, and how well the surrogate predicts what it has not seen."""
+    rewards, kernel = surrogate.rewards, surrogate.kernel
+    kept = rewards > COLLAPSED
+    logits = cross_validated(surrogate)
+    errors = kernel.mean_accuracy(logits, surrogate.states, surrogate.actions) - rewards
+    logit_noise = np.sqrt(kernel.noise_variance(surrogate.states, surrogate.actions))
+    standardized = (np.abs(logit(rewards) - logits) / logit_noise)[kept]
+    noise = logit_noise * expit(logits) * (1 - expit(logits))
+    epochs, fit = surrogate.accuracies.shape[1], 1 - errors[kept].var() / rewards[kept].var()
+    lines = [
+        f"{len(rewards)} trainings measured on a GPU, {(~kept).sum()} of them collapsed",
+        f"each {epochs} epochs, {surrogate.train} images for training and {surrogate.validation} for validation",
+        f"error of the surrogate in {FOLDS}-fold cross-validation, without the collapsed trainings:",
+        f"    {_sizes(errors[kept])}, R² {fit:.3f}",
+        f"with them: {_sizes(errors)}",
+        f"standard deviation of the noise of a single training: {_sizes(noise[kept])}",
+        f"errors within one of these: {np.mean(standardized < 1):.0%}, within two: {np.mean(standardized < 2):.0%}",
+    ]
+    return "\n".join(lines)
+
+
+def _sizes(errors: Array) -> str:
+    return f"root mean square {np.sqrt(np.mean(errors**2)):.4f}, median {np.median(np.abs(errors)):.4f}"
+
+
+if __name__ == "__main__":
+    print(describe(load_surrogate()))

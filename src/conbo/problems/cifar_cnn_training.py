@@ -1,0 +1,212 @@
+"""CNN hyperparameters on CIFAR-10: how to train a small network on each of five two-class data sets.
+
+State: the data set, a pair of classes. Action: three dropout rates, learning rate and two momenta of Adam, and the
+batch size. Reward: the accuracy on validation images after the last epoch of a training; its noise comes from the
+initial weights, the order of the images and the dropout.
+
+The literature leaves open the pairs of classes, the split and the number of epochs: here the classes are paired in
+their usual order, the first `train` images of a data set are for training and the next `validation` ones for
+validation. Weights begin as PyTorch's layers do by default, and pixels are scaled to [-1, 1].
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from conbo.errors import SettingError
+from conbo.problems.cifar10_images import PAIRS, TwoClassImages, read_two_class_images
+from conbo.problems.problem import MeanReward, Problem
+from conbo.problems.simulation import mean_of
+from conbo.spaces import Categorical, Integer, Point, Real, Space
+from conbo.state_distributions import Uniform
+
+STATE_NAME = "classes"
+DATA_SETS = tuple("/".join(pair) for pair in PAIRS)
+EPOCHS, TRAIN, VALIDATION = 10, 6000, 1500
+LARGEST_SEED = 2**63 - 1
+IMAGES_AT_ONCE = 500  # in validation, where more would only take memory
+
+FILTERS = (64, 32)
+KERNEL = 2
+HIDDEN = 256
+
+
+def cifar_cnn_space() -> Space:
+    """Five data sets, seven hyperparameters."""
+    return Space(
+        states={STATE_NAME: Categorical(DATA_SETS)},
+        actions={
+            "dropout_1": Real(0.0, 0.8),
+            "dropout_2": Real(0.0, 0.8),
+            "dropout_3": Real(0.0, 0.8),
+            "learning_rate": Real(1e-4, 1e-2, log=True),
+            "beta_1": Real(0.7, 0.99, log=True),
+            "beta_2": Real(0.9, 0.999, log=True),
+            "batch_size": Integer(16, 512, log=True),
+        },
+    )
+
+
+def network(dropout_1: float, dropout_2: float, dropout_3: float) -> nn.Sequential:
+    """Two convolutions and two dense layers; it ends in logits, the softmax is part of the loss."""
+
+    def convolution(channels: int, filters: int, dropout: float) -> list[nn.Module]:
+        same_size = nn.ZeroPad2d((0, KERNEL - 1, 0, KERNEL - 1))  # right and below
+        filter_bank = nn.Conv2d(channels, filters, KERNEL, bias=False)
+        return [same_size, filter_bank, nn.BatchNorm2d(filters), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(dropout)]
+
+    pixels_left = (32 // 2 // 2) ** 2
+    return nn.Sequential(
+        *convolution(3, FILTERS[0], dropout_1),
+        *convolution(FILTERS[0], FILTERS[1], dropout_2),
+        nn.Flatten(),
+        nn.Linear(pixels_left * FILTERS[1], HIDDEN),
+        nn.ReLU(),
+        nn.Dropout(dropout_3),
+        nn.Linear(HIDDEN, 2),
+    )
+
+
+@dataclass(frozen=True)
+class Split:
+    """Images (n, 32, 32, 3) as bytes and labels (n,), for training and for validation."""
+
+    images: Tensor
+    labels: Tensor
+    validation_images: Tensor
+    validation_labels: Tensor
+
+    @staticmethod
+    def of(data: TwoClassImages, train: int, validation: int) -> "Split":
+        """The first images for training, the next for validation."""
+        images = torch.from_numpy(data.images[: train + validation])
+        labels = torch.from_numpy(data.labels[: train + validation])
+        return Split(images[:train], labels[:train], images[train:], labels[train:])
+
+    def to(self, device: torch.device) -> "Split":
+        """The same on that device."""
+        tensors = (self.images, self.labels, self.validation_images, self.validation_labels)
+        return Split(*(tensor.to(device) for tensor in tensors))
+
+
+def scaled(images: Tensor) -> Tensor:
+    """From bytes (n, 32, 32, 3) to numbers in [-1, 1], (n, 3, 32, 32) with the channels last in memory."""
+    return (images.to(torch.get_default_dtype()) / 127.5 - 1.0).permute(0, 3, 1, 2)
+
+
+def train_network(
+    split: Split, action: Point, epochs: int, seed: int, device: torch.device, progress: bool = False
+) -> list[float]:
+    """The validation accuracy after each epoch; the same seed gives the same on the same machine."""
+    cuda_devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(cuda_devices), torch.backends.cudnn.flags(enabled=True, deterministic=True):
+        torch.manual_seed(seed)
+        model = network(*(float(action[f"dropout_{layer}"]) for layer in (1, 2, 3)))
+        model.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # twice as fast on a CPU
+        betas = float(action["beta_1"]), float(action["beta_2"])
+        optimizer = torch.optim.Adam(model.parameters(), lr=float(action["learning_rate"]), betas=betas)
+        local = split.to(device)
+        accuracies: list[float] = []
+        with tqdm(total=epochs, desc="training", unit="epoch", disable=not progress, leave=False) as bar:
+            for _ in range(epochs):
+                _train_epoch(model, optimizer, local, int(action["batch_size"]))
+                accuracies.append(_accuracy(model, local))
+                bar.set_postfix(accuracy=f"{accuracies[-1]:.3f}", refresh=False)
+                bar.update()
+    return accuracies
+
+
+def _train_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, split: Split, batch_size: int) -> None:
+    model.train()
+    order = torch.randperm(len(split.labels)).to(split.labels.device)
+    for batch in order.split(batch_size):
+        loss = nn.functional.cross_entropy(model(scaled(split.images[batch])), split.labels[batch])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+@torch.no_grad()
+def _accuracy(model: nn.Module, split: Split) -> float:
+    model.eval()
+    logits = torch.cat([model(scaled(images)) for images in split.validation_images.split(IMAGES_AT_ONCE)])
+    return float((logits.argmax(dim=1) == split.validation_labels).float().mean())
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a network is trained, whatever the data set and the hyperparameters."""
+
+    epochs: int
+    device: torch.device
+    progress: bool
+
+
+def cifar_cnn(
+    folder: str | Path,
+    epochs: int = EPOCHS,
+    train: int = TRAIN,
+    validation: int = VALIDATION,
+    device: str | None = None,
+    progress: bool = True,
+) -> Problem:
+    """The real training as a problem; `cifar_cnn_table` is its surrogate, which needs neither images nor a GPU.
+
+    `folder` holds the images, as partitions or as the original archive. `device` is a GPU by default if there is one.
+    """
+    for name, value in {"epochs": epochs, "train": train, "validation": validation}.items():
+        if value < 1:
+            raise SettingError(f"`{name} >= 1` must hold, but got {name}={value}.")
+    data_sets = read_two_class_images(folder)
+    fewest = min(len(data.labels) for data in data_sets.values())
+    if train + validation > fewest:
+        rule = f"`train + validation <= {fewest}`, the images of a data set, must hold"
+        raise SettingError(f"{rule}, but got train={train}, validation={validation}.")
+    splits = {name: Split.of(data, train, validation) for name, data in data_sets.items()}
+    training = Training(epochs, _device(device), progress)
+    return Problem(
+        name="cifar_cnn",
+        space=cifar_cnn_space(),
+        state_distribution=Uniform(),
+        evaluate=partial(_evaluate, splits, training),
+        mean_reward=partial(_mean_reward, splits, training),
+        description="Hyperparameters of a small network for five pairs of classes of CIFAR-10; validation accuracy.",
+    )
+
+
+def _device(name: str | None) -> torch.device:
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (AssertionError, RuntimeError) as error:
+        raise SettingError(f"`device` must be one that PyTorch can use, but got device={name!r}: {error}") from error
+    return device
+
+
+# Functions of the module instead of closures, so that a problem can be sent to another process
+
+
+def _evaluate(
+    splits: Mapping[str, Split], training: Training, state: Point, action: Point, generator: np.random.Generator
+) -> float:
+    space = cifar_cnn_space()
+    split = splits[str(space.validate_state(state)[STATE_NAME])]
+    seed = int(generator.integers(LARGEST_SEED))
+    valid = space.validate_action(action)
+    return train_network(split, valid, training.epochs, seed, training.device, training.progress)[-1]
+
+
+def _mean_reward(
+    splits: Mapping[str, Split], training: Training, state: Point, action: Point, replications: int, seed: int
+) -> MeanReward:
+    generator = np.random.default_rng(seed)
+    rewards = [_evaluate(splits, training, state, action, generator) for _ in range(replications)]
+    return mean_of(np.array(rewards))
