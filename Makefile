@@ -27,8 +27,9 @@ check: $(INSTALLED) docs  ## Format, lint, types, import layers, examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: $(INSTALLED)  ## Run every example in README and docs
-	$(PYTEST) -n 0 tests/end_to_end/test_readme.py
+docs: $(INSTALLED)  ## Build the pages in docs/_build and run every example in them
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build
+	$(PYTEST) -n 2 tests/end_to_end/test_readme.py
 
 coverage: $(INSTALLED)  ## Tests with line coverage
 	$(PYTEST) -n 2 -m "not soak" --cov=conbo --cov-report=term-missing:skip-covered
@@ -37,4 +38,4 @@ soak: $(INSTALLED)  ## Long runs
 	$(PYTEST) -n 2 -m soak
 
 clean:  ## Remove the environment and everything that was built
-	rm -rf .venv out dist build .coverage .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv out dist build docs/_build .coverage .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

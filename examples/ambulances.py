@@ -3,20 +3,25 @@
 python examples/ambulances.py
 """
 
+import argparse
+
 import numpy as np
 
 import conbo
 
-EVALUATIONS = 80
 SHOWN_MODES = ((15.0, 15.0), (24.0, 24.0), (5.0, 20.0))
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--evaluations", type=int, default=80)
+    evaluations = parser.parse_args().evaluations
+
     problem = conbo.problems.ambulances()
     generator = np.random.default_rng(1)
 
     study = conbo.Study(problem.space, state_distribution=problem.state_distribution, seed=1)
-    study.run(lambda state, action: problem.evaluate(state, action, generator), evaluations=EVALUATIONS)
+    study.run(lambda state, action: problem.evaluate(state, action, generator), evaluations=evaluations)
     policy = study.policy()
 
     for mode_x, mode_y in SHOWN_MODES:

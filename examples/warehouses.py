@@ -3,20 +3,25 @@
 python examples/warehouses.py
 """
 
+import argparse
+
 import numpy as np
 
 import conbo
 
-EVALUATIONS = 80
 SHOWN_DEMANDS = (0.5, 1.0, 1.5)
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--evaluations", type=int, default=80)
+    evaluations = parser.parse_args().evaluations
+
     problem = conbo.problems.assemble_to_order()
     generator = np.random.default_rng(1)
 
     study = conbo.Study(problem.space, state_distribution=problem.state_distribution, seed=1)
-    study.run(lambda state, action: problem.evaluate(state, action, generator), evaluations=EVALUATIONS)
+    study.run(lambda state, action: problem.evaluate(state, action, generator), evaluations=evaluations)
     policy = study.policy()
 
     print("demand   levels to keep                             expected profit")

@@ -6,25 +6,26 @@ Points reach the model with numbers in the unit cube and categories as 0, 1, 2, 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-from botorch.fit import fit_gpytorch_mll
-from botorch.models.gpytorch import GPyTorchModel
-from botorch.posteriors.gpytorch import GPyTorchPosterior
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from conbo.models.posterior import Moments
 
+if TYPE_CHECKING:  # else imported on first use: BoTorch takes a second, and most studies do without it
+    from botorch.models.gpytorch import GPyTorchModel
+    from botorch.posteriors.gpytorch import GPyTorchPosterior
+
 # (points (n, d), rewards (n, 1), variances of the rewards (n, 1) or None) → model, not yet fitted
-ModelFactory = Callable[[Tensor, Tensor, Tensor | None], GPyTorchModel]
+ModelFactory = Callable[[Tensor, Tensor, Tensor | None], "GPyTorchModel"]
 
 
 @dataclass(frozen=True)
 class BotorchPosterior:
     """A fitted BoTorch model."""
 
-    model: GPyTorchModel
+    model: "GPyTorchModel"
     categories: tuple[int, ...]  # of all columns, 0 for numbers
     n_state_dims: int
     noise: float  # variance of a new observation's noise
@@ -33,8 +34,10 @@ class BotorchPosterior:
         """Unit-cube points as the model's inputs."""
         return model_inputs(points, self.categories)
 
-    def _joint(self, points: Tensor) -> GPyTorchPosterior:
+    def _joint(self, points: Tensor) -> "GPyTorchPosterior":
         """The joint posterior of q points (..., q, d)."""
+        from botorch.posteriors.gpytorch import GPyTorchPosterior
+
         posterior = self.model.posterior(self.inputs(points))
         assert isinstance(posterior, GPyTorchPosterior)  # a Gaussian process
         return posterior
@@ -85,6 +88,9 @@ def fit_botorch(
     n_state_dims: int,
 ) -> BotorchPosterior:
     """Build the user's model on standardised rewards and fit it the way BoTorch does."""
+    from botorch.fit import fit_gpytorch_mll
+    from gpytorch.mlls import ExactMarginalLogLikelihood
+
     known = None if noise is None else noise[:, None]
     model = factory(model_inputs(points, categories), rewards[:, None], known)
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))

@@ -1,0 +1,125 @@
+"""The command line: parse, call, print.
+
+A command's module is imported when the command is called, and torch when it is needed: `conbo --help` is quick.
+Exit codes: 0 done, 1 an error, 2 wrong usage, 3 nothing left to do or evaluations that failed, 130 interrupted.
+"""
+
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+import conbo
+from conbo.cli.exit_codes import INTERRUPTED
+from conbo.errors import ConboError
+
+# section → command → (its module, the first line of its help, which a test compares)
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Learn": {
+        "init": ("study_commands", "Write a commented study.toml to begin with."),
+        "run": ("study_commands", "Evaluate an objective until the study has N evaluations."),
+        "worker": ("study_commands", "Join a study that runs elsewhere, and share its evaluations."),
+    },
+    "Learn by hand": {
+        "ask": ("trial_commands", "Ask for the points to evaluate next."),
+        "tell": ("trial_commands", "Tell the reward of a trial, or those of a file."),
+        "fail": ("trial_commands", "Say that a trial will not have a reward."),
+        "import": ("trial_commands", "Add earlier results from a CSV file."),
+        "export": ("trial_commands", "Write all trials as CSV or JSON."),
+    },
+    "Look": {
+        "status": ("view_commands", "Show a study: its space, its trials, what the policy is worth."),
+        "policy": ("view_commands", "Show the best action for a state, or for a CSV file of states."),
+        "plot": ("view_commands", "Draw one picture of a study."),
+        "report": ("view_commands", "Write a study as one self-contained HTML page."),
+    },
+    "Try": {
+        "demo": ("view_commands", "Learn a policy for the Branin function and draw it."),
+        "methods": ("view_commands", "List the methods, or describe one."),
+        "problems": ("view_commands", "List the test problems, or describe one."),
+        "bench": ("experiment_commands", "Compare methods on a test problem."),
+        "reproduce": ("experiment_commands", "Run the experiments of the paper."),
+    },
+}
+_HOME = {name: home for commands in SECTIONS.values() for name, (home, _) in commands.items()}
+
+
+class Commands(click.Group):
+    """All commands, each imported on its first use; errors become one line and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of the help."""
+        return list(_HOME)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name, out of its module."""
+        if cmd_name not in _HOME:
+            return None
+        members = vars(import_module(f"{__name__}.{_HOME[cmd_name]}")).values()
+        return next(m for m in members if isinstance(m, click.Command) and m.name == cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands under their headings, without importing them."""
+        width = max(map(len, _HOME))
+        for section, commands in SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(name.ljust(width), line) for name, (_, line) in commands.items()])
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> NoReturn:
+        """Run one command and exit with its code; `--debug`, anywhere, lets an error show its traceback."""
+        given = list(sys.argv[1:] if args is None else args)
+        debug = "--debug" in given
+        arguments = [argument for argument in given if argument != "--debug"]
+        color = False if os.environ.get("NO_COLOR") else None  # None: on a terminal
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning  # type: ignore[assignment]
+            try:
+                settings: Any = {"standalone_mode": False, "color": color, **extra}
+                code = super().main(arguments, prog_name or "conbo", complete_var, **settings)
+            except click.ClickException as error:
+                error.show()
+                code = error.exit_code
+            except click.Abort:
+                click.echo("Interrupted.", err=True)
+                code = INTERRUPTED
+            except Exception as error:
+                if debug:
+                    raise
+                click.echo(f"{click.style('Error:', fg='red')} {_in_words(error)}", err=True, color=color)
+                code = 1
+        sys.exit(code)
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, ConboError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    first = str(error).partition("\n")[0]
+    return f"{type(error).__name__}: {first} (--debug shows where)"
+
+
+def _show_warning(message: Warning | str, *_: object) -> None:
+    click.echo(f"{click.style('Warning:', fg='yellow')} {message}", err=True)
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error; for every command.")
+@click.version_option(conbo.__version__, "-V", "--version", prog_name="conbo")
+def main() -> None:
+    """Conditional Bayesian optimization: the best action for every state.
+
+    Commands that need a study find it in study.toml of the current folder, unless their first argument STUDY names
+    another study file, or a storage: an SQLite file or a database URL.
+    """

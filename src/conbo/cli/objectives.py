@@ -1,0 +1,131 @@
+"""What a study on the command line evaluates: a Python function by its name, or any program that prints a number."""
+
+import importlib
+import os
+import shlex
+import signal
+import string
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from conbo.errors import ConboError, SettingError
+
+if TYPE_CHECKING:
+    from conbo.spaces import Point, Space
+    from conbo.study.executors import Objective
+
+
+def load_function(name: str) -> "Objective":
+    """The function that `module:function` or `path/to/file.py:function` names."""
+    home, _, attribute = name.rpartition(":")
+    if not home or not attribute:
+        raise SettingError(f"an objective must be module:function or file.py:function, but got {name!r}.")
+    path = Path(home)
+    is_file = path.suffix == ".py"
+    if is_file and not path.is_file():
+        raise SettingError(f"the file of the objective must exist, but '{home}' does not.")
+    # on the path, not only loaded: worker processes import it again by its name
+    sys.path.insert(0, str(path.resolve().parent if is_file else Path.cwd()))
+    try:
+        module = importlib.import_module(path.stem if is_file else home)
+    except Exception as error:
+        raise SettingError(f"cannot import '{home}': {type(error).__name__}: {error}") from error
+    if is_file and Path(str(module.__file__)).resolve() != path.resolve():
+        raise SettingError(f"'{home}' must be renamed: a module '{path.stem}' exists already in {module.__file__}.")
+    function: Any = getattr(module, attribute, None)
+    if not callable(function):
+        raise SettingError(f"'{home}' must have a function '{attribute}', but it has {_functions(vars(module))}.")
+    return function
+
+
+def _functions(members: dict[str, object]) -> str:
+    names = [name for name, member in members.items() if callable(member) and not name.startswith("_")]
+    return ", ".join(names) or "none"
+
+
+@dataclass(frozen=True)
+class Program:
+    """Runs a program for every evaluation; the last line that it prints is the reward.
+
+    Each word of the template may have {names} of states and actions, also with a format, as in {stock:.2f}. The words
+    are split before the values are put in, and no shell is involved: a value is never taken for a command.
+    """
+
+    template: str
+    timeout: float | None = None  # seconds
+
+    def __call__(self, state: "Point", action: "Point") -> float:
+        """The reward that the program prints."""
+        words = self.words(state, action)
+        code, printed, complaints = self._run(words)
+        if code != 0:
+            raise ConboError(f"'{words[0]}' ended with exit code {code}: {_last_line(complaints)}")
+        try:
+            return float(_last_line(printed))
+        except ValueError:
+            rule = f"'{words[0]}' must print a number last"
+            raise ConboError(f"{rule}, but printed {_last_line(printed)!r}.") from None
+
+    def _run(self, words: list[str]) -> tuple[int, str, str]:
+        """Exit code, output and error output; in a session of its own, which Ctrl-C does not reach."""
+        try:
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ConboError(f"cannot run '{words[0]}': {error.strerror}.") from error
+        with process:
+            try:
+                printed, complaints = process.communicate(timeout=self.timeout)
+            except BaseException as error:
+                os.killpg(process.pid, signal.SIGKILL)  # the program and all that it started
+                if isinstance(error, subprocess.TimeoutExpired):
+                    raise TimeoutError(f"'{words[0]}' took longer than {self.timeout:g} s") from None
+                raise
+        return process.returncode, printed, complaints
+
+    def words(self, state: "Point", action: "Point") -> list[str]:
+        """The program and its arguments."""
+        values = {**state, **action}
+        return ["".join(_filled(word, values)) for word in shlex.split(self.template)]
+
+    def check(self, space: "Space") -> None:
+        """Raise SettingError unless this is a program whose names are those of the space."""
+        from conbo.spaces import closest
+
+        known = (*space.states, *space.actions)
+        try:
+            names = [name for word in shlex.split(self.template) for _, name, _, _ in _FORMATTER.parse(word)]
+        except ValueError as error:
+            rule = "a command must have closed quotes and braces"
+            raise SettingError(f"{rule}, but got {self.template!r}: {error}.") from error
+        if not names:
+            raise SettingError("a command must name a program, but it is empty.")
+        for name in names:
+            if name is not None and name not in known:
+                raise SettingError(f"unknown parameter {{{name}}} in the command: {closest(name, known)}")
+
+
+_FORMATTER = string.Formatter()
+
+
+def _filled(word: str, values: dict[str, Any]) -> Iterable[str]:
+    for text, name, style, _ in _FORMATTER.parse(word):
+        yield text
+        if name is not None:
+            yield format(values[name], style or "")
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1].strip() if lines else ""

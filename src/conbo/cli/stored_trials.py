@@ -1,0 +1,27 @@
+"""The trials of a stored study without its model: to read them, or to tell a reward, torch is not needed."""
+
+from conbo.errors import TrialError
+from conbo.study.stored import stored_records
+
+
+class StoredTrials:
+    """The trials of one study, as they were when this was made, and the way to tell more of them."""
+
+    def __init__(self, storage: str, name: str) -> None:
+        self._records = stored_records(storage, name)
+        self.trials = tuple(sorted(self._records.news().trials, key=lambda trial: trial.number))
+
+    def tell(self, number: int, reward: float, noise: float | None) -> None:
+        """As `Study.tell` does."""
+        self._check(number)
+        self._records.tell(number, reward, noise)
+
+    def fail(self, number: int, error: str) -> None:
+        """As `Study.fail` does."""
+        self._check(number)
+        self._records.fail(number, error)
+
+    def _check(self, number: int) -> None:
+        if not 0 <= number < len(self.trials):
+            known = f"known are 0 to {len(self.trials) - 1}" if self.trials else "none was asked for yet"
+            raise TrialError(f"unknown trial {number}: {known}.")

@@ -1,0 +1,170 @@
+"""Commands that begin a study and let it run."""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from conbo.cli.exit_codes import INTERRUPTED, NOTHING_OR_FAILED
+from conbo.cli.objectives import Program, load_function
+from conbo.cli.study_file import TEMPLATE
+from conbo.cli.study_source import (
+    STUDY_FILE,
+    create_or_resume,
+    leading_study,
+    open_existing,
+    study_arguments,
+)
+
+if TYPE_CHECKING:
+    from conbo.study import Study
+    from conbo.study.executors import Objective
+
+
+@click.command()
+@click.argument("path", type=click.Path(dir_okay=False, path_type=Path), default=STUDY_FILE)
+@click.option("--force", is_flag=True, help="Replace the file if it exists.")
+def init(path: Path, force: bool) -> None:
+    """Write a commented study.toml to begin with."""
+    if path.exists() and not force:
+        raise click.UsageError(f"{path} exists already: --force replaces it.")
+    template = TEMPLATE.read_text(encoding="utf-8")
+    path.write_text(template.replace("study.db", f"{path.stem}.db").replace(STUDY_FILE, path.name), encoding="utf-8")
+    click.echo(
+        f"Wrote {path}. Set the states and actions there, then run a function of state and action, or any program:\n"
+        f"  conbo run {path} simulator.py:reward\n"
+        f'  conbo run {path} --command "./simulator {{demand}} {{stock}}"'
+    )
+
+
+def _evaluation_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What `run` and `worker` share."""
+    options = (
+        study_arguments("[STUDY] [OBJECTIVE]"),
+        click.option(
+            "--command", metavar="WORDS", help='A program that prints a number: "./simulator {demand} {stock}".'
+        ),
+        click.option(
+            "-n",
+            "--evaluations",
+            metavar="N",
+            type=click.IntRange(1),
+            default=80,
+            show_default=True,
+            help="In the study, in total.",
+        ),
+        click.option(
+            "--timeout",
+            metavar="SECONDS",
+            type=click.FloatRange(0, min_open=True),
+            help="Seconds that an evaluation may take.",
+        ),
+        click.option(
+            "--retries", metavar="N", type=click.IntRange(0), default=0, help="More tries of an evaluation that failed."
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command()
+@_evaluation_options
+@click.option(
+    "-w", "--workers", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="Processes, here."
+)
+@click.option(
+    "--batch", metavar="N", type=click.IntRange(1), help="Evaluate so many at a time, and wait for all of them."
+)
+@click.option(
+    "--stop-below", metavar="GAIN", type=float, help="End when the next evaluation promises to gain less than this."
+)
+@click.option(
+    "--finish", type=click.Choice(["best-observed"]), help="The last evaluations, one per state, are for this."
+)
+@click.option(
+    "--on-interrupt",
+    type=click.Choice(["wait", "cancel"]),
+    default="wait",
+    show_default=True,
+    help="What Ctrl-C does with running evaluations.",
+)
+def run(
+    arguments: tuple[str, ...],
+    name: str | None,
+    command: str | None,
+    timeout: float | None,
+    as_json: bool,
+    **settings: Any,
+) -> int:
+    """Evaluate an objective until the study has N evaluations.
+
+    OBJECTIVE is module:function or path/to/file.py:function, a function of state and action, both dicts, that returns
+    a number. With --command it is a program instead: its words may have {names} of states and actions, no shell reads
+    them, and the last line that it prints is the reward.
+
+    The study is created by the first run; later ones go on where it stands, whatever ended the last.
+    """
+    source, objective = _source_and_objective(arguments, command, timeout)
+    study = create_or_resume(source, name)
+    if command is None:
+        settings["timeout"] = timeout
+    return _run(study, objective, as_json, sys.stderr.isatty() and not as_json, **settings)
+
+
+@click.command()
+@_evaluation_options
+@click.option(
+    "--lease",
+    metavar="SECONDS",
+    type=float,
+    default=60.0,
+    show_default=True,
+    help="Seconds of silence until others take over.",
+)
+def worker(
+    arguments: tuple[str, ...],
+    name: str | None,
+    command: str | None,
+    timeout: float | None,
+    as_json: bool,
+    **settings: Any,
+) -> int:
+    """Join a study that runs elsewhere, and share its evaluations.
+
+    The study must exist: STUDY is its file, or the storage that all workers reach. Start as many workers as you like,
+    on any machine, at any time, and end them as you like: what one leaves behind, another takes over.
+    """
+    source, objective = _source_and_objective(arguments, command, timeout)
+    study = open_existing(source, name)
+    if command is None:
+        settings["timeout"] = timeout
+    return _run(study, objective, as_json, False, **settings)
+
+
+def _source_and_objective(
+    arguments: tuple[str, ...], command: str | None, timeout: float | None
+) -> tuple[str, "Objective"]:
+    if command is not None:
+        (source,) = leading_study(arguments)
+        return source, Program(command, timeout)
+    if len(arguments) == 1 and arguments[0].endswith(".toml"):
+        raise click.UsageError("What to evaluate is missing: OBJECTIVE or --command.")
+    source, function = leading_study(arguments, "OBJECTIVE")
+    return source, load_function(function)
+
+
+def _run(study: "Study", objective: "Objective", as_json: bool, progress: bool, **settings: Any) -> int:
+    if isinstance(objective, Program):
+        objective.check(study.space)
+    summary = study.run(objective, progress=progress, **settings)
+    if not progress:  # which ends with the summary
+        click.echo(json.dumps(asdict(summary)) if as_json else str(summary))
+    if summary.stopped == "interrupted":
+        return INTERRUPTED
+    return NOTHING_OR_FAILED if summary.failed or not summary.completed else 0

@@ -1,0 +1,156 @@
+"""study.toml: a study as a file that people write."""
+
+import inspect
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import conbo
+from conbo.errors import ConboError, SettingError
+
+if TYPE_CHECKING:
+    from conbo.spaces import Parameter, Space, Value
+    from conbo.state_distributions import MarginalRecipe
+    from conbo.study import Study
+
+TEMPLATE = Path(__file__).with_name("study_template.toml")
+
+
+@dataclass(frozen=True)
+class StudyFile:
+    """What a study file says; the names are those of `conbo.Study`."""
+
+    space: "Space"
+    storage: str
+    state_distribution: Mapping[str, "MarginalRecipe"] | None = None
+    name: str = "default"
+    direction: str = "maximize"
+    method: str = "conbo"
+    seed: int | None = None
+
+    def study(self, name: str | None = None) -> "Study":
+        """Create or resume the study; `name` in place of that in the file."""
+        settings = {key: getattr(self, key) for key in ("direction", "method", "state_distribution", "seed")}
+        return conbo.Study(self.space, name=name or self.name, storage=self.storage, **settings)
+
+
+def read_study_file(path: Path) -> StudyFile:
+    """The file's content; raises SettingError with the file, the key and the value."""
+    with _errors_name(path):
+        return _study_file(path, _read(path))
+
+
+def read_location(path: Path) -> tuple[str, str]:
+    """Storage and name of the study; the rest of the file may need torch and is not looked at."""
+    with _errors_name(path):
+        record = _read(path)
+        return _storage(path, record), record.get("name", "default")
+
+
+@contextmanager
+def _errors_name(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except ConboError as error:
+        raise SettingError(f"{path}: {error}") from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The tables of the file, with known keys, and the simple values checked."""
+    try:
+        record = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise SettingError(f"this is not TOML: {error}.") from error
+    except UnicodeDecodeError as error:
+        raise SettingError("this is not a text file in UTF-8.") from error
+    texts = ("name", "storage", "direction", "method")
+    _check_keys("", record, (*texts, "seed", "states", "actions", "distribution"))
+    for key in texts:
+        if not isinstance(record.get(key, ""), str):
+            raise SettingError(f"`{key}` must be a text, but got {record[key]!r}.")
+    if not isinstance(record.get("seed", 0), int):
+        raise SettingError(f"`seed` must be an integer, but got {record['seed']!r}.")
+    return record
+
+
+def _storage(path: Path, record: dict[str, Any]) -> str:
+    """A URL as it is, a file beside the study file."""
+    storage: str = record.get("storage", f"{path.stem}.db")
+    return storage if "://" in storage else str(path.parent / storage)
+
+
+def _study_file(path: Path, record: dict[str, Any]) -> StudyFile:
+    states, actions = (
+        {name: _parameter(f"{role}.{name}", entry) for name, entry in _table(role, record.get(role, {})).items()}
+        for role in ("states", "actions")
+    )
+    recipes = _table("distribution", record.get("distribution", {}))
+    _check_keys("distribution.", recipes, states)
+    distribution = {name: _recipe(f"distribution.{name}", entry, states[name]) for name, entry in recipes.items()}
+    settings = {key: record[key] for key in ("name", "direction", "method", "seed") if key in record}
+    space = conbo.Space(states=states, actions=actions)
+    return StudyFile(space, _storage(path, record), distribution or None, **settings)
+
+
+def _parameter(where: str, entry: object) -> "Parameter":
+    kinds = {"real": conbo.Real, "integer": conbo.Integer, "categorical": conbo.Categorical}
+    return _built(where, entry, kinds)
+
+
+def _recipe(where: str, entry: object, parameter: "Parameter") -> "MarginalRecipe":
+    def weights(weights: dict[str, float]) -> "MarginalRecipe":
+        table = _table(f"{where}.weights", weights)
+        return conbo.Weights({parse_value(parameter, key): weight for key, weight in table.items()})
+
+    kinds: dict[str, Callable[..., Any]]
+    kinds = {"uniform": conbo.Uniform, "triangular": conbo.Triangular, "normal": conbo.Normal, "weights": weights}
+    return _built(where, entry, kinds)
+
+
+def _built(where: str, entry: object, kinds: Mapping[str, Callable[..., Any]]) -> Any:
+    """What the table describes: its `type` names one of these kinds, the rest are the settings of that kind."""
+    settings = dict(_table(where, entry))
+    kind = settings.pop("type", None)
+    if kind not in kinds:
+        raise SettingError(f"`{where}.type` must be one of {', '.join(kinds)}, but got {kind!r}.")
+    wanted = inspect.signature(kinds[kind]).parameters
+    _check_keys(f"{where}.", settings, wanted)
+    if missing := [key for key, p in wanted.items() if p.default is p.empty and key not in settings]:
+        raise SettingError(f"`{where}` must have `{missing[0]}`, but got {entry!r}.")
+    try:
+        return kinds[kind](**settings)
+    except ConboError as error:
+        raise SettingError(f"in `{where}`: {error}") from error
+
+
+def _table(where: str, value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise SettingError(f"`{where}` must be a table, but got {value!r}.")
+    return value
+
+
+def _check_keys(where: str, table: Mapping[str, object], known: Mapping[str, object] | tuple[str, ...]) -> None:
+    from conbo.spaces import closest
+
+    for key in table:
+        if key not in known:
+            raise SettingError(f"unknown key `{where}{key}`: {closest(key, known)}")
+
+
+def parse_value(parameter: "Parameter", text: str) -> "Value":
+    """The value that a text stands for; a text that stands for none is left for the space to refuse."""
+    if isinstance(parameter, conbo.Categorical):
+        return next((choice for choice in parameter.choices if text in (str(choice), _as_toml(choice))), text)
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _as_toml(choice: "Value") -> str:
+    return str(choice).lower() if isinstance(choice, bool) else str(choice)

@@ -1,0 +1,79 @@
+"""Which study a command is for: the argument STUDY, and the study behind it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+import conbo
+from conbo.cli.study_file import parse_value, read_location, read_study_file
+from conbo.errors import SettingError
+
+if TYPE_CHECKING:
+    from conbo.spaces import Parameter, Value
+    from conbo.study import Study
+
+STUDY_FILE = "study.toml"
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def study_arguments(metavar: str = "[STUDY]") -> Callable[[Command], Command]:
+    """The positional arguments, of which the first may be the study, and the option `--name`."""
+
+    def decorate(command: Command) -> Command:
+        named = click.option("--name", help="The study's name, where a storage has several.")(command)
+        return click.argument("arguments", nargs=-1, metavar=metavar, type=click.Path())(named)
+
+    return decorate
+
+
+def leading_study(arguments: Sequence[str], *names: str) -> tuple[str, ...]:
+    """The study, which is study.toml unless it is given, and a value for each name."""
+    if len(arguments) == len(names):
+        return STUDY_FILE, *arguments
+    if len(arguments) == len(names) + 1:
+        return tuple(arguments)
+    expected = " ".join(["[STUDY]", *names])
+    raise click.UsageError(f"Expected {expected}, but got {' '.join(arguments) or 'nothing'}.")
+
+
+def create_or_resume(source: str, name: str | None) -> "Study":
+    """The study of a study file, created if need be, or an existing one of a storage."""
+    return read_study_file(_file(source)).study(name) if source.endswith(".toml") else open_existing(source, name)
+
+
+def open_existing(source: str, name: str | None) -> "Study":
+    """The study of a study file or of a storage; raises if there is none."""
+    return conbo.open_study(*location(source, name))
+
+
+def location(source: str, name: str | None) -> tuple[str, str]:
+    """Storage and name of the study; without a name, a storage's only study is meant."""
+    if source.endswith(".toml"):
+        storage, its_name = read_location(_file(source))
+        return storage, name or its_name
+    if name is not None:
+        return source, name
+    names = conbo.study_names(source)
+    if len(names) > 1 and "default" not in names:
+        raise SettingError(f"--name must say which study of '{source}' is meant: {', '.join(names)}.")
+    return source, names[0] if len(names) == 1 else "default"
+
+
+def _file(source: str) -> Path:
+    if not Path(source).is_file():
+        raise SettingError(f"a study file must exist, but '{source}' does not: `conbo init` writes one.")
+    return Path(source)
+
+
+def parse_state(parameters: "Mapping[str, Parameter]", pairs: Sequence[str]) -> "dict[str, Value]":
+    """The state that texts like demand=1.2 describe; names and values are for the space to check."""
+    state: dict[str, Value] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise click.UsageError(f"A state must be given as NAME=VALUE, but got '{pair}'.")
+        state[name] = parse_value(parameters[name], text) if name in parameters else text
+    return state

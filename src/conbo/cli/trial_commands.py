@@ -1,0 +1,159 @@
+"""Commands for evaluations that happen elsewhere: ask, tell, fail, and the way of trials in and out."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from conbo.cli.exit_codes import NOTHING_OR_FAILED
+from conbo.cli.study_source import create_or_resume, leading_study, location, parse_state, study_arguments
+from conbo.cli.tables import as_csv, read_rows, shown, write_rows
+from conbo.errors import RewardError, TrialError
+
+if TYPE_CHECKING:
+    from conbo.cli.stored_trials import StoredTrials
+    from conbo.trials import Trial
+
+_EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
+_NEW = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command()
+@study_arguments()
+@click.option("-n", "--number", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="How many.")
+@click.option("--state", "pairs", multiple=True, metavar="NAME=VALUE", help="A state that the environment dictates.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@click.option("-o", "--output", type=_NEW, help="Write a .csv or .json file with a column to fill in.")
+def ask(
+    arguments: tuple[str, ...],
+    name: str | None,
+    number: int,
+    pairs: tuple[str, ...],
+    as_json: bool,
+    output: Path | None,
+) -> None:
+    """Ask for the points to evaluate next.
+
+    Each is a trial with a number, by which its reward is told; it waits for that as long as it takes. With several
+    state parameters, give --state once for each.
+    """
+    (source,) = leading_study(arguments)
+    study = create_or_resume(source, name)
+    trials = study.ask(number, parse_state(study.space.states, pairs) if pairs else None)
+    if output is not None:
+        write_rows(output, [{"number": t.number, **t.state, **t.action, "reward": None} for t in trials])
+        click.echo(f"Wrote {output} with trials {trials[0].number} to {trials[-1].number}: fill in the rewards, then")
+        click.echo(f"  conbo tell {source} --file {output}")
+        return
+    for trial in trials:
+        click.echo(json.dumps(_record(trial)) if as_json else _line(trial))
+
+
+def _record(trial: "Trial") -> dict[str, Any]:
+    return {"number": trial.number, "state": trial.state, "action": trial.action}
+
+
+def _line(trial: "Trial") -> str:
+    values = "  ".join(f"{name}={shown(value)}" for name, value in {**trial.state, **trial.action}.items())
+    return f"{trial.number}  {values}"
+
+
+# unknown options are arguments: a reward may be negative
+@click.command(context_settings={"ignore_unknown_options": True})
+@study_arguments("[STUDY] [ID VALUE]")
+@click.option("--noise", type=float, help="The variance of the reward, where it is known: for all trials or for none.")
+@click.option("--file", "path", type=_EXISTING, help="A .csv or .json file with the columns number and reward.")
+def tell(arguments: tuple[str, ...], name: str | None, noise: float | None, path: Path | None) -> int:
+    """Tell the reward of a trial, or those of a file.
+
+    In a file, a column `noise` may hold variances, and a text in a column `error` says that the trial failed. Rows with
+    neither a reward nor an error are left for later.
+    """
+    if path is None:
+        source, number, reward = leading_study(arguments, "ID", "VALUE")
+        _trials(source, name).tell(_number(number), _reward(reward), noise)
+        return 0
+    (source,) = leading_study(arguments)
+    return _tell_rows(_trials(source, name), read_rows(path))
+
+
+def _trials(source: str, name: str | None) -> "StoredTrials":
+    from conbo.cli.stored_trials import StoredTrials  # imports a database, which `conbo --help` does without
+
+    return StoredTrials(*location(source, name))
+
+
+def _tell_rows(study: "StoredTrials", rows: list[dict[str, Any]]) -> int:
+    rewards = [(_number(row.get("number")), _reward(row["reward"]), _noise(row)) for row in rows if _has(row, "reward")]
+    failures = [(_number(row.get("number")), str(row["error"])) for row in rows if _has(row, "error")]
+    for number, reward, noise in rewards:
+        study.tell(number, reward, noise)
+    for number, error in failures:
+        study.fail(number, error)
+    click.echo(
+        f"{len(rewards)} told, {len(failures)} failed, {len(rows) - len(rewards) - len(failures)} left for later."
+    )
+    return 0 if rewards or failures else NOTHING_OR_FAILED
+
+
+def _has(row: Mapping[str, Any], column: str) -> bool:
+    return row.get(column) not in (None, "")
+
+
+def _noise(row: Mapping[str, Any]) -> float | None:
+    return _reward(row["noise"], "noise") if _has(row, "noise") else None
+
+
+def _number(text: object) -> int:
+    try:
+        return int(str(text))
+    except ValueError:
+        raise TrialError(f"a trial must be named by its number, but got {text!r}.") from None
+
+
+def _reward(text: object, what: str = "reward") -> float:
+    try:
+        return float(str(text))
+    except ValueError:
+        raise RewardError(f"a {what} must be one finite number, but got {text!r}.") from None
+
+
+@click.command()
+@study_arguments("[STUDY] ID")
+@click.option("--error", default="", help="What went wrong, for the record.")
+def fail(arguments: tuple[str, ...], name: str | None, error: str) -> None:
+    """Say that a trial will not have a reward."""
+    source, number = leading_study(arguments, "ID")
+    _trials(source, name).fail(_number(number), error)
+
+
+@click.command("import")
+@study_arguments("[STUDY] FILE")
+def import_results(arguments: tuple[str, ...], name: str | None) -> int:
+    """Add earlier results from a CSV file.
+
+    The columns are the names of the states and actions, and reward; noise may be one, too. If any row is wrong, all
+    that are wrong are listed and nothing is added.
+    """
+    source, path = leading_study(arguments, "FILE")
+    added = create_or_resume(source, name).import_csv(path)
+    click.echo(f"{added} results added.")
+    return 0 if added else NOTHING_OR_FAILED
+
+
+@click.command()
+@study_arguments()
+@click.option("-o", "--output", type=_NEW, help="A .csv or .json file; else CSV is printed.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def export(arguments: tuple[str, ...], name: str | None, output: Path | None, as_json: bool) -> None:
+    """Write all trials as CSV or JSON."""
+    (source,) = leading_study(arguments)
+    from conbo.study.tables import observation
+
+    rows = [observation(trial) for trial in _trials(source, name).trials]
+    if output is not None:
+        write_rows(output, rows)
+    else:
+        click.echo(json.dumps(rows, indent=1) if as_json else as_csv(rows).rstrip("\n"))

@@ -1,0 +1,245 @@
+"""Commands that look at a study and at what it learned."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import conbo
+from conbo.cli.study_file import parse_value
+from conbo.cli.study_source import leading_study, open_existing, parse_state, study_arguments
+from conbo.cli.tables import as_columns, as_csv, read_rows, shown, write_rows
+
+if TYPE_CHECKING:
+    from conbo.policies.policy import Policy, Prediction
+    from conbo.spaces import Parameter, Point, Space
+
+# a test compares them with those of conbo.plots, which is slow to import
+PLOTS = (
+    "acquisition",
+    "calibration",
+    "importance",
+    "policy-map",
+    "policy-value",
+    "posterior-surface",
+    "predicted-reward",
+    "remaining-gain",
+    "slices",
+    "state-coverage",
+    "timeline",
+)
+
+_EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
+_NEW = click.Path(dir_okay=False, path_type=Path)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.command()
+@study_arguments()
+@_JSON
+def status(arguments: tuple[str, ...], name: str | None, as_json: bool) -> None:
+    """Show a study: its space, its trials, what the policy is worth."""
+    (source,) = leading_study(arguments)
+    study = open_existing(source, name)
+    trials = study.trials
+    counts = Counter(trial.status for trial in trials)
+    value = study.policy_value() if counts["completed"] else None
+    if as_json:
+        settings = {"name": study.name, "direction": study.direction, "method": study.method, "seed": study.seed}
+        numbers = {kind: counts[kind] for kind in ("completed", "running", "failed")}
+        click.echo(json.dumps({**settings, **study.space.to_dict(), **numbers, "policy_value": value}))
+        return
+    average = ", on average over the states" if study.space.states else ""
+    rows = [
+        ("study", f"{study.name}, {study.direction} by {study.method}, seed {study.seed}"),
+        *_parameter_rows(study.space),
+        ("trials", f"{counts['completed']} completed, {counts['running']} running, {counts['failed']} failed"),
+        ("policy", "nothing learned yet" if value is None else f"worth about {shown(value)}{average}"),
+    ]
+    if failed := [trial for trial in trials if trial.status == "failed"]:
+        rows.append(("failure", f"the last was trial {failed[-1].number}: {failed[-1].error}"))
+    click.echo(as_columns(rows))
+
+
+def _parameter_rows(space: "Space") -> list[tuple[str, str]]:
+    rows = []
+    for role, parameters in (("state", space.states), ("action", space.actions)):
+        rows += [(role, f"{name}: {_in_words(parameter)}") for name, parameter in parameters.items()]
+    return rows
+
+
+def _in_words(parameter: "Parameter") -> str:
+    if isinstance(parameter, conbo.Categorical):
+        return "one of " + ", ".join(map(str, parameter.choices))
+    kind = "real" if isinstance(parameter, conbo.Real) else "integer"
+    scale = ", on a log scale" if parameter.log else ""
+    return f"{kind} from {shown(parameter.low)} to {shown(parameter.high)}{scale}"
+
+
+@click.command()
+@study_arguments("[STUDY or policy.json]")
+@click.option("--state", "pairs", multiple=True, metavar="NAME=VALUE", help="The state; once for each parameter.")
+@click.option("--states", "path", type=_EXISTING, help="A .csv or .json file with a state in each row.")
+@click.option("-o", "--output", type=_NEW, help="With --states: write a .csv or .json file instead of printing CSV.")
+@click.option("--extrapolate", is_flag=True, help="Take numbers out of range for the nearest ones in range.")
+@click.option("--save", type=_NEW, help="Write the policy itself to a JSON file, which answers without the study.")
+@_JSON
+def policy(
+    arguments: tuple[str, ...],
+    name: str | None,
+    pairs: tuple[str, ...],
+    path: Path | None,
+    output: Path | None,
+    extrapolate: bool,
+    save: Path | None,
+    as_json: bool,
+) -> None:
+    """Show the best action for a state, or for a CSV file of states.
+
+    The columns of the file are kept; those of the actions are added, and the predicted reward with its standard
+    deviation.
+    """
+    (source,) = leading_study(arguments)
+    learned = _policy(source, name)
+    states = learned.belief.space.states
+    if save is not None:
+        learned.save(save)
+    if path is not None:
+        _answer_rows(learned, read_rows(path), output, extrapolate, as_json)
+    elif save is None or pairs:
+        prediction = learned.predict(parse_state(states, pairs), extrapolate=extrapolate)
+        click.echo(json.dumps(_record(prediction)) if as_json else _in_lines(prediction))
+
+
+def _policy(source: str, name: str | None) -> "Policy":
+    if source.endswith(".json"):
+        return conbo.load_policy(source)
+    return open_existing(source, name).policy()
+
+
+def _record(prediction: "Prediction") -> dict[str, Any]:
+    return {"action": prediction.action, "mean": prediction.mean, "std": prediction.std}
+
+
+def _in_lines(prediction: "Prediction") -> str:
+    expected = f"{shown(prediction.mean)} ± {prediction.std:.2g}"
+    return as_columns([*prediction.action.items(), ("predicted reward", expected)])
+
+
+def _answer_rows(
+    learned: "Policy", rows: list[dict[str, Any]], output: Path | None, extrapolate: bool, as_json: bool
+) -> None:
+    parameters = learned.belief.space.states
+    predictions = learned.predict_many([_state(parameters, row) for row in rows], extrapolate=extrapolate)
+    answers = [
+        {**row, **p.action, "predicted_reward": p.mean, "predicted_std": p.std}
+        for row, p in zip(rows, predictions, strict=True)
+    ]
+    if output is not None:
+        write_rows(output, answers)
+    else:
+        click.echo(json.dumps(answers, indent=1) if as_json else as_csv(answers).rstrip("\n"))
+
+
+def _state(parameters: "Mapping[str, Parameter]", row: Mapping[str, Any]) -> "Point":
+    """The columns of a row that are states; texts of a CSV file become values."""
+    return {
+        name: parse_value(parameter, row[name]) if isinstance(row[name], str) else row[name]
+        for name, parameter in parameters.items()
+        if name in row
+    }
+
+
+@click.command()
+@study_arguments("[STUDY] KIND")
+@click.option("-o", "--output", type=_NEW, help="A .html, .png, .svg or .pdf file; by default KIND.html.")
+def plot(arguments: tuple[str, ...], name: str | None, output: Path | None) -> None:
+    """Draw one picture of a study.
+
+    KIND is one of acquisition, calibration, importance, policy-map, policy-value, posterior-surface, predicted-reward,
+    remaining-gain, slices, state-coverage, timeline.
+    """
+    source, kind = leading_study(arguments, "KIND")
+    if kind not in PLOTS:
+        raise click.UsageError(f"KIND must be one of {', '.join(PLOTS)}, but got '{kind}'.")
+    study = open_existing(source, name)
+    path = output or Path(f"{kind}.html")
+    conbo.plots.save(getattr(conbo.plots, kind.replace("-", "_"))(study), path)
+    click.echo(f"Wrote {path}.")
+
+
+@click.command()
+@study_arguments()
+@click.option("-o", "--output", type=_NEW, default="report.html", show_default=True, help="The page to write.")
+def report(arguments: tuple[str, ...], name: str | None, output: Path) -> None:
+    """Write a study as one self-contained HTML page."""
+    (source,) = leading_study(arguments)
+    conbo.report(open_existing(source, name), output)
+    click.echo(f"Wrote {output}.")
+
+
+@click.command()
+@click.option("--method", default="conbo", show_default=True, help="A name of `conbo methods`.")
+@click.option("-n", "--evaluations", metavar="N", type=click.IntRange(1), default=30, show_default=True)
+@click.option("--picture", type=_NEW, default=Path("out/demo.png"), show_default=True, help="The file to draw to.")
+@click.option(
+    "--storage", type=_NEW, default=Path("out/demo.db"), show_default=True, help="Where the studies are kept."
+)
+def demo(**options: object) -> None:
+    """Learn a policy for the Branin function and draw it.
+
+    Random search learns one, too, for comparison. Called again, it goes on where it ended.
+    """
+    from conbo.demo import main
+
+    main([f"--{name}={value}" for name, value in options.items()])
+
+
+@click.command()
+@click.argument("name", required=False)
+@_JSON
+def methods(name: str | None, as_json: bool) -> None:
+    """List the methods, or describe one."""
+    from conbo.method_table import method
+
+    if name is None:
+        summaries = conbo.methods()
+        click.echo(json.dumps(summaries) if as_json else as_columns(list(summaries.items())))
+        return
+    found = method(name)
+    record = {
+        "name": found.name,
+        "summary": found.summary,
+        "reference": found.reference,
+        "needs": "finitely many states" if found.needs_finite_states else "any states",
+        "policy": "the action with the highest posterior mean" if found.policy is None else repr(found.policy),
+        "settings": repr(found.proposal),
+    }
+    click.echo(json.dumps(record) if as_json else as_columns(list(record.items())))
+
+
+@click.command()
+@click.argument("name", required=False)
+@_JSON
+def problems(name: str | None, as_json: bool) -> None:
+    """List the test problems, or describe one."""
+    from conbo.experiments.problem_names import BUILT_IN, load_problem
+
+    if name is None:
+        lines = {key: _first_line(getattr(conbo.problems, key)) for key in BUILT_IN if hasattr(conbo.problems, key)}
+        click.echo(json.dumps(lines) if as_json else as_columns(list(lines.items())))
+        return
+    problem = load_problem(name)
+    if as_json:
+        click.echo(json.dumps({"name": problem.name, "noise": problem.noise, **problem.space.to_dict()}))
+        return
+    noise = "depends on state and action" if problem.noise is None else f"standard deviation {shown(problem.noise)}"
+    click.echo(as_columns([("problem", problem.name), *_parameter_rows(problem.space), ("noise", noise)]))
+    click.echo(f"\n{problem.description}" if problem.description else "")
+
+
+def _first_line(function: object) -> str:
+    return (function.__doc__ or "").strip().partition("\n")[0]

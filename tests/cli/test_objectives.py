@@ -1,0 +1,99 @@
+"""Functions by name, and programs that print a number."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from conbo import Categorical, Real, Space
+from conbo.cli.objectives import Program, load_function
+from conbo.errors import ConboError, SettingError
+
+STATE, ACTION = {"demand": 60.0}, {"stock": 50.5}
+SPACE = Space(states={"demand": Real(0, 100)}, actions={"stock": Real(0, 100), "mode": Categorical(["a", "b c; rm *"])})
+
+
+@pytest.mark.parametrize("name", ["simulator:profit", "simulator.py:profit", "./simulator.py:profit"])
+def test_functions_by_module_or_file(folder: Path, name: str) -> None:
+    assert load_function(name)(STATE, ACTION) == 5 * 50.5 - 2 * 50.5
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("profit", "an objective must be module:function or file.py:function, but got 'profit'"),
+        ("simulator:", "an objective must be module:function"),
+        ("no_such_module:profit", "cannot import 'no_such_module': ModuleNotFoundError"),
+        ("nowhere.py:profit", "the file of the objective must exist, but 'nowhere.py' does not"),
+        ("simulator.py:profti", "must have a function 'profti', but it has profit, broken"),
+        ("json.py:profit", "'json.py' must be renamed: a module 'json' exists already in"),
+        ("wrong.py:profit", "cannot import 'wrong.py': NameError: name 'x' is not defined"),
+    ],
+)
+def test_what_is_no_function(folder: Path, name: str, message: str) -> None:
+    (folder / "json.py").write_text("")
+    (folder / "wrong.py").write_text("x + 1")
+    with pytest.raises(SettingError) as raised:
+        load_function(name)
+    assert message in str(raised.value)
+
+
+def test_a_program_prints_its_reward_last() -> None:
+    code = "import sys; print('working'); print(float(sys.argv[1]) - float(sys.argv[2])); print()"
+    assert Program(f'{sys.executable} -c "{code}" {{demand}} {{stock:.1f}}')(STATE, ACTION) == 9.5
+
+
+def test_values_are_put_in_after_the_words_are_split() -> None:
+    program = Program("sim --mode={mode} 'a b' {stock:.3f}{{}}")
+    assert program.words({}, {"mode": "b c; rm *", "stock": 1 / 3}) == ["sim", "--mode=b c; rm *", "a b", "0.333{}"]
+    assert Program("sim {x}").words({}, {"x": 0.1 + 0.2}) == ["sim", "0.30000000000000004"]
+
+
+def test_names_are_checked_before_anything_runs() -> None:
+    Program("sim {demand} {stock:.2f} {{literal}}").check(SPACE)
+    with pytest.raises(SettingError, match=r"unknown parameter \{stok\} in the command: did you mean 'stock'\?"):
+        Program("sim {stok}").check(SPACE)
+    with pytest.raises(SettingError, match=r"unknown parameter \{stock.__class__\}"):
+        Program("sim {stock.__class__}").check(SPACE)
+    with pytest.raises(SettingError, match=r"must have closed quotes and braces, but got 'sim \{demand'"):
+        Program("sim {demand").check(SPACE)
+    with pytest.raises(SettingError, match="must have closed quotes"):
+        Program("sim 'demand").check(SPACE)
+    with pytest.raises(SettingError, match="a command must name a program, but it is empty"):
+        Program("").check(SPACE)
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("/no/such/program {stock}", "cannot run '/no/such/program': No such file or directory."),
+        ("sh -c 'echo out; echo alas >&2; exit 7'", "'sh' ended with exit code 7: alas"),
+        ("echo stock {stock}", "'echo' must print a number last, but printed 'stock 50.5'."),
+        ("true", "'true' must print a number last, but printed ''."),
+    ],
+)
+def test_programs_that_fail(template: str, message: str) -> None:
+    with pytest.raises(ConboError) as raised:
+        Program(template)(STATE, ACTION)
+    assert str(raised.value) == message
+
+
+def test_a_program_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    with pytest.raises(TimeoutError, match=r"'sh' took longer than 0\.5 s"):
+        Program(f"sh -c 'sleep 600 & echo $! > {note}; wait'", timeout=0.5)(STATE, ACTION)
+    assert _ended(int(note.read_text()))
+
+
+def _ended(pid: int) -> bool:
+    for _ in range(100):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        if Path(f"/proc/{pid}/stat").exists() and ") Z " in Path(f"/proc/{pid}/stat").read_text():
+            return True  # killed, and waits for its parent to look
+        time.sleep(0.05)
+    return False

@@ -1,0 +1,147 @@
+"""ask, tell, fail, import and export."""
+
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+import conbo as library
+from conbo.trials import Trial
+
+Conbo = Callable[..., Result]
+
+
+def _trials() -> tuple[Trial, ...]:
+    return library.open_study("study.db").trials
+
+
+def test_ask_for_one_and_tell_it(conbo: Conbo, folder: Path) -> None:
+    trial = json.loads(conbo("ask", "--json").stdout)
+    assert (trial["number"], list(trial["state"]), list(trial["action"])) == (0, ["demand"], ["stock"])
+    conbo("tell", "0", "-12.5")  # a negative number is no option
+    conbo("tell", "study.toml", "0", "-12.5")  # to repeat it changes nothing
+    assert (_trials()[0].status, _trials()[0].reward) == ("completed", -12.5)
+    assert "was told reward=-12.5 before" in conbo("tell", "0", "3", code=1).stderr
+
+
+def test_ask_for_several_in_a_dictated_state(conbo: Conbo, folder: Path) -> None:
+    lines = conbo("ask", "study.toml", "-n", "3", "--state", "demand=42").stdout.splitlines()
+    assert [line.split()[:2] for line in lines] == [[str(i), "demand=42"] for i in range(3)]
+    assert conbo("ask", "-n", "2", "--json").stdout.count("\n") == 2
+    assert "`10.0 <= demand <= 100.0` must hold, but got demand=7" in conbo("ask", "--state", "demand=7", code=1).stderr
+    assert "unknown state parameter 'dmand'" in conbo("ask", "--state", "dmand=7", code=1).stderr
+    assert "must be given as NAME=VALUE, but got 'demand'" in conbo("ask", "--state", "demand", code=2).stderr
+
+
+def test_telling_and_exporting_do_without_torch(conbo: Conbo, folder: Path) -> None:
+    conbo("ask")
+    for arguments in (["tell", "0", "1"], ["export"]):
+        call = (
+            f"import sys; from conbo.cli import main\ntry: main({arguments})\nexcept SystemExit as end: code = end.code"
+        )
+        code = f"{call}\nsys.exit(code or 'torch' in sys.modules)"
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert _trials()[0].reward == 1
+
+
+def test_noise(conbo: Conbo, folder: Path) -> None:
+    conbo("ask")
+    conbo("tell", "0", "1", "--noise", "0.25")
+    assert _trials()[0].noise == 0.25
+
+
+def test_fail(conbo: Conbo, folder: Path) -> None:
+    conbo("ask", "-n", "2")
+    conbo("fail", "1", "--error", "the power went out")
+    assert [(trial.status, trial.error) for trial in _trials()] == [("running", ""), ("failed", "the power went out")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["tell", "7", "1"], 1, "unknown trial 7"),
+        (["tell", "one", "1"], 1, "a trial must be named by its number, but got 'one'."),
+        (["tell", "0", "much"], 1, "a reward must be one finite number, but got 'much'."),
+        (["tell", "0", "nan"], 1, "a reward must be one finite number, but got nan."),
+        (["tell", "0"], 2, "Expected [STUDY] ID VALUE, but got 0."),
+        (["tell", "0", "1", "--nois", "3"], 2, "Expected [STUDY] ID VALUE"),
+        (["tell", "--file", "none.csv"], 2, "File 'none.csv' does not exist."),
+        (["fail"], 2, "Expected [STUDY] ID, but got nothing."),
+    ],
+)
+def test_wrong_calls(conbo: Conbo, folder: Path, arguments: list[str], code: int, message: str) -> None:
+    conbo("ask")
+    assert message in conbo(*arguments, code=code).stderr
+    assert _trials()[0].status == "running"
+
+
+@pytest.mark.parametrize("name", ["batch.csv", "batch.json"])
+def test_files_back_and_forth(conbo: Conbo, folder: Path, name: str) -> None:
+    assert f"conbo tell study.toml --file {name}" in conbo("ask", "-n", "4", "-o", name).stdout
+    rows = _read(folder / name)
+    assert [list(row) for row in rows] == [["number", "demand", "stock", "reward"]] * 4
+    assert float(rows[0]["stock"]) == _trials()[0].action["stock"]  # every digit
+    assert conbo("tell", "--file", name, code=3).stdout == "0 told, 0 failed, 4 left for later.\n"
+
+    rows = [{**row, "error": ""} for row in rows]
+    rows[0]["reward"], rows[1]["reward"], rows[2]["error"] = 1.5, -2, "it broke"
+    _write(folder / name, rows)
+    assert conbo("tell", "--file", name).stdout == "2 told, 1 failed, 1 left for later.\n"
+    assert [trial.reward for trial in _trials()] == [1.5, -2, None, None]
+    assert [trial.status for trial in _trials()] == ["completed", "completed", "failed", "running"]
+
+    rows[2]["error"], rows[3]["reward"] = "", 4
+    _write(folder / name, rows)
+    assert conbo("tell", "study.toml", "--file", name).stdout == "3 told, 0 failed, 1 left for later.\n"
+    assert _trials()[3].reward == 4
+
+
+def test_nothing_of_a_file_is_told_if_a_value_is_wrong(conbo: Conbo, folder: Path) -> None:
+    conbo("ask", "-n", "2")
+    (folder / "results.csv").write_text("number,reward\n0,1\n1,much\n")
+    assert "one finite number, but got 'much'." in conbo("tell", "--file", "results.csv", code=1).stderr
+    assert _trials()[0].status == "running"
+    (folder / "results.json").write_text("3")
+    assert "results.json: this must be a list of objects." in conbo("tell", "--file", "results.json", code=1).stderr
+    (folder / "results.json").write_text("[")
+    assert "results.json: this is not JSON" in conbo("tell", "--file", "results.json", code=1).stderr
+
+
+def test_import_and_export(conbo: Conbo, folder: Path) -> None:
+    (folder / "earlier.csv").write_text("demand,stock,reward\n30,40,70\n95,90,270\n")
+    assert conbo("import", "earlier.csv").stdout == "2 results added.\n"
+    assert [trial.reward for trial in _trials()] == [70, 270]
+    (folder / "empty.csv").write_text("demand,stock,reward\n")
+    assert conbo("import", "study.toml", "empty.csv", code=3).stdout == "0 results added.\n"
+    (folder / "wrong.csv").write_text("demand,stock,reward\n3,40,70\n95,90,high\n")
+    errors = conbo("import", "wrong.csv", code=1).stderr
+    assert "row 1:" in errors
+    assert "row 2:" in errors
+
+    assert conbo("export").stdout.startswith("number,demand,stock,reward,status\n0,30.0,40.0,70.0,completed\n1,")
+    assert json.loads(conbo("export", "--json").stdout)[1]["reward"] == 270
+    conbo("export", "study.db", "-o", "all.json")
+    assert _read(folder / "all.json")[0]["status"] == "completed"
+
+
+def _read(path: Path) -> list[dict[str, object]]:
+    if path.suffix == ".json":
+        rows: list[dict[str, object]] = json.loads(path.read_text())
+        return rows
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _write(path: Path, rows: list[dict[str, object]]) -> None:
+    if path.suffix == ".json":
+        path.write_text(json.dumps(rows))
+        return
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)

@@ -1,0 +1,128 @@
+"""status, policy, plot, report, methods, problems and demo."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+import conbo as library
+from conbo.cli.view_commands import PLOTS
+from conbo.method_table import METHODS
+
+Conbo = Callable[..., Result]
+
+
+@pytest.fixture
+def learned(folder: Path) -> library.Study:
+    """The study of the folder, with a few evaluations."""
+    from conbo.cli.study_file import read_study_file
+
+    study = read_study_file(folder / "study.toml").study()
+    study.run(lambda s, x: -abs(s["demand"] - x["stock"]), evaluations=12, progress=False)
+    study.fail(study.ask(), "it broke")
+    return study
+
+
+def test_status(conbo: Conbo, learned: library.Study) -> None:
+    text = conbo("status").stdout
+    assert "default, maximize by uniform, seed 0" in text
+    assert "demand: real from 10 to 100" in text
+    assert "12 completed, 0 running, 1 failed" in text
+    assert "the last was trial 12: it broke" in text
+    record = json.loads(conbo("status", "study.db", "--json").stdout)
+    assert (record["completed"], record["running"], record["failed"]) == (12, 0, 1)
+    assert record["policy_value"] == learned.policy_value()
+    assert record["actions"][0]["name"] == "stock"
+
+
+def test_status_before_the_first_reward_or_the_first_run(conbo: Conbo, folder: Path) -> None:
+    assert "there is no database" in conbo("status", code=1).stderr
+    assert not (folder / "study.db").exists()
+    conbo("ask")
+    assert "nothing learned yet" in conbo("status").stdout
+    assert json.loads(conbo("status", "--json").stdout)["policy_value"] is None
+
+
+def test_policy_of_a_state(conbo: Conbo, learned: library.Study) -> None:
+    wanted = learned.policy().predict({"demand": 50})
+    record = json.loads(conbo("policy", "--state", "demand=50", "--json").stdout)
+    assert record == {"action": wanted.action, "mean": wanted.mean, "std": wanted.std}
+    assert conbo("policy", "--state", "demand=50").stdout.split()[:2] == ["stock", f"{wanted.action['stock']:.6g}"]
+    assert "'demand' is missing" in conbo("policy", code=1).stderr
+    assert "must hold, but got demand=500" in conbo("policy", "--state", "demand=500", code=1).stderr
+    edge = json.loads(conbo("policy", "--state", "demand=500", "--extrapolate", "--json").stdout)
+    assert edge["action"] == learned.policy()({"demand": 100})
+
+
+def test_policy_of_a_file_of_states(conbo: Conbo, learned: library.Study, folder: Path) -> None:
+    (folder / "states.csv").write_text("shop,demand\nnorth,45\nsouth,80\n")
+    conbo("policy", "--states", "states.csv", "-o", "orders.csv")
+    with (folder / "orders.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["shop", "demand", "stock", "predicted_reward", "predicted_std"]
+    assert [(row["shop"], row["demand"]) for row in rows] == [("north", "45"), ("south", "80")]
+    wanted = learned.policy().many([{"demand": 45}, {"demand": 80}])
+    assert [float(row["stock"]) for row in rows] == pytest.approx([action["stock"] for action in wanted])
+    assert conbo("policy", "--states", "states.csv").stdout == (folder / "orders.csv").read_text()
+    (folder / "states.json").write_text('[{"demand": 45}]')
+    answers = json.loads(conbo("policy", "--states", "states.json", "--json").stdout)
+    assert answers[0]["stock"] == pytest.approx(float(rows[0]["stock"]))
+    (folder / "wrong.csv").write_text("shop\nnorth\n")
+    assert "'demand' is missing" in conbo("policy", "--states", "wrong.csv", code=1).stderr
+
+
+def test_a_saved_policy_answers_without_the_study(conbo: Conbo, learned: library.Study, folder: Path) -> None:
+    before = conbo("policy", "--save", "policy.json", "--state", "demand=50", "--json").stdout
+    assert conbo("policy", "--save", "policy.json").stdout == ""
+    (folder / "study.db").unlink()
+    after = json.loads(conbo("policy", "policy.json", "--state", "demand=50", "--json").stdout)
+    assert after["action"] == pytest.approx(json.loads(before)["action"])
+
+
+def test_the_kinds_of_plots_are_those_of_the_library() -> None:
+    from conbo import plots
+
+    assert set(PLOTS) == {name.replace("_", "-") for name in plots.__all__} - {"save"}
+
+
+def test_plot(conbo: Conbo, learned: library.Study, folder: Path) -> None:
+    assert conbo("plot", "policy-map").stdout == "Wrote policy-map.html.\n"
+    assert "<html" in (folder / "policy-map.html").read_text()[:200]
+    conbo("plot", "study.db", "state-coverage", "-o", "coverage.png")
+    assert (folder / "coverage.png").read_bytes().startswith(b"\x89PNG")
+    assert "KIND must be one of acquisition" in conbo("plot", "policy_map", code=2).stderr
+    assert "must be saved as .png" in conbo("plot", "policy-map", "-o", "x.gif", code=1).stderr
+
+
+def test_report(conbo: Conbo, learned: library.Study, folder: Path) -> None:
+    assert conbo("report", "-o", "page.html").stdout == "Wrote page.html.\n"
+    assert "<html" in (folder / "page.html").read_text()[:500]
+
+
+def test_methods(conbo: Conbo) -> None:
+    assert [line.split()[0] for line in conbo("methods").stdout.splitlines()] == list(METHODS)
+    assert json.loads(conbo("methods", "--json").stdout) == dict(library.methods())
+    assert "Pearce & Branke (2018)" in conbo("methods", "revi").stdout
+    assert json.loads(conbo("methods", "scot", "--json").stdout)["needs"] == "finitely many states"
+    assert "unknown method 'cnbo': did you mean" in conbo("methods", "cnbo", code=1).stderr
+
+
+def test_problems(conbo: Conbo) -> None:
+    assert "branin" in json.loads(conbo("problems", "--json").stdout)
+    assert "assemble_to_order" in conbo("problems").stdout
+    text = conbo("problems", "branin:noise=2").stdout
+    assert "s: real from -5 to 10" in text
+    assert "standard deviation 2" in text
+    assert json.loads(conbo("problems", "branin", "--json").stdout)["states"][0]["name"] == "s"
+    assert "unknown problem 'branni': did you mean 'branin'?" in conbo("problems", "branni", code=1).stderr
+
+
+def test_demo(conbo: Conbo, tmp_path: Path) -> None:
+    picture, storage = tmp_path / "demo.png", tmp_path / "demo.db"
+    arguments = ["--method", "uniform", "-n", "10", "--picture", str(picture), "--storage", str(storage)]
+    assert "Opportunity cost" in conbo("demo", *arguments).stdout
+    assert picture.exists()
+    assert storage.exists()
