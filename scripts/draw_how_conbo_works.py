@@ -44,18 +44,18 @@ from conbo.models.action_functions import look_ahead_functions, state_rows
 from conbo.models.kernels import Columns, Factor, ProductKernel
 from conbo.models.posterior import Posterior, condition
 from conbo.observations import Observations
+from conbo.plots.style import INK as DARK
+from conbo.plots.style import POLICY as LEARNED
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.proposals.maximizer import Maximizer, Search
 from conbo.proposals.penalized_batch import penalized_batch, penalty
-from conbo.report.plots import COLOURS as MEAN_COLOURS
-from conbo.report.plots import DARK, LEARNED
 from conbo.spaces import Real, Space
 from conbo.state_distributions import bind, sobol
 
 FOLDER = Path(__file__).parents[1] / "docs/pictures"
 DOTS_PER_INCH = 130
 NEW, LOWER, UPPER, BEST, PALE = "#c2185b", "#2b6cb0", "#8661c1", "#2a9d5c", "#b9bac6"
-ACQUISITION_COLOURS, PENALTY_COLOURS = "Purples", "Greys_r"
+MEAN_COLOURS, ACQUISITION_COLOURS, PENALTY_COLOURS = "YlGnBu_r", "Purples", "Greys_r"
 Z_COLOURS = LinearSegmentedColormap.from_list("z", [LOWER, "#8d8fa3", "#e4572e"])
 Z_RANGE = 2.1  # at which the colours end
 OUTLINE = [withStroke(linewidth=3, foreground="white")]

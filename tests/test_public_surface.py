@@ -29,7 +29,11 @@ PUBLIC = [
     "errors",
     "load_policy",
     "methods",
+    "open_study",
+    "plots",
     "problems",
+    "report",
+    "study_names",
 ]
 
 
@@ -51,8 +55,11 @@ def test_signatures() -> None:
 
     settings = ["space", "state_distribution", "method", "model", "seed", "initial", "direction"]
     assert names(conbo.Optimizer) == settings
-    assert sorted(names(conbo.Study)) == sorted(settings)
-    assert names(conbo.Study.run) == ["self", "objective", "evaluations", "progress"]
+    assert sorted(names(conbo.Study)) == sorted([*settings, "name", "storage"])
+    options = ["workers", "executor", "batch", "timeout", "retries", "stop_below", "finish", "on_interrupt", "lease"]
+    assert names(conbo.Study.run) == ["self", "objective", "evaluations", *options, "progress"]
+    assert names(conbo.open_study) == ["storage", "name"]
+    assert names(conbo.study_names) == ["storage"]
     for kind in (conbo.Study, conbo.Optimizer):
         assert names(kind.ask) == ["self", "n", "state"]
         assert names(kind.tell) == ["self", "trial", "reward", "noise"]
@@ -79,3 +86,18 @@ print(json.dumps({"seconds": seconds, "torch": "torch" in sys.modules}))
     ]
     assert not any(run["torch"] for run in runs)
     assert min(run["seconds"] for run in runs) < 0.3
+
+
+@pytest.mark.parametrize(("name", "package"), [("plots", "plotly"), ("report", "jinja2")])
+def test_pictures_without_the_extra(name: str, package: str) -> None:
+    code = f"""
+import sys
+sys.modules[{package!r}] = None  # as if it were not installed
+import conbo
+try:
+    conbo.{name}
+except conbo.errors.ConboError as error:
+    print(error)
+"""
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert run.stdout == f"`conbo.{name}` needs {package}, which is not installed: pip install 'conbo[plots]'\n"

@@ -4,14 +4,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from conbo import errors, problems
+    from conbo import errors, plots, problems
     from conbo.belief import GaussianProcess
     from conbo.method_table import methods
     from conbo.optimizer import Optimizer
     from conbo.policies.policy import load_policy
+    from conbo.reports import report
     from conbo.spaces import Categorical, Integer, Real, Space
     from conbo.state_distributions import Density, Normal, Product, Triangular, Uniform, Weights
-    from conbo.study import Study
+    from conbo.study import Study, open_study, study_names
 
 __version__ = "0.1.0"
 
@@ -32,8 +33,12 @@ _HOME = {
     "Weights": "state_distributions",
     "load_policy": "policies.policy",
     "methods": "method_table",
+    "open_study": "study",
+    "report": "reports",
+    "study_names": "study",
 }
-_MODULES = ("errors", "problems")
+_MODULES = ("errors", "plots", "problems")
+_PLOTTING = ("jinja2", "matplotlib", "plotly")  # the extra `plots`
 
 __all__ = [
     "Categorical",
@@ -53,16 +58,25 @@ __all__ = [
     "errors",
     "load_policy",
     "methods",
+    "open_study",
+    "plots",
     "problems",
+    "report",
+    "study_names",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"{__name__}.{name}")
-    if name not in _HOME:
+    if name not in _MODULES and name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    try:
+        module = import_module(f"{__name__}.{_HOME.get(name, name)}")
+    except ModuleNotFoundError as error:
+        if error.name not in _PLOTTING:
+            raise
+        needed = f"`conbo.{name}` needs {error.name}, which is not installed: pip install 'conbo[plots]'"
+        raise import_module(f"{__name__}.errors").ConboError(needed) from error
+    return module if name in _MODULES else getattr(module, name)
 
 
 def __dir__() -> list[str]:

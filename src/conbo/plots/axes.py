@@ -1,0 +1,105 @@
+"""Parameters as axes of a plot: where their values are drawn, and how the axis looks.
+
+A number is drawn at its value, on its own scale; the choices of a category are drawn at 0, 1, 2, …
+"""
+
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from conbo.spaces import Array, Categorical, Integer, Parameter, Real, Value
+
+MOST_TICKS = 12  # categories that all get a label of their own
+LONGEST_LABEL = 24
+
+
+@dataclass(frozen=True)
+class ParameterAxis:
+    """One parameter along an axis."""
+
+    role: str  # state or action
+    name: str
+    parameter: Parameter
+
+    @property
+    def title(self) -> str:
+        """What is written beside the axis."""
+        return f"{self.role} {label(self.name)}"
+
+    @property
+    def is_category(self) -> bool:
+        """Whether its values have no order."""
+        return isinstance(self.parameter, Categorical)
+
+    def places(self, most: int) -> Array:
+        """At most so many places of the unit interval, in order; all categories, whatever their number."""
+        if isinstance(self.parameter, Categorical):
+            return self.parameter.levels()
+        places = np.linspace(0.0, 1.0, most)
+        return np.unique(self.parameter.snap(places)) if isinstance(self.parameter, Integer) else places
+
+    def positions(self, places: Array) -> Array:
+        """Where places of the unit interval are drawn."""
+        if isinstance(self.parameter, Categorical):
+            return np.clip(np.floor(places * self.parameter.n_levels), 0, self.parameter.n_levels - 1)
+        return np.array(self.parameter.decode(places), dtype=np.float64)
+
+    def bins(self, most: int) -> Array:
+        """Edges of bins in the unit interval: one for each value if these are few, else `most` equal ones."""
+        if isinstance(self.parameter, Real) or (isinstance(self.parameter, Integer) and self.parameter.n_levels > most):
+            return np.linspace(0.0, 1.0, most + 1)
+        lower, upper = self.parameter.cell(self.parameter.levels())
+        return np.append(lower, upper[-1])
+
+    def edges(self, bins: Array) -> Array:
+        """Where the edges of bins are drawn."""
+        if isinstance(self.parameter, Categorical):
+            return bins * self.parameter.n_levels - 0.5
+        return self.parameter.scale.from_unit(bins)
+
+    def layout(self) -> dict[str, Any]:
+        """The axis in plotly's words."""
+        title = {"title": {"text": self.title}}
+        if isinstance(self.parameter, Categorical):
+            labels = [label(choice) for choice in self.parameter.choices]
+            every = -(-len(labels) // MOST_TICKS)
+            ticks = {"tickvals": list(range(len(labels)))[::every], "ticktext": labels[::every]}
+            return {**title, **ticks, "range": [-0.5, len(labels) - 0.5], "showgrid": False, "zeroline": False}
+        scale = self.parameter.scale
+        low, high = float(scale.low), float(scale.high)
+        if self.parameter.log:
+            ends = [float(np.log10(low)), float(np.log10(high))]
+            return {**title, "type": "log", "range": ends, **_decades(*ends)}
+        return {**title, "range": [low, high]}
+
+
+def _decades(low: float, high: float) -> dict[str, Any]:
+    """Ticks at powers of ten between two exponents, unless there are too few; plotly would write 100 µ for 1e-4."""
+    exponents = range(int(np.ceil(low)), int(np.floor(high)) + 1)
+    chosen = exponents[:: -(-len(exponents) // MOST_TICKS) or 1]
+    if len(chosen) < 2:
+        return {}
+    return {"tickvals": [10.0**k for k in chosen], "ticktext": [f"{10.0**k:g}" for k in chosen]}
+
+
+def label(value: Value, longest: int = LONGEST_LABEL) -> str:
+    """A name or a value for display, short, with what plotly would read as markup or mathematics made plain."""
+    text = number(value) if isinstance(value, float) else str(value)
+    short = text if len(text) <= longest else text[: longest - 1] + "…"
+    return escape(short, quote=False).replace("$", "&#36;")
+
+
+def number(value: float, digits: int = 4) -> str:
+    """So many significant digits, without a needless exponent."""
+    if value and not 1e-3 <= abs(value) < 1e6:
+        return f"{value:.{digits - 2}e}"
+    decimals = digits - 1 - int(np.floor(np.log10(abs(value)))) if value else 0
+    text = f"{value:.{max(decimals, 0)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def described(values: dict[str, Value]) -> str:
+    """Named values on one line each, for a hover label."""
+    return "<br>".join(f"{label(name)} {label(value)}" for name, value in values.items())

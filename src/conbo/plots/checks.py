@@ -1,0 +1,64 @@
+"""Is the model to be trusted, and were the states visited that will matter?"""
+
+import numpy as np
+from numpy.typing import NDArray
+from plotly import graph_objects as go
+
+from conbo.plots.style import INK, MODEL, POLICY, QUIET, canvas, dots, line, steps
+from conbo.plots.view import Studied, View, view_of
+from conbo.state_distributions import sobol
+
+BINS = 12
+SAMPLES = 4096  # of P[s]
+NINETY_FIVE = 1.96  # standard deviations around the mean that hold 95 % of a normal distribution
+
+
+def covered(view: View) -> NDArray[np.bool_]:
+    """Which observed rewards are inside the 95 % interval of their leave-one-out prediction."""
+    mean, std = view.leave_one_out
+    return np.abs(view.rewards - mean) <= NINETY_FIVE * std
+
+
+def calibration(study: Studied) -> go.Figure:
+    """Every observed reward against its prediction from all others; whiskers hold 95 % if the model is right."""
+    view = view_of(study)
+    mean, std = view.leave_one_out
+    inside = covered(view)
+    ends = np.array([min(mean.min(), view.rewards.min()), max(mean.max(), view.rewards.max())])
+    texts = view.texts
+    figure = canvas(height=420)
+    figure.add_trace(line(ends, ends, "prediction = reward", QUIET, dash="dash", width=1.5, hoverinfo="skip"))
+    for chosen, name, colour in ((inside, "inside its 95 % interval", MODEL), (~inside, "outside", POLICY)):
+        if chosen.any():
+            own = [text for text, here in zip(texts, chosen, strict=True) if here]
+            m, s = mean[chosen], std[chosen]
+            low, high = m - NINETY_FIVE * s, m + NINETY_FIVE * s
+            hover = {"text": own, "hovertemplate": "%{text}<br>predicted %{y:.4~g}<extra></extra>"}
+            label = f"{name}: {chosen.sum()}"
+            figure.add_trace(dots(view.rewards[chosen], m, label, colour, low=low, high=high, size=6, **hover))
+    return figure.update_xaxes(title_text="reward observed").update_yaxes(title_text="predicted from all others")
+
+
+def state_coverage(study: Studied) -> go.Figure:
+    """Where the evaluations were, state by state, against where P[s] will send the policy.
+
+    Without states, where they were along every action.
+    """
+    view = view_of(study)
+    space, d_s = view.space, view.space.n_state_dims
+    parameters = space.states or space.actions
+    expected = view.belief.states.from_uniform(sobol(SAMPLES, d_s, seed=0)).numpy() if d_s else None
+    figure = canvas(len(parameters), height=100 + 190 * len(parameters), vertical_spacing=0.4 / max(len(parameters), 2))
+    for column, name in enumerate(parameters):
+        axis, row = view.axis(name), column + 1
+        edges = axis.bins(BINS)
+        observed = np.histogram(view.points[:, column].numpy(), edges)[0] / len(view.points)
+        first = {"showlegend": column == 0}
+        figure.add_trace(steps(axis, edges, observed, "evaluations", MODEL, opacity=0.45, **first), row, 1)
+        if expected is not None:
+            share = np.histogram(expected[:, column], edges)[0] / SAMPLES
+            x = axis.positions((edges[1:] + edges[:-1]) / 2)
+            figure.add_trace(dots(x, share, "P[s]", INK, size=8, symbol="diamond", **first), row, 1)
+        figure.update_xaxes(axis.layout(), row=row, col=1)
+        figure.update_yaxes(title_text="share", tickformat=".0%", rangemode="tozero", row=row, col=1)
+    return figure

@@ -1,0 +1,145 @@
+"""Where one more evaluation would help, by the knowledge gradient: how much it is expected to raise the best reward.
+
+All gains are in rewards. The study's own method may look elsewhere.
+"""
+
+import numpy as np
+import torch
+from plotly import graph_objects as go
+from torch import Tensor
+
+from conbo.acquisition.conditional import ConBO, ConditionalAcquisition
+from conbo.acquisition.knowledge_gradient import HybridKG
+from conbo.models.posterior import Posterior
+from conbo.plots.axes import ParameterAxis, described
+from conbo.plots.planes import HEIGHT, Plane, plane_of
+from conbo.plots.policy_plots import along
+from conbo.plots.style import INK, MODEL, POLICY, band, canvas, dots, line, surface
+from conbo.plots.view import Studied, View, view_of
+from conbo.search.action_candidates import action_candidates
+from conbo.spaces import Array, Point
+from conbo.threads import threads_for
+
+STATES = 25
+CANDIDATES = 24  # actions that are tried in every state
+NEARBY, REACH = 8, 0.1  # and around the policy's action, at about this distance in the unit cube
+FINALISTS = 3  # of which so many are looked at closely
+RESOLUTION, COARSE = 25, 11  # places along each axis of the acquisition, and for a BoTorch model, which is slow
+MOST_EXACT = 200  # observations up to which the whole plane gets full values
+STARS = 8  # points of the plane that may turn out to be worth most
+
+
+def remaining_gain(study: Studied, state: str | None = None, *, at: Point | None = None) -> go.Figure:
+    """How much the best possible evaluation in a state is expected to raise the policy's reward in that state.
+
+    Where the line is near zero, little is left to learn. Without states, the gain is that of values of one action.
+    """
+    view = view_of(study)
+    if view.space.states:
+        axis, states = along(view, view.most_important("states", state), at, STATES)
+        column = view.space.state_names.index(axis.name)
+        gains, points = best_gains(view, states)
+    else:
+        name = view.most_important("actions")
+        axis, column = view.axis(name), view.space.action_names.index(name)
+        places = torch.from_numpy(axis.places(STATES))
+        points = view.actions(view.centre()[None]).repeat(len(places), 1)
+        points[:, column] = places
+        gains = _stateless_gains(view, points)
+    figure = canvas()
+    texts = [described(values) for values in view.decode(points)]
+    hover = {"text": texts, "hovertemplate": "worth %{y:.4~g}: evaluate<br>%{text}<extra></extra>"}
+    x = axis.positions(points[:, column].numpy())
+    for trace in _area(axis, x, gains, "expected gain", MODEL, **hover):
+        figure.add_trace(trace)
+    return figure.update_xaxes(axis.layout()).update_yaxes(title_text="expected gain", rangemode="tozero")
+
+
+def best_gains(view: View, states: Tensor) -> tuple[Array, Tensor]:
+    """For states (m, d_s) the highest knowledge gradient of an evaluation there (m,), and that point (m, d)."""
+    belief, m = view.belief, len(states)
+    generator = torch.Generator().manual_seed(0)
+    shared = action_candidates(belief, CANDIDATES, generator)
+    noise = torch.randn(m, NEARBY, shared.shape[1], generator=generator, dtype=torch.float64)
+    near = belief.snap_actions((view.actions(states)[:, None] + REACH * noise).clamp(0, 1))
+    actions = torch.cat([shared.expand(m, -1, -1), near], 1)  # (m, candidates, d_x)
+    points = torch.cat([states[:, None].expand(-1, actions.shape[1], -1), actions], -1)
+    with threads_for(len(view.points)), torch.no_grad():
+        gradient = HybridKG().build(belief, generator)
+        rough = torch.stack([gradient.rough(s[None])(p)[:, 0] for s, p in zip(states, points, strict=True)])
+        chosen = rough.topk(FINALISTS, -1).indices  # (m, finalists)
+        finalists = points.gather(1, chosen[..., None].expand(-1, -1, points.shape[-1]))
+        rows = torch.arange(m).repeat_interleave(FINALISTS)
+        values = gradient.at(states[:, None])(finalists.flatten(0, 1), rows).values[:, 0].unflatten(0, (m, FINALISTS))
+    best, which = values.max(-1)
+    return (best * belief.scale).numpy(), finalists[torch.arange(m), which]
+
+
+def _stateless_gains(view: View, points: Tensor) -> Array:
+    """Without states: the knowledge gradient (m,) of points (m, d)."""
+    with threads_for(len(view.points)), torch.no_grad():
+        gradient = HybridKG().build(view.belief, torch.Generator().manual_seed(0))
+        nowhere = points.new_empty(len(points), 1, 0)
+        values = gradient.at(nowhere)(points, torch.arange(len(points))).values[:, 0]
+    return (values * view.belief.scale).numpy()
+
+
+def acquisition(
+    study: Studied, state: str | None = None, action: str | None = None, *, at: Point | None = None
+) -> go.Figure:
+    """How much one evaluation is expected to raise the policy's reward over P[s], over one state and one action.
+
+    The star is the point of this plane that is worth most; the panel below says how much it would gain in which
+    state. With more than 200 observations, or a BoTorch model, the colours are the rough values with which ConBO
+    screens points.
+    """
+    view = view_of(study)
+    closed_form = isinstance(view.belief.posterior, Posterior)
+    plane = plane_of(view, state, action, at, RESOLUTION if closed_form else COARSE)
+    if plane is None:
+        return remaining_gain(view)
+    points, shape = plane.points.flatten(0, 1), plane.points.shape[:2]
+    with threads_for(len(view.points)), torch.no_grad():
+        function = ConBO(HybridKG()).build(view.belief, torch.Generator().manual_seed(0))
+        exact = closed_form and len(view.points) <= MOST_EXACT
+        values = function.integral(points) if exact else function.screen(points)
+        finalists = points[values.topk(min(STARS, len(points))).indices]
+        star = finalists[int(function(finalists).argmax())][None]
+    rows = 2 if view.space.states else 1
+    figure = canvas(
+        rows, height=HEIGHT + 200 * (rows - 1), row_heights=[0.65, 0.35][:rows], vertical_spacing=0.32 / rows
+    )
+    gains = (values * view.belief.scale).reshape(shape)
+    figure.add_trace(surface(plane.x, plane.y, gains, "expected gain", smooth=plane.smooth), 1, 1)
+    low, high = figure.layout.yaxis.domain
+    figure.data[0].colorbar.update(len=high - low, y=high, yanchor="top")
+    observed = f"{len(view.points)} evaluations"
+    figure.add_trace(dots(*plane.project(view.points), observed, INK, cliponaxis=False, opacity=0.5), 1, 1)
+    text = {"text": [described(view.decode(star)[0])], "hovertemplate": "%{text}<extra></extra>"}
+    (x,), (y,) = plane.project(star)
+    figure.add_trace(dots([x], [y], "worth most", POLICY, size=15, symbol="star", cliponaxis=False, **text), 1, 1)
+    figure.update_xaxes(plane.horizontal.layout(), row=1, col=1).update_yaxes(plane.vertical.layout(), row=1, col=1)
+    if view.space.states:
+        _add_gain_by_state(figure, view, function, plane, star)
+    return figure
+
+
+def _add_gain_by_state(
+    figure: go.Figure, view: View, function: ConditionalAcquisition, plane: Plane, star: Tensor
+) -> None:
+    states = plane.points[0, :, : view.space.n_state_dims]
+    with threads_for(len(view.points)), torch.no_grad():
+        gains = function.value.at(states[None])(star, torch.zeros(1, dtype=torch.long)).values[0] * view.belief.scale
+    for trace in _area(plane.horizontal, plane.x, gains.numpy(), "its gain in each state", POLICY):
+        figure.add_trace(trace, 2, 1)
+    figure.update_xaxes(plane.horizontal.layout(), row=2, col=1)
+    figure.update_yaxes(title_text="gain", rangemode="tozero", row=2, col=1)
+
+
+def _area(
+    axis: ParameterAxis, x: Array, y: Array, name: str, colour: str, **hover: object
+) -> list[go.Scatter] | list[go.Bar]:
+    """Values that start from zero, along a parameter."""
+    if axis.is_category:
+        return [go.Bar(x=x, y=y, name=name, width=0.5, marker={"color": colour}, textposition="none", **hover)]
+    return [band(x, np.zeros_like(y), y, "", colour, showlegend=False), line(x, y, name, colour, **hover)]

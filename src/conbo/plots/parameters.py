@@ -1,0 +1,92 @@
+"""What each parameter does: slices through the model, and how much it matters."""
+
+from collections.abc import Sequence
+
+import torch
+from plotly import graph_objects as go
+from torch import Tensor
+
+from conbo.plots.axes import ParameterAxis, described, label
+from conbo.plots.style import MODEL, POLICY, band, canvas, dots, line
+from conbo.plots.view import Studied, View, view_of
+from conbo.spaces import Point
+
+PLACES = 61  # along a slice
+MOST_COLUMNS = 2  # of panels
+
+
+def slices(study: Studied, names: Sequence[str] = (), *, at: Point | None = None) -> go.Figure:
+    """The expected reward against every parameter (or those named), with two standard deviations.
+
+    All others stay at one state, the middle of P[s] unless `at` says otherwise, and at the policy's action there.
+    """
+    view = view_of(study)
+    everything = [*view.space.state_names, *view.space.action_names]
+    names = names or everything
+    axes = [view.axis(name) for name in names]
+    state = view.centre(at)
+    here = torch.cat([state, view.actions(state[None])[0]])
+    columns = min(MOST_COLUMNS, len(names))
+    rows = -(-len(names) // columns)
+    spacing = {"horizontal_spacing": 0.1, "vertical_spacing": 0.4 / max(rows, 2)}
+    figure = canvas(rows, columns, height=90 + 200 * rows, **spacing)
+    for place, axis in enumerate(axes):
+        row, column = place // columns + 1, place % columns + 1
+        for trace in _slice(view, axis, everything.index(axis.name), here, showlegend=place == 0):
+            figure.add_trace(trace, row, column)
+        figure.update_xaxes(axis.layout(), row=row, col=column)
+        figure.update_yaxes(title_text="reward" if column == 1 else None, row=row, col=column)
+    return figure
+
+
+def _slice(view: View, axis: ParameterAxis, column: int, here: Tensor, showlegend: bool) -> list[go.Scatter]:
+    """Through the point here (d,), along one of its columns."""
+    places = axis.places(PLACES)
+    points = here.repeat(len(places), 1)
+    points[:, column] = torch.from_numpy(places)
+    mean, std = view.predict(points)
+    x, low, high = axis.positions(places), mean - 2 * std, mean + 2 * std
+    texts = [label(value) for value in axis.parameter.decode(places)]
+    hover = {"text": texts, "hovertemplate": "%{text}: %{y:.4~g}<extra></extra>"}
+    if axis.is_category:
+        model = [dots(x, mean, "expected reward", MODEL, low=low, high=high, showlegend=False, **hover)]
+    else:
+        shown = {"showlegend": showlegend}
+        curve = line(x, mean, "expected reward", MODEL, **shown, **hover)
+        model = [band(x, low, high, "± 2 sd", MODEL, **shown), curve]
+    chosen, reward = axis.positions(here[column : column + 1].numpy()), view.mean(here[None])
+    text = {"text": [described(view.decode(here[None])[0])], "hovertemplate": "%{text}<extra></extra>"}
+    policy = dots(chosen, reward, "policy", POLICY, size=11, cliponaxis=False, showlegend=showlegend, **text)
+    return [*model, policy]
+
+
+def importance(study: Studied) -> go.Figure:
+    """What the policy would lose by getting one parameter wrong, in rewards, averaged over P[s].
+
+    For a state: by acting as if it had another value of P[s]. For an action: by leaving its value to chance.
+    """
+    view = view_of(study)
+    loss = dict(sorted(view.given_away.items(), key=lambda item: item[1]))
+    figure = canvas(height=120 + 34 * len(loss))
+    groups = (
+        ("states: if unknown", view.space.states, MODEL),
+        ("actions: if left to chance", view.space.actions, POLICY),
+    )
+    order = {name: place for place, name in enumerate(loss)}
+    for title, names, colour in groups:
+        chosen = [name for name in loss if name in names]
+        if chosen:
+            figure.add_trace(
+                go.Bar(
+                    x=[loss[name] for name in chosen],
+                    y=[order[name] for name in chosen],
+                    width=0.62,
+                    orientation="h",
+                    name=title,
+                    marker={"color": colour},
+                    hovertemplate="%{x:.4~g}<extra></extra>",
+                )
+            )
+    ticks = {"tickvals": list(order.values()), "ticktext": [label(name) for name in order], "showgrid": False}
+    figure.update_yaxes(range=[-0.6, len(loss) - 0.4], **ticks)
+    return figure.update_xaxes(title_text="reward given away", rangemode="tozero")

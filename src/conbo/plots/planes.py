@@ -1,0 +1,131 @@
+"""The model over two parameters at a time."""
+
+from dataclasses import dataclass
+
+import torch
+from plotly import graph_objects as go
+from torch import Tensor
+
+from conbo.plots.axes import ParameterAxis
+from conbo.plots.parameters import slices
+from conbo.plots.policy_plots import along
+from conbo.plots.style import INK, POLICY, canvas, dots, line, surface
+from conbo.plots.view import Studied, View, view_of
+from conbo.problems import Problem
+from conbo.spaces import Array, Point
+
+RESOLUTION = 61  # places along each axis
+HEIGHT = 420
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A grid over two parameters; all others are at the policy's choice, or fixed."""
+
+    horizontal: ParameterAxis
+    vertical: ParameterAxis
+    columns: tuple[int, int]  # of the two parameters
+    points: Tensor  # (rows, columns, d)
+
+    @property
+    def x(self) -> Array:
+        """Where the columns are drawn."""
+        return self.horizontal.positions(self.points[0, :, self.columns[0]].numpy())
+
+    @property
+    def y(self) -> Array:
+        """Where the rows are drawn."""
+        return self.vertical.positions(self.points[:, 0, self.columns[1]].numpy())
+
+    @property
+    def smooth(self) -> bool:
+        """Whether values between the places of the grid have a meaning."""
+        return not (self.horizontal.is_category or self.vertical.is_category) and min(self.points.shape[:2]) > 4
+
+    def project(self, points: Tensor) -> tuple[Array, Array]:
+        """Where points (n, d) are drawn."""
+        pairs = zip((self.horizontal, self.vertical), self.columns, strict=True)
+        x, y = (axis.positions(points[:, column].numpy()) for axis, column in pairs)
+        return x, y
+
+
+def plane_of(view: View, state: str | None, action: str | None, at: Point | None, most: int) -> Plane | None:
+    """The plane of one state and one action, or of two actions; None where there is only one parameter."""
+    space, d_s = view.space, view.space.n_state_dims
+    action = view.most_important("actions", action)
+    place = d_s + space.action_names.index(action)
+    vertical = view.axis(action)
+    if space.states:
+        horizontal, states = along(view, view.most_important("states", state), at, most)
+        first = torch.cat([states, view.actions(states)], -1)
+        column = space.state_names.index(horizontal.name)
+    else:
+        others = [name for name in space.actions if name != action]
+        if not others:
+            return None
+        horizontal = view.axis(max(others, key=view.given_away.__getitem__))
+        column = space.action_names.index(horizontal.name)
+        places = torch.from_numpy(horizontal.places(most))
+        first = view.actions(view.centre()[None]).repeat(len(places), 1)
+        first[:, column] = places
+    rows = torch.from_numpy(vertical.places(most))
+    points = first.expand(len(rows), -1, -1).clone()
+    points[..., place] = rows[:, None]
+    return Plane(horizontal, vertical, (column, place), points)
+
+
+def posterior_surface(
+    study: Studied,
+    state: str | None = None,
+    action: str | None = None,
+    *,
+    at: Point | None = None,
+    problem: Problem | None = None,
+) -> go.Figure:
+    """The expected reward by the model over one state and one action, the observations, and the policy.
+
+    Other states are in the middle of P[s] or at `at`, other actions are the policy's. With a `problem` whose best
+    actions are known, these are drawn as well. Without states, the surface is over two actions.
+    """
+    view = view_of(study)
+    plane = plane_of(view, state, action, at, RESOLUTION)
+    if plane is None:
+        return slices(view)
+    mean = view.mean(plane.points.flatten(0, 1))
+    figure = canvas(height=HEIGHT)
+    shape = plane.points.shape[:2]
+    figure.add_trace(
+        surface(
+            plane.x, plane.y, mean.reshape(shape), "expected reward", smooth=plane.smooth, high_is_good=view.sign > 0
+        )
+    )
+    flat = len(view.space.states) + len(view.space.actions) > 2  # seen from the side: other parameters differ, too
+    hover = {"text": view.texts, "hovertemplate": "%{text}<extra></extra>"}
+    observed = f"{len(view.points)} evaluations"
+    figure.add_trace(
+        dots(*plane.project(view.points), observed, INK, cliponaxis=False, opacity=0.4 if flat else 1.0, **hover)
+    )
+    _add_policy(figure, view, plane, problem)
+    return figure.update_xaxes(plane.horizontal.layout()).update_yaxes(plane.vertical.layout())
+
+
+def _add_policy(figure: go.Figure, view: View, plane: Plane, problem: Problem | None) -> None:
+    if not view.space.states:
+        best = torch.cat([view.centre(), view.actions(view.centre()[None])[0]])[None]
+        figure.add_trace(dots(*plane.project(best), "policy", POLICY, size=15, symbol="star", cliponaxis=False))
+        return
+    d_s = view.space.n_state_dims
+    states = plane.points[0, :, :d_s]
+    x, y = plane.project(torch.cat([states, view.actions(states)], -1))
+    apart = plane.horizontal.is_category or plane.vertical.is_category
+    if not apart:
+        figure.add_trace(line(x, y, "", "#ffffff", width=6, showlegend=False, hoverinfo="skip"))
+    figure.add_trace(
+        dots(x, y, "policy", POLICY, size=11, cliponaxis=False) if apart else line(x, y, "policy", POLICY, width=4)
+    )
+    if problem is not None and problem.optimal_action is not None:
+        known = [problem.optimal_action(values) for values in view.space.decode_states(states.numpy())]
+        actions = torch.from_numpy(view.space.encode_actions(known))
+        x, y = plane.project(torch.cat([states, actions], -1))
+        true = dots(x, y, "true policy", INK, symbol="diamond-open") if apart else None
+        figure.add_trace(true or line(x, y, "true policy", INK, width=1.6, dash="dash"))

@@ -1,0 +1,165 @@
+"""The policy along one state: the actions it takes, how sure these are, and the rewards they should bring."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from plotly import graph_objects as go
+from torch import Tensor
+
+from conbo.plots.axes import ParameterAxis, described, label, number
+from conbo.plots.style import POLICY, QUIET, TRUTH, band, canvas, dots, line, steps
+from conbo.plots.view import Studied, View, view_of
+from conbo.problems import Problem
+from conbo.spaces import Array, Categorical, Point
+
+STATES = 25  # places along a numeric state
+BINS = 30
+BEST_OF_DRAWS = "best action of 80 % of drawn functions"
+INSIDE = (0.1, 0.9)  # quantiles of the drawn functions' best actions between which lies the band
+
+
+def policy_map(
+    study: Studied, state: str | None = None, actions: Sequence[str] = (), *, at: Point | None = None
+) -> go.Figure:
+    """The action of the policy against one state, a panel for each action (or those named).
+
+    The band (or bar) holds the middle 80 % of the best actions of functions drawn from the posterior: where it is
+    wide, other actions may well be better. `state` is by default the one that matters most; other states are in
+    the middle of P[s] unless `at` says otherwise. Without states, a panel shows how often a value is the best one.
+    """
+    view = view_of(study)
+    for name in actions:
+        view.parameter(name, "actions")
+    names = tuple(actions) or view.space.action_names
+    if not view.space.states:
+        return _best_action(view, names)
+    axis, states = along(view, view.most_important("states", state), at)
+    x = axis.positions(states[:, view.space.state_names.index(axis.name)].numpy())
+    best, drawn = view.actions(states), view.best_of_draws(states)
+    figure = canvas(len(names), height=_height(names), shared_xaxes=True, vertical_spacing=0.12 / len(names))
+    texts = [described(values) for values in view.decode(torch.cat([states, best], -1))]
+    for row, name in enumerate(names, start=1):
+        vertical, column = view.axis(name), view.space.action_names.index(name)
+        y = vertical.positions(best[:, column].numpy())
+        first = {"showlegend": row == 1}
+        if drawn is not None:
+            spread = vertical.positions(drawn[..., column].numpy().ravel()).reshape(drawn.shape[:2])
+            figure.add_trace(_spread(axis, vertical, x, spread, first), row, 1)
+        hover = {"text": texts, "hovertemplate": "%{text}<extra></extra>", **first}
+        apart = axis.is_category or vertical.is_category
+        mark = dots(x, y, "policy", POLICY, size=9, cliponaxis=False, **hover) if apart else None
+        figure.add_trace(mark or line(x, y, "policy", POLICY, width=3, **hover), row, 1)
+        figure.update_yaxes(vertical.layout(), row=row, col=1)
+        figure.update_xaxes({**axis.layout(), "title": None}, row=row, col=1)
+    return figure.update_xaxes(title_text=axis.title, row=len(names), col=1)
+
+
+def predicted_reward(
+    study: Studied, state: str | None = None, *, at: Point | None = None, problem: Problem | None = None
+) -> go.Figure:
+    """The reward that the policy should earn against one state, with two standard deviations of that estimate.
+
+    With a `problem` whose best rewards are known, these are drawn as well.
+    """
+    view = view_of(study)
+    figure = canvas()
+    if not view.space.states:
+        states = view.centre()[None]
+        mean, std = view.predict(torch.cat([states, view.actions(states)], -1))
+        observed = np.sort(view.rewards)
+        share = (np.arange(len(observed)) + 0.5) / len(observed)
+        figure.add_trace(dots(observed, share, "observed rewards", QUIET))
+        figure.add_trace(line([mean[0]] * 2, [0, 1], f"best action: {number(mean[0])} ± {number(2 * std[0])}", POLICY))
+        ends = [mean[0] - 2 * std[0], mean[0] + 2 * std[0]]
+        figure.add_trace(band(ends, [0, 0], [1, 1], "± 2 standard deviations", POLICY))
+        return figure.update_xaxes(title_text="reward").update_yaxes(title_text="share of observed rewards below")
+    axis, states = along(view, view.most_important("states", state), at)
+    column = view.space.state_names.index(axis.name)
+    x = axis.positions(states[:, column].numpy())
+    points = torch.cat([states, view.actions(states)], -1)
+    mean, std = view.predict(points)
+    texts = [described(values) for values in view.decode(points)]
+    hover = {"text": texts, "hovertemplate": "%{text}<br>reward %{y:.4~g}<extra></extra>"}
+    observed_at = axis.positions(view.points[:, column].numpy())
+    observed = dots(observed_at, view.rewards, "observed rewards", QUIET, size=5, opacity=0.6)
+    figure.add_trace(observed)
+    if axis.is_category:
+        whiskers = {"low": mean - 2 * std, "high": mean + 2 * std}
+        figure.add_trace(dots(x, mean, "policy, ± 2 sd", POLICY, size=9, **whiskers, **hover))
+    else:
+        figure.add_trace(band(x, mean - 2 * std, mean + 2 * std, "± 2 sd", POLICY))
+        figure.add_trace(line(x, mean, "policy", POLICY, **hover))
+    if problem is not None and problem.optimal_reward is not None:
+        best = [problem.optimal_reward(values) for values in view.space.decode_states(states.numpy())]
+        known = dots(x, best, "best possible", TRUTH, symbol="diamond") if axis.is_category else None
+        figure.add_trace(known or line(x, best, "best possible", TRUTH, dash="dash"))
+    return figure.update_xaxes(axis.layout()).update_yaxes(
+        title_text="reward", range=around(view.rewards, mean - 2 * std, mean + 2 * std)
+    )
+
+
+def along(view: View, name: str, at: Point | None, most: int = STATES) -> tuple[ParameterAxis, Tensor]:
+    """States (m, d_s) along one of them, the others fixed."""
+    axis = view.axis(name)
+    places = axis.places(most)
+    states = view.centre(at).repeat(len(places), 1)
+    states[:, view.space.state_names.index(name)] = torch.from_numpy(places)
+    return axis, states
+
+
+def _best_action(view: View, names: Sequence[str]) -> go.Figure:
+    """Without states: the recommended value of every action, and how often drawn functions have theirs nearby."""
+    state = view.centre()[None]
+    best, drawn = view.actions(state)[0], view.best_of_draws(state)
+    figure = canvas(len(names), height=_height(names), vertical_spacing=0.5 / max(len(names), 2))
+    for row, name in enumerate(names, start=1):
+        axis, column = view.axis(name), view.space.action_names.index(name)
+        first, top = {"showlegend": row == 1}, 1.0
+        if drawn is not None:
+            edges = axis.bins(BINS)
+            share = np.histogram(drawn[0, :, column].numpy(), edges)[0] / drawn.shape[1]
+            top = float(share.max())
+            figure.add_trace(
+                steps(axis, edges, share, "how often the best, by drawn functions", POLICY, **first), row, 1
+            )
+        place = best[column : column + 1].numpy()
+        text = f"{label(name)} {label(axis.parameter.decode(place)[0])}"
+        hover = {"text": [text] * 2, "hovertemplate": "%{text}<extra></extra>", **first}
+        figure.add_trace(line(axis.positions(place).repeat(2), [0, top], "policy", POLICY, **hover), row, 1)
+        figure.update_xaxes(axis.layout(), row=row, col=1)
+        figure.update_yaxes(title_text="share", rangemode="tozero", row=row, col=1)
+    return figure
+
+
+def _height(names: Sequence[str]) -> int:
+    return max(300, 60 + 170 * len(names))
+
+
+def _spread(
+    axis: ParameterAxis, vertical: ParameterAxis, x: Array, drawn: Array, options: dict[str, bool]
+) -> go.Scatter:
+    """How the best actions (states, draws) of drawn functions are spread."""
+    if isinstance(vertical.parameter, Categorical):  # a dot for every choice, as large as it is often the best
+        counts = np.stack([(drawn == choice).mean(1) for choice in range(vertical.parameter.n_levels)], 1)
+        places, choices = np.nonzero(counts)
+        share = counts[places, choices]
+        texts = [f"best in {part:.0%} of the draws" for part in share]
+        hover = {"text": texts, "hovertemplate": "%{text}<extra></extra>", "cliponaxis": False, "showlegend": False}
+        return dots(x[places], choices, BEST_OF_DRAWS, POLICY, size=4 + 18 * share, opacity=0.3, rim=0, **hover)
+    low, high = np.quantile(drawn, INSIDE, axis=1)
+    if not axis.is_category:
+        return band(x, low, high, BEST_OF_DRAWS, POLICY, **options)
+    gaps = np.full_like(x, np.nan)  # between one bar and the next
+    ends = np.stack([x, x, gaps], 1).ravel(), np.stack([low, high, gaps], 1).ravel()
+    return line(*ends, BEST_OF_DRAWS, POLICY, width=10, opacity=0.3, hoverinfo="skip", **options)
+
+
+def around(observed: Array, *curves: Array) -> list[float]:
+    """A range that shows all curves, and of the observed rewards those that are not far away."""
+    low, high = (float(end) for end in (min(c.min() for c in curves), max(c.max() for c in curves)))
+    far = high - low or float(np.ptp(observed)) or 1.0
+    return [
+        max(low - far, min(low, observed.min())) - 0.05 * far,
+        min(high + far, max(high, observed.max())) + 0.05 * far,
+    ]

@@ -1,0 +1,185 @@
+"""How the study went: what the policy was worth along the way, and who evaluated what when."""
+
+from dataclasses import replace
+from datetime import datetime
+
+import numpy as np
+import torch
+from plotly import graph_objects as go
+
+from conbo.belief import Belief, GaussianProcess, believe
+from conbo.models.kernels import CategoryKernel, ProductKernel, Trend
+from conbo.models.posterior import Posterior, condition
+from conbo.plots.axes import label, number
+from conbo.plots.policy_plots import around
+from conbo.plots.style import FAILED, MODEL, POLICY, QUIET, WAITING, band, canvas, dots, line
+from conbo.plots.view import Studied, View, view_of
+from conbo.policies.gp_argmax import GpArgmax
+from conbo.threads import threads_for
+from conbo.trials import Trial
+
+CHECKPOINTS = 12
+FEWEST = 3  # evaluations at the first of them
+MOST_FITTED = 300  # observations up to which the model of a checkpoint is fitted anew
+MOST_LANES = 8  # for what one worker does at the same time
+BY_HAND = "by hand"
+COLOURS = {"completed": MODEL, "failed": FAILED, "running": WAITING}
+
+
+def policy_value(study: Studied) -> go.Figure:
+    """The policy's expected reward over P[s], as the model estimated it after so many evaluations.
+
+    At checkpoints the model is fitted to the rewards up to there, as if the study had stopped; the band is two
+    standard deviations of that estimate. (Beyond 300 rewards a checkpoint has the hyperparameters of the whole study,
+    and a BoTorch model has the last checkpoint only.) The second line judges the same policies by the model of all
+    rewards. A best observed reward means little where rewards are noisy and depend on the state: watch this instead.
+    """
+    view = view_of(study)
+    counts = checkpoints(len(view.points)) if isinstance(view.belief.posterior, Posterior) else [len(view.points)]
+    value, std, hindsight = (np.array(column) for column in zip(*(_value_after(view, n) for n in counts), strict=True))
+    figure = canvas(height=340)
+    n = np.arange(1, len(view.points) + 1)
+    figure.add_trace(dots(n, view.rewards, "observed rewards", QUIET, size=4, opacity=0.5, rim=0))
+    low, high = value - 2 * std, value + 2 * std
+    if len(counts) == 1:
+        figure.add_trace(dots(counts, value, "policy value, ± 2 sd", POLICY, low=low, high=high))
+    else:
+        figure.add_trace(band(counts, low, high, "± 2 sd", POLICY))
+        figure.add_trace(line(counts, value, "policy value, as estimated then", POLICY))
+        figure.add_trace(line(counts, hindsight, "the same policy, judged by all rewards", MODEL, dash="dash"))
+    figure.update_yaxes(title_text="reward", range=around(view.rewards, low, high, hindsight))
+    return figure.update_xaxes(title_text="evaluations", range=[0, len(n) + 1])
+
+
+def checkpoints(n: int) -> list[int]:
+    """Numbers of evaluations up to n, closer together at the beginning."""
+    steps = np.geomspace(min(FEWEST, n), n, CHECKPOINTS) if n > CHECKPOINTS else np.arange(min(FEWEST, n), n + 1)
+    return sorted({round(step) for step in steps.tolist()} | {n})
+
+
+def _value_after(view: View, n: int) -> tuple[float, float, float]:
+    """After n rewards: the value of the policy, its standard deviation, and its value by the model of all rewards."""
+    if n == len(view.points):
+        return *view.value, view.value[0]
+    states, weights = view.typical_states
+    belief = earlier(view.belief, n)
+    recipe = view.policy.recipe or GpArgmax(candidates=64)
+    with threads_for(n), torch.no_grad():
+        points = torch.cat([states, recipe.build(belief, torch.Generator().manual_seed(0))(states)], -1)
+    return *view.value_of(belief, points), float(weights.numpy() @ view.mean(points))
+
+
+def earlier(belief: Belief, n: int) -> Belief:
+    """What was known after the first n rewards, by a built-in model."""
+    posterior, observations = belief.posterior, belief.observations
+    assert isinstance(posterior, Posterior)  # a BoTorch model cannot be taken back
+    noise = None if observations.noise is None else observations.noise[:n]
+    first = replace(observations, points=observations.points[:n], rewards=observations.rewards[:n], noise=noise)
+    if n <= MOST_FITTED:
+        with threads_for(n):
+            return believe(belief.space, belief.states, first, _model(posterior))
+    rewards = (first.rewards - belief.shift) / belief.scale
+    variances = posterior.noise if noise is None else (noise / belief.scale**2).clamp_min(1e-7)
+    with threads_for(n):
+        known = condition(posterior.kernel, posterior.constant, variances, first.points, rewards, posterior.noise)
+    return replace(belief, observations=first, posterior=known)
+
+
+def _model(posterior: Posterior) -> GaussianProcess:
+    """The recipe of a built-in model."""
+    kernel = posterior.kernel
+    profile = kernel.actions.profile
+    if isinstance(kernel, ProductKernel):
+        return GaussianProcess(profile, "product")
+    assert isinstance(kernel, CategoryKernel)  # there are no others
+    if isinstance(kernel.categories, Trend):
+        return GaussianProcess(profile, "trend")
+    return GaussianProcess(profile, "multi-task", kernel.categories.loadings[0].shape[1])
+
+
+def timeline(study: Studied) -> go.Figure:
+    """Who evaluated what when, and what failed; without recorded times, trial by trial."""
+    trials = view_of(study).trials
+    timed = [trial for trial in trials if trial.started is not None]
+    return _by_worker(timed) if timed else _by_number(trials)
+
+
+def _by_worker(trials: list[Trial]) -> go.Figure:
+    first = min(trial.started for trial in trials if trial.started is not None)
+    last = max(moment for trial in trials for moment in (trial.started, trial.finished) if moment is not None)
+    unit, seconds = _unit((last - first).total_seconds())
+
+    def since(moment: datetime | None) -> float:
+        return ((moment or last) - first).total_seconds() / seconds
+
+    least = since(last) / 400  # or what was quick would not be seen
+    spans = [(since(t.started), max(since(t.finished), since(t.started) + least)) for t in trials]
+    workers = list(dict.fromkeys(trial.worker or BY_HAND for trial in trials))
+    place, thickness = np.zeros(len(trials)), np.zeros(len(trials))
+    for row, worker in enumerate(workers):
+        own = [i for i, trial in enumerate(trials) if (trial.worker or BY_HAND) == worker]
+        lanes = np.array(_lanes([spans[i] for i in own]))
+        n = lanes.max() + 1
+        place[own], thickness[own] = row - 0.4 + 0.8 * (lanes + 0.5) / n, 0.7 / n
+    figure = canvas(height=130 + max(108, min(36 * len(workers), 400 + 12 * len(workers))))
+    for status, colour in COLOURS.items():
+        chosen = [i for i, trial in enumerate(trials) if trial.status == status]
+        if chosen:
+            figure.add_trace(
+                go.Bar(
+                    base=[spans[i][0] for i in chosen],
+                    x=[spans[i][1] - spans[i][0] for i in chosen],
+                    y=place[chosen],
+                    width=thickness[chosen],
+                    orientation="h",
+                    name=f"{status}: {len(chosen)}",
+                    marker={"color": colour},
+                    text=[_told(trials[i]) for i in chosen],
+                    textposition="none",
+                    hovertemplate="%{text}<extra></extra>",
+                )
+            )
+    ticks = {"tickvals": list(range(len(workers))), "ticktext": [label(worker, 16) for worker in workers]}
+    figure.update_yaxes(**ticks, range=[len(workers) - 0.4, -0.6], showgrid=False)
+    return figure.update_layout(barmode="overlay").update_xaxes(title_text=f"{unit} since the first start")
+
+
+def _lanes(spans: list[tuple[float, float]]) -> list[int]:
+    """A lane for every span (begin, end) so that those in one lane do not overlap, as far as there are lanes."""
+    free = [-np.inf]  # when each lane becomes free
+    lanes = [0] * len(spans)
+    for i in sorted(range(len(spans)), key=lambda i: spans[i]):
+        lane = next((k for k, end in enumerate(free) if end <= spans[i][0]), len(free))
+        lanes[i] = min(lane, MOST_LANES - 1)
+        free = [*free, -np.inf] if lane == len(free) < MOST_LANES else free
+        free[lanes[i]] = spans[i][1]
+    return lanes
+
+
+def _by_number(trials: tuple[Trial, ...]) -> go.Figure:
+    order = list(COLOURS)
+    figure = canvas(height=220)
+    for status, colour in COLOURS.items():
+        chosen = [trial for trial in trials if trial.status == status]
+        if chosen:
+            texts = {"text": [_told(trial) for trial in chosen], "hovertemplate": "%{text}<extra></extra>"}
+            numbers, row = [trial.number for trial in chosen], [order.index(status)] * len(chosen)
+            name = f"{status}: {len(chosen)}"
+            figure.add_trace(dots(numbers, row, name, colour, size=12, symbol="line-ns-open", **texts))
+    ticks = {"tickvals": list(range(len(order))), "ticktext": order}
+    figure.update_yaxes(**ticks, range=[len(order) - 0.4, -0.6], showgrid=False)
+    return figure.update_xaxes(title_text="trial")
+
+
+def _told(trial: Trial) -> str:
+    outcome = f"reward {number(trial.reward)}" if trial.reward is not None else trial.status
+    error = [label(trial.error, 60)] if trial.error else []
+    return "<br>".join([f"trial {trial.number}: {outcome}", *error])
+
+
+def _unit(span: float) -> tuple[str, float]:
+    """A unit in which a span of so many seconds is a number of a few digits."""
+    for unit, seconds in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if span > 3 * seconds:
+            return unit, seconds
+    return "seconds", 1.0

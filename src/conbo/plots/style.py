@@ -1,0 +1,138 @@
+"""How all plots look: colours, the canvas, and a few marks. A figure's traces are all that `save` has to draw."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from plotly import graph_objects as go
+from plotly.subplots import make_subplots
+
+from conbo.plots.axes import ParameterAxis, number
+
+POLICY, MODEL, TRUTH = "#f26419", "#2f7ebc", "#0a9f8f"
+INK, QUIET, FAILED, WAITING = "#22223b", "#8d93a5", "#d1345b", "#e0a100"
+# from bad to good
+SURFACE = ("#081d58", "#253494", "#225ea8", "#1d91c0", "#41b6c4", "#7fcdbb", "#c7e9b4", "#edf8b1", "#ffffd9")
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+GRID = "#e6e8ee"
+
+ROW_HEIGHT, MARGIN_HEIGHT = 210, 120  # pixels
+BANDS = 14  # of a surface's colours
+
+_AXIS = {
+    "gridcolor": GRID,
+    "linecolor": GRID,
+    "zeroline": False,
+    "ticks": "",
+    "automargin": True,
+    "exponentformat": "power",
+    "title": {"font": {"size": 13}, "standoff": 8},
+}
+_TEMPLATE = go.layout.Template(
+    layout={
+        "font": {"family": FONT, "size": 13, "color": INK},
+        "paper_bgcolor": "#ffffff",
+        "plot_bgcolor": "#ffffff",
+        "xaxis": _AXIS,
+        "yaxis": _AXIS,
+        "legend": {"orientation": "h", "x": 0, "y": 1, "yref": "container", "yanchor": "top"},
+        "margin": {"l": 16, "r": 16, "t": 56, "b": 16},
+        "hoverlabel": {"font": {"family": FONT}},
+        "barcornerradius": 2,
+    }
+)
+
+
+def canvas(rows: int = 1, columns: int = 1, *, height: int | None = None, **options: Any) -> go.Figure:
+    """An empty figure with so many panels."""
+    figure: go.Figure = make_subplots(rows, columns, **options)
+    return figure.update_layout(template=_TEMPLATE, height=height or ROW_HEIGHT * rows + MARGIN_HEIGHT)
+
+
+def line(x: ArrayLike, y: ArrayLike, name: str, colour: str, **options: Any) -> go.Scatter:
+    """A line; `dash` and `width` as in plotly."""
+    style = {"color": colour, "width": options.pop("width", 2.5), "dash": options.pop("dash", "solid")}
+    return go.Scatter(x=np.asarray(x), y=np.asarray(y), name=name, mode="lines", line=style, **options)
+
+
+def band(
+    x: ArrayLike, low: ArrayLike, high: ArrayLike, name: str, colour: str, opacity: float = 0.22, **options: Any
+) -> go.Scatter:
+    """The area between two lines."""
+    x, low, high = np.asarray(x), np.asarray(low), np.asarray(high)
+    return go.Scatter(
+        x=np.concatenate([x, x[::-1]]),
+        y=np.concatenate([high, low[::-1]]),
+        name=name,
+        fill="toself",
+        fillcolor=faint(colour, opacity),
+        mode="lines",
+        line={"width": 0, "color": colour},
+        hoverinfo="skip",
+        **options,
+    )
+
+
+def dots(x: ArrayLike, y: ArrayLike, name: str, colour: str, **options: Any) -> go.Scatter:
+    """Points; `size` and `symbol` as in plotly, `low` and `high` for the ends of whiskers."""
+    x, y = np.asarray(x), np.asarray(y)
+    marker = {"color": colour, "size": options.pop("size", 7), "symbol": options.pop("symbol", "circle")}
+    marker["line"] = {"color": "#ffffff", "width": options.pop("rim", 1)}
+    marker["opacity"] = options.pop("opacity", 1.0)
+    low, high = options.pop("low", None), options.pop("high", None)
+    if low is not None:
+        whiskers = {"type": "data", "symmetric": False, "array": high - y, "arrayminus": y - low}
+        options["error_y"] = {**whiskers, "color": faint(colour, 0.6), "thickness": 2, "width": 4}
+    return go.Scatter(x=x, y=y, name=name, mode="markers", marker=marker, **options)
+
+
+def steps(
+    axis: ParameterAxis, bins: ArrayLike, heights: ArrayLike, name: str, colour: str, **options: Any
+) -> go.Scatter:
+    """A histogram: heights (n,) over bins with edges (n + 1,) in the unit interval."""
+    edges, heights = axis.edges(np.asarray(bins)), np.asarray(heights)
+    gap = 0.1 if axis.is_category else 0.0
+    # every bin down to the ground and up again, so that bars of categories stand apart
+    x = np.stack([edges[:-1] + gap, edges[:-1] + gap, edges[1:] - gap, edges[1:] - gap], 1).ravel()
+    y = np.stack([np.zeros_like(heights), heights, heights, np.zeros_like(heights)], 1).ravel()
+    return band(x, np.zeros_like(y), y, name, colour, **options)
+
+
+def surface(
+    x: ArrayLike, y: ArrayLike, z: ArrayLike, title: str, *, smooth: bool, high_is_good: bool = True, **options: Any
+) -> go.Contour | go.Heatmap:
+    """Values z (rows of y, columns of x) as colours in bands of equal area, bright where they are good.
+
+    One steep corner would take nearly all colours of an even scale.
+    """
+    z = np.asarray(z, dtype=np.float64)
+    levels = np.unique(np.quantile(z, np.linspace(0, 1, BANDS + 1)))
+    if len(levels) < 2:
+        levels = np.array([levels[0], np.nextafter(levels[0], np.inf)])
+    ticks = np.unique(np.linspace(0, len(levels) - 1, 6).round().astype(int))
+    bar = {"title": {"text": title, "side": "right"}, "thickness": 12, "outlinewidth": 0}
+    colours = SURFACE if high_is_good else SURFACE[::-1]
+    kind = go.Contour if smooth else go.Heatmap
+    if smooth:
+        options |= {
+            "contours": {"start": 0, "end": len(levels) - 1, "size": 1, "coloring": "fill"},
+            "line": {"width": 0},
+        }
+    return kind(
+        x=np.asarray(x),
+        y=np.asarray(y),
+        z=np.interp(z, levels, np.arange(len(levels))),
+        zmin=0,
+        zmax=len(levels) - 1,
+        customdata=z,
+        hovertemplate="%{customdata:.4~g}<extra></extra>",
+        colorscale=[[i / (len(SURFACE) - 1), colour] for i, colour in enumerate(colours)],
+        colorbar={**bar, "tickvals": ticks.tolist(), "ticktext": [number(v, 3) for v in levels[ticks]]},
+        **options,
+    )
+
+
+def faint(colour: str, opacity: float) -> str:
+    """The colour, partly transparent."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity})"

@@ -1,0 +1,230 @@
+"""One look at a study: all plots of a report see the same trials and the same model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from conbo.belief import Belief
+from conbo.errors import SettingError
+from conbo.models.pathwise import draw_paths
+from conbo.models.posterior import Posterior
+from conbo.plots.axes import ParameterAxis, described, number
+from conbo.policies import StatePolicy
+from conbo.policies.gp_argmax import GpArgmax
+from conbo.policies.policy import Policy
+from conbo.search.action_candidates import action_candidates
+from conbo.search.path_peaks import path_peaks
+from conbo.spaces import Array, Parameter, Point, Space, Value, closest
+from conbo.state_distributions import sobol
+from conbo.study import Study
+from conbo.threads import threads_for
+from conbo.trials import Trial
+
+STATES = 256  # that stand for P[s] in averages
+DRAWS, FEATURES = 48, 512  # functions drawn from the posterior, and random features of each
+CANDIDATES = 128  # actions among which a drawn function's peak is looked for
+CLIMB = 3  # steps from the best of them towards the peak
+MOST_DESCRIBED = 1000  # observations whose hover labels say all
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """The trials of a study and the policy that was learned from them."""
+
+    policy: Policy
+    trials: tuple[Trial, ...]
+    title: str = "Study"
+    settings: Mapping[str, str] = field(default_factory=dict)  # of the study, to be shown
+    _drawn: dict[bytes, Tensor] = field(default_factory=dict)  # best actions of drawn functions, by their states
+
+    @property
+    def belief(self) -> Belief:
+        """What is known."""
+        return self.policy.belief
+
+    @property
+    def space(self) -> Space:
+        """The states and actions."""
+        return self.belief.space
+
+    @property
+    def sign(self) -> int:
+        """Inside, rewards are always to be maximised."""
+        return 1 if self.policy.maximize else -1
+
+    @property
+    def points(self) -> Tensor:
+        """Observed points (n, d) in the unit cube, states first."""
+        return self.belief.observations.points
+
+    @property
+    def rewards(self) -> Array:
+        """Observed rewards (n,), in the user's sign."""
+        return self.belief.observations.rewards.numpy() * self.sign
+
+    @cached_property
+    def _rule(self) -> StatePolicy:
+        return (self.policy.recipe or GpArgmax()).build(self.belief, torch.Generator().manual_seed(0))
+
+    def actions(self, states: Tensor) -> Tensor:
+        """The policy in the unit cube: from states (m, d_s) to actions (m, d_x)."""
+        with threads_for(len(self.points)), torch.no_grad():
+            return self._rule(states)
+
+    def mean(self, points: Tensor) -> Array:
+        """The expected rewards of points (m, d), in the user's units and sign."""
+        with threads_for(len(self.points)), torch.no_grad():
+            mean = self.belief.to_reward(self.belief.posterior.mean(points)) * self.sign
+        return mean.numpy()
+
+    def predict(self, points: Tensor) -> tuple[Array, Array]:
+        """The same with the standard deviations of these estimates."""
+        with threads_for(len(self.points)), torch.no_grad():
+            std = self.belief.scale * self.belief.posterior.variance(points).sqrt()
+        return self.mean(points), std.numpy()
+
+    @cached_property
+    def value(self) -> tuple[float, float]:
+        """The policy's expected reward over P[s], by the model, and the standard deviation of that estimate."""
+        states, _ = self.typical_states
+        return self.value_of(self.belief, torch.cat([states, self.actions(states)], -1))
+
+    def value_of(self, belief: Belief, points: Tensor) -> tuple[float, float]:
+        """The same for the typical states with other actions, by another model: points (m, d)."""
+        _, weights = self.typical_states
+        with threads_for(len(belief.observations)), torch.no_grad():
+            mean = weights @ belief.to_reward(belief.posterior.mean(points))
+            variance = weights @ belief.posterior.covariance(points, points) @ weights
+        return float(mean) * self.sign, belief.scale * max(float(variance), 0.0) ** 0.5
+
+    def best_of_draws(self, states: Tensor) -> Tensor | None:
+        """For states (m, d_s) the best actions of some functions drawn from the posterior: (m, draws, d_x).
+
+        None for a BoTorch model, of which whole functions cannot be drawn, and for a policy that does not follow it.
+        """
+        belief, posterior = self.belief, self.belief.posterior
+        if not isinstance(posterior, Posterior) or self.policy.recipe is not None:
+            return None
+        key = states.numpy().tobytes()
+        if key not in self._drawn:
+            generator = torch.Generator().manual_seed(0)
+            pool = torch.cat([action_candidates(belief, CANDIDATES, generator), self.actions(states)])
+            with threads_for(len(self.points)), torch.no_grad():
+                paths = draw_paths(posterior, DRAWS, generator, FEATURES)
+                self._drawn[key] = path_peaks(belief, paths, pool, states, CLIMB)
+        return self._drawn[key]
+
+    def centre(self, at: Point | None = None) -> Tensor:
+        """The middle of P[s], where `at` says nothing else: (d_s,)."""
+        d_s = self.space.n_state_dims
+        middle = self.belief.states.from_uniform(torch.full((1, d_s), 0.5, dtype=torch.float64))[0]
+        for name, value in (at or {}).items():
+            parameter = self.parameter(name, "states")
+            valid = [parameter.validate(name, value)]
+            middle[self.space.state_names.index(name)] = float(parameter.encode(valid)[0])
+        return middle
+
+    @cached_property
+    def typical_states(self) -> tuple[Tensor, Tensor]:
+        """States (m, d_s) and their weights (m,): all if they are few, else quasi-random ones that follow P[s]."""
+        states, d_s = self.belief.states, self.space.n_state_dims
+        if (finite := states.finite(STATES)) is not None:
+            return finite
+        weights = torch.full((STATES,), 1 / STATES, dtype=torch.float64)
+        return states.from_uniform(sobol(STATES, d_s, seed=0)), weights
+
+    def parameter(self, name: str, role: str) -> Parameter:
+        """The state or action of this name; `role` is "states" or "actions"."""
+        parameters: Mapping[str, Parameter] = getattr(self.space, role)
+        if name not in parameters:
+            raise SettingError(f"unknown {role[:-1]} '{name}': {closest(str(name), parameters)}")
+        return parameters[name]
+
+    @cached_property
+    def leave_one_out(self) -> tuple[Array, Array]:
+        """Mean and standard deviation of every reward, predicted from all others, in the user's units and sign.
+
+        In closed form: with K⁻¹ of all observations, μ₋ᵢ = yᵢ - αᵢ / K⁻¹ᵢᵢ and σ₋ᵢ² = 1 / K⁻¹ᵢᵢ, the noise of the
+        reward included. The hyperparameters are those fitted to all rewards.
+        """
+        posterior = self.belief.posterior
+        if not isinstance(posterior, Posterior):
+            raise SettingError("leave-one-out predictions need a built-in model, but this study has a BoTorch model.")
+        precision = torch.cholesky_inverse(posterior.factor).diagonal()
+        away = (posterior.weights / precision).numpy() * self.belief.scale * self.sign
+        return self.rewards - away, precision.rsqrt().numpy() * self.belief.scale
+
+    def axis(self, name: str) -> ParameterAxis:
+        """A state or an action as an axis."""
+        role = "state" if name in self.space.states else "action"
+        return ParameterAxis(role, name, self.parameter(name, f"{role}s"))
+
+    def decode(self, points: Tensor) -> list[dict[str, Value]]:
+        """Points (m, d) as named values, states and actions together."""
+        rows, d_s = points.numpy(), self.space.n_state_dims
+        states, actions = self.space.decode_states(rows[:, :d_s]), self.space.decode_actions(rows[:, d_s:])
+        return [{**state, **action} for state, action in zip(states, actions, strict=True)]
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """What a hover label says of every observation: its point as well, where there are not too many."""
+        rewards = [f"reward {number(reward)}" for reward in self.rewards.tolist()]
+        if len(rewards) > MOST_DESCRIBED:
+            return rewards
+        return [
+            f"{described(point)}<br>{reward}" for point, reward in zip(self.decode(self.points), rewards, strict=True)
+        ]
+
+    @cached_property
+    def given_away(self) -> dict[str, float]:
+        """What the policy would lose, in rewards, by not knowing a state or by leaving an action to chance.
+
+        For a state, the policy acts as if its value were that of another state drawn from P[s]; for an action,
+        its value is uniformly random. Both are averages over P[s], by the model's mean.
+        """
+        states, weights = self.typical_states
+        generator = torch.Generator().manual_seed(0)
+        best = self.actions(states)
+        value = self.mean(torch.cat([states, best], -1))
+        loss: dict[str, float] = {}
+        other = states[torch.multinomial(weights, len(states), replacement=True, generator=generator)]
+        for column, name in enumerate(self.space.state_names):
+            mistaken = states.clone()
+            mistaken[:, column] = other[:, column]
+            got = self.mean(torch.cat([states, self.actions(mistaken)], -1))
+            loss[name] = self._mean_loss(value - got, weights)
+        chance = torch.rand(len(states), best.shape[1], generator=generator, dtype=torch.float64)
+        chance = self.belief.snap_actions(chance)
+        for column, name in enumerate(self.space.action_names):
+            careless = best.clone()
+            careless[:, column] = chance[:, column]
+            loss[name] = self._mean_loss(value - self.mean(torch.cat([states, careless], -1)), weights)
+        return loss
+
+    def _mean_loss(self, lost: Array, weights: Tensor) -> float:
+        return max(0.0, float(np.dot(weights.numpy(), lost)) * self.sign)
+
+    def most_important(self, role: str, name: str | None = None) -> str:
+        """This state or action, or without a name the one that costs most to get wrong."""
+        if name is not None:
+            self.parameter(name, role)
+            return name
+        return max(getattr(self.space, role), key=self.given_away.__getitem__)
+
+
+Studied: TypeAlias = Study | View
+
+
+def view_of(study: Studied) -> View:
+    """The study as it is now; a view is already one."""
+    if isinstance(study, View):
+        return study
+    if not isinstance(study, Study):
+        raise SettingError(f"`study` must be a Study, but got {study!r}.")
+    settings = {"method": study.method, "direction": study.direction, "seed": str(study.seed)}
+    return View(study.policy(), study.trials, study.name if study.name != "default" else "Study", settings)

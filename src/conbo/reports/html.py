@@ -1,0 +1,94 @@
+"""`conbo.report`: the study as one self-contained page."""
+
+import json
+import re
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from conbo.plots.axes import number
+from conbo.plots.view import Studied, View, view_of
+from conbo.policies.interaction import has_interaction
+from conbo.problems import Problem
+from conbo.reports.explorer import explorer_record
+from conbo.reports.panels import sections
+
+SCRIPTS = ("parameters.js", "model.js", "page.js", "explorer.js")  # in the order in which they build on each other
+
+
+def report(study: Studied, path: str | Path, *, problem: Problem | None = None) -> None:
+    """Write one HTML page with the policy, the model, the trials and an explorer; it works without a network.
+
+    With a `problem`, what is known of the truth is drawn as well.
+    """
+    Path(path).write_text(page(view_of(study), problem), encoding="utf-8")
+
+
+def page(view: View, problem: Problem | None = None) -> str:
+    """The page's text."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["script_json"] = _script_json
+    return environment.from_string(_file("template.html.j2")).render(
+        title=view.title,
+        facts=_facts(view),
+        warning=_warning(view),
+        sections=sections(view, problem),
+        explorer=explorer_record(view),
+        trials=_table(view),
+        style=Markup(_file("style.css")),
+        plotly=Markup(get_plotlyjs()),
+        scripts=[Markup(_file(name)) for name in SCRIPTS],
+        written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        settings=_settings(view),
+    )
+
+
+def _file(name: str) -> str:
+    return files("conbo.reports").joinpath(name).read_text(encoding="utf-8")
+
+
+def _script_json(value: Any) -> Markup:
+    """JSON (or a figure) for a script element, which nothing in it can end."""
+    plain = json.loads(value.to_json()) if hasattr(value, "to_json") else value
+    text = json.dumps(plain, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    # what HTML would read inside a script: its end, a comment, another script
+    return Markup(re.sub("<(?=/|!--|script)", r"\\u003c", text, flags=re.IGNORECASE))
+
+
+def _settings(view: View) -> dict[str, str]:
+    space = view.space
+    names = {"states": ", ".join(space.states) or "none", "actions": ", ".join(space.actions)}
+    return {**view.settings, **names}
+
+
+def _facts(view: View) -> list[tuple[str, str]]:
+    """The figures at the top of the page."""
+    counts = {status: sum(t.status == status for t in view.trials) for status in ("completed", "failed", "running")}
+    value, std = view.value
+    facts = [("policy value", f"{number(value)} ± {number(2 * std, 2)}"), ("evaluations", str(counts["completed"]))]
+    return facts + [(status, str(counts[status])) for status in ("failed", "running") if counts[status]]
+
+
+def _warning(view: View) -> str:
+    if not view.space.states or has_interaction(view.belief):
+        return ""
+    return (
+        "The policy is the same for every state: states and actions do not interact in the fitted model. Either "
+        "that is so, or there are too few evaluations to tell."
+    )
+
+
+def _table(view: View) -> dict[str, Any]:
+    names = [*view.space.state_names, *view.space.action_names]
+    rows = [
+        [t.number, *({**t.state, **t.action}[name] for name in names), t.reward, t.status, t.error] for t in view.trials
+    ]
+    columns = ["number", *names, "reward", "status", "error"]
+    if not any(trial.error for trial in view.trials):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    return {"columns": columns, "rows": rows}

@@ -1,0 +1,264 @@
+"use strict";
+// The study's Gaussian process in the browser: what conbo's Python says about a state, said here, without a server.
+//
+//   k = A(s, s') κ(x, x') + B(s, s'),   A = T(c, c') φ(r),   B = U(c, c') φ(r)
+//
+// c is the combination of a state's categories, r the scaled distance of what else is in a state. Points are rows of
+// the unit cube, states first. Rewards are to be maximised and standardised until `toReward`.
+
+function createModel(record) {
+  const { profile, constant, tables, stateScales, actionScales, stateCounts, actionCounts } = record;
+  const dS = stateScales.length, dX = actionScales.length, d = dS + dX;
+  const points = floats(record.points), weights = floats(record.weights), noise = floats(record.noise);
+  const n = weights.length;
+  const pool = rows(floats(record.pool), dX);
+  const integers = record.integers; // for every action a scale of integers, or null
+
+  function phi(squared) {
+    if (profile !== "matern52") return Math.exp(-squared / 2);
+    const r = Math.sqrt(squared);
+    return (1 + r + squared / 3) * Math.exp(-r);
+  }
+
+  // the combination of categories that the tables are about
+  function combination(point, at) {
+    let index = 0;
+    for (const column of tables.columns) {
+      const count = stateCounts[column];
+      index = index * count + choice(point[at + column], count);
+    }
+    return index;
+  }
+  const combinations = Array.from({ length: n }, (_, i) => combination(points, i * d));
+
+  function squaredDistance(a, atA, b, atB, scales, counts) {
+    let total = 0;
+    for (let j = 0; j < scales.length; j++) {
+      const count = counts[j];
+      if (count) {
+        if (choice(a[atA + j], count) !== choice(b[atB + j], count)) total += scales[j] * scales[j];
+      } else {
+        const away = (a[atA + j] - b[atB + j]) * scales[j];
+        total += away * away;
+      }
+    }
+    return total;
+  }
+
+  // A and B between one state and all observed ones
+  function stateRow(state) {
+    const scale = new Float64Array(n), offset = new Float64Array(n);
+    const own = combination(state, 0) * tables.size;
+    for (let i = 0; i < n; i++) {
+      const value = phi(squaredDistance(state, 0, points, i * d, stateScales, stateCounts));
+      scale[i] = tables.scale[own + combinations[i]] * value;
+      offset[i] = tables.offset[own + combinations[i]] * value;
+    }
+    const itself = own + own / tables.size;
+    return { scale, offset, variance: tables.scale[itself] + tables.offset[itself] };
+  }
+
+  const kappa = (a, atA, b, atB) => phi(squaredDistance(a, atA, b, atB, actionScales, actionCounts));
+  const poolCorrelation = pool.map((action) => (
+    Float64Array.from({ length: n }, (_, i) => kappa(action, 0, points, i * d + dS))
+  ));
+
+  // the posterior mean of a state as a function of the action
+  function actionFunction(row) {
+    const pull = new Float64Array(n);
+    let base = constant;
+    for (let i = 0; i < n; i++) {
+      pull[i] = weights[i] * row.scale[i];
+      base += weights[i] * row.offset[i];
+    }
+    const at = (action) => {
+      let mean = base;
+      for (let i = 0; i < n; i++) mean += pull[i] * kappa(action, 0, points, i * d + dS);
+      return mean;
+    };
+    const pooled = () => poolCorrelation.map((correlation) => base + dot(pull, 0, correlation, 0, n));
+    return { at, pooled, derivatives: (action) => derivatives(pull, action) };
+  }
+
+  // gradient and Hessian in the numbers of an action; categories do not move
+  const numbers = actionScales.map((_, j) => j).filter((j) => !actionCounts[j]);
+  function derivatives(pull, action) {
+    const m = numbers.length, away = new Float64Array(m);
+    const gradient = new Float64Array(m), hessian = new Float64Array(m * m);
+    for (let i = 0; i < n; i++) {
+      const squared = squaredDistance(action, 0, points, i * d + dS, actionScales, actionCounts);
+      const r = Math.sqrt(squared), matern = profile === "matern52";
+      const third = matern ? Math.exp(-r) / 3 : Math.exp(-squared / 2);
+      const psi = pull[i] * (matern ? (1 + r) * third : third), chi = pull[i] * third;
+      for (let a = 0; a < m; a++) {
+        const j = numbers[a];
+        away[a] = (action[j] - points[i * d + dS + j]) * actionScales[j];
+      }
+      for (let a = 0; a < m; a++) {
+        const scale = actionScales[numbers[a]];
+        gradient[a] -= psi * away[a] * scale;
+        hessian[a * m + a] -= psi * scale * scale;
+        for (let b = 0; b <= a; b++) hessian[a * m + b] += chi * away[a] * away[b] * scale * actionScales[numbers[b]];
+      }
+    }
+    return { gradient, hessian };
+  }
+
+  // Newton's method in the unit cube, from one action uphill
+  function climb(f, start) {
+    const action = Float64Array.from(start);
+    let value = f.at(action);
+    for (let step = 0; step < 40 && numbers.length; step++) {
+      const { gradient, hessian } = f.derivatives(action);
+      const m = numbers.length;
+      const free = numbers.map((j, a) => !((action[j] <= 0 && gradient[a] < 0) || (action[j] >= 1 && gradient[a] > 0)));
+      const move = ascentDirection(gradient, hessian, free, m);
+      const longest = Math.max(...move.map(Math.abs), 1e-300);
+      let length = Math.min(1, 0.3 / longest), gained = false;
+      for (let half = 0; half < 12 && !gained; half++, length /= 2) {
+        const next = Float64Array.from(action);
+        numbers.forEach((j, a) => { next[j] = Math.min(1, Math.max(0, action[j] + length * move[a])); });
+        const there = f.at(next);
+        if (there > value) {
+          gained = there - value > 1e-12 * (1 + Math.abs(value));
+          value = there;
+          action.set(next);
+          if (!gained) return { action, value };
+        }
+      }
+      if (!gained) break;
+    }
+    return { action, value };
+  }
+
+  // the best of the pool that are not each other's neighbours
+  function starts(scores, count) {
+    const order = scores.map((_, p) => p).sort((a, b) => scores[b] - scores[a]);
+    const chosen = [];
+    for (const p of order) {
+      if (chosen.length === count) break;
+      if (chosen.every((q) => kappa(pool[p], 0, pool[q], 0) <= 0.8)) chosen.push(p);
+    }
+    return chosen.map((p) => pool[p]);
+  }
+
+  // integers to their nearest value, then one step down or up where that helps
+  function polish(f, end) {
+    if (!integers.some(Boolean)) return end;
+    let action = end.action.map((u, j) => (integers[j] ? integers[j].snap(u) : u)), value = f.at(action);
+    integers.forEach((scale, j) => {
+      for (const direction of scale ? [-1, 1] : []) {
+        const moved = Float64Array.from(action);
+        moved[j] = scale.neighbour(moved[j], direction);
+        const there = f.at(moved);
+        if (there > value) [action, value] = [moved, there];
+      }
+    });
+    return { action, value };
+  }
+
+  function best(state) {
+    const row = stateRow(state), f = actionFunction(row);
+    const ends = starts(f.pooled(), 4).map((start) => polish(f, climb(f, start)));
+    const winner = ends.reduce((a, b) => (b.value > a.value ? b : a));
+    return { row, f, action: winner.action, mean: winner.value };
+  }
+
+  // The Cholesky factor of the observations' covariance, packed row by row. It is made a few rows at a time: these meet
+  // every row above them while that is in the processor's cache, and the page stays alive in between.
+  const ROWS = 8;
+  let factor = null;
+  async function prepare() {
+    const packed = new Float64Array((n * (n + 1)) / 2), start = (i) => (i * (i + 1)) / 2;
+    for (let first = 0; first < n; first += ROWS) {
+      const last = Math.min(n, first + ROWS), states = [];
+      for (let i = first; i < last; i++) states.push(stateRow(points.subarray(i * d, i * d + dS)));
+      for (let j = 0; j < last; j++) {
+        for (let i = Math.max(first, j); i < last; i++) {
+          const { scale, offset } = states[i - first];
+          const prior = scale[j] * kappa(points, i * d + dS, points, j * d + dS) + offset[j] + (i === j ? noise[i] : 0);
+          const rest = prior - dot(packed, start(i), packed, start(j), j);
+          packed[start(i) + j] = i === j ? Math.sqrt(Math.max(rest, 1e-300)) : rest / packed[start(j) + j];
+        }
+      }
+      await new Promise((resume) => setTimeout(resume));
+    }
+    factor = packed;
+  }
+
+  // the standard deviation of the estimate, or null until `prepare` is done
+  function std(row, action) {
+    if (factor === null) return null;
+    const solved = new Float64Array(n);
+    let variance = row.variance;
+    for (let i = 0; i < n; i++) {
+      const start = (i * (i + 1)) / 2;
+      const covariance = row.scale[i] * kappa(action, 0, points, i * d + dS) + row.offset[i];
+      solved[i] = (covariance - dot(factor, start, solved, 0, i)) / factor[start + i];
+      variance -= solved[i] * solved[i];
+    }
+    return Math.sqrt(Math.max(variance, 0)) * record.scale;
+  }
+
+  const toReward = (mean) => record.sign * (record.shift + record.scale * mean);
+  return { best, std, prepare, toReward, size: n };
+}
+
+// in four sums at once: one would wait for itself
+function dot(a, atA, b, atB, count) {
+  let s0 = 0, s1 = 0, s2 = 0, s3 = 0, k = 0;
+  for (; k + 3 < count; k += 4) {
+    s0 += a[atA + k] * b[atB + k];
+    s1 += a[atA + k + 1] * b[atB + k + 1];
+    s2 += a[atA + k + 2] * b[atB + k + 2];
+    s3 += a[atA + k + 3] * b[atB + k + 3];
+  }
+  for (; k < count; k++) s0 += a[atA + k] * b[atB + k];
+  return s0 + s1 + s2 + s3;
+}
+
+function choice(unit, count) {
+  return Math.min(count - 1, Math.max(0, Math.floor(unit * count)));
+}
+
+// H p = -g on the free coordinates, H made negative definite where it is not
+function ascentDirection(gradient, hessian, free, m) {
+  const index = free.flatMap((is, a) => (is ? [a] : []));
+  const move = new Array(m).fill(0), k = index.length;
+  if (!k) return move;
+  const size = index.reduce((total, a) => total + Math.abs(hessian[a * m + a]), 1e-12) / k;
+  for (let ridge = 0; ; ridge = ridge ? ridge * 10 : 1e-6 * size) {
+    const lower = new Float64Array(k * k);
+    let definite = true;
+    for (let a = 0; a < k && definite; a++) {
+      for (let b = 0; b <= a; b++) {
+        let sum = -hessian[index[a] * m + index[b]] + (a === b ? ridge : 0);
+        for (let c = 0; c < b; c++) sum -= lower[a * k + c] * lower[b * k + c];
+        if (a === b && !(sum > 1e-12 * size)) { definite = false; break; }
+        lower[a * k + b] = a === b ? Math.sqrt(sum) : sum / lower[b * k + b];
+      }
+    }
+    if (!definite) continue;
+    const p = index.map((a) => gradient[a]);
+    for (let a = 0; a < k; a++) {
+      for (let b = 0; b < a; b++) p[a] -= lower[a * k + b] * p[b];
+      p[a] /= lower[a * k + a];
+    }
+    for (let a = k - 1; a >= 0; a--) {
+      for (let b = a + 1; b < k; b++) p[a] -= lower[b * k + a] * p[b];
+      p[a] /= lower[a * k + a];
+    }
+    index.forEach((a, place) => { move[a] = p[place]; });
+    return move;
+  }
+}
+
+// numbers as Python packed them
+function floats(text) {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  return new Float64Array(bytes.buffer);
+}
+
+function rows(values, width) {
+  return Array.from({ length: values.length / width }, (_, i) => values.subarray(i * width, (i + 1) * width));
+}

@@ -1,0 +1,142 @@
+"use strict";
+// The page: charts in the colours of the reader's theme, drawn when they come into sight, and the table of trials.
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+// what the figures' colours become on a dark page; all others suit both
+const NIGHT = { "#22223b": "#e7e9f3", "#ffffff": "#191c28", "#e6e8ee": "#2d3244", "#8d93a5": "#9aa1b5" };
+const SYMBOLS = { star: "★", diamond: "◆", "diamond-open": "◇", "line-ns-open": "|" };
+const CHART = { displayModeBar: false, responsive: true, scrollZoom: false };
+
+const data = (id) => document.getElementById(id).textContent;
+const themed = (text) => JSON.parse(text, (_, value) => (dark.matches && NIGHT[value]) || value);
+
+function element(tag, properties = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name in made) made[name] = value;
+    else made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+// charts
+
+const drawn = new Map(); // chart → figure as text
+
+function draw(chart, text) {
+  const { data: traces, layout } = themed(text);
+  drawn.set(chart, text);
+  addToLegend(document.getElementById(chart.dataset.legend), traces);
+  for (const trace of traces) if (trace.colorbar) delete trace.colorbar.title; // it is in the legend
+  layout.paper_bgcolor = layout.plot_bgcolor = "rgba(0,0,0,0)";
+  layout.showlegend = false;
+  layout.autosize = true;
+  layout.dragmode = false; // a finger on a chart scrolls the page
+  layout.margin = { l: 12, r: 12, t: 12, b: 12 };
+  return Plotly.react(chart, traces, layout, CHART);
+}
+
+// plotly's own legend does not wrap as text does, and several charts may share one
+function addToLegend(legend, traces) {
+  for (const trace of legend ? traces : []) {
+    if (!trace.colorbar && (!trace.name || trace.showlegend === false)) continue;
+    const name = trace.colorbar ? trace.colorbar.title.text : plain(trace.name);
+    const before = [...legend.children].find((entry) => entry.lastChild.textContent === name);
+    const sample = element("span", { className: "sample", "aria-hidden": "true" });
+    const { line = {}, marker = {} } = trace;
+    if (trace.colorbar) {
+      sample.classList.add("area");
+      sample.style.background = `linear-gradient(to right, ${trace.colorscale.map(([, colour]) => colour)})`;
+    } else if (trace.fill || trace.type === "bar") {
+      sample.classList.add("area");
+      sample.style.background = trace.fillcolor || marker.color;
+    } else if (trace.mode === "lines") {
+      sample.classList.add("line");
+      sample.style.borderTop = `${Math.min(line.width, 4)}px ${line.dash === "dash" ? "dashed" : "solid"} ${line.color}`;
+      sample.style.opacity = trace.opacity ?? 1;
+    } else {
+      sample.classList.add("dot");
+      sample.textContent = SYMBOLS[marker.symbol] || "●";
+      sample.style.color = marker.color;
+    }
+    const entry = element("li", {}, sample, element("span", {}, name));
+    if (before) before.replaceWith(entry);
+    else legend.append(entry);
+  }
+}
+
+// a name as it is: plotly's are escaped
+const plain = (name) => new DOMParser().parseFromString(name, "text/html").body.textContent;
+
+const sight = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    if (isIntersecting) { // what is hidden never is
+      sight.unobserve(target);
+      draw(target, data(target.dataset.figure));
+    }
+  }
+}, { rootMargin: "400px" });
+document.querySelectorAll("[data-figure]").forEach((chart) => sight.observe(chart));
+dark.addEventListener("change", () => drawn.forEach((text, chart) => draw(chart, text)));
+
+// panels of which one group of figures is shown at a time; the observer sees the charts that appear
+document.querySelectorAll("select[data-shows]").forEach((select) => {
+  select.addEventListener("change", () => {
+    const groups = [...document.getElementById(select.dataset.shows).children];
+    groups.forEach((group, i) => { group.hidden = i !== select.selectedIndex; });
+    document.getElementById(`${select.dataset.shows}-legend`).replaceChildren();
+    for (const chart of groups[select.selectedIndex].children) if (drawn.has(chart)) draw(chart, drawn.get(chart));
+  });
+});
+
+// the table of trials, a page at a time
+
+const trials = JSON.parse(data("trials")); // { columns: [names], rows: [[values]] }
+
+(function table() {
+  const ROWS = 20;
+  const host = document.getElementById("trial-table"), status = document.getElementById("trial-page");
+  const [before, after] = ["trial-before", "trial-after"].map((id) => document.getElementById(id));
+  let order = trials.rows.map((_, i) => i), page = 0, sorted = 0, falling = false;
+
+  const compare = (a, b) => {
+    if (a === b) return 0;
+    if (a === null) return 1;
+    if (b === null) return -1;
+    const smaller = typeof a === typeof b ? a < b : String(a) < String(b);
+    return smaller === falling ? 1 : -1;
+  };
+  const heads = trials.columns.map((name, column) => {
+    const button = element("button", { type: "button", className: "sort" }, name);
+    button.addEventListener("click", () => {
+      falling = sorted === column && !falling;
+      sorted = column;
+      order.sort((a, b) => compare(trials.rows[a][column], trials.rows[b][column]) || a - b);
+      page = 0;
+      show();
+    });
+    return element("th", { scope: "col" }, button);
+  });
+  const body = element("tbody");
+  host.append(element("thead", {}, element("tr", {}, ...heads)), body);
+
+  function show() {
+    heads.forEach((head, column) => {
+      head.setAttribute("aria-sort", column === sorted ? (falling ? "descending" : "ascending") : "none");
+    });
+    const first = page * ROWS, shown = order.slice(first, first + ROWS);
+    body.replaceChildren(...shown.map((i) => trialRow(trials.rows[i])));
+    status.textContent = order.length ? `${first + 1} to ${first + shown.length} of ${order.length}` : "no trials";
+    before.disabled = page === 0;
+    after.disabled = first + ROWS >= order.length;
+  }
+  before.addEventListener("click", () => { page--; show(); });
+  after.addEventListener("click", () => { page++; show(); });
+  show();
+})();
+
+function trialRow(values) {
+  return element("tr", {}, ...values.map((value) =>
+    element("td", { className: typeof value === "number" ? "number" : "" }, formatNumber(value))));
+}

@@ -1,0 +1,166 @@
+"""What the report shows: sections of panels, each with its figures and a sentence that says how to read it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from plotly import graph_objects as go
+
+from conbo.errors import SettingError
+from conbo.plots import checks, gain, parameters, planes, policy_plots, progress
+from conbo.plots.axes import number
+from conbo.plots.view import View
+from conbo.problems import Problem
+
+MOST_STATES = 3  # along which a plot is shown, those that matter most
+
+
+@dataclass(frozen=True)
+class Group:
+    """Figures that are shown together."""
+
+    name: str
+    figures: tuple[go.Figure, ...]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Figures on one question; of several groups, one is shown at a time."""
+
+    key: str
+    title: str
+    text: str
+    groups: tuple[Group, ...] = ()
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading with its panels."""
+
+    key: str
+    title: str
+    panels: tuple[Panel, ...]
+
+
+def sections(view: View, problem: Problem | None) -> list[Section]:
+    """All sections, in the order of the page."""
+    return [
+        Section("policy", "Policy", (_policy_map(view), _predicted_reward(view, problem), _importance(view))),
+        Section("model", "Model", (_surface(view, problem), _calibration(view), _slices(view))),
+        Section("next", "What is left to learn", (_remaining_gain(view), _acquisition(view))),
+        Section("progress", "How it went", (_policy_value(view), _coverage(view), _timeline(view))),
+    ]
+
+
+def _policy_map(view: View) -> Panel:
+    if view.space.states:
+        text = (
+            "The action for every state. The band holds the best action of 80 % of the functions that the data "
+            "allow: where it is wide, other actions may be as good."
+        )
+    else:
+        text = "The best action, and how often functions that the data allow have their best action nearby."
+    groups = tuple(
+        Group(name, tuple(policy_plots.policy_map(view, state, [action]) for action in view.space.actions))
+        for name, state in _states(view)
+    )
+    return Panel("policy_map", "Policy map", text + _fixed(view), groups, wide=True)
+
+
+def _predicted_reward(view: View, problem: Problem | None) -> Panel:
+    text = (
+        "What the policy should earn in a state, with two standard deviations of that estimate."
+        if view.space.states
+        else "What the best action should earn, against all rewards that were observed."
+    )
+
+    def plot(view: View, state: str | None) -> go.Figure:
+        return policy_plots.predicted_reward(view, state, problem=problem)
+
+    return Panel("predicted_reward", "Predicted reward", text, _along(view, plot))
+
+
+def _importance(view: View) -> Panel:
+    text = "What the policy would give away, in rewards, by not knowing a state or by leaving an action to chance."
+    return Panel("importance", "Importance", text, _one(parameters.importance(view)))
+
+
+def _surface(view: View, problem: Problem | None) -> Panel:
+    over = "one state and one action" if view.space.states else "the two actions that matter most"
+    text = f"The model over {over}; all other parameters are at the policy's choice."
+    return Panel("posterior_surface", "Expected reward", text, _one(planes.posterior_surface(view, problem=problem)))
+
+
+def _calibration(view: View) -> Panel:
+    try:
+        figures = _one(checks.calibration(view))
+        text = (
+            f"Each reward, predicted from all others: {checks.covered(view).mean():.0%} lie inside their 95 % interval."
+        )
+    except SettingError as error:
+        figures, text = (), str(error)
+    return Panel("calibration", "Calibration", text, figures)
+
+
+def _slices(view: View) -> Panel:
+    text = "The expected reward when one parameter moves and all others stay, with two standard deviations."
+    names = (*view.space.state_names, *view.space.action_names)
+    figures = tuple(parameters.slices(view, [name]) for name in names)
+    return Panel("slices", "Slices", text + _fixed(view), (Group("", figures),), wide=True)
+
+
+def _remaining_gain(view: View) -> Panel:
+    where = "state" if view.space.states else "value"
+    text = f"How much one more evaluation at a {where} is expected to raise the reward there (knowledge gradient)."
+    return Panel("remaining_gain", "Remaining gain", text, _along(view, gain.remaining_gain))
+
+
+def _acquisition(view: View) -> Panel:
+    text = "The gain over all states from one more evaluation. The star is worth most"
+    text += ", and below is which states would profit." if view.space.states else "."
+    return Panel("acquisition", "Where to look next", text, _one(gain.acquisition(view)))
+
+
+def _coverage(view: View) -> Panel:
+    where = "the states that P[s] will bring" if view.space.states else "the range of every action"
+    text = f"Where the evaluations were, against {where}."
+    return Panel("state_coverage", "Coverage", text, _one(checks.state_coverage(view)))
+
+
+def _policy_value(view: View) -> Panel:
+    value, std = view.value
+    text = (
+        f"What the policy should earn in an average state: now {number(value)} ± {number(2 * std, 2)}. "
+        "The solid line is what the model said after so many evaluations."
+    )
+    return Panel("policy_value", "Policy value", text, _one(progress.policy_value(view)))
+
+
+def _timeline(view: View) -> Panel:
+    failures = sum(trial.status == "failed" for trial in view.trials)
+    text = f"Who evaluated what, and when. {failures or 'No'} evaluation{'s' * (failures > 1)} failed."
+    return Panel("timeline", "Timeline", text, _one(progress.timeline(view)), wide=True)
+
+
+def _one(figure: go.Figure) -> tuple[Group, ...]:
+    return (Group("", (figure,)),)
+
+
+def _states(view: View) -> list[tuple[str, str | None]]:
+    """The states that matter most, each with the name of its group, which has none if it is alone."""
+    names = sorted(view.space.states, key=lambda name: -view.given_away[name])[:MOST_STATES]
+    return [(name if len(names) > 1 else "", name) for name in names] or [("", None)]
+
+
+def _along(view: View, plot: Callable[[View, str | None], go.Figure]) -> tuple[Group, ...]:
+    """A group for each of the states that matter most."""
+    return tuple(Group(name, (plot(view, state),)) for name, state in _states(view))
+
+
+def _fixed(view: View) -> str:
+    """Where the states are that a plot along one of them does not show."""
+    if len(view.space.states) < 2:
+        return ""
+    middle = view.space.decode_states(view.centre()[None].numpy())[0]
+    values = ", ".join(f"{name} {number(v) if isinstance(v, float) else v}" for name, v in middle.items())
+    return f" States that are not shown are in the middle: {values}."

@@ -1,0 +1,57 @@
+"""Calibration and coverage."""
+
+import numpy as np
+import pytest
+import torch
+
+from conbo import plots
+from conbo.models.posterior import Posterior, condition
+from conbo.plots.checks import covered
+from learned_studies import view
+
+
+@pytest.mark.parametrize("kind", ["one_state", "mixed", "wards"])
+def test_leave_one_out_is_leaving_one_out(kind: str) -> None:
+    seen = view(kind)
+    belief, posterior = seen.belief, seen.belief.posterior
+    assert isinstance(posterior, Posterior)
+    mean, std = seen.leave_one_out
+    rewards = (belief.observations.rewards - belief.shift) / belief.scale
+    for i in (0, 7, 15):
+        rest = torch.arange(len(rewards)) != i
+        others = condition(posterior.kernel, posterior.constant, posterior.noise, seen.points[rest], rewards[rest])
+        wanted = belief.to_reward(others.mean(seen.points[i : i + 1])) * seen.sign
+        spread = (others.variance(seen.points[i : i + 1]) + posterior.noise).sqrt() * belief.scale
+        assert mean[i] == pytest.approx(float(wanted), rel=1e-4, abs=1e-4)
+        assert std[i] == pytest.approx(float(spread), rel=1e-4)
+
+
+def test_calibration_counts() -> None:
+    seen = view("wards")
+    figure = plots.calibration(seen)
+    inside = covered(seen)
+    assert 0.7 < inside.mean() <= 1
+    assert figure.data[1].name == f"inside its 95 % interval: {inside.sum()}"
+    assert figure.data[1].x == pytest.approx(seen.rewards[inside])
+    assert figure.data[1].error_y.array == pytest.approx(1.96 * seen.leave_one_out[1][inside])
+
+
+def test_coverage_adds_up_and_follows_the_distribution() -> None:
+    seen = view("mixed")
+    figure = plots.state_coverage(seen)
+    assert len(figure.data) == 2 * len(seen.space.states)
+    for bars, expected in zip(figure.data[::2], figure.data[1::2], strict=True):
+        heights = np.asarray(bars.y)[1 : len(bars.y) // 2 : 4]
+        assert heights.sum() == pytest.approx(1.0)
+        assert np.sum(expected.y) == pytest.approx(1.0)
+    weather = figure.data[3]
+    assert weather.y == pytest.approx([0.75, 0.25], abs=0.01)
+    observed = np.asarray(figure.data[2].y)[1:8:4]
+    rain = sum(t.state["weather"] == "rain" for t in seen.trials if t.status == "completed")
+    assert observed[1] == pytest.approx(rain / len(seen.points))
+
+
+def test_without_states_the_actions_are_covered() -> None:
+    figure = plots.state_coverage(view("no_state"))
+    titles = [figure.layout[f"xaxis{i}"].title.text for i in ("", 2, 3)]
+    assert titles == ["action x", "action rate", "action kind"]

@@ -1,0 +1,111 @@
+"""What holds for all plots and all spaces: figures of finite numbers that can be saved."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from plotly import graph_objects as go
+
+from conbo import plots
+from conbo.errors import ConboError, SettingError
+from conbo.models.botorch_posterior import ModelFactory
+from conbo.plots.view import view_of
+from conbo.spaces import Real, Space
+from conbo.study import Study
+from learned_studies import STUDIES, one_action, one_state, view
+
+PLOTS = [name for name in plots.__all__ if name != "save"]
+
+
+def draw(name: str) -> Callable[..., go.Figure]:
+    function: Callable[..., go.Figure] = getattr(plots, name)
+    return function
+
+
+@pytest.mark.parametrize("kind", STUDIES)
+@pytest.mark.parametrize("name", PLOTS)
+def test_a_figure_of_finite_numbers(name: str, kind: str, tmp_path: Path) -> None:
+    figure = draw(name)(view(kind))
+    assert isinstance(figure, go.Figure)
+    assert figure.data
+    for trace in figure.data:
+        assert len(trace.x) > 0
+        for part in (trace.x, trace.y, trace.z if trace.type in ("contour", "heatmap") else None):
+            numbers = np.asarray([] if part is None else part, dtype=float)
+            assert np.isfinite(numbers).all() or trace.hoverinfo == "skip"  # a gap between bars is no number
+    plots.save(figure, tmp_path / "figure.svg")
+    assert "<svg" in (tmp_path / "figure.svg").read_text(encoding="utf-8")
+
+
+def test_a_study_is_as_good_as_a_view() -> None:
+    study = one_action()
+    assert plots.slices(study) == plots.slices(view_of(study))
+
+
+def test_names_and_choices_are_shown_as_they_are(tmp_path: Path) -> None:
+    figure = plots.policy_map(view("mixed"), actions=["mode"])
+    assert list(figure.layout.yaxis.ticktext) == ["fast", "slow &amp; &lt;i&gt;steady&lt;/i&gt;", "&#36;off&#36;"]
+    plots.save(figure, tmp_path / "figure.svg")
+    drawn = (tmp_path / "figure.svg").read_text(encoding="utf-8")
+    assert "slow &amp; &lt;i&gt;steady&lt;/i&gt;" in drawn  # XML's own way to write it
+    assert ">$off$<" in drawn
+
+
+@pytest.mark.parametrize(
+    "name", ["policy_map", "predicted_reward", "posterior_surface", "remaining_gain", "acquisition"]
+)
+def test_unknown_states(name: str) -> None:
+    with pytest.raises(SettingError, match="unknown state 'lod': did you mean 'load'"):
+        draw(name)(view("mixed"), "lod")
+    with pytest.raises(SettingError, match="unknown state 'lod': did you mean 'load'"):
+        draw(name)(view("mixed"), at={"lod": 3})
+    with pytest.raises(ConboError, match=r"`1.0 <= load <= 1000.0` must hold, but got load=3000"):
+        draw(name)(view("mixed"), at={"load": 3000})
+
+
+def test_unknown_actions() -> None:
+    with pytest.raises(SettingError, match="unknown action 'powr': did you mean 'power'"):
+        plots.policy_map(view("mixed"), actions=["powr"])
+    with pytest.raises(SettingError, match="unknown action 'powr': did you mean 'power'"):
+        plots.posterior_surface(view("mixed"), action="powr")
+    with pytest.raises(SettingError, match="unknown action 'powr': did you mean 'power'"):
+        plots.slices(view("mixed"), ["powr"])
+
+
+def test_nothing_to_see() -> None:
+    with pytest.raises(ConboError, match="a policy needs at least one completed trial"):
+        plots.policy_map(Study(Space(actions={"x": Real(0, 1)})))
+    with pytest.raises(SettingError, match="`study` must be a Study, but got 3"):
+        plots.policy_map(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_two_rewards_are_enough(name: str) -> None:
+    space = Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1)})
+    study = Study(space, method="uniform")
+    for trial in study.ask(2):
+        study.tell(trial, float(trial.action["x"]))
+    assert draw(name)(study).data
+
+
+def botorch_model() -> ModelFactory:
+    from botorch.models import SingleTaskGP
+
+    return lambda points, rewards, noise: SingleTaskGP(points, rewards, noise, outcome_transform=None)
+
+
+@pytest.mark.slow
+def test_a_botorch_model_has_all_plots_but_calibration() -> None:
+    study = one_state(model=botorch_model())
+    for name in PLOTS:
+        if name != "calibration":
+            assert draw(name)(study).data
+    with pytest.raises(SettingError, match="leave-one-out predictions need a built-in model"):
+        plots.calibration(study)
+
+
+def test_a_policy_that_is_not_the_models_best_action() -> None:
+    study = one_state(method="knn")
+    names = [trace.name for trace in plots.policy_map(study).data]
+    assert names == ["policy"]  # of drawn functions nothing follows for it
