@@ -24,9 +24,9 @@ from conbo.models.fit import (
     LOG_NOISE_BOUNDS,
     LOG_VARIANCE_BOUNDS,
     LogPosterior,
-    ProductFamily,
     fit,
 )
+from conbo.models.kernel_families import ProductFamily
 from conbo.models.kernels import Columns
 
 SIZES = [(1, 1), (2, 6), (1, 8)]

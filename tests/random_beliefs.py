@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from conbo.belief import Belief
-from conbo.models.kernels import Columns, Factor, Kernel, ProductKernel, TrendKernel
+from conbo.models.kernels import CategoryKernel, Columns, Factor, Kernel, MultiTask, ProductKernel, Trend
 from conbo.models.posterior import Posterior, cholesky, condition
 from conbo.observations import Observations
 from conbo.spaces import Categorical, Real, Space
@@ -56,10 +57,40 @@ def trend_kernel(
     actions: Sequence[float] | float = 0.4,
     variances: tuple[float, float, float] = (1.0, 0.4, 0.2),
     profile: str = "matern52",
-) -> TrendKernel:
-    """(σ₀² + δ σ₁²) k_X + δ σ₃²."""
-    product = product_kernel(space, 1.0, actions, profile=profile)
-    return TrendKernel(product.states, product.actions, *variances)
+    states: Sequence[float] | float = 1.0,
+) -> CategoryKernel:
+    """((σ₀² + δ σ₁²) k_X + δ σ₃²) k_C."""
+    trend, difference, constant = variances
+    return _category_kernel(space, states, actions, profile, Trend(trend, difference), constant)
+
+
+def multi_task_kernel(
+    space: Space,
+    actions: Sequence[float] | float = 0.4,
+    rank: int = 2,
+    constant: float = 0.2,
+    profile: str = "matern52",
+    states: Sequence[float] | float = 1.0,
+    seed: int = 0,
+) -> CategoryKernel:
+    """(Π (W Wᵀ + diag(v)) k_X + δ σ₃²) k_C with random W and v."""
+    counts = [count for count in space.state_categories if count]
+    loadings = tuple(2 * uniform(count, rank, seed=seed + i) - 0.7 for i, count in enumerate(counts))
+    own = tuple(0.1 + uniform(count, seed=seed + 10 + i) for i, count in enumerate(counts))
+    return _category_kernel(space, states, actions, profile, MultiTask(loadings, own), constant)
+
+
+def _category_kernel(
+    space: Space,
+    states: Sequence[float] | float,
+    actions: Sequence[float] | float,
+    profile: str,
+    categories: Trend | MultiTask,
+    constant: float,
+) -> CategoryKernel:
+    factor = product_kernel(space, states, actions, profile=profile)
+    coded = replace(factor.states, columns=Columns(space.state_categories, coded=True))
+    return CategoryKernel(coded, factor.actions, categories, constant)
 
 
 def points_in(space: Space, n: int, seed: int = 0) -> Tensor:

@@ -13,8 +13,8 @@ from conbo.acquisition.knowledge_gradient import HybridKG
 from conbo.belief import LEAST_NOISE, Belief, GaussianProcess, believe, standardisation, standardised_noise
 from conbo.errors import SettingError
 from conbo.models.botorch_posterior import BotorchPosterior
-from conbo.models.fit import ProductFamily, TrendFamily
-from conbo.models.kernels import TrendKernel
+from conbo.models.kernel_families import MultiTaskFamily, ProductFamily, TrendFamily
+from conbo.models.kernels import CategoryKernel, Trend
 from conbo.models.posterior import Posterior
 from conbo.observations import Observations
 from conbo.proposals.maximizer import Maximizer
@@ -113,29 +113,71 @@ def test_poor_data_of_any_size_give_a_model_and_a_valid_suggestion(kind: str, sc
 def test_the_kernel_follows_the_kind_of_states() -> None:
     assert isinstance(GaussianProcess().family(reals(1, 1)), ProductFamily)
     assert isinstance(GaussianProcess().family(reals(0, 1)), ProductFamily)
-    assert isinstance(GaussianProcess().family(MIXED), ProductFamily)
+    assert isinstance(GaussianProcess().family(MIXED), TrendFamily)
     assert isinstance(GaussianProcess().family(CATEGORIES), TrendFamily)
     assert isinstance(GaussianProcess(states="product").family(CATEGORIES), ProductFamily)
+    assert isinstance(GaussianProcess(states="product").family(MIXED), ProductFamily)
     assert isinstance(GaussianProcess(states="trend").family(CATEGORIES), TrendFamily)
+    assert isinstance(GaussianProcess(states="trend").family(MIXED), TrendFamily)
+    for space in (CATEGORIES, MIXED):
+        family = GaussianProcess(states="multi-task", rank=3).family(space)
+        assert isinstance(family, MultiTaskFamily)
+        assert family.rank == 3
     assert GaussianProcess("squared-exponential").family(CATEGORIES).profile == "squared-exponential"  # type: ignore[attr-defined]
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(SettingError, match=r"`profile` must be one of matern52, .*, but got 'cosine'\."):
         GaussianProcess("cosine")
-    with pytest.raises(SettingError, match=r"`states` must be auto, product or trend, but got 'sum'\."):
+    with pytest.raises(SettingError, match=r"`states` must be auto, product, trend or multi-task, but got 'sum'\."):
         GaussianProcess(states="sum")
-    with pytest.raises(SettingError, match=r"`states='trend'` needs states that are all categorical"):
-        GaussianProcess(states="trend").family(MIXED)
-    with pytest.raises(SettingError, match=r"`states='trend'` needs states that are all categorical"):
-        GaussianProcess(states="trend").family(reals(0, 1))
+    for rank in (0, 1.5):
+        with pytest.raises(SettingError, match=rf"`rank` must be an integer of at least 1, but got rank={rank}\."):
+            GaussianProcess(states="multi-task", rank=rank)  # type: ignore[arg-type]
+    for states in ("trend", "multi-task"):
+        for space in (reals(1, 1), reals(0, 1)):
+            with pytest.raises(SettingError, match=rf"`states='{states}'` needs a state that is categorical"):
+                GaussianProcess(states=states).family(space)
+
+
+@pytest.mark.parametrize("states", ["product", "trend", "multi-task"])
+def test_states_that_share_a_trend_are_predicted_better_together(states: str) -> None:
+    space = Space(states={"k": Categorical([*"abcd"]), "s": Real(0, 1)}, actions={"x": Real(0, 1)})
+    points, others = points_in(space, 40), points_in(space, 200, seed=7)
+
+    def rewards(at: Tensor) -> Tensor:
+        return torch.sin(6 * at[:, 2] + 2 * at[:, 1]) + 2 * (at[:, 0] > 0.5) * (1 + 0.2 * at[:, 2])
+
+    belief = belief_of(space, Observations(points, rewards(points), points[:0]), GaussianProcess(states=states))
+
+    mean = belief.to_reward(belief.posterior.mean(others))
+    assert float((mean - rewards(others)).square().mean().sqrt()) < 0.25
+
+
+def test_states_that_mirror_each_other_are_seen_by_the_multi_task_kernel() -> None:
+    space = Space(states={"k": Categorical([*"ab"])}, actions={"x": Real(0, 1)})
+    points = points_in(space, 40)
+    sign = torch.where(points[:, 0] < 0.5, 1.0, -1.0)
+    points = points[(sign > 0) | (points[:, 1] < 0.5)]  # what "b" does beyond a half is only known from "a"
+    grid = torch.linspace(0.6, 1.0, 9, dtype=torch.float64)[:, None]
+    hidden = torch.cat([torch.full_like(grid, 0.75), grid], -1)
+
+    def error(model: GaussianProcess) -> float:
+        waves = torch.sin(7 * points[:, 1]) * torch.where(points[:, 0] < 0.5, 1.0, -1.0)
+        belief = belief_of(space, Observations(points, waves, points[:0]), model)
+        mean = belief.to_reward(belief.posterior.mean(hidden))
+        return float((mean + torch.sin(7 * grid[:, 0])).square().mean().sqrt())
+
+    assert error(GaussianProcess(states="multi-task", rank=1)) < 0.2
+    assert error(GaussianProcess(states="trend")) > 0.3
 
 
 def test_a_fitted_belief_holds_everything_and_is_in_double_precision() -> None:
     belief = belief_of(CATEGORIES, told(CATEGORIES))
 
     assert isinstance(belief.posterior, Posterior)
-    assert isinstance(belief.posterior.kernel, TrendKernel)
+    assert isinstance(belief.posterior.kernel, CategoryKernel)
+    assert isinstance(belief.posterior.kernel.categories, Trend)
     assert belief.n_state_dims == 1
     assert belief.device.type == "cpu"
     assert belief.posterior.factor.dtype == torch.float64

@@ -319,3 +319,186 @@ def test_a_policy_without_rewards() -> None:
     optimizer.ask()
     with pytest.raises(ConboError, match="a policy needs at least one completed trial, but there is none"):
         optimizer.policy()
+
+
+# The best rewards of finitely many states
+
+
+SETS = Space(states={"set": Categorical(["a", "b", "c"])}, actions={"x": Real(0, 1)})
+PEAKS = {"a": 0.2, "b": 0.5, "c": 0.8, "d": 0.65}
+
+
+def height(trial: Any) -> float:
+    return float(-((trial.action["x"] - PEAKS[trial.state["set"]]) ** 2))
+
+
+def seen(optimizer: Optimizer, names: str) -> Optimizer:
+    for name in names:
+        (trial,) = optimizer.ask(state={"set": name})
+        optimizer.tell(trial, height(trial))
+    return optimizer
+
+
+def test_the_best_trial_of_every_state() -> None:
+    space = Space(states={"k": Categorical(["a", "b"]), "n": Integer(1, 2)}, actions={"x": Real(0, 1)})
+    for direction, best in (("maximize", 2), ("minimize", 1)):
+        optimizer = Optimizer(space, method="uniform", direction=direction)
+        for reward_, state in ((0.0, ("a", 1)), (-1.0, ("b", 2)), (3.0, ("b", 2)), (5.0, ("b", 1)), (0.0, ("a", 1))):
+            (trial,) = optimizer.ask(state=dict(zip("kn", state, strict=True)))
+            optimizer.tell(trial, reward_)
+        optimizer.ask(state={"k": "a", "n": 2})  # still running
+        optimizer.fail(optimizer.ask(state={"k": "a", "n": 2})[0])
+
+        rows = {(row["state"]["k"], row["state"]["n"]): row for row in optimizer.best_observed()}
+
+        assert list(rows) == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
+        assert [row["number"] for row in rows.values()] == [0, None, 3, best]
+        assert [row["reward"] for row in rows.values()] == [0.0, None, 5.0, 3.0 if best == 2 else -1.0]
+        assert rows["b", 2]["action"] == optimizer.trials[best].action
+        assert rows["a", 2]["action"] is None
+
+
+def test_states_of_probability_zero_are_listed_if_they_were_tried() -> None:
+    optimizer = Optimizer(SETS, {"set": Weights({"a": 1, "b": 1})}, method="uniform")
+    assert [row["state"]["set"] for row in optimizer.best_observed()] == ["a", "b"]
+    seen(optimizer, "c")
+    assert [row["number"] for row in optimizer.best_observed()] == [None, None, 0]
+
+
+def test_without_states_there_is_one_best_trial() -> None:
+    optimizer = told(Optimizer(Space(actions=SPACE.actions), method="uniform"), 4)
+    (row,) = optimizer.best_observed()
+    assert row["state"] == {}
+    assert row["reward"] == max(trial.reward or 0.0 for trial in optimizer.trials)
+
+
+def test_the_best_trials_of_infinitely_many_states_cannot_be_listed() -> None:
+    with pytest.raises(SettingError, match=r"needs finitely many states: use `policy\(\)`"):
+        Optimizer(SPACE, method="uniform").best_observed()
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_an_improving_trial_is_better_than_all_that_the_state_had(direction: Any) -> None:
+    sign = 1 if direction == "maximize" else -1
+    optimizer = Optimizer(SETS, method="uniform", initial=2, seed=1, direction=direction)
+    for name in "abcabcabc":
+        (trial,) = optimizer.ask(state={"set": name})
+        optimizer.tell(trial, sign * height(trial))
+    before = {row["state"]["set"]: row["reward"] for row in optimizer.best_observed()}
+    for name in "abc":
+        trial = optimizer.ask_improving({"set": name})
+        assert trial.state == {"set": name}
+        assert trial == optimizer.trials[-1]
+        optimizer.tell(trial, sign * height(trial))
+    after = {row["state"]["set"]: row["reward"] for row in optimizer.best_observed()}
+    assert all(sign * after[name] > sign * before[name] for name in "abc")
+
+
+def test_an_improving_trial_in_a_state_without_rewards_follows_the_trend() -> None:
+    optimizer = Optimizer(SETS, method="uniform", initial=2)
+    for name in "abab" * 3:
+        (trial,) = optimizer.ask(state={"set": name})
+        optimizer.tell(trial, float(-((trial.action["x"] - 0.35) ** 2)))
+    assert optimizer.ask_improving({"set": "c"}).action["x"] == pytest.approx(0.35, abs=0.12)
+
+
+def test_an_improving_trial_before_any_reward_is_one_of_the_design() -> None:
+    one, other = Optimizer(SETS, method="uniform"), Optimizer(SETS, method="uniform")
+    assert one.ask_improving({"set": "b"}) == other.ask(state={"set": "b"})[0]
+
+
+def test_an_improving_trial_depends_on_seed_number_and_rewards_and_keeps_apart_from_running_ones() -> None:
+    one, other = (seen(Optimizer(SETS, method="uniform", initial=2), "abcabc") for _ in range(2))
+    other.policy()
+    other.suggest_improving({"set": "a"})  # leaves no record
+    first = one.ask_improving({"set": "b"})
+    assert first == other.ask_improving({"set": "b"})
+    second = one.ask_improving({"set": "b"})
+    assert abs(float(first.action["x"]) - float(second.action["x"])) > 0.01
+
+
+@pytest.mark.parametrize("state", [{"set": "z"}, {}])
+def test_an_improving_trial_of_an_unknown_state_is_refused(state: dict[str, Any]) -> None:
+    optimizer = seen(Optimizer(SETS, method="uniform", initial=2), "ab")
+    with pytest.raises(PointError, match="'set'"):
+        optimizer.ask_improving(state)
+    assert len(optimizer.trials) == 2
+
+
+# New choices
+
+
+def test_new_choices_lose_nothing() -> None:
+    optimizer = seen(Optimizer(SETS, method=greedy(), initial=3), "abcab")
+    optimizer.ask()
+    before = optimizer.trials
+
+    optimizer.add_choices("set", ["d"])
+
+    assert optimizer.trials == before
+    assert optimizer.space == SETS.with_choices("set", ["d"])
+    assert [row["number"] is None for row in optimizer.best_observed()] == [False, False, False, True]
+    trial = seen(optimizer, "d").trials[-1]
+    assert (trial.number, trial.state) == (6, {"set": "d"})
+    assert set(optimizer.policy()({"set": "d"})) == {"x"}
+
+
+def test_suggestions_after_new_choices_depend_on_seed_and_trials_only() -> None:
+    def widened(early: bool) -> Optimizer:
+        optimizer = Optimizer(SETS, method=greedy(), initial=3, seed=4)
+        if early:
+            optimizer.add_choices("set", ["d"])
+        seen(optimizer, "abcab")
+        if not early:
+            optimizer.policy()  # a fit of the narrow space must not be used again
+            optimizer.add_choices("set", ["d"])
+        return optimizer
+
+    late, resumed = widened(early=False), Optimizer(SETS.with_choices("set", ["d"]), method=greedy(), initial=3, seed=4)
+    resumed.restore(late.trials)
+    assert late.suggest(3) == resumed.suggest(3)
+    assert late.policy()({"set": "d"}) == resumed.policy()({"set": "d"})
+    early = widened(early=True)
+    resumed.restore(early.trials)
+    assert early.suggest(2) == resumed.suggest(2)
+
+
+def test_a_new_state_gets_its_share_of_a_uniform_distribution() -> None:
+    optimizer = Optimizer(SETS, method="uniform", initial=256)
+    optimizer.add_choices("set", ["d"])
+    states = [trial.state["set"] for trial in optimizer.ask(256)]
+    assert states.count("d") == pytest.approx(64, abs=2)
+
+
+@pytest.mark.parametrize("recipe", [Weights({"a": 1, "b": 3}), {"set": Weights({"a": 1, "b": 3})}])
+def test_weights_must_be_given_anew(recipe: Any) -> None:
+    optimizer = Optimizer(SETS, recipe, method="uniform", initial=64)
+    with pytest.raises(SettingError, match=r"`state_distribution` must be given with new choices of 'set'"):
+        optimizer.add_choices("set", ["d"])
+    assert optimizer.space == SETS
+
+    optimizer.add_choices("set", ["d"], {"set": Weights({"d": 1, "b": 1})})
+
+    assert {trial.state["set"] for trial in optimizer.ask(16)} == {"b", "d"}
+
+
+def test_new_choices_of_an_action_and_a_density_need_no_new_distribution() -> None:
+    space = Space(states={"set": Categorical(["a", "b"])}, actions={"c": Categorical(["u", "v"])})
+    optimizer = Optimizer(space, {"set": Weights({"a": 1})}, method="uniform", initial=64)
+    optimizer.add_choices("c", ["w"])
+    trials = optimizer.ask(16)
+    assert {trial.action["c"] for trial in trials} == {"u", "v", "w"}
+    assert {trial.state["set"] for trial in trials} == {"a"}
+    dense = Optimizer(space, lambda state: 1.0 + (state["set"] == "z"), method="uniform", initial=64)
+    dense.add_choices("set", ["z"])
+    assert [trial.state["set"] for trial in dense.ask(64)].count("z") == pytest.approx(32, abs=2)
+
+
+def test_bad_new_choices_change_nothing() -> None:
+    optimizer = Optimizer(SETS, method="uniform")
+    for name, choices in (("set", ["a"]), ("x", ["a"]), ("y", ["a"])):
+        with pytest.raises(SpaceError):
+            optimizer.add_choices(name, choices)
+    with pytest.raises(SpaceError, match="unknown state parameter 'sett'"):
+        optimizer.add_choices("set", ["d"], {"sett": Weights({"d": 1})})
+    assert optimizer.space == SETS

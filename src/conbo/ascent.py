@@ -118,7 +118,9 @@ def _updated(inverse: Tensor, moved: Tensor, change: Tensor, curved: Tensor, fre
     curvature = torch.where(curved, (moved * change).sum(-1), 1.0)
     scale = curvature / torch.where(curved, change.square().sum(-1), 1.0)
     inverse = torch.where((curved & fresh)[:, None, None], scale[:, None, None] * eye, inverse)
-    rho = 1 / curvature
-    left = eye - rho[:, None, None] * moved[:, :, None] * change[:, None, :]
-    update = left @ inverse @ left.mT + rho[:, None, None] * moved[:, :, None] * moved[:, None, :]
+    rho = (1 / curvature)[:, None, None]
+    # (I - ρ m cᵀ) H (I - ρ c mᵀ) + ρ m mᵀ, multiplied out: no product of two matrices
+    turned = (inverse @ change[..., None]) * moved[:, None, :]  # H c mᵀ
+    bend = 1 + rho * (change[:, None, :] @ inverse @ change[..., None])
+    update = inverse - rho * (turned + turned.mT) + rho * bend * moved[:, :, None] * moved[:, None, :]
     return torch.where(curved[:, None, None], update, inverse)

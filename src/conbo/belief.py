@@ -9,7 +9,8 @@ from torch import Tensor
 
 from conbo.errors import SettingError
 from conbo.models.botorch_posterior import BotorchPosterior, ModelFactory, fit_botorch
-from conbo.models.fit import KernelFamily, ProductFamily, TrendFamily, fit
+from conbo.models.fit import fit
+from conbo.models.kernel_families import KernelFamily, MultiTaskFamily, ProductFamily, TrendFamily
 from conbo.models.kernels import PROFILES, Columns
 from conbo.models.posterior import Posterior
 from conbo.observations import Observations
@@ -21,31 +22,47 @@ LEAST_NOISE = 1e-7  # variance of a standardised reward, as for noise that is le
 
 @dataclass(frozen=True)
 class GaussianProcess:
-    """The built-in models: a kernel over actions, tied to the states in one of two ways.
+    """The built-in models: a kernel over actions, tied to the states in one of three ways.
 
-    `states` is "product" (any states: σ² k_S k_X), "trend" (categories: a common trend and each state's difference
-    from it) or "auto": trend where all states are categories, product elsewhere.
+    ==============  =============================================================================================
+    `states`        how two states are alike
+    ==============  =============================================================================================
+    "product"       by their distance: σ² k_S k_X, for any states
+    "trend"         categories share a trend and differ from it: three variances, whatever their number
+    "multi-task"    categories share what is learned that they share: W Wᵀ + diag(v), W with `rank` columns
+    "auto"          "trend" where some state is a category, "product" elsewhere
+    ==============  =============================================================================================
+
+    Where some states are categories and some are numbers, "trend" and "multi-task" are multiplied by a correlation
+    of the numbers.
     """
 
     profile: str = "matern52"
     states: str = "auto"
+    rank: int = 2
 
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:
             raise SettingError(f"`profile` must be one of {', '.join(PROFILES)}, but got {self.profile!r}.")
-        if self.states not in ("auto", "product", "trend"):
-            raise SettingError(f"`states` must be auto, product or trend, but got {self.states!r}.")
+        if self.states not in ("auto", "product", "trend", "multi-task"):
+            raise SettingError(f"`states` must be auto, product, trend or multi-task, but got {self.states!r}.")
+        if not isinstance(self.rank, int) or self.rank < 1:
+            raise SettingError(f"`rank` must be an integer of at least 1, but got rank={self.rank!r}.")
 
     def family(self, space: Space) -> KernelFamily:
         """The kernel up to its hyperparameters."""
-        categories = space.state_categories
-        finite = bool(categories) and all(categories)
-        if self.states == "trend" and not finite:
-            raise SettingError("`states='trend'` needs states that are all categorical: use 'product' instead.")
-        columns = Columns(categories), Columns(space.action_categories)
-        if self.states == "trend" or (self.states == "auto" and finite):
-            return TrendFamily(*columns, self.profile)
-        return ProductFamily(*columns, self.profile)
+        categories, actions = space.state_categories, Columns(space.action_categories)
+        states = self.states
+        if states == "auto":
+            states = "trend" if any(categories) else "product"
+        if states == "product":
+            return ProductFamily(Columns(categories), actions, self.profile)
+        if not any(categories):
+            raise SettingError(f"`states={states!r}` needs a state that is categorical: use 'product' instead.")
+        coded = Columns(categories, coded=True)
+        if states == "trend":
+            return TrendFamily(coded, actions, self.profile)
+        return MultiTaskFamily(coded, actions, self.profile, self.rank)
 
 
 Model = GaussianProcess | ModelFactory

@@ -1,246 +1,35 @@
-"""States and actions: their parameters, what is a valid value, and the way to the unit cube and back.
-
-Outside, a point is a dict of named values; inside, it is a row of numbers in [0, 1], one column for each.
-
-| parameter   | column in the unit cube                                                   |
-|-------------|---------------------------------------------------------------------------|
-| Real        | affine from [low, high], or affine in the logarithm                       |
-| Integer     | the same from [low - 1/2, high + 1/2], so that every integer owns a bin   |
-| Categorical | k equal bins; the number is only an address, models read it as a category |
-"""
+"""States and actions, named: outside, a point is a dict of values; inside, a row of numbers in [0, 1]."""
 
 from __future__ import annotations
 
 import difflib
-import math
-import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from conbo.errors import PointError, SpaceError
+from conbo.parameters import Array, Categorical, Integer, Parameter, Real, Scale, Value, is_number
 
-Value: TypeAlias = str | int | float | bool
+__all__ = [
+    "Array",
+    "Categorical",
+    "Integer",
+    "Parameter",
+    "Point",
+    "Real",
+    "Scale",
+    "Space",
+    "Value",
+    "closest",
+    "is_number",
+]
+
 Point: TypeAlias = Mapping[str, Value]
-Array: TypeAlias = NDArray[np.float64]
 
-LARGEST_INTEGER = 10**12  # up to here float64 keeps every integer in its own bin, on both scales
-LARGEST_LOG_RATIO = 1e300  # up to here high / low cannot overflow on its way through expm1
-
-
-@dataclass(frozen=True)
-class Scale:
-    """The increasing map from the interval [low, high] onto [0, 1], linear or logarithmic."""
-
-    low: float
-    high: float
-    log: bool
-
-    def to_unit(self, values: ArrayLike) -> Array:
-        """Where the values lie in the unit interval; values outside [low, high] lie outside it."""
-        offset = np.asarray(values, dtype=np.float64) - self.low
-        if not self.log:
-            return offset / (self.high - self.low)
-        # log1p of the offset, since log(value / low) loses all digits when high is close to low
-        unit = np.log1p(offset / self.low) / self._log_ratio
-        # a rounded logarithm need not be monotone: the last values below high could land above one
-        return np.where(offset <= self.high - self.low, np.minimum(unit, 1.0), unit)
-
-    def from_unit(self, array: ArrayLike) -> Array:
-        """The values at these places of the unit interval, never outside [low, high]."""
-        unit = np.clip(np.asarray(array, dtype=np.float64), 0.0, 1.0)
-        if self.log:
-            values = self.low + self.low * np.expm1(unit * self._log_ratio)
-        else:
-            values = self.low + unit * (self.high - self.low)
-        # low + (high - low) is not high in floating point
-        return np.where(unit == 1.0, self.high, np.minimum(values, self.high))
-
-    def slope(self, array: ArrayLike) -> Array:
-        """The derivative of `from_unit`: values per unit."""
-        values = self.from_unit(array)
-        return values * self._log_ratio if self.log else np.full_like(values, self.high - self.low)
-
-    @property
-    def _log_ratio(self) -> float:
-        # by numpy as in `to_unit`, so that high is encoded as one: math.log1p differs in the last digit
-        return float(np.log1p((self.high - self.low) / self.low))
-
-
-@dataclass(frozen=True)
-class Real:
-    """A real number between `low` and `high`, both included."""
-
-    low: float
-    high: float
-    log: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("low", "high"):
-            object.__setattr__(self, name, _finite_float(name, getattr(self, name)))
-        _check_order(self.low, self.high)
-        if not math.isfinite(self.high - self.low):
-            raise SpaceError(f"`high - low` must be finite, but got low={self.low}, high={self.high}.")
-        if self.log and self.low <= 0:
-            raise SpaceError(f"`low > 0` must hold on a log scale, but got low={self.low}.")
-        if self.log and self.high > self.low * LARGEST_LOG_RATIO:
-            rule = f"`high / low <= {LARGEST_LOG_RATIO}` must hold on a log scale"
-            raise SpaceError(f"{rule}, but got low={self.low}, high={self.high}.")
-
-    @property
-    def scale(self) -> Scale:
-        """The map of the values to the unit interval."""
-        return Scale(self.low, self.high, self.log)
-
-    @property
-    def n_levels(self) -> None:
-        """None: a real number takes infinitely many values."""
-        return None
-
-    def encode(self, values: ArrayLike) -> Array:
-        """From values to the unit interval; values out of range land outside it."""
-        return self.scale.to_unit(values)
-
-    def decode(self, array: ArrayLike) -> list[float]:
-        """From the unit interval to values."""
-        values: list[float] = self.scale.from_unit(array).tolist()
-        return values
-
-    def snap(self, array: ArrayLike) -> Array:
-        """The nearest places that encode a valid value."""
-        return np.clip(np.asarray(array, dtype=np.float64), 0.0, 1.0)
-
-    def validate(self, name: str, value: object) -> float:
-        """The value as a float; raises PointError if it is not a number in range."""
-        return float(_number_in_range(name, value, self.low, self.high))
-
-
-@dataclass(frozen=True)
-class Integer:
-    """An integer between `low` and `high`, both included."""
-
-    low: int
-    high: int
-    log: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("low", "high"):
-            bound = _finite_float(name, getattr(self, name))
-            if not bound.is_integer() or abs(bound) > LARGEST_INTEGER:
-                rule = f"`{name}` must be an integer within ±{LARGEST_INTEGER}"
-                raise SpaceError(f"{rule}, but got {name}={getattr(self, name)}.")
-            object.__setattr__(self, name, int(bound))
-        _check_order(self.low, self.high)
-        if self.log and self.low < 1:
-            raise SpaceError(f"`low >= 1` must hold for integers on a log scale, but got low={self.low}.")
-
-    @property
-    def scale(self) -> Scale:
-        """The map of the bins, from half below `low` to half above `high`, to the unit interval."""
-        return Scale(self.low - 0.5, self.high + 0.5, self.log)
-
-    @property
-    def n_levels(self) -> int:
-        """How many values there are."""
-        return self.high - self.low + 1
-
-    def levels(self) -> Array:
-        """All valid encoded values, in increasing order."""
-        return self.encode(np.arange(self.low, self.high + 1))
-
-    def cell(self, array: ArrayLike) -> tuple[Array, Array]:
-        """The edges of the bins around these places: all that is between decodes to the same value."""
-        values = self._nearest(array)
-        return self.scale.to_unit(values - 0.5), self.scale.to_unit(values + 0.5)
-
-    def encode(self, values: ArrayLike) -> Array:
-        """From values to the unit interval; values out of range land outside it."""
-        return self.scale.to_unit(values)
-
-    def decode(self, array: ArrayLike) -> list[int]:
-        """From the unit interval to values."""
-        values: list[int] = self._nearest(array).astype(np.int64).tolist()
-        return values
-
-    def snap(self, array: ArrayLike) -> Array:
-        """The nearest places that encode a valid value."""
-        return self.encode(self._nearest(array))
-
-    def validate(self, name: str, value: object) -> int:
-        """The value as an int; raises PointError if it is not a whole number in range."""
-        number = _number_in_range(name, value, self.low, self.high)
-        if number != int(number):
-            raise PointError(f"'{name}' must be an integer, but got {value}.")
-        return int(number)
-
-    def _nearest(self, array: ArrayLike) -> Array:
-        return np.clip(np.floor(self.scale.from_unit(array) + 0.5), self.low, self.high)
-
-
-@dataclass(frozen=True)
-class Categorical:
-    """One of several choices without an order: strings, numbers or booleans."""
-
-    choices: tuple[Value, ...]
-
-    def __init__(self, choices: Iterable[Value]) -> None:
-        if isinstance(choices, str) or not isinstance(choices, Iterable):
-            raise SpaceError(f"`choices` must be a sequence of values, but got {choices!r}.")
-        plain = tuple(_plain_choice(choice) for choice in choices)
-        if not plain:
-            raise SpaceError("`choices` must not be empty, but got none.")
-        if len(set(plain)) < len(plain):
-            twice = next(choice for i, choice in enumerate(plain) if choice in plain[:i])
-            raise SpaceError(f"`choices` must differ from each other, but got {twice!r} twice in {plain!r}.")
-        object.__setattr__(self, "choices", plain)
-
-    @property
-    def n_levels(self) -> int:
-        """How many choices there are."""
-        return len(self.choices)
-
-    def levels(self) -> Array:
-        """All valid encoded values, in the order of the choices."""
-        return (np.arange(self.n_levels) + 0.5) / self.n_levels
-
-    def cell(self, array: ArrayLike) -> tuple[Array, Array]:
-        """The edges of the bins around these places: all that is between decodes to the same choice."""
-        index = self._index(array)
-        return index / self.n_levels, (index + 1) / self.n_levels
-
-    def encode(self, values: Sequence[Value]) -> Array:
-        """From choices to the unit interval."""
-        index = {choice: i for i, choice in enumerate(self.choices)}
-        return (np.array([index[value] for value in values], dtype=np.float64) + 0.5) / self.n_levels
-
-    def decode(self, array: ArrayLike) -> list[Value]:
-        """From the unit interval to choices."""
-        return [self.choices[i] for i in self._index(array).tolist()]
-
-    def snap(self, array: ArrayLike) -> Array:
-        """The nearest places that encode a choice."""
-        return (self._index(array) + 0.5) / self.n_levels
-
-    def validate(self, name: str, value: object) -> Value:
-        """The choice equal to the value; raises PointError if there is none."""
-        plain = value.item() if isinstance(value, np.generic) else value
-        for choice in self.choices if isinstance(plain, str | int | float) else ():
-            # to Python True == 1, to a user they are different
-            if isinstance(plain, bool) is isinstance(choice, bool) and plain == choice:
-                return choice
-        known = ", ".join(map(repr, self.choices))
-        raise PointError(f"'{name}' must be one of {known}, but got {value!r}.")
-
-    def _index(self, array: ArrayLike) -> NDArray[np.int64]:
-        unit = np.asarray(array, dtype=np.float64)
-        return np.clip(np.floor(unit * self.n_levels), 0, self.n_levels - 1).astype(np.int64)
-
-
-Parameter: TypeAlias = Real | Integer | Categorical
 _PARAMETERS: dict[str, type[Real] | type[Integer] | type[Categorical]] = {
     "real": Real,
     "integer": Integer,
@@ -351,6 +140,20 @@ class Space:
         """The same columns in the same order, all of them ours to choose."""
         return Space(actions={**self.states, **self.actions})
 
+    def with_choices(self, name: str, choices: Iterable[Value]) -> Space:
+        """The same space with more choices for a categorical parameter, after those that it has."""
+        parameter = {**self.states, **self.actions}.get(name)
+        if parameter is None:
+            raise SpaceError(f"unknown parameter {name!r}: {closest(str(name), (*self.states, *self.actions))}")
+        if not isinstance(parameter, Categorical):
+            raise SpaceError(f"'{name}' must be categorical to be given more choices, but it is {parameter!r}.")
+        new = Categorical(choices).choices
+        if known := [choice for choice in new if choice in parameter.choices]:
+            raise SpaceError(f"a new choice must not be one of '{name}' already, but got {known[0]!r}.")
+        wider = {name: Categorical((*parameter.choices, *new))}
+        states, actions = ({**known, **wider} if name in known else known for known in (self.states, self.actions))
+        return Space(states, actions)
+
     def to_dict(self) -> dict[str, Any]:
         """A plain record that JSON can hold."""
         return {"states": _to_records(self.states), "actions": _to_records(self.actions)}
@@ -371,37 +174,6 @@ def closest(name: str, known: Iterable[str]) -> str:
 
 def _quoted(names: Iterable[str]) -> str:
     return ", ".join(f"'{name}'" for name in names)
-
-
-def is_number(value: object) -> bool:
-    """Whether this is a real number of any kind, but no boolean."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-def _finite_float(name: str, value: Any) -> float:
-    if not is_number(value) or not abs(value) < math.inf:
-        raise SpaceError(f"`{name}` must be a finite number, but got {name}={value!r}.")
-    return float(value)
-
-
-def _check_order(low: float, high: float) -> None:
-    if not low < high:
-        raise SpaceError(f"`low < high` must hold, but got low={low}, high={high}.")
-
-
-def _number_in_range(name: str, value: Any, low: float, high: float) -> Any:
-    if not is_number(value):
-        raise PointError(f"'{name}' must be a number, but got {value!r}.")
-    if not low <= value <= high:  # NaN, too
-        raise PointError(f"`{low} <= {name} <= {high}` must hold, but got {name}={value}.")
-    return value
-
-
-def _plain_choice(choice: object) -> Value:
-    plain = choice.item() if isinstance(choice, np.generic) else choice
-    if not isinstance(plain, str | int | float) or (isinstance(plain, float) and not math.isfinite(plain)):
-        raise SpaceError(f"a choice must be a string, a finite number or a boolean, but got {choice!r}.")
-    return plain
 
 
 def _check_parameters(role: str, parameters: object) -> None:

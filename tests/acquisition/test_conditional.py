@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import conbo.acquisition.conditional
 import conbo.acquisition.knowledge_gradient
 from conbo.acquisition.conditional import (
     ConBO,
@@ -13,6 +14,7 @@ from conbo.acquisition.conditional import (
     GaussianStates,
     StateRuleRecipe,
     StratifiedStates,
+    by_importance,
     curve_order,
 )
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG, MonteCarloKG
@@ -252,6 +254,61 @@ def test_many_finite_states_are_sampled() -> None:
         assert chosen.states.shape == (3, 20, 1)
         valid = torch.from_numpy(space.snap_states(chosen.states.numpy()))
         torch.testing.assert_close(chosen.states, valid, rtol=0, atol=1e-12)
+
+
+HUNDRED = Space(states={"k": Categorical(range(100))}, actions={"x": Real(0, 1), "y": Real(0, 1)})
+
+
+@pytest.mark.parametrize("variances", [(1.0, 0.4, 0.2), (0.2, 1.0, 0.2)], ids=["mostly shared", "mostly own"])
+@pytest.mark.parametrize("weights", [None, {k: 1 + k % 3 for k in range(100)}], ids=["uniform", "weights"])
+def test_twenty_of_a_hundred_states_stand_for_all(
+    variances: tuple[float, float, float], weights: dict[int, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    distribution = None if weights is None else Weights(weights)
+    belief = belief_with(HUNDRED, trend_kernel(HUNDRED, 0.5, variances), n=60, distribution=distribution)
+    candidates = points_in(HUNDRED, 12, seed=3)
+    sampled = ConBO(HybridKG()).build(belief, generator())
+    monkeypatch.setattr(conbo.acquisition.conditional, "MOST_STATES", 100)
+    exact = ConBO(HybridKG()).build(belief, generator())
+    assert isinstance(exact.rule, ExactStates)
+    assert not isinstance(sampled.rule, ExactStates)
+
+    truth = exact(candidates)
+
+    errors = relative_errors(sampled.integral(candidates), truth)
+    assert float(errors.square().mean().sqrt()) < 0.15
+    assert float(relative_errors(sampled(candidates), truth).square().mean().sqrt()) < 0.1
+    # a rough estimate, but at all states: it knows the candidate's own
+    assert float(torch.corrcoef(torch.stack([sampled.screen(candidates), truth]))[0, 1]) > 0.8
+
+
+def test_a_state_that_shares_little_with_others_is_among_those_of_its_candidates() -> None:
+    belief = belief_with(HUNDRED, trend_kernel(HUNDRED, 0.5, (0.05, 1.0, 0.2)), n=60)
+    candidates = points_in(HUNDRED, 8, seed=3)
+
+    chosen = ConBO(HybridKG()).build(belief, generator()).states_of(candidates)
+
+    own = (chosen.states[..., 0] - candidates[:, :1]).abs() < 1e-9
+    assert own.sum(-1).tolist() == [1] * 8
+    torch.testing.assert_close(chosen.weights[own], torch.full((8,), 0.01, dtype=torch.float64))
+
+
+@given(st.integers(0, 10**6), st.integers(1, 12))
+def test_what_is_chosen_by_importance_stands_for_the_whole(seed: int, n: int) -> None:
+    importance = uniform(5, 30, seed=seed) ** 8  # a few are much more important than others
+    importance[0] = 0.0
+    importance[1, :29] = 0.0
+
+    index, stands_for = by_importance(importance, n)
+
+    assert index.shape == stands_for.shape == (5, n)
+    represented = (importance.gather(1, index) * stands_for).sum(-1)
+    torch.testing.assert_close(represented, importance.sum(-1))
+    large = importance * n > importance.sum(-1, keepdim=True)
+    for row in range(2, 5):
+        for place in torch.nonzero(large[row])[:, 0]:
+            (slot,) = torch.nonzero(index[row] == place)[:, 0]
+            assert float(stands_for[row, slot]) == 1.0
 
 
 def test_mixed_states_are_integrated_like_others() -> None:

@@ -21,6 +21,7 @@ from random_beliefs import (
     belief_with,
     finite_differences,
     generator,
+    multi_task_kernel,
     points_in,
     posterior_of,
     product_kernel,
@@ -48,6 +49,9 @@ SETTINGS: dict[str, tuple[Space, Kernel]] = {
     "no states": (reals(0, 2), product_kernel(reals(0, 2))),
     "mixed": (MIXED, product_kernel(MIXED, [0.5, 0.9], [0.4, 0.6, 1.1], 0.8)),
     "trend": (CATEGORIES, trend_kernel(CATEGORIES, [0.4, 0.6])),
+    "mixed trend": (MIXED, trend_kernel(MIXED, [0.4, 0.6, 1.1], states=0.5)),
+    "multi-task": (CATEGORIES, multi_task_kernel(CATEGORIES, [0.4, 0.6])),
+    "mixed multi-task": (MIXED, multi_task_kernel(MIXED, [0.4, 0.6, 1.1], states=0.5)),
 }
 ESTIMATORS: dict[str, Estimator] = {
     "best": HybridKG(),

@@ -18,13 +18,11 @@ from conbo.models.fit import (
     LOG_NOISE_BOUNDS,
     LOG_VARIANCE_BOUNDS,
     Fit,
-    KernelFamily,
     LogPosterior,
-    ProductFamily,
-    TrendFamily,
     fit,
 )
-from conbo.models.kernels import Columns, Kernel
+from conbo.models.kernel_families import KernelFamily, MultiTaskFamily, ProductFamily, TrendFamily
+from conbo.models.kernels import CategoryKernel, Columns, Kernel, MultiTask
 from conbo.models.posterior import condition
 from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import belief_with, points_in, product_kernel, reals, uniform
@@ -36,8 +34,13 @@ MIXED = Space(
 CATEGORIES = Space(states={"k": Categorical([*"abc"])}, actions={"x": Real(0, 1), "y": Real(0, 1)})
 
 
-def columns(space: Space) -> tuple[Columns, Columns]:
-    return Columns(space.state_categories), Columns(space.action_categories)
+TWO_KINDS = Space(
+    states={"k": Categorical([*"ab"]), "s": Real(0, 1), "l": Categorical([1, 2, 3])}, actions={"x": Real(0, 1)}
+)
+
+
+def columns(space: Space, coded: bool = False) -> tuple[Columns, Columns]:
+    return Columns(space.state_categories, coded), Columns(space.action_categories)
 
 
 FAMILIES: dict[str, tuple[Space, KernelFamily]] = {
@@ -45,8 +48,11 @@ FAMILIES: dict[str, tuple[Space, KernelFamily]] = {
     "squared exponential": (reals(1, 2), ProductFamily(*columns(reals(1, 2)), "squared-exponential")),
     "no states": (reals(0, 2), ProductFamily(*columns(reals(0, 2)))),
     "mixed": (MIXED, ProductFamily(*columns(MIXED))),
-    "trend": (CATEGORIES, TrendFamily(*columns(CATEGORIES))),
-    "trend squared exponential": (CATEGORIES, TrendFamily(*columns(CATEGORIES), "squared-exponential")),
+    "trend": (CATEGORIES, TrendFamily(*columns(CATEGORIES, True))),
+    "trend squared exponential": (CATEGORIES, TrendFamily(*columns(CATEGORIES, True), "squared-exponential")),
+    "mixed trend": (TWO_KINDS, TrendFamily(*columns(TWO_KINDS, True))),
+    "multi-task": (CATEGORIES, MultiTaskFamily(*columns(CATEGORIES, True))),
+    "mixed multi-task": (TWO_KINDS, MultiTaskFamily(*columns(TWO_KINDS, True), rank=1)),
 }
 
 
@@ -60,7 +66,7 @@ def objective(family: KernelFamily, points: Tensor, rewards: Tensor, known: bool
     """The objective, and a few sets of parameters to try it on."""
     noise = 0.01 + uniform(len(points), seed=3) if known else None
     target = LogPosterior(family, points, rewards, noise)
-    count = family.n_lengthscales + family.n_variances + (not known)
+    count = family.n_lengthscales + family.n_variances + len(family.typical_loadings) + (not known)
     parameters = -1.0 + 1.5 * (uniform(3, count, seed=4) - 0.5)
     return target, parameters
 
@@ -105,7 +111,11 @@ def test_the_objective_is_likelihood_times_priors_at_the_best_constant(name: str
         width[:n_l] = sqrt(3)
         if not known:
             place[-1], width[-1] = -6.0, 2.0
-        prior = torch.distributions.LogNormal(place, width).log_prob(row.exp()).sum()
+        positive = torch.ones_like(row, dtype=torch.bool)
+        positive[n_l + family.n_variances : len(row) - (not known)] = False  # the loadings
+        prior = torch.distributions.LogNormal(place, width).log_prob(row.exp())[positive].sum()
+        typical = torch.tensor(family.typical_loadings, dtype=torch.float64)
+        prior = prior + torch.distributions.Normal(typical, 0.5).log_prob(row[~positive]).sum()
         assert float(value) == pytest.approx(float(likelihood[0] + prior), abs=1e-8)
         assert float(likelihood[0]) > float(max(likelihood[1:]))
 
@@ -163,7 +173,11 @@ def test_the_fit_is_at_least_as_good_as_that_of_botorch(d_s: int, d_x: int, seed
 
 def parameters_of(result: Fit) -> Tensor:
     kernel = result.kernel
-    return torch.cat([kernel.states.lengthscales, kernel.actions.lengthscales, torch.tensor([kernel.variance])])
+    states = torch.zeros(1, kernel.states.columns.width, dtype=torch.float64)
+    parts = [kernel.states.lengthscales, kernel.actions.lengthscales, kernel.variance(states)]
+    if isinstance(kernel, CategoryKernel) and isinstance(kernel.categories, MultiTask):
+        parts += [w.flatten() for w in kernel.categories.loadings]
+    return torch.cat(parts)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

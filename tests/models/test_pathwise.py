@@ -10,6 +10,7 @@ from random_beliefs import (
     belief_with,
     finite_differences,
     generator,
+    multi_task_kernel,
     points_in,
     posterior_of,
     product_kernel,
@@ -22,11 +23,15 @@ MIXED = Space(
     states={"s": Real(0, 1), "k": Categorical(["a", "b"])},
     actions={"x": Real(0, 1), "c": Categorical(["u", "v"])},
 )
+TWO_KINDS = Space(states={**MIXED.states, "l": Categorical([1, 2, 3])}, actions={"x": Real(0, 1)})
 BELIEFS = {
     "product": belief_with(reals(1, 2), product_kernel(reals(1, 2)), noise=1e-2),
     "squared-exponential": belief_with(reals(1, 1), product_kernel(reals(1, 1), profile="squared-exponential")),
     "trend": belief_with(CATEGORIES, trend_kernel(CATEGORIES)),
     "mixed": belief_with(MIXED, product_kernel(MIXED)),
+    "mixed trend": belief_with(MIXED, trend_kernel(MIXED, states=0.5)),
+    "multi-task": belief_with(CATEGORIES, multi_task_kernel(CATEGORIES)),
+    "mixed multi-task": belief_with(TWO_KINDS, multi_task_kernel(TWO_KINDS, rank=1, states=0.5)),
     "no states": belief_with(reals(0, 2), product_kernel(reals(0, 2))),
 }
 
@@ -45,7 +50,7 @@ def test_features_reproduce_the_kernel(belief: Belief) -> None:
     points, posterior = points_in(belief.space, 20, seed=5), posterior_of(belief)
     here = posterior.scaled(points)
     features = fourier_features(posterior.kernel, 20_000, generator())
-    table = features.amplitude * torch.cos(features.angles(*here))
+    table = features.values(*here)
     torch.testing.assert_close(table @ table.mT, posterior.prior_covariance(here, here), atol=0.05, rtol=0)
 
 

@@ -140,8 +140,9 @@ def test_what_cannot_be_extrapolated(policy: Policy, state: Any, message: str) -
         (SPACE, 0.5, GaussianProcess("squared-exponential")),
         (SPACE, 0.0, GaussianProcess()),
         (CATEGORIES, None, GaussianProcess()),
+        (CATEGORIES, None, GaussianProcess(states="multi-task")),
     ],
-    ids=["learned noise", "known noise", "no noise", "trend"],
+    ids=["learned noise", "known noise", "no noise", "trend", "multi-task"],
 )
 def test_a_saved_policy_is_the_same_policy(
     tmp_path: Path, space: Space, noise: float | None, model: GaussianProcess

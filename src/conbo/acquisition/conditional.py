@@ -2,21 +2,22 @@
 
     ConBO(s, x) = ∫ KG_c(s'; (s, x)) P[s'] ds'
 
-For finitely many states the integral is a sum.  For others (and very many) it is a quadrature with a few states,
+For finitely many states the integral is a sum.  For others (and for very many) it is a quadrature with a few states,
 denser where the candidate matters:
 
 - `StratifiedStates` (default): a fixed quasi-random pool that follows P[s] is laid out along a space-filling curve
   and cut, for every candidate, into cells of equal importance, importance being a cheap estimate of the value
   itself.  The middle state of each cell stands for it, weighted by P[s] over its importance: the better the
   estimate, the more alike the terms of the sum.  It needs nothing of P[s] but a pool, and mixed states are no
-  different from others.
+  different from others.  Hundreds of finitely many states are all in the pool.  A state that matters more than a
+  cell does, such as the candidate's own where states have little in common, stands for itself alone.
 - `GaussianStates`: the paper's importance sampling from N(s_new, diag(l_s²)), where states outside are lost.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -27,7 +28,8 @@ from conbo.errors import SettingError
 from conbo.models.posterior import Posterior
 from conbo.state_distributions import sobol
 
-MOST_STATES = 300  # finitely many states are summed exactly up to this number
+MOST_STATES = 50  # finitely many states are summed exactly up to this number …
+MOST_LISTED = 1000  # … and are all in the pool up to this one
 FLOOR = 0.05  # importance of a state that is unlike the candidate's, where one that is alike has 1
 DOUBT = 0.5  # weight of likeness beside the estimate of the value itself, which may be wrong
 SCREENING_STATES = 32  # shared by all screened candidates
@@ -82,6 +84,10 @@ class StateRule(Protocol):
     def pool_weights(self) -> Tensor:
         """Their weights (p,), which add up to one."""
 
+    @property
+    def complete(self) -> bool:
+        """Whether the pool is all states that there are."""
+
     def around(self, states: Tensor, importance: Tensor | None = None, times: int = 1) -> WeightedStates:
         """For candidates' states (r, d_s), `times` as many as usual where states are sampled.
 
@@ -102,6 +108,7 @@ class ExactStates:
 
     pool: Tensor  # (m, d_s)
     pool_weights: Tensor  # (m,)
+    complete: ClassVar[bool] = True
 
     def around(self, states: Tensor, importance: Tensor | None = None, times: int = 1) -> WeightedStates:
         """The same for every candidate."""
@@ -135,31 +142,52 @@ class StratifiedStates:
         exact = exact_states(belief)
         if exact is not None:
             return exact
-        seed = int(torch.randint(2**31, (1,), generator=generator))
-        # a BoTorch model is asked pair by pair: fewer states must do for it
-        size = self.pool if isinstance(belief.posterior, Posterior) else min(self.pool, 4 * self.n_states)
-        pool = belief.states.from_uniform(sobol(size, belief.n_state_dims, seed)).to(belief.device)
-        scaled = state_features(belief, pool)
-        order = curve_order(scaled)
-        return _Strata(belief, pool[order], scaled[order], self.n_states)
+        listed = belief.states.finite(MOST_LISTED)
+        if listed is None:
+            seed = int(torch.randint(2**31, (1,), generator=generator))
+            # a BoTorch model is asked pair by pair: fewer states must do for it
+            size = self.pool if isinstance(belief.posterior, Posterior) else min(self.pool, 4 * self.n_states)
+            pool = belief.states.from_uniform(sobol(size, belief.n_state_dims, seed)).to(belief.device)
+            weights = pool.new_full((size,), 1 / size)
+        else:
+            pool, weights = (part.to(belief.device) for part in listed)
+        features = state_features(belief, pool)
+        order = curve_order(features)
+        return _Strata(belief, pool[order], weights[order], features[order], self.n_states, listed is not None)
 
 
 class _Strata:
-    def __init__(self, belief: Belief, pool: Tensor, features: Tensor, n_states: int) -> None:
+    def __init__(
+        self, belief: Belief, pool: Tensor, weights: Tensor, features: Tensor, n_states: int, complete: bool
+    ) -> None:
         self._belief, self._features, self._n = belief, features, n_states
-        self.pool = pool
-        self.pool_weights = pool.new_full((len(pool),), 1 / len(pool))
+        self.pool, self.pool_weights, self.complete = pool, weights, complete
 
     def around(self, states: Tensor, importance: Tensor | None = None, times: int = 1) -> WeightedStates:
-        n, p = min(times * self._n, len(self.pool)), len(self.pool)
+        n, weights = min(times * self._n, len(self.pool)), self.pool_weights
         likeness = state_likeness(self._belief, state_features(self._belief, states), self._features)
         matters = _shares(likeness.square() + FLOOR)  # (r, p): values fall off about as the squared correlation
         if importance is not None:
             matters = _shares(importance.clamp_min(0)) + DOUBT * matters
-        total = matters.sum(-1, keepdim=True)
-        marks = (torch.arange(n, dtype=total.dtype, device=total.device) + 0.5) / n
-        middle = torch.searchsorted(matters.cumsum(-1), marks * total).clamp_max(p - 1)
-        return WeightedStates(self.pool[middle], total / (n * p * matters.gather(1, middle)))
+        chosen, stands_for = by_importance(matters * weights, n)
+        return WeightedStates(self.pool[chosen], weights[chosen] * stands_for)
+
+
+def by_importance(importance: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """n indices (r, n) into each row of importances (r, p), and how many of its like each of these stands for.
+
+    What has more than one n-th of the whole importance stands for itself.  The others are cut into cells of equal
+    importance, and the middle of each cell stands for it.
+    """
+    highest, order = importance.topk(n)
+    alone = (n * highest > importance.sum(-1, keepdim=True)).sum(-1, keepdim=True)  # (r, 1), always below n
+    place = torch.arange(n, device=importance.device)
+    rest = importance.scatter(1, order, torch.where(place < alone, 0.0, highest))
+    cell = rest.sum(-1, keepdim=True) / (n - alone)
+    middle = torch.searchsorted(rest.cumsum(-1), (place - alone + 0.5).clamp_min(0) * cell)
+    middle = middle.clamp_max(importance.shape[-1] - 1)
+    stands_for = cell / rest.gather(1, middle).clamp_min(1e-300)
+    return torch.where(place < alone, order, middle), torch.where(place < alone, 1.0, stands_for)
 
 
 def _shares(importance: Tensor) -> Tensor:
@@ -192,7 +220,7 @@ class GaussianStates:
 class _GaussianRule:
     def __init__(self, belief: Belief, draws: Tensor, lengthscales: Tensor, pool: Tensor) -> None:
         self._belief, self._draws, self._lengthscales = belief, draws, lengthscales
-        self.pool = pool
+        self.pool, self.complete = pool, False
         self.pool_weights = pool.new_full((len(pool),), 1 / len(pool))
 
     def around(self, states: Tensor, importance: Tensor | None = None, times: int = 1) -> WeightedStates:
@@ -221,11 +249,12 @@ def state_features(belief: Belief, states: Tensor) -> Tensor:
 
 
 def state_likeness(belief: Belief, a: Tensor, b: Tensor) -> Tensor:
-    """Correlation between states, from 0 to 1, given as features."""
+    """Correlation between the shapes of states, given as features."""
     posterior = belief.posterior
     if isinstance(posterior, Posterior):
-        own = posterior.kernel.scale(b[:1], b[:1])
-        return posterior.kernel.scale(a, b) / own
+        kernel = posterior.kernel
+        own = [kernel.scale(each[:, None], each[:, None])[:, 0, 0].sqrt() for each in (a, b)]
+        return kernel.scale(a, b) / own[0][:, None] / own[1]
     return torch.exp(-torch.cdist(a, b).square() / 2)
 
 
@@ -265,13 +294,16 @@ class ConditionalAcquisition:
 
     def __init__(self, belief: Belief, value: StateValue, rule: StateRule) -> None:
         self._d_s, self.value, self.rule = belief.n_state_dims, value, rule
+        self._at_all_states = rule.complete and isinstance(belief.posterior, Posterior)
 
     @cached_property
     def _importance(self) -> Callable[[Tensor], Tensor]:
         return self.value.rough(self.rule.pool)
 
     def screen(self, points: Tensor) -> Tensor:
-        """Rough values (c,) of points (c, d), at a few states that all share."""
+        """Rough values (c,) of points (c, d), at a few states that all share, or at all that there are."""
+        if self._at_all_states:
+            return self._importance(points) @ self.rule.pool_weights
         every = max(1, len(self.rule.pool) // SCREENING_STATES)
         states, weights = self.rule.pool[::every], self.rule.pool_weights[::every]
         return self.value.rough(states)(points) @ (weights / weights.sum())

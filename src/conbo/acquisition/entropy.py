@@ -232,7 +232,7 @@ class Information:
         solved = torch.linalg.solve_triangular(posterior.factor, cross.flatten(0, 1).mT, upper=False)
         root = solved.mT.unflatten(0, (c, p))
         covariance = covariance - root @ root.mT
-        extra = JITTER * posterior.kernel.variance * torch.eye(p, dtype=states.dtype, device=states.device)
+        extra = JITTER * torch.diag_embed(posterior.kernel.variance(features[0]))
         factor = torch.linalg.cholesky(covariance + extra)
         mean = posterior.mean(points.flatten(0, 1)).unflatten(0, (c, p))
         n = len(self._normals) if climb else ROUGH_DRAWS

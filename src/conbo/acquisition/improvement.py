@@ -49,6 +49,7 @@ class ImprovementAcquisition:
 
     posterior: Posterior | BotorchPosterior
     incumbent: float
+    noise: float = 0.0  # variance, where it is the next reward itself that shall be better
     climbs_logarithm = True
 
     def screen(self, points: Tensor) -> Tensor:
@@ -70,7 +71,7 @@ class ImprovementAcquisition:
     def log_value(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """log EI and its gradient."""
         moments = self.posterior.moments(points)
-        sd = moments.variance.clamp_min(1e-18).sqrt()
+        sd = (moments.variance + self.noise).clamp_min(1e-18).sqrt()
         u = (moments.mean - self.incumbent) / sd
         value, slope = log_improvement(u)
         sd_gradient = moments.variance_gradient / (2 * sd[:, None])

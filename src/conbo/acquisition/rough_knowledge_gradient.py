@@ -99,4 +99,4 @@ class RoughKnowledgeGradient:
         new = (new_scale * slope)[..., None] * (actions[:, None] - best)  # (r, m, f)
         old = (weights @ old_gradient.flatten(0, 1).mT).reshape(r, m, f)
         bent = torch.einsum("mgf,rmf->rmg", whitening, new - old) / sd[..., None]
-        return torch.minimum(0.5 * bent.square().sum(-1), 0.4 * new_scale / sd)
+        return torch.minimum(0.5 * bent.square().sum(-1), 0.4 * new_scale.abs() / sd)

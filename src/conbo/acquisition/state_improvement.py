@@ -1,6 +1,7 @@
-"""Expected improvement within one state: over the best posterior mean among the actions observed there.
+"""Expected improvement within one state: over its best posterior mean, or over its best reward.
 
-Reference: Bardenet, Brendel, Kégl & Sebag (2013), who visit the states in turn.
+References: Bardenet, Brendel, Kégl & Sebag (2013), who visit the states in turn; data optimisation, where the best
+reward that was seen is what counts, is that of the paper's CNN experiment.
 """
 
 from dataclasses import dataclass
@@ -10,12 +11,17 @@ from torch import Tensor
 
 from conbo.acquisition.improvement import ImprovementAcquisition
 from conbo.belief import Belief
-from conbo.policies.single_action import best_observed
+from conbo.models.posterior import Posterior
+from conbo.policies.single_action import best_observed, observed_in
+from conbo.search.action_candidates import action_candidates, pooled
+from conbo.search.best_actions import best_actions
+
+POOL = 128  # quasi-random actions among which the best predicted one of a state without rewards is looked for
 
 
 @dataclass(frozen=True)
 class StateImprovement:
-    """EI at points of a given state; other states are not compared with."""
+    """EI at points of a given state over the best mean there; other states are not compared with."""
 
     state: Tensor  # (d_s,)
 
@@ -23,3 +29,25 @@ class StateImprovement:
         """Ready for use under one belief."""
         _, incumbent = best_observed(belief, self.state)
         return ImprovementAcquisition(belief.posterior, incumbent)
+
+
+@dataclass(frozen=True)
+class RewardImprovement:
+    """EI of the next reward of a given state, noise included, over the best one observed there.
+
+    For the last evaluation of a state this is exactly what its best observed reward is expected to gain.  Where
+    nothing was observed yet, the best predicted mean takes the place of the best reward.
+    """
+
+    state: Tensor  # (d_s,)
+
+    def build(self, belief: Belief, generator: torch.Generator) -> ImprovementAcquisition:
+        """Ready for use under one belief."""
+        here = observed_in(belief, self.state)
+        if bool(here.any()):
+            best = (float(belief.observations.rewards[here].amax()) - belief.shift) / belief.scale
+        else:
+            actions, posterior = action_candidates(belief, POOL, generator), belief.posterior
+            pool = pooled(posterior, actions) if isinstance(posterior, Posterior) else actions
+            best = float(best_actions(belief, pool, self.state[None]).mean)
+        return ImprovementAcquisition(belief.posterior, best, belief.posterior.noise)

@@ -81,7 +81,8 @@ class ActionFunctions:
     def maximize(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool = False) -> Maxima:
         """Climb from starts (r, q, features) on mean + z slope, with z (q,) or (r, q)."""
         z = z.expand(starts.shape[:2])
-        if starts.device.type == "cpu" and compiled_ascent.AVAILABLE:
+        compiled = compiled_ascent.AVAILABLE and self.factor.profile in compiled_ascent.PROFILES
+        if compiled and starts.device.type == "cpu":
             return self._maximize_compiled(starts, z, steps, keep_correlation)
         return self._maximize_torch(starts, z, steps, keep_correlation)
 

@@ -31,6 +31,7 @@ else:
     AVAILABLE = True
 
 Array = Any  # a numpy array inside the compiled functions
+PROFILES = ("matern52", "squared-exponential")  # that are compiled; action_functions climbs on others in torch
 WORK_PER_THREAD = 100_000  # kernel values below which another thread costs more than it brings
 
 

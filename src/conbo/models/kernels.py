@@ -3,21 +3,24 @@
 Only κ depends on the action.  Whatever the states do, a posterior mean as a function of the action is therefore
 a weighted sum of κ, and one fast path serves every kernel of this module.
 
-=============  ======================  =====================================================
-paper          here                    meaning
-=============  ======================  =====================================================
-k_X, M(x,x')   ``actions`` (Factor)    κ, correlation between actions
-σ₀² k_S(s,s')  ``scale``               A, how strongly two states share their shape
-σ₃² δ_ss'      ``offset``              B, what two states share whatever the action
-l              ``lengthscales``        one for every parameter, in units of the unit cube
-=============  ======================  =====================================================
+===============  ==========================  =====================================================
+paper            here                        meaning
+===============  ==========================  =====================================================
+k_X, M(x,x')     ``actions`` (Factor)        κ, correlation between actions
+σ₀² k_S(s,s')    ``scale``                   A, how strongly two states share their shape
+σ₃² δ_ss'        ``offset``                  B, what two states share whatever the action
+σ₀² + δ_ss' σ₁²  ``Trend``                   A of categories: a common trend, and differences from it
+W Wᵀ + diag(v)   ``MultiTask``               A of categories: low rank, and what each has of its own
+l                ``lengthscales``            one for every parameter, in units of the unit cube
+===============  ==========================  =====================================================
 
 A factor is a function of a Euclidean distance r between scaled features.  Its profile gives three numbers,
 φ = value, ψ = -φ'/r and χ = -ψ'/r, from which follow the gradient -ψ (a-b) and the Hessian -ψ I + χ (a-b)(a-b)ᵀ.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import sqrt
 from typing import Protocol
 
@@ -57,19 +60,26 @@ def squared_distances(a: Tensor, b: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Columns:
-    """How the columns of one block (states or actions) enter a kernel: numbers as they are, categories one-hot."""
+    """How the columns of one block (states or actions) enter a kernel: numbers as they are, categories one-hot.
+
+    For a kernel that looks categories up they are `coded` instead: one feature each, the number of the choice.
+    """
 
     categories: tuple[int, ...]  # number of choices of each column, 0 for a number
+    coded: bool = False
+
+    def _width(self, count: int) -> int:
+        return 1 if self.coded else max(count, 1)
 
     @property
     def width(self) -> int:
         """Number of features."""
-        return sum(max(count, 1) for count in self.categories)
+        return len(self.owner)
 
     @property
     def owner(self) -> tuple[int, ...]:
         """The column that each feature belongs to."""
-        return tuple(c for c, count in enumerate(self.categories) for _ in range(max(count, 1)))
+        return tuple(c for c, count in enumerate(self.categories) for _ in range(self._width(count)))
 
     @property
     def numeric(self) -> tuple[int, ...]:
@@ -77,22 +87,34 @@ class Columns:
         return tuple(c for c, count in enumerate(self.categories) if count == 0)
 
     @property
+    def categorical(self) -> tuple[int, ...]:
+        """The columns that are categories."""
+        return tuple(c for c, count in enumerate(self.categories) if count)
+
+    @property
     def numeric_features(self) -> tuple[int, ...]:
-        """The features of those columns, in the same order."""
+        """The features of the numbers, in the same order."""
         return tuple(f for f, c in enumerate(self.owner) if self.categories[c] == 0)
+
+    def choices(self, points: Tensor) -> Tensor:
+        """The numbers of the choices (..., categorical columns) of unit-cube points (..., d)."""
+        columns = list(self.categorical)
+        counts = torch.tensor([self.categories[c] for c in columns], dtype=torch.long, device=points.device)
+        return (points[..., columns] * counts).long().clamp_min(0).minimum(counts - 1)
 
     def features(self, points: Tensor) -> Tensor:
         """Unit-cube points (..., d) as features (..., width)."""
         if not any(self.categories):
             return points
-        parts = []
-        for column, count in enumerate(self.categories):
-            values = points[..., column]
-            if count:
-                choice = (values * count).long().clamp(0, count - 1)
-                parts.append(torch.nn.functional.one_hot(choice, count).to(points.dtype) / sqrt(2.0))
-            else:
-                parts.append(values[..., None])
+        choices = self.choices(points)
+        if self.coded:
+            features = points.clone()
+            features[..., list(self.categorical)] = choices.to(points.dtype)
+            return features
+        parts = [points[..., column, None] for column in range(len(self.categories))]
+        for place, column in enumerate(self.categorical):
+            one_hot = torch.nn.functional.one_hot(choices[..., place], self.categories[column])
+            parts[column] = one_hot.to(points.dtype) / sqrt(2.0)
         return torch.cat(parts, -1)
 
     def points(self, features: Tensor) -> Tensor:
@@ -101,12 +123,13 @@ class Columns:
             return features
         parts, start = [], 0
         for count in self.categories:
+            own = features[..., start : start + self._width(count)]
             if count:
-                choice = features[..., start : start + count].argmax(-1)
-                parts.append((choice.to(features.dtype) + 0.5) / count)
+                choice = own[..., 0] if self.coded else own.argmax(-1).to(features.dtype)
+                parts.append((choice + 0.5) / count)
             else:
-                parts.append(features[..., start])
-            start += max(count, 1)
+                parts.append(own[..., 0])
+            start += self._width(count)
         return torch.stack(parts, -1)
 
 
@@ -118,7 +141,7 @@ class Factor:
     lengthscales: Tensor  # (d,)
     profile: str = "matern52"
 
-    @property
+    @cached_property
     def feature_scales(self) -> Tensor:
         """What features are multiplied by, so that profiles see plain distances: (width,)."""
         unit = PROFILES[self.profile][1]
@@ -136,6 +159,10 @@ class Factor:
         """φ between scaled features."""
         return self.tables(a, b)[0]
 
+    def to(self, device: torch.device) -> "Factor":
+        """The same on another device."""
+        return replace(self, lengthscales=self.lengthscales.to(device))
+
 
 class Kernel(Protocol):
     """A covariance A(s, s') κ(x, x') + B(s, s'); states and actions come as scaled features."""
@@ -152,14 +179,19 @@ class Kernel(Protocol):
         """A between states a (..., p, width) and b (..., q, width)."""
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """ψ of A: the gradient of A in a is -ψ (a-b)."""
+        """ψ of A: the gradient of A in the numbers of a is -ψ (a-b)."""
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
         """B, or None where there is none."""
 
-    @property
-    def variance(self) -> float:
-        """k of any point with itself."""
+    def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
+        """ψ of B."""
+
+    def variance(self, states: Tensor) -> Tensor:
+        """k (...) of points with these states (..., width) with themselves; moving a number does not change it."""
+
+    def to(self, device: torch.device) -> "Kernel":
+        """The same on another device."""
 
 
 @dataclass(frozen=True)
@@ -182,39 +214,127 @@ class ProductKernel:
         """No state has an offset of its own."""
         return None
 
-    @property
-    def variance(self) -> float:
+    def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
+        """Nor a slope of it."""
+        return None
+
+    def variance(self, states: Tensor) -> Tensor:
         """σ²."""
-        return self.outputscale
+        return states.new_full(states.shape[:-1], self.outputscale)
+
+    def to(self, device: torch.device) -> "ProductKernel":
+        """The same on another device."""
+        return replace(self, states=self.states.to(device), actions=self.actions.to(device))
+
+
+def same_choices(a: Tensor, b: Tensor) -> Tensor:
+    """δ between the choices a (..., p, columns) and b (..., q, columns): whether they agree in every column."""
+    return (a[..., :, None, :] == b[..., None, :, :]).all(-1).to(torch.float64)
 
 
 @dataclass(frozen=True)
-class TrendKernel:
-    """σ₀² M(x,x') + δ_ss' (σ₁² M(x,x') + σ₃²): a common trend, and how each state differs from it."""
+class Trend:
+    """σ₀² + δ σ₁² between categories: what all states share, and how each differs from it."""
 
-    states: Factor
-    actions: Factor
     trend: float
     difference: float
+
+    def covariance(self, a: Tensor, b: Tensor) -> Tensor:
+        """Between choices a (..., p, columns) and b (..., q, columns)."""
+        return same_choices(a, b).mul_(self.difference).add_(self.trend)
+
+    def variance(self, choices: Tensor) -> Tensor:
+        """Of choices (..., columns) with themselves."""
+        total = self.trend + self.difference
+        return torch.full(choices.shape[:-1], total, dtype=torch.float64, device=choices.device)
+
+    def to(self, device: torch.device) -> "Trend":
+        """It holds no tensors."""
+        return self
+
+
+@dataclass(frozen=True)
+class MultiTask:
+    """W Wᵀ + diag(v) between the choices of a column (the intrinsic coregionalisation model).
+
+    Several columns are multiplied: parameters grow with the sum of their numbers of choices, not with the number
+    of combinations, and a combination that was never seen is judged by what its choices did elsewhere.
+    """
+
+    loadings: tuple[Tensor, ...]  # W of each column, (choices, rank)
+    own: tuple[Tensor, ...]  # v of each column, (choices,)
+
+    def covariance(self, a: Tensor, b: Tensor) -> Tensor:
+        """Between choices a (..., p, columns) and b (..., q, columns)."""
+        parts = []
+        for column, (loadings, own) in enumerate(zip(self.loadings, self.own, strict=True)):
+            mine, other = a[..., column], b[..., column]
+            own_part = same_choices(mine[..., None], other[..., None]) * own[mine][..., None]
+            parts.append(loadings[mine] @ loadings[other].mT + own_part)
+        return _product(parts)
+
+    def variance(self, choices: Tensor) -> Tensor:
+        """Of choices (..., columns) with themselves."""
+        columns = zip(self.loadings, self.own, choices.unbind(-1), strict=True)
+        return _product([loadings[choice].square().sum(-1) + own[choice] for loadings, own, choice in columns])
+
+    def to(self, device: torch.device) -> "MultiTask":
+        """The same on another device."""
+        return MultiTask(tuple(w.to(device) for w in self.loadings), tuple(v.to(device) for v in self.own))
+
+
+@dataclass(frozen=True)
+class CategoryKernel:
+    """(T(s, s') κ(x, x') + δ_ss' σ₃²) k_C(s, s'): T and δ of the state's categories, k_C of its numbers if it has any.
+
+    With `Trend` and without numbers this is the paper's σ₀² M(x,x') + δ_ss' (σ₁² M(x,x') + σ₃²).
+    """
+
+    states: Factor  # of coded columns; the lengthscales of categories have no meaning
+    actions: Factor
+    categories: Trend | MultiTask
     constant: float
 
-    def same(self, a: Tensor, b: Tensor) -> Tensor:
-        """δ between states."""
-        return (squared_distances(a, b) < 1e-9).to(a.dtype)
-
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """σ₀² + δ σ₁²."""
-        return self.trend + self.difference * self.same(a, b)
+        """T k_C."""
+        table = self.categories.covariance(self.choices(a), self.choices(b))
+        return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """Categories have no slope."""
-        return torch.zeros_like(squared_distances(a, b))
+        """T ψ_C."""
+        return self.categories.covariance(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """δ σ₃²."""
-        return self.constant * self.same(a, b)
+        """δ σ₃² k_C."""
+        table = same_choices(self.choices(a), self.choices(b)).mul_(self.constant)
+        return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
 
-    @property
-    def variance(self) -> float:
-        """σ₀² + σ₁² + σ₃²."""
-        return self.trend + self.difference + self.constant
+    def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
+        """δ σ₃² ψ_C."""
+        return self.constant * same_choices(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
+
+    def variance(self, states: Tensor) -> Tensor:
+        """T(s, s) + σ₃²."""
+        return self.categories.variance(self.choices(states)) + self.constant
+
+    def to(self, device: torch.device) -> "CategoryKernel":
+        """The same on another device."""
+        states, actions = self.states.to(device), self.actions.to(device)
+        return replace(self, states=states, actions=actions, categories=self.categories.to(device))
+
+    def choices(self, states: Tensor) -> Tensor:
+        """The numbers of the choices (..., categorical columns) of scaled features (..., width)."""
+        columns = list(self.states.columns.categorical)
+        return (states[..., columns] / self.states.feature_scales[columns]).round().long()
+
+    def _numbers(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """φ, ψ, χ between the numbers of states."""
+        columns = list(self.states.columns.numeric_features)
+        return self.states.tables(a[..., columns], b[..., columns])
+
+
+def _product(parts: list[Tensor]) -> Tensor:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total * part
+    return total

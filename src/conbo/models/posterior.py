@@ -95,9 +95,10 @@ class Posterior:
         """Posterior variance of the noise-free reward at points (n, d)."""
         parts = []
         for chunk in points.split(CHUNK):
-            cross = self.prior_covariance(self.scaled(chunk), (self.states, self.actions))
+            here = self.scaled(chunk)
+            cross = self.prior_covariance(here, (self.states, self.actions))
             root = torch.linalg.solve_triangular(self.factor, cross.mT, upper=False)
-            parts.append((self.kernel.variance - root.square().sum(0)).clamp_min(0))
+            parts.append((self.kernel.variance(here[0]) - root.square().sum(0)).clamp_min(0))
         return torch.cat(parts)
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
@@ -123,7 +124,7 @@ class Posterior:
         mean_gradient, variance_gradient = covariance_gradient(self.kernel, here, (self.states, self.actions), pairs)
         return Moments(
             self.constant + cross @ self.weights,
-            (self.kernel.variance - (cross * solved).sum(-1)).clamp_min(0),
+            (self.kernel.variance(here[0]) - (cross * solved).sum(-1)).clamp_min(0),
             mean_gradient,
             -2 * variance_gradient,
         )
@@ -133,7 +134,7 @@ class Posterior:
         here = self.scaled(candidates)
         cross = self.prior_covariance((self.states, self.actions), here)  # (n, c)
         weights = self.solve(cross)
-        variance = (self.kernel.variance - (cross * weights).sum(0)).clamp_min(0) + self.noise
+        variance = (self.kernel.variance(here[0]) - (cross * weights).sum(0)).clamp_min(0) + self.noise
         return LookAhead(here[0], here[1], weights.mT, variance.sqrt())
 
     def look_ahead_slope(self, ahead: LookAhead, points: Tensor) -> Tensor:
@@ -151,20 +152,22 @@ def covariance_gradient(
 
     `here` holds scaled features (p, ·); `there` (m, ·), or (p, m, ·) where every point has partners of its own.
     """
-    if there[0].dim() == 2:
-        value, slope, _ = kernel.actions.tables(here[1], there[1])  # (p, m)
-        scale, scale_slope = kernel.scale(here[0], there[0]), kernel.scale_slope(here[0], there[0])
-    else:
-        value, slope, _ = (t[:, 0] for t in kernel.actions.tables(here[1][:, None], there[1]))
-        scale = kernel.scale(here[0][:, None], there[0])[:, 0]
-        scale_slope = kernel.scale_slope(here[0][:, None], there[0])[:, 0]
-    return torch.cat(
-        [
-            _pull(kernel.states, weights * scale_slope * value, here[0], there[0]),
-            _pull(kernel.actions, weights * scale * slope, here[1], there[1]),
-        ],
-        -1,
-    )
+    own_partners = there[0].dim() == 3
+    states, actions = (t[:, None] for t in here) if own_partners else here
+
+    def table(values: Tensor) -> Tensor:
+        return values[:, 0] if own_partners else values  # (p, m)
+
+    value, slope, _ = (table(t) for t in kernel.actions.tables(actions, there[1]))
+    in_actions = _pull(kernel.actions, weights * table(kernel.scale(states, there[0])) * slope, here[1], there[1])
+    if not kernel.states.columns.numeric:
+        fixed = in_actions.new_zeros(*in_actions.shape[:-1], len(kernel.states.columns.categories))
+        return torch.cat([fixed, in_actions], -1)
+    state_slope = table(kernel.scale_slope(states, there[0])) * value
+    offset_slope = kernel.offset_slope(states, there[0])
+    if offset_slope is not None:
+        state_slope = state_slope + table(offset_slope)
+    return torch.cat([_pull(kernel.states, weights * state_slope, here[0], there[0]), in_actions], -1)
 
 
 def _pull(factor: Factor, table: Tensor, here: Tensor, there: Tensor) -> Tensor:

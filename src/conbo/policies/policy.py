@@ -37,6 +37,21 @@ class Policy:
         self._belief, self._maximize, self._recipe = belief, maximize, recipe
         self.wipe_cache()
 
+    @property
+    def belief(self) -> Belief:
+        """What the policy rests on."""
+        return self._belief
+
+    @property
+    def maximize(self) -> bool:
+        """Whether high rewards are good."""
+        return self._maximize
+
+    @property
+    def recipe(self) -> PolicyRecipe | None:
+        """How actions are chosen; None is the model's best action."""
+        return self._recipe
+
     def __call__(self, state: Point | None = None, *, extrapolate: bool = False) -> dict[str, Value]:
         """The action for a state; a space without states needs none."""
         return self.many([{} if state is None else state], extrapolate=extrapolate)[0]

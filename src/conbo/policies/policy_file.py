@@ -8,7 +8,7 @@ from torch import Tensor
 
 from conbo.belief import Belief, standardised_noise
 from conbo.errors import SettingError
-from conbo.models.kernels import Columns, Factor, Kernel, ProductKernel, TrendKernel
+from conbo.models.kernels import CategoryKernel, Columns, Factor, Kernel, MultiTask, ProductKernel, Trend
 from conbo.models.posterior import Posterior, condition
 from conbo.observations import Observations
 from conbo.spaces import Space
@@ -65,20 +65,29 @@ def _kernel_record(kernel: Kernel) -> dict[str, Any]:
         "state_lengthscales": kernel.states.lengthscales.tolist(),
         "action_lengthscales": kernel.actions.lengthscales.tolist(),
     }
-    if isinstance(kernel, TrendKernel):
-        variances = {"trend": kernel.trend, "difference": kernel.difference, "constant": kernel.constant}
+    if isinstance(kernel, ProductKernel):
+        return {"type": "product", **record, "outputscale": kernel.outputscale}
+    assert isinstance(kernel, CategoryKernel)  # there are no others
+    constant, categories = kernel.constant, kernel.categories
+    if isinstance(categories, Trend):
+        variances = {"trend": categories.trend, "difference": categories.difference, "constant": constant}
         return {"type": "trend", **record, **variances}
-    assert isinstance(kernel, ProductKernel)  # there are no others
-    return {"type": "product", **record, "outputscale": kernel.outputscale}
+    loadings, own = ([tensor.tolist() for tensor in part] for part in (categories.loadings, categories.own))
+    return {"type": "multi-task", **record, "loadings": loadings, "own": own, "constant": constant}
 
 
 def _kernel(record: Mapping[str, Any], space: Space) -> Kernel:
     profile = record["profile"]
-    states = Factor(Columns(space.state_categories), _tensor(record["state_lengthscales"]), profile)
+    coded = record["type"] != "product"
+    states = Factor(Columns(space.state_categories, coded), _tensor(record["state_lengthscales"]), profile)
     actions = Factor(Columns(space.action_categories), _tensor(record["action_lengthscales"]), profile)
+    if record["type"] == "product":
+        return ProductKernel(states, actions, record["outputscale"])
     if record["type"] == "trend":
-        return TrendKernel(states, actions, record["trend"], record["difference"], record["constant"])
-    return ProductKernel(states, actions, record["outputscale"])
+        trend = Trend(record["trend"], record["difference"])
+        return CategoryKernel(states, actions, trend, record["constant"])
+    tasks = MultiTask(tuple(map(_tensor, record["loadings"])), tuple(map(_tensor, record["own"])))
+    return CategoryKernel(states, actions, tasks, record["constant"])
 
 
 def _tensor(values: list[Any]) -> Tensor:

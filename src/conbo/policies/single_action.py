@@ -40,13 +40,18 @@ def reference_state(belief: Belief) -> Tensor:
     return belief.states.from_uniform(middle)[0].to(belief.device)
 
 
+def observed_in(belief: Belief, state: Tensor) -> Tensor:
+    """Which of the n observations (n,) are of this state (d_s,)."""
+    return ((belief.observations.points[:, : len(state)] - state).abs() < SAME).all(-1)
+
+
 def best_observed(belief: Belief, state: Tensor) -> tuple[Tensor, float]:
     """The action with the highest posterior mean in a state (d_s,), and that mean.
 
     It is one of the actions observed in this state, or, where there is none, of those observed anywhere.
     """
     d_s, points = len(state), belief.observations.points
-    here = ((points[:, :d_s] - state).abs() < SAME).all(-1)
+    here = observed_in(belief, state)
     actions = points[here if bool(here.any()) else slice(None), d_s:]
     mean = belief.posterior.mean(torch.cat([state.expand(len(actions), -1), actions], -1))
     best = int(mean.argmax())

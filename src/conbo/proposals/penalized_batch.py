@@ -18,8 +18,9 @@ def penalty(belief: Belief, points: Tensor, chosen: Tensor) -> Tensor:
     """φ of each point (p, d) against each chosen one (q, d): (p, q)."""
     posterior = belief.posterior
     if isinstance(posterior, Posterior):
-        covariance = posterior.prior_covariance(posterior.scaled(points), posterior.scaled(chosen))
-        return (1 - covariance / posterior.kernel.variance).clamp_min(0)
+        there = posterior.scaled(chosen)
+        covariance = posterior.prior_covariance(posterior.scaled(points), there)
+        return (1 - covariance / posterior.kernel.variance(there[0])).clamp(0, 1)
     # a BoTorch model need not have a stationary prior: use its posterior correlation instead
     scale = (posterior.variance(points)[:, None] * posterior.variance(chosen)).sqrt().clamp_min(1e-300)
     return (1 - posterior.covariance(points, chosen) / scale).clamp(0, 1)

@@ -1,0 +1,220 @@
+"""Many data sets as states: what a suggestion and a fit cost, against peers and against few states, in one run.
+
+    python benchmarks/many_states.py                       everything, in a few minutes
+    python benchmarks/many_states.py suggestion fit        some parts only
+    python benchmarks/many_states.py --quick --json        fewer repetitions, as JSON
+
+Parts: states (a suggestion with 500 states against one with 5, and the memory that it takes), fit (the trend kernel
+against BoTorch's MultiTaskGP), suggestion (against optimize_acqf with qLogEI on the same model), accuracy (of twenty
+states that stand for all).  All have seven actions.  One thread of torch; competitors alternate; medians of processor
+time, which other programs do not disturb, and of wall time.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from math import sqrt
+from typing import Any
+
+import torch
+from botorch.acquisition import qLogExpectedImprovement
+from botorch.fit import fit_gpytorch_mll
+from botorch.models import MultiTaskGP, SingleTaskGP
+from botorch.optim import optimize_acqf
+from gpytorch.kernels import IndexKernel, MaternKernel
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from suggestion_cost import show
+from torch import Tensor
+
+from conbo.acquisition.conditional import ConBO, ConditionalAcquisition, ExactStates
+from conbo.acquisition.knowledge_gradient import HybridKG
+from conbo.belief import Belief, GaussianProcess
+from conbo.method_table import METHODS
+from conbo.models.fit import fit
+from conbo.models.kernels import CategoryKernel, Columns, Factor, Trend
+from conbo.models.posterior import Posterior, cholesky, condition
+from conbo.observations import Observations
+from conbo.spaces import Categorical, Real, Space
+from conbo.state_distributions import bind
+
+ACTIONS = 7
+TREND, DIFFERENCE, CONSTANT, NOISE = 1.0, 0.4, 0.2, 1e-2  # variances
+CONBO = METHODS["conbo"].proposal
+Row = dict[str, Any]
+Times = dict[str, list[tuple[float, float]]]
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def discrete_belief(n_states: int, n: int, seed: int, trend: float = TREND, difference: float = DIFFERENCE) -> Belief:
+    """A draw from the trend + difference prior, observed at n random points with noise."""
+    space = Space(
+        states={"dataset": Categorical(range(n_states))}, actions={f"x{i}": Real(0, 1) for i in range(ACTIONS)}
+    )
+    states = Factor(Columns((n_states,), coded=True), torch.ones(1, dtype=torch.float64))
+    actions = Factor(Columns((0,) * ACTIONS), torch.full((ACTIONS,), 0.5 * sqrt(ACTIONS / 2), dtype=torch.float64))
+    kernel = CategoryKernel(states, actions, Trend(trend, difference), CONSTANT)
+    drawn = torch.rand(n, 1 + ACTIONS, generator=generator(seed), dtype=torch.float64)
+    points = torch.from_numpy(space.snap(drawn.numpy()))
+    prior = condition(kernel, 0.0, NOISE, points[:0], points.new_zeros(0), new_noise=NOISE)
+    scaled = prior.scaled(points)
+    covariance = prior.prior_covariance(scaled, scaled) + NOISE * torch.eye(n, dtype=torch.float64)
+    rewards = cholesky(covariance) @ torch.randn(n, generator=generator(seed + 1), dtype=torch.float64)
+    posterior = condition(kernel, 0.0, NOISE, points, rewards)
+    return Belief(space, bind(None, space), Observations(points, rewards, points[:0]), posterior, 0.0, 1.0)
+
+
+def numbered(belief: Belief) -> Tensor:
+    """The points with the number of the state, as BoTorch has it, in the first column."""
+    points = belief.observations.points.clone()
+    points[:, 0] = (points[:, 0] * belief.space.state_categories[0]).floor()
+    return points
+
+
+def same_model(belief: Belief) -> SingleTaskGP:
+    """The posterior of a belief in BoTorch, hyperparameters fixed."""
+    posterior, count = belief.posterior, belief.space.state_categories[0]
+    assert isinstance(posterior, Posterior)
+
+    def index(shared: float, own: float) -> IndexKernel:
+        kernel = IndexKernel(num_tasks=count, rank=1, active_dims=[0]).double()
+        kernel.covar_factor.data.fill_(sqrt(shared))
+        kernel.var = torch.full((count,), own, dtype=torch.float64)
+        return kernel
+
+    actions = MaternKernel(nu=2.5, ard_num_dims=ACTIONS, active_dims=list(range(1, 1 + ACTIONS))).double()
+    actions.lengthscale = posterior.kernel.actions.lengthscales
+    kernel = index(TREND, DIFFERENCE) * actions + index(0.0, CONSTANT)
+    rewards = belief.observations.rewards[:, None]
+    model = SingleTaskGP(numbered(belief), rewards, covar_module=kernel, outcome_transform=None)
+    model.likelihood.noise = NOISE
+    model.mean_module.constant.data.fill_(0.0)
+    model.requires_grad_(False)
+    return model.eval()
+
+
+def measure(times: Times, name: str, function: Callable[[], Any]) -> None:
+    wall, processor = time.perf_counter(), time.process_time()
+    function()
+    times.setdefault(name, []).append((time.process_time() - processor, time.perf_counter() - wall))
+
+
+def compared(times: Times, ours: str, theirs: str) -> Row:
+    """Medians in milliseconds, and the ratio of the processor times."""
+    medians = {name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in times.items()}
+    row: Row = {}
+    for name, (processor, wall) in medians.items():
+        row |= {f"{name}_cpu_ms": 1e3 * processor, f"{name}_wall_ms": 1e3 * wall}
+    pairs = zip(medians[ours], medians[theirs], strict=True)
+    cpu, wall = (mine / other for mine, other in pairs)
+    return row | {"ratio": cpu, "wall_ratio": wall}
+
+
+def states(quick: bool) -> Iterable[Row]:
+    """A suggestion at 2,000 observations: hundreds of states against five, and the most memory taken so far."""
+    few = discrete_belief(5, 2000, 0)
+    for count in (500,) if quick else (50, 200, 500, 1000):
+        many, times = discrete_belief(count, 2000, 0), Times()
+        for seed in range(3 if quick else 7):
+            measure(times, "few", lambda seed=seed: CONBO.propose(few, 1, generator(seed)))
+            measure(times, "many", lambda seed=seed, many=many: CONBO.propose(many, 1, generator(seed)))
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        yield {"states": count, "n": 2000, **compared(times, "many", "few"), "peak_gib": memory}
+
+
+def fits(quick: bool) -> Iterable[Row]:
+    """Hyperparameters at 100 observations against BoTorch's MultiTaskGP, of full rank (its default) and of low rank."""
+    for name, rank in (("trend", None), ("trend", 1), ("multi-task", 2)):
+        times = Times()
+        for seed in range(1 if quick else 5):
+            belief = discrete_belief(5, 100, seed)
+            points, rewards = belief.observations.points, belief.observations.rewards
+            rewards = (rewards - rewards.mean()) / rewards.std()
+            family = GaussianProcess(states=name).family(belief.space)
+            model = MultiTaskGP(numbered(belief), rewards[:, None], task_feature=0, rank=rank, outcome_transform=None)
+            mll = ExactMarginalLogLikelihood(model.likelihood, model)
+            measure(times, "conbo", lambda f=family, p=points, r=rewards: fit(f, p, r))
+            measure(times, "botorch", lambda mll=mll: fit_gpytorch_mll(mll))
+        yield {
+            "kernel": f"{name:>12}",
+            "peer_rank": rank or 5,
+            "states": 5,
+            "n": 100,
+            **compared(times, "conbo", "botorch"),
+        }
+
+
+def suggestion(quick: bool) -> Iterable[Row]:
+    """One suggestion, without fitting, against optimize_acqf with qLogEI (10 restarts, 512 raw samples)."""
+    for n in (100,) if quick else (50, 100, 200):
+        times = Times()
+        for seed in range(3 if quick else 9):
+            belief = discrete_belief(5, n, seed)
+            model, best = same_model(belief), belief.observations.rewards.max()
+            bounds = torch.tensor([[0.0] * (1 + ACTIONS), [4.999] + [1.0] * ACTIONS], dtype=torch.float64)
+
+            def peer(model: SingleTaskGP = model, best: Tensor = best, bounds: Tensor = bounds) -> None:
+                acquisition = qLogExpectedImprovement(model, best_f=best)
+                optimize_acqf(acquisition, bounds, q=1, num_restarts=10, raw_samples=512)
+
+            measure(times, "conbo", lambda b=belief, s=seed: CONBO.propose(b, 1, generator(s)))
+            measure(times, "qlogei", peer)
+        yield {"states": 5, "n": n, **compared(times, "conbo", "qlogei")}
+
+
+def accuracy(quick: bool) -> Iterable[Row]:
+    """The value of random candidates by twenty states against the exact sum: root mean square error in percent."""
+    for count in (100,) if quick else (100, 500):
+        for trend, difference in ((1.0, 0.4), (1.0, 0.05), (0.2, 1.0)):
+            errors = []
+            for seed in range(2 if quick else 4):
+                belief = discrete_belief(count, 100, seed, trend, difference)
+                points = discrete_belief(count, 8, seed + 50).observations.points
+                sampled = ConBO(HybridKG()).build(belief, generator(seed))
+                assert not isinstance(sampled.rule, ExactStates)
+                exact = ConditionalAcquisition(
+                    belief, sampled.value, ExactStates(sampled.rule.pool, sampled.rule.pool_weights)
+                )
+                truth = exact(points)
+                errors.append((sampled.integral(points) - truth) / truth)
+            rms = 100 * float(torch.cat(errors).square().mean().sqrt())
+            yield {"states": count, "trend": trend, "difference": difference, "rms_percent": rms}
+
+
+PARTS: dict[str, Callable[[bool], Iterable[Row]]] = {
+    "states": states,
+    "fit": fits,
+    "suggestion": suggestion,
+    "accuracy": accuracy,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all by default")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    CONBO.propose(discrete_belief(5, 20, 0), 1, generator(0))  # compile
+    results = {}
+    for name in arguments.parts or PARTS:
+        part = PARTS[name]
+        if arguments.json:
+            results[name] = list(part(arguments.quick))
+        else:
+            print(f"\n{name}: {part.__doc__}")
+            show(part(arguments.quick))
+    if arguments.json:
+        print(json.dumps(results, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,271 @@
+"""Kernels up to their hyperparameters: covariance matrices, and what turns gradients in these into ones in parameters.
+
+Parameters come in three kinds, in this order: logarithms of lengthscales, logarithms of variances, loadings.
+r sets of them are handled at once.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from conbo.models.kernels import (
+    PROFILES,
+    CategoryKernel,
+    Columns,
+    Factor,
+    Kernel,
+    MultiTask,
+    ProductKernel,
+    Trend,
+    same_choices,
+    squared_distances,
+)
+
+TYPICAL_LOADING = 0.7  # of the first column of W, before any reward: states are alike until they are seen to differ
+
+Pullback = Callable[[Tensor], list[Tensor]]
+
+
+class KernelFamily(Protocol):
+    """A kernel up to its hyperparameters."""
+
+    @property
+    def n_lengthscales(self) -> int:
+        """The first so many parameters are logarithms of lengthscales …"""
+
+    @property
+    def n_variances(self) -> int:
+        """… and so many of variances."""
+
+    @property
+    def typical_loadings(self) -> tuple[float, ...]:
+        """The rest are loadings, which may be negative: where they are before any reward."""
+
+    def kernel(self, parameters: Tensor) -> Kernel:
+        """The kernel with these parameters (p,)."""
+
+    def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
+        """Covariances (r, n, n) of points (n, d), and what turns gradients in them into ones in parameters (r, p)."""
+
+
+@dataclass(frozen=True)
+class ProductFamily:
+    """σ² k_S k_X with a lengthscale for every parameter."""
+
+    states: Columns
+    actions: Columns
+    profile: str = "matern52"
+
+    @property
+    def n_lengthscales(self) -> int:
+        """One for each column."""
+        return len(self.states.categories) + len(self.actions.categories)
+
+    @property
+    def n_variances(self) -> int:
+        """σ²."""
+        return 1
+
+    @property
+    def typical_loadings(self) -> tuple[float, ...]:
+        """None."""
+        return ()
+
+    def kernel(self, parameters: Tensor) -> ProductKernel:
+        """Unpack."""
+        d_s, values = len(self.states.categories), parameters.exp()
+        return ProductKernel(
+            Factor(self.states, values[:d_s], self.profile),
+            Factor(self.actions, values[d_s : self.n_lengthscales], self.profile),
+            float(values[self.n_lengthscales]),
+        )
+
+    def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
+        """K = σ² φ_S φ_X."""
+        d_s = len(self.states.categories)
+        s = Block(self.states, self.profile, points[:, :d_s], parameters[:, :d_s])
+        x = Block(self.actions, self.profile, points[:, d_s:], parameters[:, d_s : self.n_lengthscales])
+        outputscale = parameters[:, self.n_lengthscales].exp()[:, None, None]
+        matrix = outputscale * s.value * x.value
+
+        def pullback(gradient: Tensor) -> list[Tensor]:
+            weighted = outputscale * gradient
+            return [
+                s.pullback(weighted * s.slope * x.value),
+                x.pullback(weighted * s.value * x.slope),
+                (gradient * matrix).sum((-2, -1))[:, None],
+            ]
+
+        return matrix, pullback
+
+
+@dataclass(frozen=True)
+class TrendFamily:
+    """A common trend and each state's difference from it: few parameters whatever the number of categories."""
+
+    states: Columns
+    actions: Columns
+    profile: str = "matern52"
+
+    @property
+    def n_lengthscales(self) -> int:
+        """Of the states' numbers and of the actions."""
+        return len(self.states.numeric) + len(self.actions.categories)
+
+    @property
+    def n_variances(self) -> int:
+        """σ₀² (trend), σ₁² (difference), σ₃² (constant)."""
+        return 3
+
+    @property
+    def typical_loadings(self) -> tuple[float, ...]:
+        """None."""
+        return ()
+
+    def kernel(self, parameters: Tensor) -> CategoryKernel:
+        """Unpack."""
+        trend, difference, constant = parameters[self.n_lengthscales :][:3].exp().tolist()
+        factors = category_factors(self.states, self.actions, self.profile, parameters[: self.n_lengthscales])
+        return CategoryKernel(*factors, Trend(trend, difference), constant)
+
+    def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
+        """K = ((σ₀² + δ σ₁²) φ_X + δ σ₃²) φ_C."""
+        blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
+        trend, difference, constant = parameters[:, self.n_lengthscales :][:, :3].exp().T[..., None, None]
+        matrix, pullback = blocks.covariance(trend + difference * blocks.same, constant)
+
+        def with_variances(gradient: Tensor) -> list[Tensor]:
+            lengthscales, in_table, in_constant = pullback(gradient)
+            variances = [trend * in_table, difference * in_table * blocks.same]
+            sums = [v.sum((-2, -1)) for v in variances]
+            return [lengthscales, torch.stack([*sums, in_constant], -1)]
+
+        return matrix, with_variances
+
+
+@dataclass(frozen=True)
+class MultiTaskFamily:
+    """W Wᵀ + diag(v) for every categorical column, W with `rank` columns: what is alike is learned."""
+
+    states: Columns
+    actions: Columns
+    profile: str = "matern52"
+    rank: int = 2
+
+    @property
+    def n_lengthscales(self) -> int:
+        """Of the states' numbers and of the actions."""
+        return len(self.states.numeric) + len(self.actions.categories)
+
+    @property
+    def n_variances(self) -> int:
+        """v of every choice, and σ₃² (constant)."""
+        return sum(self._counts) + 1
+
+    @property
+    def typical_loadings(self) -> tuple[float, ...]:
+        """W of every choice: alike in its first column, unknown in the others."""
+        row = (TYPICAL_LOADING, *[0.0] * (self.rank - 1))
+        return row * sum(self._counts)
+
+    @property
+    def _counts(self) -> list[int]:
+        return [self.states.categories[column] for column in self.states.categorical]
+
+    def kernel(self, parameters: Tensor) -> CategoryKernel:
+        """Unpack."""
+        own, constant, loadings = (part[0] for part in self._unpacked(parameters[None]))
+        factors = category_factors(self.states, self.actions, self.profile, parameters[: self.n_lengthscales])
+        tasks = MultiTask(loadings.split(self._counts), own.split(self._counts))
+        return CategoryKernel(*factors, tasks, float(constant))
+
+    def _unpacked(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """v (r, choices), σ₃² (r,) and W (r, choices, rank) of sets of parameters (r, p)."""
+        choices = sum(self._counts)
+        rest = parameters[:, self.n_lengthscales :]
+        loadings = rest[:, choices + 1 :][:, : choices * self.rank].unflatten(1, (choices, self.rank))
+        return rest[:, :choices].exp(), rest[:, choices].exp(), loadings
+
+    def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
+        """K = (Π (W Wᵀ + diag(v)) φ_X + δ σ₃²) φ_C."""
+        blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
+        own, constant, loadings = self._unpacked(parameters)
+        first = torch.tensor([0, *self._counts[:-1]]).cumsum(0)
+        choices = blocks.choices + first  # among those of all columns, (n, columns)
+        columns = [
+            (w @ w.mT + same * own[:, c, None], w, same, c)
+            for c in choices.unbind(-1)
+            for w, same in [(loadings[:, c], same_choices(c[:, None], c[:, None]))]
+        ]
+        table = torch.stack([part for part, *_ in columns]).prod(0)
+        matrix, pullback = blocks.covariance(table, constant[:, None, None])
+
+        def with_tasks(gradient: Tensor) -> list[Tensor]:
+            lengthscales, in_table, in_constant = pullback(gradient)
+            in_own, in_loadings = torch.zeros_like(own), torch.zeros_like(loadings)
+            for place, (_, w, same, c) in enumerate(columns):
+                in_part = in_table
+                for other, (part, *_) in enumerate(columns):
+                    in_part = in_part if other == place else in_part * part
+                in_own.index_add_(1, c, (in_part * same).sum(-1))
+                in_loadings.index_add_(1, c, 2 * in_part @ w)
+            return [lengthscales, in_own * own, in_constant[:, None], in_loadings.flatten(1)]
+
+        return matrix, with_tasks
+
+
+def category_factors(
+    states: Columns, actions: Columns, profile: str, log_lengthscales: Tensor
+) -> tuple[Factor, Factor]:
+    """The factors of a CategoryKernel; a category gets the lengthscale one, which nothing looks at."""
+    numbers = list(states.numeric)
+    of_states = log_lengthscales.new_ones(len(states.categories))
+    of_states[numbers] = log_lengthscales[: len(numbers)].exp()
+    return Factor(states, of_states, profile), Factor(actions, log_lengthscales[len(numbers) :].exp(), profile)
+
+
+class Block:
+    """φ and ψ of one block of columns between all points, for r sets of lengthscales."""
+
+    def __init__(self, columns: Columns, profile: str, points: Tensor, log_lengthscales: Tensor) -> None:
+        function, unit = PROFILES[profile]
+        self._owner = torch.tensor(columns.owner, dtype=torch.long)
+        scales = unit / log_lengthscales.exp()[:, self._owner]
+        self._features = columns.features(points) * scales[:, None, :]  # (r, n, features)
+        self._width = len(columns.categories)
+        self.value, self.slope, _ = function(squared_distances(self._features, self._features))
+
+    def pullback(self, table: Tensor) -> Tensor:
+        """Gradient in log-lengthscales (r, d): Σ_ij table_ij (f_i - f_j)², by matrix products."""
+        f = self._features
+        sums = 2 * ((table.sum(-1)[:, None] @ f.square())[:, 0] - (f * (table @ f)).sum(-2))
+        return f.new_zeros(len(f), self._width).index_add_(1, self._owner, sums)
+
+
+class CategoryBlocks:
+    """What the kernels of categories share: φ_X of the actions, φ_C of the states' numbers, δ of their categories."""
+
+    def __init__(self, states: Columns, actions: Columns, profile: str, points: Tensor, parameters: Tensor) -> None:
+        d_s, numbers = len(states.categories), list(states.numeric)
+        k, d_x = len(numbers), len(actions.categories)
+        self._x = Block(actions, profile, points[:, d_s:], parameters[:, k : k + d_x])
+        self._c = Block(Columns((0,) * k), profile, points[:, numbers], parameters[:, :k]) if k else None
+        self.choices = states.choices(points[:, :d_s])  # (n, categorical columns)
+        self.same = same_choices(self.choices, self.choices)
+
+    def covariance(self, table: Tensor, constant: Tensor) -> tuple[Tensor, Pullback]:
+        """K = (table φ_X + δ constant) φ_C; the pullback gives ∂ lengthscales, ∂ table and ∂ log constant."""
+        x, c = self._x, self._c
+        inner = table * x.value + constant * self.same
+
+        def pullback(gradient: Tensor) -> list[Tensor]:
+            weighted = gradient if c is None else gradient * c.value
+            lengthscales = x.pullback(weighted * table * x.slope)
+            if c is not None:
+                lengthscales = torch.cat([c.pullback(gradient * inner * c.slope), lengthscales], -1)
+            return [lengthscales, weighted * x.value, (constant * weighted * self.same).sum((-2, -1))]
+
+        return inner if c is None else inner * c.value, pullback
