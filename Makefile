@@ -18,8 +18,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED)  ## Learn a policy for the Branin function and draw it
 	$(BIN)/python -m conbo.demo
 
-test: $(INSTALLED)  ## All tests but the soak tests
-	$(PYTEST) -n 2 -m "not soak"
+test: $(INSTALLED)  ## All tests but the soak tests and the examples of the docs (make docs)
+	$(PYTEST) -n 2 -m "not soak" --ignore=tests/end_to_end/test_readme.py
 
 check: $(INSTALLED) docs  ## Format, lint, types, import layers, examples
 	$(BIN)/ruff format --check .

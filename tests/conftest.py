@@ -1,5 +1,6 @@
 """What all tests share: hypothesis without clocks or chance, and one torch thread."""
 
+import pytest
 import torch
 from hypothesis import settings
 
@@ -7,3 +8,10 @@ settings.register_profile("conbo", deadline=None, derandomize=True, max_examples
 settings.load_profile("conbo")
 
 torch.set_num_threads(1)  # many small tensors: a second thread would only wait
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what tests recorded, such as wall times."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            terminalreporter.write_line(f"{name}: {value}")

@@ -1,0 +1,191 @@
+"""What the worker processes of these tests do."""
+
+import json
+import math
+import os
+import random
+import resource
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conbo import Real, Space, Study
+from conbo.belief import Belief
+from conbo.errors import ConboError
+from conbo.method_table import METHODS
+from conbo.proposals import Proposal
+from conbo.proposals.penalized_batch import penalty
+from conbo.study import database
+
+SPACE = Space(states={"s": Real(0.0, 1.0)}, actions={"x": Real(0.0, 1.0)})
+LEASE = 0.5  # seconds, short enough to wait for its end
+
+
+def reward(state: Mapping[str, Any], action: Mapping[str, Any]) -> float:
+    """The best action is the state itself."""
+    return -((float(action["x"]) - float(state["s"])) ** 2)
+
+
+def hilly_reward(state: Mapping[str, Any], action: Mapping[str, Any]) -> float:
+    """So rough that eight points have room to keep apart: a smooth function correlates all of them."""
+    return math.sin(9 * float(state["s"])) * math.cos(11 * float(action["x"])) + reward(state, action)
+
+
+def logged(log: Path, program: Callable[..., Any], *arguments: Any) -> None:
+    """Run the program with all output in a file."""
+    sys.stdout = sys.stderr = log.open("a", buffering=1)  # open to the end, for an error's traceback
+    torch.set_num_threads(1)
+    program(*arguments)
+
+
+def append(path: Path, line: str) -> None:
+    """One line in one write: those of several processes do not mix, and it is there when the process dies."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    os.write(file, f"{line}\n".encode())
+    os.close(file)
+
+
+def tell_for_ever(storage: str, method: str, journal: Path) -> None:
+    """Ask and tell by hand; the journal has what was acknowledged."""
+    study = Study(SPACE, method=method, storage=storage)
+    while True:
+        trial = study.ask()
+        time.sleep(0.01 * random.random())
+        value = reward(trial.state, trial.action)
+        study.tell(trial, value)
+        append(journal, json.dumps([trial.number, value]))
+
+
+def run_for_ever(storage: str, method: str, journal: Path) -> None:
+    """Run one evaluation after the other; when a run has returned, its rewards are acknowledged."""
+
+    def objective(state: dict[str, Any], action: dict[str, Any]) -> float:
+        time.sleep(0.01 * random.random())
+        return reward(state, action)
+
+    study = Study(SPACE, method=method, storage=storage)
+    acknowledged: set[int] = set()
+    while True:
+        completed = sum(trial.status == "completed" for trial in study.trials)
+        study.run(objective, evaluations=completed + 1, lease=LEASE, progress=False)
+        for trial in study.trials:
+            if trial.status == "completed" and trial.number not in acknowledged:
+                acknowledged.add(trial.number)
+                append(journal, json.dumps([trial.number, trial.reward]))
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A proposal that writes down what it saw: the points, the pending ones and their penalty factors."""
+
+    proposal: Proposal
+    journal: Path
+
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
+        points = self.proposal.propose(belief, n, generator, state)
+        pending = belief.observations.pending
+        others = torch.triu_indices(n, n, offset=1)
+        between = penalty(belief, points, points)[*others]
+        factors = torch.cat([penalty(belief, points, pending).flatten(), between])
+        seen = {"points": points.tolist(), "pending": pending.tolist(), "factors": factors.tolist()}
+        append(self.journal, json.dumps(seen))
+        return points
+
+
+@dataclass(frozen=True)
+class Part:
+    """What each of several workers of a study is to do."""
+
+    storage: str
+    method: str
+    evaluations: int
+    seconds: float  # that an evaluation takes
+    overlap: int  # an evaluation also lasts until so many others have begun after it
+    evaluated: Path  # journal of evaluations
+    suggested: Path  # journal of suggestions
+
+
+def share(part: Part, start: Any) -> None:
+    """One of several workers of a study, which start together."""
+    recorded = Recorded(METHODS[part.method].proposal, part.suggested)
+    METHODS[part.method] = replace(METHODS[part.method], proposal=recorded)
+
+    def begun() -> int:
+        return part.evaluated.read_bytes().count(b"\n")
+
+    def objective(state: dict[str, Any], action: dict[str, Any]) -> float:
+        append(part.evaluated, json.dumps([state["s"], action["x"], os.getpid()]))
+        enough = min(begun() + part.overlap, part.evaluations)
+        time.sleep(part.seconds)
+        while begun() < enough:
+            time.sleep(0.01)
+        return hilly_reward(state, action)
+
+    start.wait()
+    study = Study(SPACE, method=part.method, storage=part.storage, initial=4)
+    study.run(objective, evaluations=part.evaluations, progress=False)
+
+
+def run_to(storage: str, evaluations: int, seconds: float, evaluated: Path, lease: float = 60.0) -> None:
+    """Run a cheap study to its end."""
+
+    def objective(state: dict[str, Any], action: dict[str, Any]) -> float:
+        append(evaluated, str(os.getpid()))
+        time.sleep(seconds)
+        return reward(state, action)
+
+    study = Study(SPACE, method="uniform", storage=storage)
+    study.run(objective, evaluations=evaluations, lease=lease, progress=False)
+
+
+def tell_until_the_file_may_not_grow(storage: str, result: Path) -> None:
+    """Tell until the limit on the files' size is felt; without the limit, tell what is left."""
+    database.FULL_PATIENCE = 0.5
+    study = Study(SPACE, method="uniform", storage=storage)
+    study.run(reward, evaluations=3, progress=False)
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    largest = max(path.stat().st_size for path in Path(storage).parent.glob(f"{Path(storage).name}*"))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest + 100_000, unlimited[1]))
+    acknowledged = 3
+    try:
+        while True:
+            trial = study.ask()
+            study.tell(trial, reward(trial.state, trial.action))
+            acknowledged += 1
+    except ConboError as error:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+        result.write_text(f"{acknowledged} {error}")
+    for trial in study.trials:
+        if trial.status == "running":
+            study.tell(trial, reward(trial.state, trial.action))
+
+
+def run_in_processes(storage: str, evaluated: Path) -> None:
+    """Evaluate in two processes of this one, for ever."""
+
+    def objective(state: dict[str, Any], action: dict[str, Any]) -> float:
+        with evaluated.open("a") as stream:
+            stream.write(f"{os.getpid()}\n")
+        time.sleep(0.05)
+        return float(action["x"])
+
+    Study(SPACE, method="uniform", storage=storage).run(objective, evaluations=10**6, workers=2, progress=False)
+
+
+def hold(storage: str, evaluations: int, bonus: float, holding: Path, go_on: Path) -> None:
+    """Run a study, but hold the first evaluation until told to go on; its reward has a bonus."""
+
+    def objective(state: dict[str, Any], action: dict[str, Any]) -> float:
+        append(holding, json.dumps([state["s"], action["x"]]))
+        while not go_on.exists():
+            time.sleep(0.01)
+        return reward(state, action) + bonus
+
+    study = Study(SPACE, method="uniform", storage=storage)
+    study.run(objective, evaluations=evaluations, lease=LEASE, progress=False)
