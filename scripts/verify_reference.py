@@ -20,7 +20,7 @@ from torch import Tensor
 from conbo.acquisition.conditional import ConBO, GaussianStates, StratifiedStates
 from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
 from conbo.belief import Belief
-from conbo.models.kernels import Columns, Factor, Kernel, ProductKernel, TrendKernel
+from conbo.models.kernels import CategoryKernel, Columns, Factor, Kernel, ProductKernel, Trend
 from conbo.models.posterior import condition
 from conbo.observations import Observations
 from conbo.spaces import Categorical, Real, Space
@@ -51,9 +51,9 @@ class Case:
         record = self.record
         actions = Factor(Columns((0,) * len(record["action_lengthscales"])), vector(record["action_lengthscales"]))
         if self.finite:
-            states = Factor(Columns((record["n_states"],)), vector([1.0]))
-            variances = (record[f"{name}_variance"] for name in ("trend", "difference", "offset"))
-            return TrendKernel(states, actions, *variances)
+            states = Factor(Columns((record["n_states"],), coded=True), vector([1.0]))
+            trend = Trend(record["trend_variance"], record["difference_variance"])
+            return CategoryKernel(states, actions, trend, record["offset_variance"])
         lengthscales = record["state_lengthscales"]
         return ProductKernel(
             Factor(Columns((0,) * len(lengthscales)), vector(lengthscales)), actions, record["outputscale"]

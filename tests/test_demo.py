@@ -22,4 +22,4 @@ def test_the_demo_prints_costs_draws_and_goes_on(
     demo.main()
     second = capsys.readouterr().out
     assert f"uniform: goes on from the 12 evaluations in {storage}" in second
-    assert [line for line in second.splitlines() if "(random search)" in line][0] in first
+    assert next(line for line in second.splitlines() if "(random search)" in line) in first

@@ -268,7 +268,7 @@ def test_twenty_of_a_hundred_states_stand_for_all(
     belief = belief_with(HUNDRED, trend_kernel(HUNDRED, 0.5, variances), n=60, distribution=distribution)
     candidates = points_in(HUNDRED, 12, seed=3)
     sampled = ConBO(HybridKG()).build(belief, generator())
-    monkeypatch.setattr(conbo.acquisition.conditional, "MOST_STATES", 100)
+    monkeypatch.setattr(conbo.acquisition.conditional, "MOST_CLIMBED", 100)
     exact = ConBO(HybridKG()).build(belief, generator())
     assert isinstance(exact.rule, ExactStates)
     assert not isinstance(sampled.rule, ExactStates)
@@ -277,7 +277,7 @@ def test_twenty_of_a_hundred_states_stand_for_all(
 
     errors = relative_errors(sampled.integral(candidates), truth)
     assert float(errors.square().mean().sqrt()) < 0.15
-    assert float(relative_errors(sampled(candidates), truth).square().mean().sqrt()) < 0.1
+    torch.testing.assert_close(sampled(candidates), truth, rtol=1e-6, atol=0)  # what decides is the exact sum
     # a rough estimate, but at all states: it knows the candidate's own
     assert float(torch.corrcoef(torch.stack([sampled.screen(candidates), truth]))[0, 1]) > 0.8
 

@@ -28,7 +28,8 @@ from conbo.errors import SettingError
 from conbo.models.posterior import Posterior
 from conbo.state_distributions import sobol
 
-MOST_STATES = 50  # finitely many states are summed exactly up to this number …
+MOST_CLIMBED = 50  # finitely many states are summed exactly up to this number, also while climbing …
+MOST_SUMMED = 300  # … up to this one for the values that decide …
 MOST_LISTED = 1000  # … and are all in the pool up to this one
 FLOOR = 0.05  # importance of a state that is unlike the candidate's, where one that is alike has 1
 DOUBT = 0.5  # weight of likeness beside the estimate of the value itself, which may be wrong
@@ -118,7 +119,7 @@ class ExactStates:
 
 def exact_states(belief: Belief) -> ExactStates | None:
     """The exact sum, where states are few."""
-    finite = belief.states.finite(MOST_STATES)
+    finite = belief.states.finite(MOST_CLIMBED)
     if finite is None:
         return None
     return ExactStates(finite[0].to(belief.device), finite[1].to(belief.device))
@@ -165,6 +166,8 @@ class _Strata:
 
     def around(self, states: Tensor, importance: Tensor | None = None, times: int = 1) -> WeightedStates:
         n, weights = min(times * self._n, len(self.pool)), self.pool_weights
+        if self.complete and times > 1 and len(self.pool) <= MOST_SUMMED:
+            return ExactStates(self.pool, weights).around(states)
         likeness = state_likeness(self._belief, state_features(self._belief, states), self._features)
         matters = _shares(likeness.square() + FLOOR)  # (r, p): values fall off about as the squared correlation
         if importance is not None:
