@@ -24,7 +24,7 @@ lines = st.lists(st.tuples(coefficients, coefficients), min_size=1, max_size=7)
 
 def by_quadrature(a: np.ndarray, b: np.ndarray) -> float:
     """∫ max_i (a_i + b_i z) φ(z) dz, piece by piece between all crossings."""
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         crossings = ((a[None] - a[:, None]) / (b[:, None] - b[None])).ravel()
     inside = crossings[np.isfinite(crossings) & (np.abs(crossings) < 12)]
     edges = np.unique(np.concatenate([inside, np.arange(-12.0, 13.0)]))

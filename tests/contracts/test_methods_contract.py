@@ -12,6 +12,7 @@ from conbo.optimizer import Optimizer
 from conbo.proposals import Proposal
 from conbo.proposals.maximizer import Maximizer
 from conbo.proposals.multi_task_thompson import MultiTaskThompson
+from conbo.proposals.posterior_sampling import PosteriorSampling
 from conbo.spaces import Categorical, Integer, Point, Real, Space
 from conbo.state_distributions import bind
 from conbo.trials import Trial
@@ -29,6 +30,8 @@ SPACES = {
 FEW_STATES = StratifiedStates(n_states=4, pool=16)
 SMALLER: dict[str, Proposal] = {
     "mts": MultiTaskThompson(points=300),
+    "mts-pathwise": MultiTaskThompson(points=600, draw="pathwise"),
+    "ps-bax": PosteriorSampling(states=16, climb=5),
     **{
         name: Maximizer(ConBO(recipe(peaks=6, draws=128), FEW_STATES), screened=32, starts=4, iterations=5)
         for name, recipe in (
