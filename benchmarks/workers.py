@@ -10,7 +10,6 @@ per trial). PostgreSQL is started by the package `pgserver`, or is the server of
 
 import argparse
 import json
-import random
 import statistics
 import tempfile
 import time
@@ -32,7 +31,7 @@ SERVER: str | None = None  # where PostgreSQL is, unless it is to be started
 
 
 def speedup(quick: bool) -> Iterable[Row]:
-    """Branin with conbo: the same number of evaluations, which sleep, shared by more and more workers."""
+    """Noisy Branin with conbo: the same number of evaluations, which sleep, shared by more and more workers."""
     evaluations, mean_seconds, seeds = (32, 0.5, 1) if quick else (128, 2.0, 2)
     alone: dict[str, float] = {}
     for n_workers in (1, 2, 8) if quick else (1, 2, 4, 8, 64):
@@ -53,14 +52,16 @@ def speedup(quick: bool) -> Iterable[Row]:
 
 def _shared_run(n_workers: int, evaluations: int, mean_seconds: float, seed: int) -> tuple[float, float, float]:
     """Wall time, the sum of all sleeps, and the opportunity cost of what was learned."""
-    problem, slept = branin(), []
+    problem, slept = branin(noise=5.0), []
 
     def evaluate(state: Point, action: Point) -> float:
-        # the same sleep for the same point, whoever evaluates it
-        seconds = mean_seconds * (0.5 + random.Random(repr((state, action))).random())
+        generator = np.random.default_rng(
+            list(repr((seed, state, action)).encode())
+        )  # by the point, whoever evaluates it
+        seconds = mean_seconds * generator.uniform(0.5, 1.5)
         slept.append(seconds)
         time.sleep(seconds)
-        return problem.evaluate(state, action, np.random.default_rng(0))
+        return problem.evaluate(state, action, generator)
 
     study = Study(problem.space, state_distribution=problem.state_distribution, seed=seed)
     with ThreadPoolExecutor(n_workers) as workers:

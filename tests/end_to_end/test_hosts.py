@@ -72,29 +72,35 @@ def machines(tmp_path: Path) -> Iterator[list[Machine]]:
         machines = [Machine(folder, (), "127.0.0.1", None) for folder in folders]
     yield machines
     for i in range(2):
-        with suppress(subprocess.CalledProcessError, FileNotFoundError):
-            ip(f"netns delete {namespace(i)}")
+        # the cable at once, because a namespace takes its time to go
+        for command in (f"link delete {cable(i)}", f"netns delete {namespace(i)}"):
+            with suppress(subprocess.CalledProcessError, FileNotFoundError):
+                ip(command)
 
 
 def connected(folder: Path, i: int) -> Machine:
     """A machine in a network namespace, with a cable to this one."""
-    space, cable = namespace(i), f"conbo{os.getpid()}{'ab'[i]}"
+    space, near_end = namespace(i), cable(i)
     network = f"198.18.{os.getpid() % 256}."  # set aside for tests of networks
     near, far = network + str(4 * i + 1), network + str(4 * i + 2)
     ip(f"netns add {space}")
-    ip(f"link add {cable} type veth peer name eth0 netns {space}")
-    ip(f"address add {near}/30 dev {cable}")
-    ip(f"link set {cable} up")
+    ip(f"link add {near_end} type veth peer name eth0 netns {space}")
+    ip(f"address add {near}/30 dev {near_end}")
+    ip(f"link set {near_end} up")
     ip(f"-n {space} address add {far}/30 dev eth0")
     ip(f"-n {space} link set eth0 up")
     ip(f"-n {space} link set lo up")
     own = ("unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
     named = ("sh", "-c", 'echo node > /proc/sys/kernel/hostname && exec "$@"', "sh")
-    return Machine(folder, ("ip", "netns", "exec", space, *own, *named), near, cable)
+    return Machine(folder, ("ip", "netns", "exec", space, *own, *named), near, near_end)
 
 
 def namespace(i: int) -> str:
     return f"conbo-{os.getpid()}-{i}"
+
+
+def cable(i: int) -> str:
+    return f"conbo{os.getpid()}{'ab'[i]}"
 
 
 def ip(command: str) -> None:

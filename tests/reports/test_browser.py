@@ -63,7 +63,7 @@ def opened(browser: Browser, written: Callable[[str], Path]) -> Iterator[Open]:
         opened.on("pageerror", lambda error: trouble.append(str(error)))
         opened.on("request", lambda request: None if request.url == path.as_uri() else trouble.append(request.url))
         opened.goto(path.as_uri())
-        opened.evaluate("explorer.ready")
+        opened.evaluate("Promise.all([explorer.ready, plotly]).then(() => null)")
         return opened
 
     yield open_page

@@ -6,6 +6,8 @@
 // c is the combination of a state's categories, r the scaled distance of what else is in a state. Points are rows of
 // the unit cube, states first. Rewards are to be maximised and standardised until `toReward`.
 
+const STARTS = 10, FINALISTS = 3; // climbs that begin, and of these the best that go on
+
 function createModel(record) {
   const { profile, constant, tables, stateScales, actionScales, stateCounts, actionCounts } = record;
   const dS = stateScales.length, dX = actionScales.length, d = dS + dX;
@@ -45,11 +47,11 @@ function createModel(record) {
     return total;
   }
 
-  // A and B between one state and all observed ones
-  function stateRow(state) {
-    const scale = new Float64Array(n), offset = new Float64Array(n);
+  // A and B between one state and the observed ones, or the first few of them
+  function stateRow(state, count = n) {
+    const scale = new Float64Array(count), offset = new Float64Array(count);
     const own = combination(state, 0) * tables.size;
-    for (let i = 0; i < n; i++) {
+    for (let i = 0; i < count; i++) {
       const value = phi(squaredDistance(state, 0, points, i * d, stateScales, stateCounts));
       scale[i] = tables.scale[own + combinations[i]] * value;
       offset[i] = tables.offset[own + combinations[i]] * value;
@@ -76,7 +78,7 @@ function createModel(record) {
       for (let i = 0; i < n; i++) mean += pull[i] * kappa(action, 0, points, i * d + dS);
       return mean;
     };
-    const pooled = () => poolCorrelation.map((correlation) => base + dot(pull, 0, correlation, 0, n));
+    const pooled = () => poolCorrelation.map((correlation) => base + dot(pull, correlation, n));
     return { at, pooled, derivatives: (action) => derivatives(pull, action) };
   }
 
@@ -105,10 +107,10 @@ function createModel(record) {
   }
 
   // Newton's method in the unit cube, from one action uphill
-  function climb(f, start) {
+  function climb(f, start, steps) {
     const action = Float64Array.from(start);
     let value = f.at(action);
-    for (let step = 0; step < 40 && numbers.length; step++) {
+    for (let step = 0; step < steps && numbers.length; step++) {
       const { gradient, hessian } = f.derivatives(action);
       const m = numbers.length;
       const free = numbers.map((j, a) => !((action[j] <= 0 && gradient[a] < 0) || (action[j] >= 1 && gradient[a] > 0)));
@@ -131,15 +133,19 @@ function createModel(record) {
     return { action, value };
   }
 
-  // the best of the pool that are not each other's neighbours
-  function starts(scores, count) {
-    const order = scores.map((_, p) => p).sort((a, b) => scores[b] - scores[a]);
+  // the best of the pool that are not each other's neighbours; a climb does not change categories, so these must differ
+  function starts(scores) {
+    const alike = (a, b) => sameChoices(a, b) && kappa(a, 0, b, 0) > 0.8;
     const chosen = [];
-    for (const p of order) {
-      if (chosen.length === count) break;
-      if (chosen.every((q) => kappa(pool[p], 0, pool[q], 0) <= 0.8)) chosen.push(p);
+    for (const { action } of pool.map((action, p) => ({ action, score: scores[p] })).sort((a, b) => b.score - a.score)) {
+      if (chosen.length === STARTS) break;
+      if (!chosen.some((other) => alike(action, other))) chosen.push(action);
     }
-    return chosen.map((p) => pool[p]);
+    return chosen;
+  }
+
+  function sameChoices(a, b) {
+    return actionCounts.every((count, j) => !count || choice(a[j], count) === choice(b[j], count));
   }
 
   // integers to their nearest value, then one step down or up where that helps
@@ -159,31 +165,46 @@ function createModel(record) {
 
   function best(state) {
     const row = stateRow(state), f = actionFunction(row);
-    const ends = starts(f.pooled(), 4).map((start) => polish(f, climb(f, start)));
+    const race = starts(f.pooled()).map((start) => climb(f, start, 3)).sort((a, b) => b.value - a.value);
+    const ends = race.slice(0, FINALISTS).map(({ action }) => polish(f, climb(f, action, 40)));
     const winner = ends.reduce((a, b) => (b.value > a.value ? b : a));
     return { row, f, action: winner.action, mean: winner.value };
   }
 
-  // The Cholesky factor of the observations' covariance, packed row by row. It is made a few rows at a time: these meet
-  // every row above them while that is in the processor's cache, and the page stays alive in between.
-  const ROWS = 8;
+  // The Cholesky factor of the observations' covariance, row by row. Four rows are made at a time, which is several times
+  // faster than one, and the page stays alive in between. The last rows are fillers that mean nothing.
   let factor = null;
   async function prepare() {
-    const packed = new Float64Array((n * (n + 1)) / 2), start = (i) => (i * (i + 1)) / 2;
-    for (let first = 0; first < n; first += ROWS) {
-      const last = Math.min(n, first + ROWS), states = [];
-      for (let i = first; i < last; i++) states.push(stateRow(points.subarray(i * d, i * d + dS)));
-      for (let j = 0; j < last; j++) {
-        for (let i = Math.max(first, j); i < last; i++) {
-          const { scale, offset } = states[i - first];
-          const prior = scale[j] * kappa(points, i * d + dS, points, j * d + dS) + offset[j] + (i === j ? noise[i] : 0);
-          const rest = prior - dot(packed, start(i), packed, start(j), j);
-          packed[start(i) + j] = i === j ? Math.sqrt(Math.max(rest, 1e-300)) : rest / packed[start(j) + j];
-        }
+    const made = [];
+    let began = performance.now();
+    for (let first = 0; first < n; first += 4) {
+      for (let i = first; i < first + 4; i++) made.push(i < n ? covarianceRow(i) : filler(i));
+      const four = made.slice(first);
+      for (let j = 0; j < first; j++) eliminate(made[j], j, ...four);
+      for (let j = first; j < first + 4; j++) {
+        made[j][j] = Math.sqrt(Math.max(made[j][j] - dot(made[j], made[j], j), 1e-300));
+        for (let i = j + 1; i < first + 4; i++) made[i][j] = (made[i][j] - dot(made[i], made[j], j)) / made[j][j];
       }
-      await new Promise((resume) => setTimeout(resume));
+      if (performance.now() - began > 16) {
+        await new Promise((resume) => setTimeout(resume));
+        began = performance.now();
+      }
     }
-    factor = packed;
+    factor = made;
+  }
+
+  function filler(i) {
+    const row = new Float64Array(i + 1);
+    row[i] = 1;
+    return row;
+  }
+
+  // the prior covariances of observation i with those up to it, and its noise
+  function covarianceRow(i) {
+    const { scale, offset } = stateRow(points.subarray(i * d, i * d + dS), i + 1);
+    const row = scale.map((value, j) => value * kappa(points, i * d + dS, points, j * d + dS) + offset[j]);
+    row[i] += noise[i];
+    return row;
   }
 
   // the standard deviation of the estimate, or null until `prepare` is done
@@ -192,9 +213,8 @@ function createModel(record) {
     const solved = new Float64Array(n);
     let variance = row.variance;
     for (let i = 0; i < n; i++) {
-      const start = (i * (i + 1)) / 2;
       const covariance = row.scale[i] * kappa(action, 0, points, i * d + dS) + row.offset[i];
-      solved[i] = (covariance - dot(factor, start, solved, 0, i)) / factor[start + i];
+      solved[i] = (covariance - dot(factor[i], solved, i)) / factor[i][i];
       variance -= solved[i] * solved[i];
     }
     return Math.sqrt(Math.max(variance, 0)) * record.scale;
@@ -204,16 +224,32 @@ function createModel(record) {
   return { best, std, prepare, toReward, size: n };
 }
 
+// entry j of four rows of a Cholesky factor, given row j
+function eliminate(above, j, a, b, c, d) {
+  let inA = 0, inB = 0, inC = 0, inD = 0;
+  for (let k = 0; k < j; k++) {
+    const value = above[k];
+    inA += a[k] * value;
+    inB += b[k] * value;
+    inC += c[k] * value;
+    inD += d[k] * value;
+  }
+  a[j] = (a[j] - inA) / above[j];
+  b[j] = (b[j] - inB) / above[j];
+  c[j] = (c[j] - inC) / above[j];
+  d[j] = (d[j] - inD) / above[j];
+}
+
 // in four sums at once: one would wait for itself
-function dot(a, atA, b, atB, count) {
+function dot(a, b, count) {
   let s0 = 0, s1 = 0, s2 = 0, s3 = 0, k = 0;
   for (; k + 3 < count; k += 4) {
-    s0 += a[atA + k] * b[atB + k];
-    s1 += a[atA + k + 1] * b[atB + k + 1];
-    s2 += a[atA + k + 2] * b[atB + k + 2];
-    s3 += a[atA + k + 3] * b[atB + k + 3];
+    s0 += a[k] * b[k];
+    s1 += a[k + 1] * b[k + 1];
+    s2 += a[k + 2] * b[k + 2];
+    s3 += a[k + 3] * b[k + 3];
   }
-  for (; k < count; k++) s0 += a[atA + k] * b[atB + k];
+  for (; k < count; k++) s0 += a[k] * b[k];
   return s0 + s1 + s2 + s3;
 }
 

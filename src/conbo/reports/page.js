@@ -22,6 +22,14 @@ function element(tag, properties = {}, ...children) {
 
 // charts
 
+// The library is long to read: text, table and explorer are there before it.
+const plotly = new Promise((ready) => {
+  addEventListener("load", () => requestAnimationFrame(() => setTimeout(() => {
+    document.body.append(element("script", { textContent: data("plotly") }));
+    ready(Plotly);
+  })));
+});
+
 const drawn = new Map(); // chart → figure as text
 
 function draw(chart, text) {
@@ -34,7 +42,7 @@ function draw(chart, text) {
   layout.autosize = true;
   layout.dragmode = false; // a finger on a chart scrolls the page
   layout.margin = { l: 12, r: 12, t: 12, b: 12 };
-  return Plotly.react(chart, traces, layout, CHART);
+  plotly.then((library) => library.react(chart, traces, layout, CHART));
 }
 
 // plotly's own legend does not wrap as text does, and several charts may share one
