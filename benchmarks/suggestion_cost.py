@@ -110,7 +110,7 @@ def ask(quick: bool) -> Iterable[Row]:
 
     for d_s, d_x in DIMENSIONS:
         times: dict[str, list[float]] = {"conbo": [], "optuna": [], "ax": []}
-        for seed in range(2 if quick else 5):
+        for seed in range(2 if quick else 20):  # times of the peers spread threefold
             belief = random_belief(d_s, d_x, 100, seed)
 
             def whole(belief: Belief = belief, seed: int = seed) -> None:
