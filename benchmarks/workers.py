@@ -2,13 +2,15 @@
 
     python benchmarks/workers.py                       everything, in about twenty minutes
     python benchmarks/workers.py overhead              one part only
-    python benchmarks/workers.py --quick --json        fewer workers, evaluations and seeds, as JSON
+    python benchmarks/workers.py --quick --json        fewer evaluations and seeds, as JSON
 
-Parts: speedup (simulated workers, whose evaluations sleep, against perfect scaling), overhead (of each storage,
-per trial). PostgreSQL is started by the package `pgserver`, or is the server of `--postgresql URL`.
+Parts: speedup (in wall time, with evaluations that sleep) and learning (in opportunity cost), both of conbo on the
+noisy Branin function against perfect scaling; overhead (of each storage, per trial). PostgreSQL is started by the
+package `pgserver`, or is the server of `--postgresql URL`.
 """
 
 import argparse
+import heapq
 import json
 import statistics
 import tempfile
@@ -22,51 +24,96 @@ from pathlib import Path
 import numpy as np
 from suggestion_cost import Row, show, timed
 
-from conbo import Real, Space, Study
+from conbo import Optimizer, Real, Space, Study
 from conbo.problems import branin, opportunity_cost
 from conbo.spaces import Point
 
+PROBLEM = branin(noise=5.0)
+WORKERS = (1, 2, 4, 8, 64)
 TIMED = 50  # trials, so that a study hardly grows while the clock runs
 SERVER: str | None = None  # where PostgreSQL is, unless it is to be started
 
 
 def speedup(quick: bool) -> Iterable[Row]:
-    """Noisy Branin with conbo: the same number of evaluations, which sleep, shared by more and more workers."""
-    evaluations, mean_seconds, seeds = (32, 0.5, 1) if quick else (128, 2.0, 2)
-    alone: dict[str, float] = {}
-    for n_workers in (1, 2, 8) if quick else (1, 2, 4, 8, 64):
-        runs = [_shared_run(n_workers, evaluations, mean_seconds, seed) for seed in range(seeds)]
-        wall, slept, cost = (statistics.mean(column) for column in zip(*runs, strict=True))
-        alone = alone or {"wall": wall, "cost": cost}
+    """Wall time of the same number of evaluations, which sleep, shared by more and more workers."""
+    evaluations, mean_seconds = (32, 0.5) if quick else (128, 2.0)
+    alone = None
+    for n_workers in WORKERS:
+        wall, slept = _wall_time(n_workers, evaluations, mean_seconds)
+        alone = alone or wall
+        perfect = slept / n_workers  # shared equally, and nothing else
         yield {
             "workers": n_workers,
             "evaluations": evaluations,
             "wall_s": wall,
-            "perfect_s": slept / n_workers,  # all sleeps, shared equally, and nothing else
-            "speed_up": alone["wall"] / wall,
-            "share_of_perfect": slept / n_workers / wall,
-            "opportunity_cost": cost,
-            "cost_of_one_worker": alone["cost"],  # who has every reward before the next suggestion
+            "perfect_s": perfect,
+            "share_of_perfect": perfect / wall,
+            "speed_up": alone / wall,
         }
 
 
-def _shared_run(n_workers: int, evaluations: int, mean_seconds: float, seed: int) -> tuple[float, float, float]:
-    """Wall time, the sum of all sleeps, and the opportunity cost of what was learned."""
-    problem, slept = branin(noise=5.0), []
+def _wall_time(n_workers: int, evaluations: int, mean_seconds: float) -> tuple[float, float]:
+    """Of a run, and the sum of all its evaluations."""
+    slept: list[float] = []
 
     def evaluate(state: Point, action: Point) -> float:
-        generator = np.random.default_rng(
-            list(repr((seed, state, action)).encode())
-        )  # by the point, whoever evaluates it
-        seconds = mean_seconds * generator.uniform(0.5, 1.5)
+        generator = _generator(0, state, action)
+        seconds = mean_seconds * _duration(generator)
         slept.append(seconds)
         time.sleep(seconds)
-        return problem.evaluate(state, action, generator)
+        return PROBLEM.evaluate(state, action, generator)
 
-    study = Study(problem.space, state_distribution=problem.state_distribution, seed=seed)
+    study = Study(PROBLEM.space, state_distribution=PROBLEM.state_distribution)
     with ThreadPoolExecutor(n_workers) as workers:
         wall = timed(lambda: study.run(evaluate, evaluations, executor=workers, progress=False))
-    return wall, sum(slept), opportunity_cost(problem, study.policy())
+    return wall, sum(slept)
+
+
+def learning(quick: bool) -> Iterable[Row]:
+    """Opportunity cost after the same number of evaluations, in simulated time; one worker's is perfect scaling."""
+    evaluations, seeds = (32, 2) if quick else (128, 8)
+    alone = None
+    for n_workers in WORKERS:
+        costs = [_simulated_cost(n_workers, evaluations, seed) for seed in range(seeds)]
+        alone = alone or costs
+        yield {
+            "workers": n_workers,
+            "evaluations": evaluations,
+            "opportunity_cost": statistics.mean(costs),
+            "standard_error": statistics.stdev(costs) / seeds**0.5,
+            "cost_of_one_worker": statistics.mean(alone),
+        }
+
+
+def _simulated_cost(n_workers: int, evaluations: int, seed: int) -> float:
+    optimizer = Optimizer(PROBLEM.space, PROBLEM.state_distribution, seed=seed)
+    now, running = 0.0, []  # (end, number, trial, reward), the next to end first
+
+    def finish_one() -> float:
+        end, _, trial, reward = heapq.heappop(running)
+        optimizer.tell(trial, reward)
+        return end
+
+    for number in range(evaluations):
+        if len(running) == n_workers:
+            now = finish_one()
+        (trial,) = optimizer.ask()
+        generator = _generator(seed, trial.state, trial.action)
+        end = now + _duration(generator)
+        heapq.heappush(running, (end, number, trial, PROBLEM.evaluate(trial.state, trial.action, generator)))
+    while running:
+        finish_one()
+    return opportunity_cost(PROBLEM, optimizer.policy())
+
+
+def _generator(seed: int, state: Point, action: Point) -> np.random.Generator:
+    """Chance that depends on the point alone, whoever evaluates it."""
+    return np.random.default_rng(list(repr((seed, state, action)).encode()))
+
+
+def _duration(generator: np.random.Generator) -> float:
+    """Of an evaluation, one on average."""
+    return float(generator.uniform(0.5, 1.5))
 
 
 def overhead(quick: bool) -> Iterable[Row]:
@@ -101,7 +148,7 @@ def _postgresql(folder: str) -> Iterator[str]:
     server.cleanup()
 
 
-PARTS: dict[str, Callable[[bool], Iterable[Row]]] = {part.__name__: part for part in (speedup, overhead)}
+PARTS: dict[str, Callable[[bool], Iterable[Row]]] = {part.__name__: part for part in (speedup, learning, overhead)}
 
 
 def main() -> None:
