@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from conbo.belief import GaussianProcess
 from conbo.plots.view import View, view_of
@@ -72,10 +72,11 @@ def opened(browser: Browser, written: Callable[[str], Path]) -> Iterator[Open]:
     assert not trouble
 
 
-def scroll_through(opened: Page) -> None:
-    for top in range(0, int(opened.evaluate("document.body.scrollHeight")), 500):
-        opened.evaluate(f"scrollTo(0, {top})")
-        opened.wait_for_timeout(60)
+def see_all(charts: Locator) -> None:
+    """Scrolls to each chart and waits until it is drawn (a faster reader may pass one before the browser noticed)."""
+    for chart in charts.all():
+        chart.scroll_into_view_if_needed()
+        chart.locator(".main-svg").first.wait_for(state="attached")
 
 
 @pytest.mark.parametrize("kind", [*STUDIES, "smooth", "trend", "multi-task"])
@@ -141,9 +142,7 @@ def test_a_policy_that_is_not_the_models_travels_as_a_table(opened: Open) -> Non
 @pytest.mark.parametrize("kind", STUDIES)
 def test_all_charts_are_drawn(opened: Open, kind: str) -> None:
     page = opened(kind)
-    scroll_through(page)
-    drawn = "chart => chart.querySelector('.main-svg') || !chart.offsetParent"
-    page.wait_for_function(f"() => [...document.querySelectorAll('[data-figure]')].every({drawn})")
+    see_all(page.locator("[data-figure]:visible"))
     for chart in page.locator(".js-plotly-plot").all():
         assert chart.evaluate("c => c.querySelectorAll('.legend').length") == 0  # the page has its own
 
@@ -156,19 +155,23 @@ def test_a_selector_shows_the_plots_along_another_state(opened: Open) -> None:
     select.select_option("load")
     shown = page.locator("#policy_map > div:visible .chart")
     assert shown.count() == 4
-    shown.first.scroll_into_view_if_needed()
-    page.wait_for_function("() => document.querySelector('#policy_map > div:not([hidden]) > :first-child .main-svg')")
+    see_all(shown)
     assert shown.first.evaluate("c => c.layout.xaxis.title.text") == "state load"
-    legend = page.locator("#policy_map-legend li").all_inner_texts()
-    assert sorted(legend) == ["best action of 80 % of drawn functions", "policy"]
+    legend = page.locator("#policy_map-legend li")
+    names = legend.locator("span:last-child").all_inner_texts()
+    assert sorted(names) == ["best action of 80 % of drawn functions", "policy"]
+    # numbers are drawn as lines, the choice of mode as dots: whichever chart came first, both are explained
+    forms = legend.nth(names.index("policy")).locator(".sample").evaluate_all("all => all.map(one => one.className)")
+    assert sorted(forms) == ["sample dot", "sample line"]
 
 
 def test_the_table_is_sorted_and_paged(opened: Open) -> None:
     page = opened("mixed")
     rewards = sorted(t.reward for t in view("mixed").trials if t.reward is not None)
+    see_all(page.locator("[data-figure]:visible"))  # nothing moves under the pointer any more
     head = page.get_by_role("columnheader", name="reward").last
     head.get_by_role("button").click()
-    assert head.get_attribute("aria-sort") == "ascending"
+    expect(head).to_have_attribute("aria-sort", "ascending")
     column = page.locator("#trial-table thead th").all_inner_texts().index("reward")
     first = page.locator("#trial-table tbody tr").first.locator("td")
     assert float(first.nth(column).inner_text()) == pytest.approx(rewards[0], rel=1e-3)
@@ -185,7 +188,7 @@ def test_the_table_is_sorted_and_paged(opened: Open) -> None:
 @pytest.mark.parametrize("kind", ["mixed", "no_state"])
 def test_a_phone_need_not_scroll_sideways(opened: Open, kind: str) -> None:
     page = opened(kind, viewport=PHONE, is_mobile=True, has_touch=True)
-    scroll_through(page)
+    see_all(page.locator("[data-figure]:visible"))
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     for chart in page.locator(".chart:visible").all():
         box = chart.bounding_box()
@@ -198,7 +201,7 @@ def test_dark_pages_are_dark(opened: Open) -> None:
     page = opened("one_state", color_scheme="dark")
     assert page.evaluate(luminance) < 150
     chart = "document.querySelector('#explorer-chart')"
-    assert page.evaluate(f"{chart}.layout.font.color") == "#e7e9f3"
+    page.wait_for_function(f"() => {chart}.layout?.font.color === '#e7e9f3'")
     page.emulate_media(color_scheme="light")
     page.wait_for_function(f"() => {chart}.layout.font.color === '#22223b'")
     assert page.evaluate(luminance) > 600
@@ -209,6 +212,6 @@ def test_dark_pages_are_dark(opened: Open) -> None:
 def test_accessibility(opened: Open, scheme: str, size: dict[str, int]) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
     page = opened("mixed", color_scheme=scheme, viewport=size, bypass_csp=True)
-    scroll_through(page)
+    see_all(page.locator("[data-figure]:visible"))
     found = axe.Axe().run(page).response["violations"]
     assert [(v["id"], v["impact"], v["nodes"][0]["html"]) for v in found] == []

@@ -45,33 +45,40 @@ function draw(chart, text) {
   plotly.then((library) => library.react(chart, traces, layout, CHART));
 }
 
-// plotly's own legend does not wrap as text does, and several charts may share one
+// plotly's own legend does not wrap as text does, and several charts may share one: each name has a sample of every
+// form in which it is drawn, in whatever order the charts come
 function addToLegend(legend, traces) {
   for (const trace of legend ? traces : []) {
     if (!trace.colorbar && (!trace.name || trace.showlegend === false)) continue;
     const name = trace.colorbar ? trace.colorbar.title.text : plain(trace.name);
-    const before = [...legend.children].find((entry) => entry.lastChild.textContent === name);
-    const sample = element("span", { className: "sample", "aria-hidden": "true" });
-    const { line = {}, marker = {} } = trace;
-    if (trace.colorbar) {
-      sample.classList.add("area");
-      sample.style.background = `linear-gradient(to right, ${trace.colorscale.map(([, colour]) => colour)})`;
-    } else if (trace.fill || trace.type === "bar") {
-      sample.classList.add("area");
-      sample.style.background = trace.fillcolor || marker.color;
-    } else if (trace.mode === "lines") {
-      sample.classList.add("line");
-      sample.style.borderTop = `${Math.min(line.width, 4)}px ${line.dash === "dash" ? "dashed" : "solid"} ${line.color}`;
-      sample.style.opacity = trace.opacity ?? 1;
-    } else {
-      sample.classList.add("dot");
-      sample.textContent = SYMBOLS[marker.symbol] || "●";
-      sample.style.color = marker.color;
-    }
-    const entry = element("li", {}, sample, element("span", {}, name));
-    if (before) before.replaceWith(entry);
-    else legend.append(entry);
+    let entry = [...legend.children].find((entry) => entry.lastChild.textContent === name);
+    if (!entry) legend.append(entry = element("li", {}, element("span", {}, name)));
+    const sample = legendSample(trace);
+    const before = [...entry.children].find((other) => other.className === sample.className);
+    if (before) before.replaceWith(sample); // the theme changed
+    else entry.prepend(sample);
   }
+}
+
+function legendSample(trace) {
+  const { line = {}, marker = {} } = trace;
+  const sample = (form, text = "") => element("span", { className: `sample ${form}`, "aria-hidden": "true" }, text);
+  let made;
+  if (trace.colorbar) {
+    made = sample("area");
+    made.style.background = `linear-gradient(to right, ${trace.colorscale.map(([, colour]) => colour)})`;
+  } else if (trace.fill || trace.type === "bar") {
+    made = sample("area");
+    made.style.background = trace.fillcolor || marker.color;
+  } else if (trace.mode === "lines") {
+    made = sample("line");
+    made.style.borderTop = `${Math.min(line.width, 4)}px ${line.dash === "dash" ? "dashed" : "solid"} ${line.color}`;
+    made.style.opacity = trace.opacity ?? 1;
+  } else {
+    made = sample("dot", SYMBOLS[marker.symbol] || "●");
+    made.style.color = marker.color;
+  }
+  return made;
 }
 
 // a name as it is: plotly's are escaped
