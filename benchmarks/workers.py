@@ -1,6 +1,6 @@
 """What many workers gain, and what keeping a study in a database costs.
 
-    python benchmarks/workers.py                       everything, in about twenty minutes
+    python benchmarks/workers.py                       everything, in about half an hour
     python benchmarks/workers.py overhead              one part only
     python benchmarks/workers.py --quick --json        fewer evaluations and seeds, as JSON
 
@@ -71,7 +71,7 @@ def _wall_time(n_workers: int, evaluations: int, mean_seconds: float) -> tuple[f
 
 def learning(quick: bool) -> Iterable[Row]:
     """Opportunity cost after the same number of evaluations, in simulated time; one worker's is perfect scaling."""
-    evaluations, seeds = (32, 2) if quick else (128, 8)
+    evaluations, seeds = (32, 2) if quick else (128, 5)
     alone = None
     for n_workers in WORKERS:
         costs = [_simulated_cost(n_workers, evaluations, seed) for seed in range(seeds)]

@@ -15,6 +15,7 @@ from study_programs import in_a_process, new_study, objective, run_until_killed
 
 from conbo import open_study
 from conbo.errors import ConboError, SettingError
+from conbo.optimizer import Optimizer
 from conbo.spaces import Categorical, Real, Space
 from conbo.study import Study
 from conbo.study.workers import worker_name
@@ -207,6 +208,22 @@ def test_an_executor_that_cannot_be_stopped_keeps_its_place_busy() -> None:
     assert study.trials[0].error == "TimeoutError: no result after 0.2 s"
 
 
+def test_a_run_says_when_it_waits_for_places_of_an_executor_that_cannot_be_stopped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def evaluate(state: dict[str, Any], action: dict[str, Any]) -> float:
+        deadline = time.monotonic() + 60
+        while "all places of the executor (1) are busy" not in caplog.text:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return 1.0
+
+    study = uniform()
+    with ThreadPoolExecutor(1) as executor:
+        study.run(evaluate, 2, executor=executor, timeout=0.5, progress=False)
+    assert statuses(study) == ["failed", "completed", "completed"]
+
+
 class Broken(Executor):
     """A pool of someone else's that breaks after two evaluations."""
 
@@ -313,6 +330,28 @@ def test_or_cancels_it_and_the_study_goes_on_exactly(times: int, on_interrupt: A
     summary = interrupted(study, times, on_interrupt=on_interrupt, progress=False)
     assert (summary.completed, summary.stopped) == (2, "interrupted")
     assert statuses(study) == ["completed"] * 2 + ["running"]
+    for each in (study, never_interrupted):
+        each.run(reward, 9, progress=False)
+    assert study.trials == never_interrupted.trials
+
+
+def test_ctrl_c_during_a_suggestion_begins_no_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    study, never_interrupted = uniform(), uniform()
+    suggest, evaluated = Optimizer.suggest, []
+
+    def interrupted_suggest(optimizer: Optimizer, *arguments: Any) -> Any:
+        if len(optimizer.trials) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return suggest(optimizer, *arguments)
+
+    def evaluate(state: dict[str, Any], action: dict[str, Any]) -> float:
+        evaluated.append(action)
+        return reward(state, action)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Optimizer, "suggest", interrupted_suggest)
+        summary = study.run(evaluate, 9, progress=False)
+    assert (len(evaluated), summary.stopped) == (2, "interrupted")
     for each in (study, never_interrupted):
         each.run(reward, 9, progress=False)
     assert study.trials == never_interrupted.trials

@@ -64,6 +64,7 @@ def test_every_bad_row_is_named_and_nothing_is_imported(tmp_path: Path) -> None:
         "0.5,a,1,1,",
         "0.5,a,1,1,nan",
         "0.5,a",
+        "0.5,a,1,1,1,5",
     ]
     study = new_study()
     with pytest.raises(StudyError) as raised:
@@ -78,8 +79,16 @@ def test_every_bad_row_is_named_and_nothing_is_imported(tmp_path: Path) -> None:
         "  row 6: a reward must be one finite number, but got ''.",
         "  row 7: a reward must be one finite number, but got nan.",
         "  row 8: 'x' must be a number, but got ''.",
+        "  row 9: there must be a column for every value, but got ['5'] beyond the last.",
     ]
     assert study.trials == ()
+
+
+def test_a_file_that_is_not_utf_8(tmp_path: Path) -> None:
+    path = tmp_path / "latin.csv"
+    path.write_bytes("s,k,x,n,reward,note\n0.5,a,1,1,1.0,Müller\n".encode("latin-1"))
+    with pytest.raises(StudyError, match=r"latin.csv' must be a CSV file in UTF-8: .*can't decode byte"):
+        new_study().import_csv(path)
 
 
 def test_a_missing_column(tmp_path: Path) -> None:

@@ -135,8 +135,9 @@ class Borrowed:
             raise SettingError(f"`executor` must be a concurrent.futures.Executor, but got {executor!r}.")
         self._executor, self._workers = executor, workers
         self._running: set[Future[Any]] = set()
+        self._is_dask = type(executor).__module__.startswith("distributed.")
         # Dask keeps results and would answer the same question twice with the same noise
-        self._options = {"pure": False} if type(executor).__module__.startswith("distributed.") else {}
+        self._options = {"pure": False} if self._is_dask else {}
         self.width()
 
     def width(self) -> int:
@@ -160,7 +161,8 @@ class Borrowed:
 
     def stop(self, future: "Future[Any]") -> bool:
         """Ask to cancel; what is running in a foreign place usually goes on."""
-        return future.cancel()
+        # Dask would forget an evaluation that goes on, and send others to wait behind it
+        return not self._is_dask and future.cancel()
 
     def close(self) -> None:
         """Ask to cancel all that is not begun; the executor stays the user's."""

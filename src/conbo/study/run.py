@@ -1,5 +1,6 @@
 """A run: trials are asked for, evaluated and told, many at a time, until there are enough of them."""
 
+import logging
 import signal
 import threading
 import time
@@ -24,6 +25,8 @@ Stopped: TypeAlias = Literal["evaluations", "stop_below", "interrupted"]
 MOST_FAILURES = 10  # in a row, after which a run gives up
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.2  # seconds between two looks at what other workers do
 LOOK_UP = 1.0  # seconds after which a run with nothing else to do looks up
+
+_log = logging.getLogger("conbo")
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,8 @@ class Run:
                     self._queue.clear()
                 elif self._n_busy < self._evaluators.width():
                     trial = self._queue.popleft() if self._queue else self._next()
+                    if interrupted.is_set():  # while the trial was looked for
+                        continue
                     if trial is not None:
                         self._begin(trial)
                         continue
@@ -170,14 +175,20 @@ class Run:
             elif time.monotonic() > job.deadline:
                 del self._jobs[future]
                 if not self._evaluators.stop(future):
-                    self._given_up.add(future)
+                    self._keep_busy(future)
                 self._failure(job.trial, TimeoutError(f"no result after {self._plan.timeout:g} s"))
             elif self._plan.timeout is not None and job.deadline == float("inf") and self._evaluators.has_begun(future):
                 job.deadline = time.monotonic() + self._plan.timeout
 
+    def _keep_busy(self, future: "Future[Any]") -> None:
+        self._given_up.add(future)
+        if (n := len(self._given_up)) >= self._evaluators.width():
+            _log.warning("all places of the executor (%d) are busy with evaluations that timed out: waiting for one", n)
+
     def _record(self, trial: Trial, future: "Future[Any]") -> None:
         if future.cancelled():  # not by us
-            raise ConboError(f"the executor is broken: it cancelled trial {trial.number}.")
+            what = f"it cancelled trial {trial.number}, as Dask does when the scheduler is lost"
+            raise ConboError(f"the executor is broken: {what}. All that was told is kept; a new run goes on.")
         error = future.exception()
         if isinstance(error, BrokenExecutor) and not self._evaluators.replaces_lost_workers:
             raise ConboError(f"the executor is broken: {error}") from error

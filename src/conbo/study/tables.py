@@ -1,7 +1,7 @@
 """Trials as tables: rows of plain values, and CSV files."""
 
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,21 +36,19 @@ def read_csv(path: str | Path, space: Space) -> list[Trial]:
     The file has a column for every parameter and one for the reward, and may have one for its `noise`. Where there is
     a `status`, rows that are not completed are passed over. Other columns do not matter.
     """
-    with Path(path).open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        needed = [*space.states, *space.actions, "reward"]
-        if missing := [name for name in needed if name not in (reader.fieldnames or ())]:
-            raise StudyError(
-                f"'{path}' must have a column for every parameter and the reward, but has none for '{missing[0]}'."
-            )
-        results: dict[int, Trial] = {}  # by row
-        wrong: dict[int, str] = {}
-        for number, row in enumerate(reader, start=1):
-            if row.get("status") in (None, "", "completed"):
-                try:
-                    results[number] = _trial(row, space, len(results))
-                except (PointError, RewardError) as error:
-                    wrong[number] = str(error)
+    columns, rows = _columns_and_rows(path)
+    if missing := [name for name in (*space.states, *space.actions, "reward") if name not in columns]:
+        raise StudyError(
+            f"'{path}' must have a column for every parameter and the reward, but has none for '{missing[0]}'."
+        )
+    results: dict[int, Trial] = {}  # by row
+    wrong: dict[int, str] = {}
+    for number, row in enumerate(rows, start=1):
+        if row.get("status") in (None, "", "completed"):
+            try:
+                results[number] = _trial(row, space, len(results))
+            except (PointError, RewardError) as error:
+                wrong[number] = str(error)
     noisy = [number for number, trial in results.items() if trial.noise is not None]
     if 0 < len(noisy) < len(results):
         rule = "`noise` must be given with every reward or with none."
@@ -61,7 +59,19 @@ def read_csv(path: str | Path, space: Space) -> list[Trial]:
     return list(results.values())
 
 
-def _trial(row: Mapping[str, str | None], space: Space, number: int) -> Trial:
+def _columns_and_rows(path: str | Path) -> tuple[Sequence[str], list[dict[Any, Any]]]:
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            return reader.fieldnames or (), list(reader)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise StudyError(f"'{path}' must be a CSV file in UTF-8: {error}.") from error
+
+
+def _trial(row: Mapping[Any, Any], space: Space, number: int) -> Trial:
+    if any(beyond := row.get(None, [])):  # as where a decimal comma was taken for the end of a value
+        raise PointError(f"there must be a column for every value, but got {beyond} beyond the last.")
+
     def point(parameters: Mapping[str, Parameter]) -> dict[str, Value]:
         return {name: _value(parameter, row[name] or "") for name, parameter in parameters.items()}
 
