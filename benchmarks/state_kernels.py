@@ -28,7 +28,7 @@ from conbo.policies.gp_argmax import GpArgmax
 from conbo.spaces import Categorical, Real, Space
 from conbo.state_distributions import bind
 
-MODELS = {name: GaussianProcess(states=name) for name in ("product", "trend", "multi-task")}
+MODELS = {name: GaussianProcess("matern52", name) for name in ("product", "trend", "multi-task")}
 # how much of a function is a shared wave, waves of its own, levels of its own
 SUMS = {
     "category does not matter": (1.0, 0.0, 0.0),

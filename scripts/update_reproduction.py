@@ -14,14 +14,15 @@ from pathlib import Path
 
 from PIL import Image
 
+from conbo.belief import GaussianProcess
 from conbo.experiments.claims import claims_table, goal_table
 from conbo.experiments.drawing import save
 from conbo.experiments.figure_drawings import DRAWINGS
 from conbo.experiments.method_pictures import PICTURES
-from conbo.experiments.paper_figures import FIGURES
+from conbo.experiments.paper_figures import FIGURES, MODEL_RIVALS, with_model
 from conbo.experiments.run_file import PACK_SUFFIX, Key, Run, pack, read_file, read_folder
 from conbo.experiments.summary import compare, markdown, table
-from conbo.method_table import DEFAULT_METHOD
+from conbo.method_table import DEFAULT_METHOD, METHODS
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE, PICTURES_FOLDER = ROOT / "results", ROOT / "docs/reproduction.md", ROOT / "docs/pictures/reproduction"
@@ -88,8 +89,9 @@ def made_table(runs: dict[Key, Run]) -> str:
 
 def blocks(runs: dict[Key, Run]) -> dict[str, str]:
     """The generated parts of the page by name."""
-    parts = {"claims": claims_table(runs), "goal": goal_table(runs), "settings": settings_table()}
-    parts["made"] = made_table(runs)
+    same_model = [with_model(name, GaussianProcess()).name for name in MODEL_RIVALS]
+    parts = {"claims": claims_table(runs), "settings": settings_table(), "made": made_table(runs)}
+    parts |= {"goal": goal_table(runs, METHODS), "same-model": goal_table(runs, same_model)}
     print(parts["made"])
     for figure in FIGURES.values():
         complete = figure.shown(runs)

@@ -13,7 +13,7 @@ from conbo.acquisition.knowledge_gradient import HybridKG
 from conbo.belief import LEAST_NOISE, Belief, GaussianProcess, believe, standardisation, standardised_noise
 from conbo.errors import SettingError
 from conbo.models.botorch_posterior import BotorchPosterior
-from conbo.models.kernel_families import MultiTaskFamily, ProductFamily, TrendFamily
+from conbo.models.kernel_families import KernelFamily, MultiTaskFamily, ProductFamily, TrendFamily
 from conbo.models.kernels import CategoryKernel, Trend
 from conbo.models.posterior import Posterior
 from conbo.observations import Observations
@@ -111,23 +111,36 @@ def test_poor_data_of_any_size_give_a_model_and_a_valid_suggestion(kind: str, sc
 
 
 def test_the_kernel_follows_the_kind_of_states() -> None:
-    assert isinstance(GaussianProcess().family(reals(1, 1)), ProductFamily)
-    assert isinstance(GaussianProcess().family(reals(0, 1)), ProductFamily)
-    assert isinstance(GaussianProcess().family(MIXED), TrendFamily)
-    assert isinstance(GaussianProcess().family(CATEGORIES), TrendFamily)
-    assert isinstance(GaussianProcess(states="product").family(CATEGORIES), ProductFamily)
-    assert isinstance(GaussianProcess(states="product").family(MIXED), ProductFamily)
-    assert isinstance(GaussianProcess(states="trend").family(CATEGORIES), TrendFamily)
-    assert isinstance(GaussianProcess(states="trend").family(MIXED), TrendFamily)
+    def kind(space: Space, states: str = "auto") -> type[KernelFamily]:
+        (kind,) = {type(family) for family in GaussianProcess(states=states).families(space)}
+        return kind
+
+    assert kind(reals(1, 1)) is kind(reals(0, 1)) is ProductFamily
+    assert kind(MIXED) is kind(CATEGORIES) is TrendFamily
+    assert kind(CATEGORIES, "product") is kind(MIXED, "product") is ProductFamily
+    assert kind(CATEGORIES, "trend") is kind(MIXED, "trend") is TrendFamily
     for space in (CATEGORIES, MIXED):
-        family = GaussianProcess(states="multi-task", rank=3).family(space)
+        (family,) = GaussianProcess("matern52", "multi-task", rank=3).families(space)
         assert isinstance(family, MultiTaskFamily)
         assert family.rank == 3
-    assert GaussianProcess("squared-exponential").family(CATEGORIES).profile == "squared-exponential"  # type: ignore[attr-defined]
+        assert family.profile == "matern52"
+
+
+def test_the_profile_follows_the_rewards() -> None:
+    space = reals(1, 1)
+    points = points_in(space, 60, seed=3)
+    for family in GaussianProcess().families(space):
+        assert isinstance(family, ProductFamily)
+        covariance, _ = family.covariance(tensor([[-1.0, -1.0, 0.0]]), points)
+        factor = torch.linalg.cholesky(covariance[0] + 1e-9 * torch.eye(60, dtype=torch.float64))
+        rewards = factor @ torch.randn(60, generator=generator(), dtype=torch.float64)
+        posterior = belief_of(space, Observations(points, rewards, points[:0]), GaussianProcess()).posterior
+        assert isinstance(posterior, Posterior)
+        assert posterior.kernel.actions.profile == family.profile
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(SettingError, match=r"`profile` must be one of matern52, .*, but got 'cosine'\."):
+    with pytest.raises(SettingError, match=r"`profile` must be one of auto, .*, but got 'cosine'\."):
         GaussianProcess("cosine")
     with pytest.raises(SettingError, match=r"`states` must be auto, product, trend or multi-task, but got 'sum'\."):
         GaussianProcess(states="sum")
@@ -137,7 +150,7 @@ def test_settings_that_make_no_sense_are_refused() -> None:
     for states in ("trend", "multi-task"):
         for space in (reals(1, 1), reals(0, 1)):
             with pytest.raises(SettingError, match=rf"`states='{states}'` needs a state that is categorical"):
-                GaussianProcess(states=states).family(space)
+                GaussianProcess(states=states).families(space)
 
 
 @pytest.mark.parametrize("states", ["product", "trend", "multi-task"])

@@ -17,12 +17,16 @@ from conbo.observations import Observations
 from conbo.spaces import Space
 from conbo.state_distributions import StateDistribution
 
+TRIED_PROFILES = ("squared-exponential", "matern52")  # by `profile="auto"`, the smoothest first
 LEAST_NOISE = 1e-7  # variance of a standardised reward, as for noise that is learned
 
 
 @dataclass(frozen=True)
 class GaussianProcess:
     """The built-in models: a kernel over actions, tied to the states in one of three ways.
+
+    `profile` says how smooth rewards are: "matern52" (twice differentiable), "squared-exponential" (infinitely often),
+    or "auto": the first, unless the other makes the rewards seen so far clearly more probable.
 
     ==============  =============================================================================================
     `states`        how two states are alike
@@ -37,32 +41,36 @@ class GaussianProcess:
     of the numbers.
     """
 
-    profile: str = "matern52"
+    profile: str = "auto"
     states: str = "auto"
     rank: int = 2
 
     def __post_init__(self) -> None:
-        if self.profile not in PROFILES:
-            raise SettingError(f"`profile` must be one of {', '.join(PROFILES)}, but got {self.profile!r}.")
+        if self.profile not in ("auto", *PROFILES):
+            raise SettingError(f"`profile` must be one of auto, {', '.join(PROFILES)}, but got {self.profile!r}.")
         if self.states not in ("auto", "product", "trend", "multi-task"):
             raise SettingError(f"`states` must be auto, product, trend or multi-task, but got {self.states!r}.")
         if not isinstance(self.rank, int) or self.rank < 1:
             raise SettingError(f"`rank` must be an integer of at least 1, but got rank={self.rank!r}.")
 
-    def family(self, space: Space) -> KernelFamily:
-        """The kernel up to its hyperparameters."""
+    def families(self, space: Space) -> list[KernelFamily]:
+        """The kernels that are tried, up to their hyperparameters, the smoothest first."""
+        profiles = TRIED_PROFILES if self.profile == "auto" else (self.profile,)
+        return [self._family(space, profile) for profile in profiles]
+
+    def _family(self, space: Space, profile: str) -> KernelFamily:
         categories, actions = space.state_categories, Columns(space.action_categories)
         states = self.states
         if states == "auto":
             states = "trend" if any(categories) else "product"
         if states == "product":
-            return ProductFamily(Columns(categories), actions, self.profile)
+            return ProductFamily(Columns(categories), actions, profile)
         if not any(categories):
             raise SettingError(f"`states={states!r}` needs a state that is categorical: use 'product' instead.")
         coded = Columns(categories, coded=True)
         if states == "trend":
-            return TrendFamily(coded, actions, self.profile)
-        return MultiTaskFamily(coded, actions, self.profile, self.rank)
+            return TrendFamily(coded, actions, profile)
+        return MultiTaskFamily(coded, actions, profile, self.rank)
 
 
 Model = GaussianProcess | ModelFactory
@@ -116,7 +124,7 @@ def believe(space: Space, states: StateDistribution, observations: Observations,
     points = observations.points
     posterior: Posterior | BotorchPosterior
     if isinstance(model, GaussianProcess):
-        posterior = fit(model.family(space), points, rewards, noise).posterior(points, rewards)
+        posterior = fit(model.families(space), points, rewards, noise).posterior(points, rewards)
     else:
         categories = space.state_categories + space.action_categories
         posterior = fit_botorch(model, points, rewards, noise, categories, space.n_state_dims)

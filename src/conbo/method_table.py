@@ -5,7 +5,7 @@
 
 from dataclasses import dataclass
 
-from conbo.acquisition.conditional import ConBO, GaussianStates
+from conbo.acquisition.conditional import ConBO, GaussianStates, StateValueRecipe
 from conbo.acquisition.entropy import EntropySearch, MaxValueEntropySearch, PredictiveEntropySearch
 from conbo.acquisition.improvement import ExpectedImprovement
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG, MonteCarloKG
@@ -13,6 +13,7 @@ from conbo.acquisition.optimistic_gap import OptimisticGap
 from conbo.acquisition.profile_improvement import ProfileImprovement, ProfileQuantileImprovement
 from conbo.acquisition.revi import Revi
 from conbo.ascent import Race
+from conbo.belief import GaussianProcess, Model
 from conbo.errors import SettingError
 from conbo.policies import PolicyRecipe
 from conbo.policies.nearest_neighbors import NearestNeighbors
@@ -33,6 +34,9 @@ DEFAULT_METHOD = "conbo"
 
 _PAPER = "Pearce, Klaise & Groves (2020)"
 
+# The papers compare methods on this kernel, so their methods come with it.
+PUBLISHED_MODEL = GaussianProcess("matern52")
+
 
 @dataclass(frozen=True)
 class Method:
@@ -42,11 +46,19 @@ class Method:
     summary: str  # one line
     reference: str
     proposal: Proposal
+    model: Model = PUBLISHED_MODEL  # unless the study says otherwise
     states_as_actions: bool = False  # the proposal sees a belief in which all columns are actions
     uses_model: bool = True  # else no model is fitted to suggest a point
     needs_finite_states: bool = False
     values_are_gains: bool = True  # of a Maximizer: expected gains in reward, not information or uncertainty
     policy: PolicyRecipe | None = None  # None: the action with the highest posterior mean
+
+
+
+def _entropy_search(value: StateValueRecipe) -> Maximizer:
+    """Informations are dear: few climbs, and few of them to the end."""
+    race = Race(iterations=3, survivors=2)
+    return Maximizer(ConBO(value), screened=256, starts=4, iterations=12, finalists=2, race=race)
 
 
 METHODS: dict[str, Method] = {
@@ -71,6 +83,7 @@ METHODS: dict[str, Method] = {
             "knowledge gradient over all states, accurate at five look-ahead samples (the default)",
             f"{_PAPER}, with our integrals over outcomes and states",
             Maximizer(ConBO(HybridKG()), starts=10, race=Race(iterations=4, survivors=4)),
+            GaussianProcess(),
         ),
         Method(
             "conbo-3",
@@ -116,21 +129,21 @@ METHODS: dict[str, Method] = {
             "conbo-es",
             "entropy search over all states: information about the best action of each",
             f"Hennig & Schuler (2012); {_PAPER}",
-            Maximizer(ConBO(EntropySearch()), screened=128, starts=4, iterations=10),
+            _entropy_search(EntropySearch()),
             values_are_gains=False,
         ),
         Method(
             "conbo-pes",
             "predictive entropy search over all states: the same information, the other way round",
             f"Hernández-Lobato, Hoffman & Ghahramani (2014); {_PAPER}",
-            Maximizer(ConBO(PredictiveEntropySearch()), screened=128, starts=6, iterations=20),
+            _entropy_search(PredictiveEntropySearch()),
             values_are_gains=False,
         ),
         Method(
             "conbo-mes",
             "max-value entropy search over all states: information about the best value of each",
             f"Wang & Jegelka (2017); {_PAPER}",
-            Maximizer(ConBO(MaxValueEntropySearch()), screened=128, starts=6, iterations=20),
+            _entropy_search(MaxValueEntropySearch()),
             values_are_gains=False,
         ),
         Method(

@@ -30,7 +30,6 @@ from conbo.trials import Trial, unlike_before
 
 Direction: TypeAlias = Literal["maximize", "minimize"]
 
-DEFAULT_MODEL = GaussianProcess()
 MOST_INITIAL = 20  # the default size of the initial design stops growing with the dimension here
 VALUE_STATES = 64  # on which the value of the policy is estimated
 
@@ -42,7 +41,7 @@ class Optimizer:
     """Suggests points and learns from their rewards.
 
     - `method` is a name of `conbo.methods()`, or a `Method` of your own;
-    - `model` is a `GaussianProcess` or a factory of BoTorch models;
+    - `model` is a `GaussianProcess` or a factory of BoTorch models; by default the one that the method comes with;
     - `initial` completed trials are quasi-random, with states that follow P[s], before the method takes over;
       by default 2 d + 2 for d parameters, at most 20.
     """
@@ -52,7 +51,7 @@ class Optimizer:
         space: Space,
         state_distribution: RecipeLike = None,
         method: str | Method = DEFAULT_METHOD,
-        model: Model = DEFAULT_MODEL,
+        model: Model | None = None,
         seed: int = 0,
         initial: int | None = None,
         direction: Direction = "maximize",
@@ -61,7 +60,7 @@ class Optimizer:
             raise SettingError(f"`space` must be a Space, but got {space!r}.")
         if direction not in get_args(Direction):
             raise SettingError(f"`direction` must be 'maximize' or 'minimize', but got {direction!r}.")
-        if not isinstance(model, GaussianProcess) and not callable(model):
+        if model is not None and not isinstance(model, GaussianProcess) and not callable(model):
             raise SettingError(f"`model` must be a GaussianProcess or a function, but got {model!r}.")
         self.space = space
         self.state_distribution = state_distribution
@@ -72,7 +71,7 @@ class Optimizer:
                 f"'{self.method.name}' visits the states in turn and must have finitely many of them, but there "
                 "are more: use 'pei', 'mts' or 'conbo', which take continuous states."
             )
-        self.model = model
+        self.model = self.method.model if model is None else model
         self.seed = at_least(0, "seed", seed)
         d = space.n_state_dims + space.n_action_dims
         self.initial = min(2 * d + 2, MOST_INITIAL) if initial is None else at_least(1, "initial", initial)
@@ -289,7 +288,7 @@ class Optimizer:
 
     def _prior(self) -> Belief:
         """What was known before any reward: for methods that do not look at the model."""
-        family = DEFAULT_MODEL.family(self.space)
+        family, *_ = GaussianProcess().families(self.space)
         kernel = family.kernel(torch.zeros(family.n_lengthscales + family.n_variances, dtype=torch.float64))
         observations = self._observations()
         nothing = observations.points[:0], observations.rewards[:0]

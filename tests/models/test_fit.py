@@ -168,7 +168,7 @@ def test_the_fit_is_at_least_as_good_as_that_of_botorch(d_s: int, d_x: int, seed
     variances = [kernel.outputscale.detach()[None], mll.likelihood.noise.detach()]
     theirs = LogPosterior(family, points, rewards, None)(torch.cat(lengthscales + variances).log()[None])[0]
 
-    assert fit(family, points, rewards).objective >= float(theirs) - 1e-3
+    assert fit([family], points, rewards).objective >= float(theirs) - 1e-3
 
 
 def parameters_of(result: Fit) -> Tensor:
@@ -181,11 +181,22 @@ def parameters_of(result: Fit) -> Tensor:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("known", [False, True])
+def test_many_rewards_are_fitted_as_well_as_few(name: str, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    space, family = FAMILIES[name]
+    points, rewards = data(space, n=120)
+    noise = torch.full((120,), 0.01, dtype=torch.float64) if known else None
+    whole = fit([family], points, rewards, noise)
+    monkeypatch.setattr("conbo.models.fit.MANY", 40)
+    assert fit([family], points, rewards, noise).objective >= whole.objective - 0.5
+
+
+@pytest.mark.parametrize("name", FAMILIES)
 def test_the_fit_is_a_maximum_within_bounds_and_the_same_every_time(name: str) -> None:
     space, family = FAMILIES[name]
     points, rewards = data(space)
 
-    first, second = fit(family, points, rewards), fit(family, points, rewards)
+    first, second = fit([family], points, rewards), fit([family], points, rewards)
 
     assert torch.equal(parameters_of(first), parameters_of(second))
     assert (first.objective, first.constant, first.noise) == (second.objective, second.constant, second.noise)
@@ -204,7 +215,7 @@ def test_the_fit_finds_hyperparameters_that_made_the_data() -> None:
     truth = product_kernel(space, 0.6, 0.2, 1.0)
     told = belief_with(space, truth, n=150, noise=0.05).observations
 
-    result = fit(ProductFamily(*columns(space)), told.points, told.rewards)
+    result = fit([ProductFamily(*columns(space))], told.points, told.rewards)
 
     assert result.noise == pytest.approx(0.05, rel=0.4)
     assert float(result.kernel.actions.lengthscales) == pytest.approx(0.2, rel=0.4)
@@ -215,7 +226,7 @@ def test_a_parameter_that_does_not_matter_gets_a_long_lengthscale() -> None:
     points = uniform(60, 3, seed=1)
     rewards = torch.sin(8 * points[:, 0]) + points[:, 2]
 
-    result = fit(ProductFamily(*columns(reals(1, 2))), points, (rewards - rewards.mean()) / rewards.std())
+    result = fit([ProductFamily(*columns(reals(1, 2)))], points, (rewards - rewards.mean()) / rewards.std())
 
     ignored, used = result.kernel.actions.lengthscales.tolist()
     assert ignored > 5 * float(result.kernel.states.lengthscales)
@@ -228,7 +239,7 @@ def test_known_noise_is_kept_and_used() -> None:
     noise = torch.full_like(rewards, 1e-4)
     noise[0] = 1e4  # the first reward says nothing
 
-    result = fit(family, points, rewards, noise)
+    result = fit([family], points, rewards, noise)
     posterior = result.posterior(points, rewards)
 
     assert isinstance(result.noise, Tensor)
@@ -253,7 +264,7 @@ def test_poor_data_still_give_a_usable_model(kind: str, name: str) -> None:
     else:
         points = points[:1].expand(12, -1).clone()
 
-    posterior = fit(family, points, rewards).posterior(points, rewards)
+    posterior = fit([family], points, rewards).posterior(points, rewards)
 
     others = points_in(space, 20, seed=5)
     assert torch.isfinite(posterior.mean(others)).all()

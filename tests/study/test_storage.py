@@ -154,6 +154,17 @@ def test_other_settings_are_shown(storage: str, settings: dict[str, Any], line: 
     assert len(open_study(storage).trials) == 2
 
 
+def test_a_model_that_is_not_given_is_the_stored_one(storage: str) -> None:
+    smooth = GaussianProcess("squared-exponential")
+    stored(storage, 4, method="pei", model=smooth, initial=3)
+    suggested = stored(storage, method="pei").ask()
+    assert suggested == open_study(storage).trials[-1]
+    for model, same in ((smooth, True), (None, False)):  # that of the method would suggest another point
+        study = Study(SPACE, method="pei", model=model, initial=3)
+        study.run(objective, 4, progress=False)
+        assert (study.ask() == suggested) is same
+
+
 def test_the_same_settings_in_other_words(storage: str) -> None:
     weights, normal = Weights({"b": 1, "a": 3}), Normal(mean=0.2, sd=1)
     space = Space(states={"k": Categorical(["a", "b"]), "s": Real(0, 1)}, actions={"x": Real(0, 1)})

@@ -1,7 +1,7 @@
 """What the paper claims, and what the runs say to it: reproduced, partly, or not, by the rules of `evidence`."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from conbo.experiments.evidence import LEAST_SEEDS, Check, Evidence
@@ -206,15 +206,15 @@ def counted(checks: Sequence[Check]) -> str:
     return f"{count}; not {named}{more}" if failing else count
 
 
-def goal_table(runs: Mapping[Key, Run]) -> str:
+def goal_table(runs: Mapping[Key, Run], rivals: Collection[str]) -> str:
     """Problem by problem: the best rival, and the share of its evaluations after which our default is as good."""
     ours = DEFAULT_METHOD
     rows = [["problem", "best rival", "rival's cost", f"{ours}'s", f"rival − {ours} [95 %]", f"{ours} needs", "goal"]]
     for comparison in compare(run for run in runs.values() if run.is_complete):
-        rivals = [method for method in comparison.methods if method != ours]
-        if ours not in comparison.costs or not rivals:
+        present = [method for method in comparison.methods if method in rivals and method != ours]  # the best first
+        if ours not in comparison.costs or not present:
             continue
-        best, gap = rivals[0], comparison.difference(rivals[0], ours)
+        best, gap = present[0], comparison.difference(present[0], ours)
         if gap.pairs < LEAST_SEEDS:
             continue
         share = comparison.share_of_evaluations(best, ours)

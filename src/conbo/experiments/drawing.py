@@ -66,9 +66,14 @@ def styled(draw: Draw) -> Draw:
 
 
 def style_of(method: str, methods: Sequence[str] = ()) -> dict[str, Any]:
-    """How the line of a method looks; methods without a style of their own take colours in turn."""
-    if method in STYLES:
-        colour, dashes = STYLES[method]
+    """How the line of a method looks; methods without a style of their own take colours in turn.
+
+    `method/model` is the method on another model than its own: dotted.
+    """
+    name, other_model, _ = method.partition("/")
+    if name in STYLES:
+        colour, dashes = STYLES[name]
+        dashes = ":" if other_model else dashes
     else:
         unknown = [name for name in methods if name not in STYLES]
         colour, dashes = OTHERS[unknown.index(method) % len(OTHERS)], "-"

@@ -120,6 +120,7 @@ def draw_networks(runs: Sequence[Run]) -> Figure:
 
 DRAWINGS: dict[str, Callable[[Sequence[Run]], Figure]] = {
     "synthetic": draw_sweep,
+    "models": draw_sweep,
     "widths": draw_widths,
     "global": draw_global,
     "ambulances": draw_sweep,

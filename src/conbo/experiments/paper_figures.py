@@ -1,4 +1,4 @@
-"""The figures of the paper as declared settings: a table.
+"""The figures of the paper as declared settings: a table; and one of our own, on what the model does.
 
 The paper gives the functions, the methods and the sweeps.  What it does not give (initial points, budgets,
 repetitions, test states) is chosen here, the same for all methods.
@@ -10,12 +10,13 @@ from functools import partial
 
 from conbo.acquisition.conditional import ConBO, StateValueRecipe
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG, MonteCarloKG
+from conbo.belief import GaussianProcess
 from conbo.errors import SettingError
 from conbo.experiments.run_file import Key, Run
 from conbo.experiments.runner import Task
 from conbo.experiments.scoring import Scoring
 from conbo.experiments.sweep import Sweep
-from conbo.method_table import DEFAULT_METHOD, METHODS, Method
+from conbo.method_table import DEFAULT_METHOD, METHODS, PUBLISHED_MODEL, Method
 from conbo.proposals.maximizer import Maximizer
 from conbo.spaces import closest
 
@@ -31,6 +32,7 @@ ALL_METHODS = (
     "conbo-5",
     DEFAULT_METHOD,
 )
+MODEL_RIVALS = ("revi", "conbo-5")  # the best of the rivals, on our model too
 WIDTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 KNOWLEDGE_GRADIENTS = {"kg-discrete": (3, 5, 11, 21), "kg-monte-carlo": (3, 5, 11, 21), "kg-hybrid": (3, 5, 11, 21)}
 
@@ -78,6 +80,11 @@ def swept_label(name: str, n_z: int) -> str:
     return f"{name} n_z={n_z}"
 
 
+def with_model(name: str, model: GaussianProcess) -> Method:
+    """A method of the table on another model than its own."""
+    return replace(METHODS[name], name=f"{name}/{model.profile}", model=model)
+
+
 def global_methods() -> list[Method]:
     """The three knowledge gradients at every n_z, Thompson sampling, and our default."""
     recipes: dict[str, Callable[[int], StateValueRecipe]] = {
@@ -101,6 +108,14 @@ _SYNTHETIC = Sweep(
     seeds=20,
     every=2,
     scoring=EXACT,
+)
+_MODELS = replace(
+    _SYNTHETIC,
+    methods=[
+        *named(DEFAULT_METHOD),
+        with_model(DEFAULT_METHOD, PUBLISHED_MODEL),
+        *(with_model(name, GaussianProcess()) for name in MODEL_RIVALS),
+    ],
 )
 _WIDTHS = replace(
     _SYNTHETIC,
@@ -152,6 +167,12 @@ FIGURES = {
                     every=10,
                 )
             ],
+        ),
+        Figure(
+            "models",
+            "Our default and its rivals on the papers' model and on ours",
+            [_MODELS],
+            [replace(_MODELS, problems=["branin"], evaluations=20, seeds=1)],
         ),
         Figure(
             "widths",

@@ -17,7 +17,7 @@ from conbo.experiments.problem_names import load_problem
 from conbo.experiments.run_file import Key, Run, RunSettings, append, lines_of, read_folder
 from conbo.experiments.runner import Result, Task, make_run
 from conbo.experiments.scoring import Scoring
-from conbo.method_table import Method
+from conbo.method_table import PUBLISHED_MODEL, Method
 from conbo.optimizer import Optimizer
 
 Changed: TypeAlias = Literal["stop", "keep", "again"]
@@ -74,7 +74,8 @@ class Sweep:
 def recipe_of(method: Method) -> str:
     """All that tells a method from others."""
     policy = f", {method.policy!r}" if method.policy else ""
-    return f"{method.proposal!r}{policy}{', states as actions' if method.states_as_actions else ''}"
+    model = f", {method.model!r}" if method.model != PUBLISHED_MODEL else ""
+    return f"{method.proposal!r}{policy}{model}{', states as actions' if method.states_as_actions else ''}"
 
 
 @dataclass(frozen=True)

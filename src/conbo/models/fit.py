@@ -14,6 +14,7 @@ noise          LogNormal(-6, 2)               wide enough for deterministic and 
 =============  =============================  ==========================================================
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log, pi, sqrt
 
@@ -33,8 +34,9 @@ LOG_NOISE_BOUNDS = (log(1e-7), log(10.0))
 LOADING_SPREAD = 0.5
 SCREENED_STARTS = 8  # quasi-random starts whose objective is looked at, beside the prior's mode
 CLIMBED_STARTS = 2  # of which the best few are climbed from
-MOST_ENTRIES = 2**22  # of covariance matrices that are held at once while starts are looked at
+MANY = 300  # rewards: starts are looked for with so many of them, since a look costs n³
 ITERATIONS = 100
+CAUTION = 1.5  # by so much in log-density a smoother family must be better: where it is wrong it is too sure
 TOLERANCE = 1e-4  # in log-density: far below what the data can tell apart
 
 
@@ -95,6 +97,12 @@ class LogPosterior:
         value = torch.where(failed == 0, likelihood + prior, -torch.inf)
         return value, torch.cat(parts, -1) - self._logarithm - score / self._spread, mean
 
+    def thinned(self, n: int) -> "LogPosterior":
+        """The same of n of the rewards, evenly from the first to the last."""
+        some = torch.linspace(0, len(self.points) - 1, n).long()
+        noise = None if self.noise is None else self.noise[some]
+        return LogPosterior(self.family, self.points[some], self.rewards[some], noise)
+
     def starts(self) -> Tensor:
         """The prior's mode of lengthscales, and quasi-random others: (starts, parameters)."""
         n_l, n_v, n_w = self.family.n_lengthscales, self.family.n_variances, len(self.family.typical_loadings)
@@ -117,23 +125,42 @@ class LogPosterior:
 
 
 @torch.no_grad()
-def fit(family: KernelFamily, points: Tensor, rewards: Tensor, noise: Tensor | None = None) -> Fit:
+def fit(families: Sequence[KernelFamily], points: Tensor, rewards: Tensor, noise: Tensor | None = None) -> Fit:
     """Fit standardised rewards (n,) at unit-cube points (n, d); `noise` holds known variances, else it is learned.
 
+    Of several families with parameters of the same kinds, the smoothest first, a smoother one is taken where it makes
+    the rewards clearly more probable.
     A pure function of its arguments: the same data give the same model, whatever happened before.
     """
     device = points.device
     points, rewards = points.cpu(), rewards.cpu()
-    target = LogPosterior(family, points, rewards, None if noise is None else noise.cpu())
-
-    starts = target.starts()
-    at_once = max(1, MOST_ENTRIES // len(points) ** 2)
-    objectives = torch.cat([target(some)[0] for some in starts.split(at_once)])
-    best = objectives.argsort(descending=True, stable=True)[:CLIMBED_STARTS]
-    lower, upper = target.bounds.T
-    ascent = ascend(lambda p, _: target(p)[:2], starts[best], lower, upper, ITERATIONS, 0.05, TOLERANCE)
-    parameters = ascent.points[ascent.values.argmax()]
-    kernel = family.kernel(parameters)
-    learned: float | Tensor = float(parameters[-1].exp()) if noise is None else noise
-    result = Fit(kernel, float(target(parameters[None])[2]), learned, float(ascent.values.max()))
+    known = None if noise is None else noise.cpu()
+    fits = []
+    parameters: Tensor | None = None
+    for family in families:
+        target = LogPosterior(family, points, rewards, known)
+        # where one family has its best parameters the others have theirs, nearly
+        parameters = climb(target, promising_starts(target) if parameters is None else parameters[None])
+        objective, _, constant = target(parameters[None])
+        learned: float | Tensor = float(parameters[-1].exp()) if noise is None else noise
+        fits.append(Fit(family.kernel(parameters), float(constant), learned, float(objective)))
+    *smoother, result = fits
+    for smooth in reversed(smoother):
+        result = smooth if smooth.objective > result.objective + CAUTION else result
     return result if device.type == "cpu" else replace(result, kernel=result.kernel.to(device))
+
+
+def climb(target: LogPosterior, starts: Tensor) -> Tensor:
+    """The best parameters (p,) that are reached from starts (r, p)."""
+    lower, upper = target.bounds.T
+    ascent = ascend(lambda p, _: target(p)[:2], starts, lower, upper, ITERATIONS, 0.05, TOLERANCE)
+    return ascent.points[ascent.values.argmax()]
+
+
+def promising_starts(target: LogPosterior) -> Tensor:
+    """The best few of the quasi-random starts; of many rewards, what fits some of them."""
+    if len(target.points) > MANY:
+        some = target.thinned(MANY)
+        return climb(some, promising_starts(some))[None]
+    starts = target.starts()
+    return starts[target(starts)[0].argsort(descending=True, stable=True)[:CLIMBED_STARTS]]

@@ -46,7 +46,7 @@ def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Sett
         record["direction"],
         mine.method if mine else _method(record["method"]),
         _distribution(record["state_distribution"], mine),
-        mine.model if mine else _model(record["model"]),
+        mine.model if mine and _record(mine.model) == record["model"] else _model(record["model"]),
         record["seed"],
         record["initial"],
     )

@@ -9,7 +9,7 @@ from typing import Any, Literal, overload
 from conbo.belief import Model
 from conbo.errors import SettingError, SpaceError
 from conbo.method_table import DEFAULT_METHOD, Method
-from conbo.optimizer import DEFAULT_MODEL, Direction, Optimizer, at_least
+from conbo.optimizer import Direction, Optimizer, at_least
 from conbo.policies.policy import Policy
 from conbo.spaces import Point, Space, Value, is_number
 from conbo.state_distributions import RecipeLike
@@ -39,7 +39,7 @@ class Study:
         direction: Direction = "maximize",
         method: str | Method = DEFAULT_METHOD,
         state_distribution: RecipeLike = None,
-        model: Model = DEFAULT_MODEL,
+        model: Model | None = None,
         seed: int | None = None,
         initial: int | None = None,
         *,
@@ -51,9 +51,10 @@ class Study:
             raise SpaceError(f"a parameter must not be named like a column of the observations: '{taken[0]}'.")
         self.name = name
         self._settings = Settings(
-            space, direction, checked.method, state_distribution, model, checked.seed, checked.initial
+            space, direction, checked.method, state_distribution, checked.model, checked.seed, checked.initial
         )
-        of_no_matter = [key for key, value in (("seed", seed), ("initial", initial)) if value is None]
+        given = {"model": model, "seed": seed, "initial": initial}
+        of_no_matter = [key for key, value in given.items() if value is None]
         records, stored = create_or_resume(Database(storage), name, self._settings.to_record(), of_no_matter)
         self._shared = SharedOptimizer(records, self._optimizer, stored)
 
@@ -192,7 +193,8 @@ class Study:
         - `executor`: anything with the `submit` of concurrent.futures: pools, Dask's `client.get_executor()`, mpi4py;
         - `batch`: so many trials are asked for together, and all told before the next; by default a new one is asked
           for as soon as one is told;
-        - `timeout`: seconds after which an evaluation has failed (the objective then runs in a process of its own);
+        - `timeout`: seconds after which an evaluation has failed: it is killed, in a process of its own; an `executor`
+          goes on with it, and that place stays busy;
         - `stop_below`: the run ends when the expected gain of the next evaluation is below this;
         - `finish="best-observed"`: the last evaluations, one for each state, look for the best action of that state;
         - `on_interrupt`: after Ctrl-C, "wait" for the running evaluations, or "cancel" them, as a second Ctrl-C does;
