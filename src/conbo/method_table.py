@@ -54,7 +54,6 @@ class Method:
     policy: PolicyRecipe | None = None  # None: the action with the highest posterior mean
 
 
-
 def _entropy_search(value: StateValueRecipe) -> Maximizer:
     """Informations are dear: few climbs, and few of them to the end."""
     race = Race(iterations=3, survivors=2)

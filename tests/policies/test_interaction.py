@@ -9,7 +9,6 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from torch import Tensor
 
 from conbo.belief import GaussianProcess, Model
-from conbo.optimizer import DEFAULT_MODEL
 from conbo.policies.interaction import NoInteractionWarning
 from conbo.spaces import Categorical, Real, Space
 from conbo.study import Study
@@ -31,7 +30,7 @@ def additive_model(points: Tensor, rewards: Tensor, noise: Tensor | None) -> Sin
     return SingleTaskGP(points, rewards, noise, covar_module=kernels[0] + kernels[1], outcome_transform=None)
 
 
-def study_of(space: Space, reward: Callable[[float, float], float], model: Model = DEFAULT_MODEL) -> Study:
+def study_of(space: Space, reward: Callable[[float, float], float], model: Model | None = None) -> Study:
     study = Study(space, method="uniform", model=model)
     study.run(lambda s, x: reward(float(s["s"]), float(x["x"])), evaluations=40, progress=False)
     return study

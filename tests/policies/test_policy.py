@@ -3,18 +3,23 @@
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
+import torch
 from botorch.models import SingleTaskGP
 from torch import Tensor
 
-from conbo.belief import GaussianProcess, Model
+from conbo.belief import Belief, GaussianProcess, Model
 from conbo.errors import PointError, SettingError
-from conbo.optimizer import DEFAULT_MODEL
+from conbo.policies import StatePolicy
+from conbo.policies.gp_argmax import GpArgmax
+from conbo.policies.nearest_neighbors import NearestNeighbors
 from conbo.policies.policy import Policy, load_policy
+from conbo.policies.policy_gradient import PolicyGradient
 from conbo.spaces import Categorical, Integer, Real, Space
+from conbo.state_distributions import Normal
 from conbo.study import Study
 
 SPACE = Space(
@@ -30,7 +35,7 @@ def objective(state: dict[str, Any], action: dict[str, Any]) -> float:
     return 100 - 10 * math.log(action["dose"] / ideal) ** 2 - (action["days"] - 3) ** 2
 
 
-def learned(space: Space = SPACE, noise: float | None = None, model: Model = DEFAULT_MODEL, n: int = 40) -> Policy:
+def learned(space: Space = SPACE, noise: float | None = None, model: Model | None = None, n: int = 40) -> Policy:
     study = Study(space, method="uniform", model=model)
     for trial in study.ask(n):
         study.tell(trial, objective(trial.state, trial.action), noise)
@@ -159,6 +164,61 @@ def test_a_saved_policy_keeps_its_sign(tmp_path: Path) -> None:
     study.run(lambda s, x: -objective(s, x), evaluations=20, progress=False)
     study.policy().save(tmp_path / "policy.json")
     assert load_policy(tmp_path / "policy.json").predict(STATES[0]) == study.policy().predict(STATES[0])
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+@pytest.mark.parametrize("method", ["knn", "policy-gradient", "transfer-ei"])
+def test_policies_that_are_not_the_model_s_are_saved_too(
+    tmp_path: Path, method: str, direction: Literal["maximize", "minimize"]
+) -> None:
+    # the middle of P[s], where transfer looks for its action, is far from that of a uniform P[s]
+    study = Study(SPACE, state_distribution={"age": Normal(80, 2)}, method=method, direction=direction)
+    sign = 1 if direction == "maximize" else -1
+    study.run(lambda s, x: sign * objective(s, x), evaluations=25, progress=False)
+    policy = study.policy()
+    policy.save(tmp_path / "policy.json")
+    loaded = load_policy(tmp_path / "policy.json")
+    assert loaded.predict_many(STATES) == policy.predict_many(STATES)
+    loaded.wipe_cache()
+    assert loaded.many(STATES) == policy.many(STATES)
+    loaded.save(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_text() == (tmp_path / "policy.json").read_text()
+
+
+def test_settings_of_a_rule_are_saved(tmp_path: Path) -> None:
+    policy = learned()
+    for recipe in (GpArgmax(starts=2), NearestNeighbors(3), PolicyGradient(spread=0.1, starts=2)):
+        Policy(policy.belief, recipe=recipe).save(tmp_path / "policy.json")
+        assert load_policy(tmp_path / "policy.json").recipe == recipe
+    assert policy.recipe is None
+    policy.save(tmp_path / "policy.json")
+    assert load_policy(tmp_path / "policy.json").recipe is None
+
+
+def test_a_file_from_before_there_were_rules(tmp_path: Path) -> None:
+    policy = learned()
+    policy.save(tmp_path / "policy.json")
+    record = json.loads((tmp_path / "policy.json").read_text())
+    del record["policy"]
+    (tmp_path / "policy.json").write_text(json.dumps(record))
+    assert load_policy(tmp_path / "policy.json").predict_many(STATES) == policy.predict_many(STATES)
+
+
+def test_rules_that_cannot_be_saved(policy: Policy, tmp_path: Path) -> None:
+    class Own:
+        def __repr__(self) -> str:
+            return "Own()"
+
+        def build(self, belief: Belief, generator: torch.Generator) -> StatePolicy:
+            return NearestNeighbors().build(belief, generator)
+
+    with pytest.raises(SettingError, match=r"one of model, .* single-action to be saved, but this is Own\(\)"):
+        Policy(policy.belief, recipe=Own()).save(tmp_path / "policy.json")
+    policy.save(tmp_path / "policy.json")
+    record = json.loads((tmp_path / "policy.json").read_text())
+    (tmp_path / "policy.json").write_text(json.dumps(record | {"policy": {"type": "oracle"}}))
+    with pytest.raises(SettingError, match=r"a saved policy must be one of model, .*, but this one is 'oracle'"):
+        load_policy(tmp_path / "policy.json")
 
 
 @pytest.mark.parametrize(

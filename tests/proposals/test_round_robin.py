@@ -119,5 +119,3 @@ def test_methods_with_a_policy_of_their_own_use_it() -> None:
         assert -1 < optimizer.policy_value() < 2
         policy.wipe_cache()
         assert policy.many([{"k": "a"}])[0] == pytest.approx(actions[0])
-        with pytest.raises(SettingError, match="must be the model's best action to be saved"):
-            policy.save("nowhere.json")

@@ -3,10 +3,10 @@
     ES_c = PES_c = I(y; x*_i),   MES_c = I(y; y*_i),   x*_i = argmax_x f(s_i, x),   y*_i = max_x f(s_i, x)
 
 The candidate (s, x) and the state s_i differ, so all goes through joint draws of f(s_i, ·) on p actions that
-are likely peaks.  With K = R Rᵀ the posterior covariance of these, a draw is f_j = μ + R ξ_j.  Given it, the
-standardised outcome Z of the candidate is Gaussian:
+are likely peaks.  With K = V Λ Vᵀ the posterior covariance of these, a draw is f_j = μ + V √Λ ξ_j.  Given it,
+the standardised outcome Z of the candidate is Gaussian:
 
-    Z | ξ_j ~ N(bᵀξ_j, 1 - |b|²),   b = R⁻¹ σ̃,   σ̃ = kⁿ((s_i, ·), (s, x)) / σ_y
+    Z | ξ_j ~ N(bᵀξ_j, 1 - |b|²),   b = Λ^-½ Vᵀ σ̃,   σ̃ = kⁿ((s_i, ·), (s, x)) / σ_y
 
 =================  ===========================================================================================
 here               meaning
@@ -39,22 +39,22 @@ from conbo.models.action_functions import look_ahead_functions, state_rows
 from conbo.models.pathwise import draw_paths
 from conbo.models.posterior import Posterior
 from conbo.search.action_candidates import action_candidates
+from conbo.search.likely_peaks import ROUNDING, every_action, joint_moments, likely_peaks
 from conbo.search.path_peaks import path_peaks
 from conbo.state_distributions import sobol
 
 FEATURES = 256  # random Fourier features of the draws that find the peaks
-POOL = 64  # quasi-random actions where their climbs start
+POOL_DRAWS = 256  # joint draws on the pool
+CLIMBED = 0.375  # share of the peaks that are climbed to, by functions of their own
+POOL = 64  # quasi-random actions: likely peaks, and where climbs start
 CLIMB = 5  # steps of each climb
-JITTER = 1e-6  # relative variance added to every action: likely peaks are close together
 PAIRS, FEW = 512, 2  # (candidate, state) pairs a pass, and where all draws are moved
 REACH = 4.0  # values of Z are between -REACH and REACH
-FEWEST_CELLS, CELLS = (
-    33,
-    97,
-)  # of the grid on which the densities of Z live: fine enough for the sharpest of them
+FEWEST_CELLS, CELLS = 33, 97  # of the grid on which the densities of Z live: fine enough for the sharpest of them
 ROUGH_DRAWS = 512
+NOTHING = 1e-30  # probability of what does not occur
 NODES = 13  # values z on the same range to which draws are moved
-TAIL, FEWEST = 0.1, 48  # share of the best values where bins get finer and finer, down to so few draws
+TAIL, FEWEST = 0.1, 24  # share of the best values where bins get finer and finer, down to so few draws
 
 # σ̃ (c, p) and c tables → information (c,), its derivative in σ̃ (c, p)
 Estimate = Callable[[Tensor, "PeakTables"], tuple[Tensor, Tensor]]
@@ -62,10 +62,10 @@ Estimate = Callable[[Tensor, "PeakTables"], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class PeakTables:
-    """For each of c states: p likely peaks, the factor of their covariance, and what N draws say."""
+    """For each of c states: p likely peaks, what makes their rewards independent, and what N draws say."""
 
     points: Tensor  # (c, p, d), unit cube
-    factor: Tensor  # (c, p, p), R
+    whitening: Tensor  # (c, p, p), V Λ^-½
     values: Tensor  # (c, p, N), the draws; none where only labels are needed
     labels: Tensor  # (c, N)
     normals: Tensor  # (N, p), ξ
@@ -75,7 +75,7 @@ class PeakTables:
         """Some of the states."""
         return PeakTables(
             self.points[rows],
-            self.factor[rows],
+            self.whitening[rows],
             self.values[rows],
             self.labels[rows],
             self.normals,
@@ -87,8 +87,8 @@ class PeakTables:
 class _EntropySearch:
     """What the three have in common: `peaks` likely peaks for each state, `draws` joint draws on them."""
 
-    peaks: int = 24
-    draws: int = 4096
+    peaks: int = 32
+    draws: int = 8192
 
     def __post_init__(self) -> None:
         if self.peaks < 2 or self.draws < 4:
@@ -100,7 +100,8 @@ class _EntropySearch:
 class EntropySearch(_EntropySearch):
     """ES_c: by how much the entropy of a state's best action is expected to fall."""
 
-    draws: int = 2048
+    peaks: int = 24
+    draws: int = 4096
 
     def build(self, belief: Belief, generator: torch.Generator) -> "Information":
         """Ready for use under one belief."""
@@ -122,7 +123,6 @@ class PredictiveEntropySearch(_EntropySearch):
 class MaxValueEntropySearch(_EntropySearch):
     """MES_c: by how much knowing a state's best value would sharpen the outcome."""
 
-    draws: int = 8192
     estimate: str = "density"
 
     def build(self, belief: Belief, generator: torch.Generator) -> "Information":
@@ -147,11 +147,13 @@ def which_peak(values: Tensor) -> Tensor:
 
 def which_value(values: Tensor) -> Tensor:
     """The quantile bin of the best value of every draw (..., N, p): equal ones, finer towards the highest."""
-    n = values.shape[-2]
-    rank = values.amax(-1).argsort(-1).argsort(-1)
-    above = (1 - rank / n).clamp_min(FEWEST / n)
-    bins = min(32, max(4, n // 64))
-    return ((1 - above - TAIL * above.log()) * (bins / (1 + TAIL * log(n / FEWEST)))).long()
+    best = values.amax(-1)
+    n = best.shape[-1]
+    above = (1 - torch.arange(n, device=values.device) / n).clamp_min(FEWEST / n)
+    bins = min(64, max(4, n // 128))
+    bin_of_rank = ((1 - above - TAIL * above.log()) * (bins / (1 + TAIL * log(n / FEWEST)))).long()
+    first = torch.nonzero(bin_of_rank.diff())[:, 0] + 1  # of every bin but the lowest
+    return torch.searchsorted(best.sort(-1).values[..., first], best, right=True)
 
 
 # The value of a state, in the form that ConBO integrates
@@ -173,9 +175,11 @@ class Information:
             raise SettingError("entropy methods need a built-in model, but got a BoTorch model: use 'conbo'.")
         self.belief, self.posterior = belief, belief.posterior
         self.label, self.estimate = label, estimate
-        self._every = every_action(belief, peaks)
-        self._paths = draw_paths(self.posterior, peaks, generator, FEATURES)
+        self._every, self._peaks = every_action(belief, peaks), peaks
+        self._paths = draw_paths(self.posterior, int(CLIMBED * peaks), generator, FEATURES)
         self._pool = action_candidates(belief, POOL, generator)
+        pool_normals = torch.randn(len(self._pool), POOL_DRAWS, generator=generator, dtype=torch.float64)
+        self._pool_normals = pool_normals.to(belief.device)
         p = peaks if self._every is None else len(self._every)
         seed = int(torch.randint(2**31, (1,), generator=generator))
         uniform = sobol(draws, p + 1, seed).clamp(1e-12, 1 - 1e-12)
@@ -219,27 +223,27 @@ class Information:
 
     def tables(self, states: Tensor, climb: int) -> PeakTables:
         """Prepare states (c, d_s)."""
-        c, posterior = len(states), self.posterior
-        if self._every is None:
-            actions = path_peaks(self.belief, self._paths, self._pool, states, climb)
-        else:
-            actions = self._every.expand(c, -1, -1)
-        p = actions.shape[1]
+        actions = self._actions(states, climb)
+        c, p, _ = actions.shape
         points = torch.cat([states[:, None].expand(c, p, -1), actions], -1)
-        features = posterior.scaled(points)
-        covariance = posterior.prior_covariance(features, features)
-        cross = posterior.prior_covariance(features, (posterior.states, posterior.actions))  # (c, p, n)
-        solved = torch.linalg.solve_triangular(posterior.factor, cross.flatten(0, 1).mT, upper=False)
-        root = solved.mT.unflatten(0, (c, p))
-        covariance = covariance - root @ root.mT
-        extra = JITTER * torch.diag_embed(posterior.kernel.variance(features[0]))
-        factor = torch.linalg.cholesky(covariance + extra)
-        mean = posterior.mean(points.flatten(0, 1)).unflatten(0, (c, p))
+        mean, covariance = joint_moments(self.posterior, states, actions)
+        kernel = self.posterior.kernel
+        spread, whitening = independent(covariance, kernel.variance(kernel.states.scaled(states)))
         n = len(self._normals) if climb else ROUGH_DRAWS
-        normals, errors = self._normals[:n], self._errors[:n]
-        values = mean[:, None] + normals @ factor.mT
+        normals, errors = self._normals[:n, :p], self._errors[:n]
+        values = mean[:, None] + normals @ spread.mT
         kept = values.mT.contiguous() if self.estimate is retrospective and climb else values[:, :0]
-        return PeakTables(points, factor, kept, self.label(values), normals, errors)
+        return PeakTables(points, whitening, kept, self.label(values), normals, errors)
+
+    def _actions(self, states: Tensor, climb: int) -> Tensor:
+        """Likely peaks (c, p, d_x) of states (c, d_s)."""
+        if self._every is not None:
+            return self._every.expand(len(states), -1, -1)
+        climbed = self._paths.weights.shape[1] if climb else 0
+        likely = likely_peaks(self.posterior, self._pool, states, self._pool_normals, self._peaks - climbed)
+        if not climbed:
+            return likely
+        return torch.cat([likely, path_peaks(self.belief, self._paths, self._pool, states, climb)], 1)
 
 
 class StatesInformed:
@@ -253,22 +257,21 @@ class StatesInformed:
         return self._information.gains(candidates, self._states[rows], self._tables, self._index[rows])
 
 
-# Likely peaks
-
-
-def every_action(belief: Belief, most: int) -> Tensor | None:
-    """All actions (p, d_x), where there are no more than `most`."""
-    parameters = list(belief.space.actions.values())
-    count = 1
-    for parameter in parameters:
-        count *= parameter.n_levels or most + 1
-    if count > most:
-        return None
-    levels = [torch.from_numpy(p.levels()).to(belief.device) for p in parameters]  # type: ignore[union-attr]
-    return torch.cartesian_prod(*levels).reshape(count, len(levels))
-
-
 # Estimates of the information
+
+
+def independent(covariance: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
+    """V √Λ and V Λ^-½ (c, p, p) of posterior covariances, by decreasing eigenvalues; prior variances (c,).
+
+    Likely peaks are close together, so that covariances are singular up to rounding: directions of no variance are
+    left out.  The others come in the order of their weight, which is what a quasi-random sequence is best at.
+    """
+    variances, vectors = torch.linalg.eigh(covariance)
+    variances, vectors = variances.flip(-1), vectors.flip(-1)
+    real = variances > ROUNDING * prior[:, None]
+    sd = variances.clamp_min(0).sqrt()
+    spread, whitening = torch.where(real, sd, 0.0), torch.where(real, 1 / sd, 0.0)
+    return vectors * spread[:, None], vectors * whitening[:, None]
 
 
 def predictive(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
@@ -359,9 +362,8 @@ def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 
 
 def whitened(slope: Tensor, tables: PeakTables) -> Tensor:
-    """b = R⁻¹ σ̃ (c, p)."""
-    solved: Tensor = torch.linalg.solve_triangular(tables.factor, slope[..., None], upper=False)
-    return solved[..., 0]
+    """b = Λ^-½ Vᵀ σ̃ (c, p)."""
+    return (slope[:, None] @ tables.whitening)[:, 0]
 
 
 def outcome(b: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
@@ -371,14 +373,20 @@ def outcome(b: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 
 
 def corrected(joint: Tensor) -> Tensor:
-    """Twice the information in all draws less that in a half: joint distributions (c, 2, k, z) → (c,)."""
-    return (2 * mutual_information(joint.mean(1)) - mutual_information(joint).mean(1)).clamp_min(0)
+    """Twice the information in all draws less that in a half: joint distributions (c, 2, k, z) → (c,).
+
+    Σ P dlog(P / P_z P_label) = 0, so that the logarithms are as good as constant where this is differentiated.
+    """
+    with torch.no_grad():
+        logarithms = log_ratio(joint.mean(1, keepdim=True)) - log_ratio(joint) / 2
+    return (joint * logarithms).sum((1, 2, 3)).clamp_min(0)
 
 
-def mutual_information(joint: Tensor) -> Tensor:
-    """Σ P log (P / (row sum × column sum)) of joint distributions (..., rows, columns)."""
-    apart = joint.sum(-1, keepdim=True) * joint.sum(-2, keepdim=True)
-    return (torch.xlogy(joint, joint.clamp_min(1e-300)) - torch.xlogy(joint, apart.clamp_min(1e-300))).sum((-2, -1))
+def log_ratio(joint: Tensor) -> Tensor:
+    """log (P / (row sum × column sum)) of joint distributions (..., rows, columns)."""
+    rows, columns = joint.sum(-1, keepdim=True), joint.sum(-2, keepdim=True)
+    whole, row, column = (t.clamp_min(NOTHING).log() for t in (joint, rows, columns))
+    return whole - row - column
 
 
 def with_derivative(

@@ -5,14 +5,15 @@ is observed, and every state gets the same action.
 """
 
 import warnings
+from math import sqrt
 
 import torch
 
-from conbo.belief import Belief
+from conbo.belief import LEAST_NOISE, Belief
 from conbo.state_distributions import sobol
 
 N_STATES, N_ACTIONS = 32, 32  # of the grid on which the mean is taken apart
-NEGLIGIBLE = 1e-3  # interaction, relative to the effect of the action
+NEGLIGIBLE = 1e-3  # interaction, relative to the effect of the action; and less than the least noise is not seen
 
 
 class NoInteractionWarning(UserWarning):
@@ -29,7 +30,7 @@ def has_interaction(belief: Belief) -> bool:
         mean = belief.posterior.mean(grid.to(belief.device)).reshape(N_STATES, N_ACTIONS)
     action_effect = mean.mean(0, keepdim=True) - mean.mean()
     interaction = mean - mean.mean(1, keepdim=True) - action_effect
-    return bool(interaction.std() > NEGLIGIBLE * action_effect.std())
+    return bool(interaction.std() > max(NEGLIGIBLE * float(action_effect.std()), sqrt(LEAST_NOISE)))
 
 
 def warn_without_interaction(belief: Belief) -> None:

@@ -83,9 +83,7 @@ class Policy:
 
     def save(self, path: str | Path) -> None:
         """Write a plain JSON file, which `conbo.load_policy` reads."""
-        if self._recipe is not None:
-            raise SettingError(f"a policy must be the model's best action to be saved, but this is {self._recipe!r}.")
-        record = to_record(self._belief, self._maximize)
+        record = to_record(self._belief, self._maximize, self._recipe)
         Path(path).write_text(json.dumps(record), encoding="utf-8")
 
     def _encode(self, states: Sequence[Point]) -> Tensor:

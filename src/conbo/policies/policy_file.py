@@ -1,6 +1,10 @@
-"""A policy as a plain record that JSON can hold: the space, the hyperparameters and the data of the model."""
+"""A policy as a plain record that JSON can hold: the space, the hyperparameters and the data of the model.
+
+Where actions are not the model's best, the settings of the rule that finds them in the data are there too.
+"""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -11,13 +15,24 @@ from conbo.errors import SettingError
 from conbo.models.kernels import CategoryKernel, Columns, Factor, Kernel, MultiTask, ProductKernel, Trend
 from conbo.models.posterior import Posterior, condition
 from conbo.observations import Observations
+from conbo.policies import PolicyRecipe
+from conbo.policies.gp_argmax import GpArgmax
+from conbo.policies.nearest_neighbors import NearestNeighbors
+from conbo.policies.policy_gradient import PolicyGradient
+from conbo.policies.single_action import SingleAction
 from conbo.spaces import Space
 from conbo.state_distributions import bind
 
 FORMAT = "conbo-policy-1"
+RECIPES: dict[str, type[Any]] = {
+    "model": GpArgmax,
+    "nearest-neighbors": NearestNeighbors,
+    "policy-gradient": PolicyGradient,
+    "single-action": SingleAction,
+}
 
 
-def to_record(belief: Belief, maximize: bool) -> dict[str, Any]:
+def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> dict[str, Any]:
     """What `from_record` needs to restore the policy."""
     posterior, observations = belief.posterior, belief.observations
     if not isinstance(posterior, Posterior):
@@ -26,6 +41,7 @@ def to_record(belief: Belief, maximize: bool) -> dict[str, Any]:
         "format": FORMAT,
         "space": belief.space.to_dict(),
         "direction": "maximize" if maximize else "minimize",
+        "policy": None if recipe is None else _recipe_record(belief, recipe),
         "kernel": _kernel_record(posterior.kernel),
         "constant": posterior.constant,
         "noise": posterior.noise,
@@ -37,8 +53,8 @@ def to_record(belief: Belief, maximize: bool) -> dict[str, Any]:
     }
 
 
-def from_record(record: object) -> tuple[Belief, bool]:
-    """The belief of a saved policy, and whether it maximises; P[s] was not saved and is uniform."""
+def from_record(record: object) -> tuple[Belief, bool, PolicyRecipe | None]:
+    """The belief of a saved policy, whether it maximises, and its recipe; P[s] was not saved and is uniform."""
     if not isinstance(record, Mapping) or record.get("format") != FORMAT:
         raise SettingError(f"a policy file must be of the format {FORMAT!r}, but this one is not.")
     space = Space.from_dict(record["space"])
@@ -56,7 +72,26 @@ def from_record(record: object) -> tuple[Belief, bool]:
         new_noise=record["noise"],
     )
     belief = Belief(space, bind(None, space), observations, posterior, shift, scale)
-    return belief, record["direction"] == "maximize"
+    return belief, record["direction"] == "maximize", _recipe(record.get("policy"))
+
+
+def _recipe_record(belief: Belief, recipe: PolicyRecipe) -> dict[str, Any]:
+    if isinstance(recipe, SingleAction):
+        recipe = recipe.settled(belief)  # P[s], which says where to look for the action, is not saved
+    for name, kind in RECIPES.items():
+        if isinstance(recipe, kind):
+            return {"type": name, **asdict(recipe)}
+    raise SettingError(f"a policy must be one of {', '.join(RECIPES)} to be saved, but this is {recipe!r}.")
+
+
+def _recipe(record: Mapping[str, Any] | None) -> PolicyRecipe | None:
+    if record is None:
+        return None
+    settings = {key: tuple(value) if isinstance(value, list) else value for key, value in record.items()}
+    if (name := settings.pop("type")) not in RECIPES:
+        raise SettingError(f"a saved policy must be one of {', '.join(RECIPES)}, but this one is {name!r}.")
+    recipe: PolicyRecipe = RECIPES[name](**settings)
+    return recipe
 
 
 def _kernel_record(kernel: Kernel) -> dict[str, Any]:

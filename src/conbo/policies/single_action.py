@@ -12,12 +12,21 @@ SAME = 1e-9  # distance in the unit cube below which two states are one
 
 @dataclass(frozen=True)
 class SingleAction:
-    """What is best in the reference state, whatever the state."""
+    """What is best in the reference state, whatever the state; or an `action` (d_x,) of the unit cube, if given."""
+
+    action: tuple[float, ...] | None = None
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ConstantPolicy":
         """The function from states (m, d_s) to actions (m, d_x)."""
+        if self.action is not None:
+            return ConstantPolicy(belief.observations.points.new_tensor(self.action))
         action, _ = best_observed(belief, reference_state(belief))
         return ConstantPolicy(action)
+
+    def settled(self, belief: Belief) -> "SingleAction":
+        """With the action that is best now."""
+        action = self.build(belief, torch.Generator()).action
+        return SingleAction(tuple(action.tolist()))
 
 
 @dataclass(frozen=True)
