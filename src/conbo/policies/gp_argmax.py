@@ -5,11 +5,11 @@ state                                      work
 =========================================  =======================================================
 asked before                               none
 highly correlated with a remembered state  climb from the best of the remembered actions
-any other                                  full multi-start search; state and action are remembered
+any other                                  full multi-start search; the state and all maxima found are remembered
 =========================================  =======================================================
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from conbo.search.best_actions import best_actions
 
 FIRST_BLOCK = 16  # unknown states searched in full before the others are compared with them
 STEPS, STEPS_NEARBY = 10, 5  # of Newton's method: it converges at once from the action of a similar state
+FARTHEST = 1.0  # lengthscale of a state, in units of its range: the best action may change where the reward hardly does
 MOST_REMEMBERED = 512  # states to compare with: beyond, comparing would cost more than searching
 CHUNK = 10_000  # states a pass: bounds the memory of comparing them
 MOST_ANSWERS = 100_000  # kept for states that are asked again
@@ -61,7 +62,7 @@ class ArgmaxPolicy:
         self._rows: dict[bytes, int] = {}  # state → row of the answers
         self._answers = points.new_empty(0, self._belief.space.n_action_dims)
         self._states = points.new_empty(0, self._belief.n_state_dims)  # remembered after full searches
-        self._actions = self._answers
+        self._actions = self._answers  # second-best ones too: where two maxima change places, both are there
 
     def __call__(self, states: Tensor) -> Tensor:
         """The best action for each state."""
@@ -83,16 +84,18 @@ class ArgmaxPolicy:
             full = len(self._states) >= MOST_REMEMBERED
             # every so many: neighbours in a table are often neighbours in the space
             chosen = unknown if full else unknown[:: -(-len(unknown) // block)]
-            actions[chosen] = self._best(self._pool, states[chosen], self._recipe.starts, STEPS)
+            found = best_actions(self._belief, self._pool, states[chosen], self._recipe.starts, STEPS)
+            actions[chosen] = found.actions
             searched[chosen] = True
-            self._states = torch.cat([self._states, states[chosen]])[:MOST_REMEMBERED]
-            self._actions = torch.cat([self._actions, actions[chosen]])[:MOST_REMEMBERED]
+            kept = MOST_REMEMBERED - len(self._states)
+            self._states = torch.cat([self._states, states[chosen][:kept]])
+            self._actions = torch.cat([self._actions, found.basins[:kept].flatten(0, 1)])
             unknown = unknown[~searched[unknown]]
             unknown = unknown[~self._resemble_remembered(states[unknown])]
             block *= 2
         if not searched.all():
             remembered = self._prepared(self._actions)
-            actions[~searched] = self._best(remembered, states[~searched], 1, STEPS_NEARBY)
+            actions[~searched] = best_actions(self._belief, remembered, states[~searched], 1, STEPS_NEARBY).actions
         return actions
 
     def _resemble_remembered(self, states: Tensor) -> Tensor:
@@ -100,12 +103,10 @@ class ArgmaxPolicy:
         if len(self._states) == 0 or not isinstance(self._posterior, Posterior):
             return torch.zeros(len(states), dtype=torch.bool, device=states.device)
         factor = self._posterior.kernel.states
+        factor = replace(factor, lengthscales=factor.lengthscales.clamp_max(FARTHEST))
         correlation = factor.correlation(factor.scaled(states), factor.scaled(self._states))
         return correlation.amax(-1) >= self._recipe.similar
 
     def _prepared(self, actions: Tensor) -> ActionPool | Tensor:
         """Actions (p, d_x) as the pool of a search."""
         return pooled(self._posterior, actions) if isinstance(self._posterior, Posterior) else actions
-
-    def _best(self, pool: ActionPool | Tensor, states: Tensor, starts: int, steps: int) -> Tensor:
-        return best_actions(self._belief, pool, states, starts, steps).actions
