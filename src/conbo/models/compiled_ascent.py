@@ -241,7 +241,9 @@ def _evaluate(
         own, own_pull, own_bend = (1.0 + own_r + own_square / 3.0) * decay, (1.0 + own_r) * decay / 3.0, decay / 3.0
     else:
         for m in range(n):
-            correlation[m] = exp(-0.5 * correlation[m])
+            pull[m] = 0.5 * correlation[m]
+        _exp_of_minus(pull, correlation, whole)
+        for m in range(n):
             pull[m] = weights[m] * correlation[m]
             bend[m] = pull[m]
         own = exp(-0.5 * own_square)
@@ -258,12 +260,13 @@ def _evaluate(
         total = 0.0
         for m in range(n):
             total += pull[m] * away[p, m]
+            whole[m] = bend[m] * away[p, m]
         gradient[i] -= total
         for k in range(i + 1):
             q = free[k]
             total = 0.0
             for m in range(n):
-                total += bend[m] * away[p, m] * away[q, m]
+                total += whole[m] * away[q, m]
             hessian[i, k] = total + own_weight * own_bend * own_p * (x[q] - new_point[q])
             hessian[k, i] = hessian[i, k]
         hessian[i, i] -= total_pull
