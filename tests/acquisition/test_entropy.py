@@ -130,7 +130,8 @@ def test_little_is_left_to_learn_and_that_is_seen(seed: int) -> None:
             bias = (cells - 1) * (int((table.sum(0) > 0).sum()) - 1) / (2 * samples)
             truth = float(mutual_information(table / samples)) - bias
             if 0.02 < truth < 2:  # more does not fit into the cells
-                assert float(value) == pytest.approx(truth, rel=0.15), recipe
+                # cells lose some of the truth, and it is one draw of the estimate; one that saw nothing would be 0
+                assert float(value) == pytest.approx(truth, rel=0.3), recipe
 
 
 @pytest.mark.parametrize("recipe", [*(recipe for recipe, _ in ENTROPIES), *CHEAP], ids=str)

@@ -12,7 +12,15 @@ from conbo.experiments.paper_figures import FIGURES, PICTURES, known_name
 from conbo.experiments.run_file import Checkpoint, Run
 from conbo.experiments.summary import compare
 
-AT_LEAST = {"synthetic": 20, "models": 20, "widths": 20, "global": 20, "ambulances": 10, "assemble-to-order": 10, "cnn": 10}
+AT_LEAST = {
+    "synthetic": 20,
+    "models": 20,
+    "widths": 20,
+    "global": 20,
+    "ambulances": 10,
+    "assemble-to-order": 10,
+    "cnn": 10,
+}
 
 
 def made_up(figure, quick=False):
