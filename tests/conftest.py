@@ -1,4 +1,6 @@
-"""What all tests share: hypothesis without clocks or chance, and one torch thread."""
+"""What all tests share: hypothesis without clocks or chance, one torch thread, and Ctrl-C."""
+
+import signal
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ settings.register_profile("conbo", deadline=None, derandomize=True, max_examples
 settings.load_profile("conbo")
 
 torch.set_num_threads(1)  # many small tensors: a second thread would only wait
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background passes on that it is ignored
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
