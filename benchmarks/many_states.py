@@ -10,8 +10,6 @@ states that stand for all).  All have seven actions.  One thread of torch; compe
 time, which other programs do not disturb, and of wall time.
 """
 
-import argparse
-import json
 import resource
 import statistics
 import time
@@ -27,7 +25,7 @@ from botorch.models import MultiTaskGP, SingleTaskGP
 from botorch.optim import optimize_acqf
 from gpytorch.kernels import IndexKernel, MaternKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from suggestion_cost import show
+from parts import Parts, Row, command_line, run
 from torch import Tensor
 
 from conbo.acquisition.conditional import ConBO, ConditionalAcquisition, ExactStates
@@ -44,7 +42,6 @@ from conbo.state_distributions import bind
 ACTIONS = 7
 TREND, DIFFERENCE, CONSTANT, NOISE = 1.0, 0.4, 0.2, 1e-2  # variances
 CONBO = METHODS["conbo"].proposal
-Row = dict[str, Any]
 Times = dict[str, list[tuple[float, float]]]
 
 
@@ -187,7 +184,7 @@ def accuracy(quick: bool) -> Iterable[Row]:
             yield {"states": count, "trend": trend, "difference": difference, "rms_percent": rms}
 
 
-PARTS: dict[str, Callable[[bool], Iterable[Row]]] = {
+PARTS: Parts = {
     "states": states,
     "fit": fits,
     "suggestion": suggestion,
@@ -196,24 +193,11 @@ PARTS: dict[str, Callable[[bool], Iterable[Row]]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all by default")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
+    arguments = command_line(__doc__, PARTS).parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     CONBO.propose(discrete_belief(5, 20, 0), 1, generator(0))  # compile
-    results = {}
-    for name in arguments.parts or PARTS:
-        part = PARTS[name]
-        if arguments.json:
-            results[name] = list(part(arguments.quick))
-        else:
-            print(f"\n{name}: {part.__doc__}")
-            show(part(arguments.quick))
-    if arguments.json:
-        print(json.dumps(results, indent=2))
+    run(PARTS, arguments.parts, arguments.quick, arguments.json)
 
 
 if __name__ == "__main__":

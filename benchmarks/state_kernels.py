@@ -19,7 +19,7 @@ from math import pi, sqrt
 from typing import Any
 
 import torch
-from suggestion_cost import show
+from parts import show
 from torch import Tensor
 
 from conbo.belief import Belief, GaussianProcess, believe

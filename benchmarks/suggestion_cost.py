@@ -10,8 +10,6 @@ methods (what each of them costs).
 Peers run interleaved with conbo; times are medians.
 """
 
-import argparse
-import json
 import statistics
 import time
 import warnings
@@ -20,6 +18,7 @@ from math import log, sin
 from typing import Any
 
 import torch
+from parts import Parts, Row, command_line, run
 from torch import Tensor
 
 from conbo.acquisition.conditional import ConBO, StratifiedStates
@@ -36,7 +35,6 @@ from random_beliefs import botorch_model, random_belief
 DIMENSIONS = ((1, 1), (2, 6), (1, 8))
 SIZES = (20, 50, 100, 200, 500)
 CONBO = METHODS["conbo"].proposal  # n_z = 5, 20 states
-Row = dict[str, Any]
 
 
 def timed(function: Callable[[], Any]) -> float:
@@ -268,28 +266,14 @@ def methods(quick: bool) -> Iterable[Row]:
         yield {"method": f"{name:<20}", "seconds": statistics.median(seconds)}
 
 
-PARTS: dict[str, Callable[[bool], Iterable[Row]]] = {
+PARTS: Parts = {
     part.__name__: part for part in (cost, batches, ask, value, accuracy, quality, integral, growth, methods)
 }
 
 
-def show(rows: Iterable[Row]) -> list[Row]:
-    kept = []
-    for row in rows:
-        if not kept:
-            print("  ".join(f"{name:>12}" for name in row))
-        cells = (f"{v:.3g}" if isinstance(v, float) else "" if v is None else str(v) for v in row.values())
-        print("  ".join(f"{cell:>{max(12, len(name))}}" for cell, name in zip(cells, row, strict=True)), flush=True)
-        kept.append(row)
-    return kept
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all by default")
+    parser = command_line(__doc__, PARTS)
     parser.add_argument("--dimensions", nargs="*", help="only these, such as 1+1 2+6")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--methods", action="store_true", help="only what every method costs")
     arguments = parser.parse_args()
     global DIMENSIONS
@@ -297,16 +281,7 @@ def main() -> None:
         DIMENSIONS = tuple(tuple(map(int, pair.split("+"))) for pair in arguments.dimensions)
     warnings.simplefilter("ignore")
     suggest(random_belief(1, 1, 20, 0), 0)  # compile
-    results = {}
-    for name in ["methods"] if arguments.methods else arguments.parts or PARTS:
-        part = PARTS[name]
-        if arguments.json:
-            results[name] = list(part(arguments.quick))
-        else:
-            print(f"\n{name}: {part.__doc__}")
-            show(part(arguments.quick))
-    if arguments.json:
-        print(json.dumps(results, indent=2))
+    run(PARTS, ["methods"] if arguments.methods else arguments.parts, arguments.quick, arguments.json)
 
 
 if __name__ == "__main__":

@@ -9,20 +9,19 @@ noisy Branin function against perfect scaling; overhead (of each storage, per tr
 package `pgserver`, or is the server of `--postgresql URL`.
 """
 
-import argparse
 import heapq
-import json
 import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from suggestion_cost import Row, show, timed
+from parts import Parts, Row, command_line, run
+from suggestion_cost import timed
 
 from conbo import Optimizer, Real, Space, Study
 from conbo.problems import branin, opportunity_cost
@@ -148,29 +147,17 @@ def _postgresql(folder: str) -> Iterator[str]:
     server.cleanup()
 
 
-PARTS: dict[str, Callable[[bool], Iterable[Row]]] = {part.__name__: part for part in (speedup, learning, overhead)}
+PARTS: Parts = {part.__name__: part for part in (speedup, learning, overhead)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all by default")
+    parser = command_line(__doc__, PARTS)
     parser.add_argument("--postgresql", metavar="URL", help="a server to use instead of starting one")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     global SERVER
     SERVER = arguments.postgresql
     warnings.simplefilter("ignore")
-    results = {}
-    for name in arguments.parts or PARTS:
-        part = PARTS[name]
-        if arguments.json:
-            results[name] = list(part(arguments.quick))
-        else:
-            print(f"\n{name}: {part.__doc__}")
-            show(part(arguments.quick))
-    if arguments.json:
-        print(json.dumps(results, indent=2))
+    run(PARTS, arguments.parts, arguments.quick, arguments.json)
 
 
 if __name__ == "__main__":
