@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conbo.models import compiled_ascent
+from conbo.models import compiled, compiled_ascent
 from conbo.models.action_functions import (
     ActionFunctions,
     Maxima,
@@ -71,9 +71,9 @@ def starts_for(name: str, rows: int, q: int = len(NODES), seed: int = 9) -> Tens
     return kernel.actions.scaled(actions).unflatten(0, (rows, q))
 
 
-def climb(functions: ActionFunctions, starts: Tensor, z: Tensor, steps: int, compiled: bool) -> Maxima:
+def climb(functions: ActionFunctions, starts: Tensor, z: Tensor, steps: int, available: bool) -> Maxima:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled_ascent, "AVAILABLE", compiled)
+        patch.setattr(compiled, "AVAILABLE", available)
         return functions.maximize(starts, z, steps, keep_correlation=True)
 
 
@@ -119,8 +119,8 @@ def test_compiled_loops_and_torch_take_the_same_steps(name: str, steps: int) -> 
     functions = functions_of(name)
     starts = starts_for(name, 24)
 
-    torch_maxima = climb(functions, starts, NODES, steps, compiled=False)
-    compiled_maxima = climb(functions, starts, NODES, steps, compiled=True)
+    torch_maxima = climb(functions, starts, NODES, steps, available=False)
+    compiled_maxima = climb(functions, starts, NODES, steps, available=True)
 
     torch.testing.assert_close(
         compiled_maxima.mean + NODES * compiled_maxima.slope,
@@ -230,11 +230,11 @@ import sys, warnings
 sys.modules["numba"] = None  # importing it now raises ImportError
 warnings.simplefilter("error")
 import torch
-from conbo.models import compiled_ascent
+from conbo.models import compiled
 from conbo.models.action_functions import state_functions
 from conbo.models.kernels import Columns, Factor, ProductKernel
 from conbo.models.posterior import condition
-assert not compiled_ascent.AVAILABLE
+assert not compiled.AVAILABLE
 one = torch.tensor([0.3], dtype=torch.float64)
 factor = Factor(Columns((0,)), one)
 points = torch.linspace(0, 1, 12, dtype=torch.float64).reshape(6, 2)

@@ -13,6 +13,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
+from conbo.models import compiled
 from conbo.models.fit import (
     LOG_LENGTHSCALE_BOUNDS,
     LOG_NOISE_BOUNDS,
@@ -86,6 +87,16 @@ def test_gradient_of_the_objective_equals_finite_differences(name: str, known: b
         slope = (target(parameters + move)[0] - target(parameters - move)[0]) / (2 * step)
         torch.testing.assert_close(gradient[:, column], slope, rtol=1e-5, atol=1e-6)
     assert value.dtype == gradient.dtype == torch.float64
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_compiled_loops_and_torch_give_the_same_objective(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    space, family = FAMILIES[name]
+    target, parameters = objective(family, *data(space), known=False)
+    compiled_results = target(parameters)
+    monkeypatch.setattr(compiled, "AVAILABLE", False)
+    for ours, torchs in zip(compiled_results, target(parameters), strict=True):
+        torch.testing.assert_close(ours, torchs, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["noise learned", "noise known"])

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from conbo.errors import SettingError
-from conbo.models import compiled_ascent
+from conbo.models import compiled
 from conbo.models.action_functions import state_functions
 from conbo.models.kernels import PROFILES
 from conbo.models.pathwise import spectral_frequencies
@@ -29,7 +29,7 @@ def test_it_climbs_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     functions = state_functions(posterior, points_in(space, 4, seed=8)[:, :1])
     starts = kernel.actions.scaled(points_in(space, 4, seed=9)[:, 1:]).unflatten(0, (4, 1))
     found = functions.maximize(starts, torch.zeros(1, dtype=torch.float64), 5)
-    monkeypatch.setattr(compiled_ascent, "AVAILABLE", False)
+    monkeypatch.setattr(compiled, "AVAILABLE", False)
     assert torch.equal(found.actions, functions.maximize(starts, torch.zeros(1, dtype=torch.float64), 5).actions)
 
 

@@ -15,7 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from conbo.models import compiled_ascent
+from conbo.models import compiled, compiled_ascent
 from conbo.models.kernels import PROFILES, Factor, squared_distances
 from conbo.models.posterior import LookAhead, Posterior
 
@@ -81,8 +81,7 @@ class ActionFunctions:
     def maximize(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool = False) -> Maxima:
         """Climb from starts (r, q, features) on mean + z slope, with z (q,) or (r, q)."""
         z = z.expand(starts.shape[:2])
-        compiled = compiled_ascent.AVAILABLE and self.factor.profile in compiled_ascent.PROFILES
-        if compiled and starts.device.type == "cpu":
+        if compiled.handles(self.factor.profile) and starts.device.type == "cpu":
             return self._maximize_compiled(starts, z, steps, keep_correlation)
         return self._maximize_torch(starts, z, steps, keep_correlation)
 

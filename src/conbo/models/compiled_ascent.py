@@ -6,32 +6,18 @@ second thread pool competes with torch's.
 """
 
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
 from math import exp, sqrt
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from conbo.models.compiled import Array, exact, exp_of_minus, fast
 from conbo.threads import available_threads
 
-try:
-    from numba import njit
-except ImportError:  # the extra `fast` is not installed: action_functions goes on in torch
-    AVAILABLE = False
-
-    def njit(**_: Any) -> Callable[[Any], Any]:  # type: ignore[no-redef]
-        """Leave a function as it is."""
-        return lambda function: function
-else:
-    AVAILABLE = True
-
-Array = Any  # a numpy array inside the compiled functions
-PROFILES = ("matern52", "squared-exponential")  # that are compiled; action_functions climbs on others in torch
 WORK_PER_THREAD = 100_000  # kernel values below which another thread costs more than it brings
 
 
@@ -95,7 +81,7 @@ def _contiguous(tensor: Tensor) -> Array:
     return np.ascontiguousarray(tensor.numpy())
 
 
-@njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
+@fast
 def _ascend_rows(
     first: int,
     last: int,
@@ -168,7 +154,7 @@ def _ascend_rows(
                     radius = length / 4
 
 
-@njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
+@fast
 def _dot(a: Array, b: Array) -> float:
     total = 0.0
     for m in range(len(a)):
@@ -176,7 +162,7 @@ def _dot(a: Array, b: Array) -> float:
     return total
 
 
-@njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
+@fast
 def _record(
     row: int,
     j: int,
@@ -197,7 +183,7 @@ def _record(
         correlation[row, j] = new_correlation
 
 
-@njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
+@fast
 def _evaluate(
     is_matern: bool,
     x: Array,
@@ -230,7 +216,7 @@ def _evaluate(
     if is_matern:
         for m in range(n):
             pull[m] = sqrt(correlation[m])
-        _exp_of_minus(pull, bend, whole)
+        exp_of_minus(pull, bend, whole)
         for m in range(n):
             r, decay = pull[m], bend[m]
             correlation[m] = (1.0 + r + correlation[m] / 3.0) * decay
@@ -242,7 +228,7 @@ def _evaluate(
     else:
         for m in range(n):
             pull[m] = 0.5 * correlation[m]
-        _exp_of_minus(pull, correlation, whole)
+        exp_of_minus(pull, correlation, whole)
         for m in range(n):
             pull[m] = weights[m] * correlation[m]
             bend[m] = pull[m]
@@ -273,39 +259,7 @@ def _evaluate(
     return own
 
 
-@njit(cache=True, nogil=True, fastmath=False, error_model="numpy")  # a caller's fastmath must not leak in
-def _exp_of_minus(r: Array, result: Array, whole: Array) -> None:
-    """exp(-r) for r ≥ 0, written so that the compiler can vectorise it (a call of the library's exp it cannot).
-
-    -r = k log 2 + y with |y| ≤ ½ log 2; a polynomial gives e^y to 1e-16, and 2^k is put together from bits:
-    adding 1.5·2⁵² leaves k in the low bits of a double.
-    """
-    bits = whole.view(np.int64)
-    for m in range(len(r)):
-        x = -min(r[m], 700.0)
-        shifted = x * 1.4426950408889634 + 6755399441055744.0
-        whole[m] = shifted
-        k = shifted - 6755399441055744.0
-        y = (x - k * 0.6931471803691238) - k * 1.9082149292705877e-10
-        p = 1.0 / 479001600.0
-        p = p * y + 1.0 / 39916800.0
-        p = p * y + 1.0 / 3628800.0
-        p = p * y + 1.0 / 362880.0
-        p = p * y + 1.0 / 40320.0
-        p = p * y + 1.0 / 5040.0
-        p = p * y + 1.0 / 720.0
-        p = p * y + 1.0 / 120.0
-        p = p * y + 1.0 / 24.0
-        p = p * y + 1.0 / 6.0
-        p = p * y + 0.5
-        result[m] = (p * y + 1.0) * y + 1.0
-    for m in range(len(r)):
-        bits[m] = (bits[m] + 1023) << 52
-    for m in range(len(r)):
-        result[m] *= whole[m]
-
-
-@njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
+@fast
 def _newton_step(
     x: Array,
     gradient: Array,
@@ -353,7 +307,7 @@ def _newton_step(
     return length
 
 
-@njit(cache=True, nogil=True, fastmath=False, error_model="numpy")  # a caller's fastmath must not leak in
+@exact
 def _factorize(hessian: Array, stuck: Array, shift: float, factor: Array) -> bool:
     """Lower Cholesky factor of shift - Hessian with stuck features cut out; False where there is none."""
     f = len(stuck)

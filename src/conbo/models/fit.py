@@ -84,7 +84,7 @@ class LogPosterior:
         n = residual.shape[-1]
         likelihood = -0.5 * (residual * solved).sum(-1) - 0.5 * n * log(2 * pi)
         likelihood = likelihood - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        gradient = 0.5 * (solved[:, :, None] * solved[:, None, :] - inverse)
+        gradient = torch.baddbmm(inverse, solved[:, :, None], solved[:, None, :], beta=-0.5, alpha=0.5)
         covariance.diagonal(dim1=-2, dim2=-1).sub_(noise)
         parts = pullback(gradient)
         if learned:

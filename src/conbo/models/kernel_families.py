@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from conbo.models import compiled, compiled_covariance
 from conbo.models.kernels import (
     PROFILES,
     CategoryKernel,
@@ -85,17 +86,28 @@ class ProductFamily:
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
         """K = σ² φ_S φ_X."""
-        d_s = len(self.states.categories)
-        s = Block(self.states, self.profile, points[:, :d_s], parameters[:, :d_s])
-        x = Block(self.actions, self.profile, points[:, d_s:], parameters[:, d_s : self.n_lengthscales])
-        outputscale = parameters[:, self.n_lengthscales].exp()[:, None, None]
-        matrix = outputscale * s.value * x.value
+        d_s, d = len(self.states.categories), self.n_lengthscales
+        s = Features(self.states, self.profile, points[:, :d_s], parameters[:, :d_s])
+        x = Features(self.actions, self.profile, points[:, d_s:], parameters[:, d_s:d])
+        outputscale = parameters[:, d].exp()
+        if compiled.handles(self.profile):
+            matrix = compiled_covariance.covariance(self.profile, s.scaled, x.scaled, outputscale)
+
+            def compiled_pullback(gradient: Tensor) -> list[Tensor]:
+                in_states, in_actions, in_variance = compiled_covariance.pullback(
+                    self.profile, s.scaled, x.scaled, matrix, gradient
+                )
+                return [s.by_column(in_states), x.by_column(in_actions), in_variance[:, None]]
+
+            return matrix, compiled_pullback
+        of_states, of_actions = Block(s, self.profile), Block(x, self.profile)
+        matrix = outputscale[:, None, None] * of_states.value * of_actions.value
 
         def pullback(gradient: Tensor) -> list[Tensor]:
-            weighted = outputscale * gradient
+            weighted = outputscale[:, None, None] * gradient
             return [
-                s.pullback(weighted * s.slope * x.value),
-                x.pullback(weighted * s.value * x.slope),
+                of_states.pullback(weighted * of_states.slope * of_actions.value),
+                of_actions.pullback(weighted * of_states.value * of_actions.slope),
                 (gradient * matrix).sum((-2, -1))[:, None],
             ]
 
@@ -227,22 +239,32 @@ def category_factors(
     return Factor(states, of_states, profile), Factor(actions, log_lengthscales[len(numbers) :].exp(), profile)
 
 
+class Features:
+    """The features of one block of columns in units of r sets of lengthscales."""
+
+    def __init__(self, columns: Columns, profile: str, points: Tensor, log_lengthscales: Tensor) -> None:
+        self._owner = torch.tensor(columns.owner, dtype=torch.long)
+        self._width = len(columns.categories)
+        scales = PROFILES[profile][1] / log_lengthscales.exp()[:, self._owner]
+        self.scaled = columns.features(points) * scales[:, None, :]  # (r, n, features)
+
+    def by_column(self, table: Tensor) -> Tensor:
+        """What belongs to features (r, features), summed over those of each column (r, d)."""
+        return table.new_zeros(len(table), self._width).index_add_(1, self._owner, table)
+
+
 class Block:
     """φ and ψ of one block of columns between all points, for r sets of lengthscales."""
 
-    def __init__(self, columns: Columns, profile: str, points: Tensor, log_lengthscales: Tensor) -> None:
-        function, unit = PROFILES[profile]
-        self._owner = torch.tensor(columns.owner, dtype=torch.long)
-        scales = unit / log_lengthscales.exp()[:, self._owner]
-        self._features = columns.features(points) * scales[:, None, :]  # (r, n, features)
-        self._width = len(columns.categories)
-        self.value, self.slope, _ = function(squared_distances(self._features, self._features))
+    def __init__(self, features: Features, profile: str) -> None:
+        self._features = features
+        self.value, self.slope, _ = PROFILES[profile][0](squared_distances(features.scaled, features.scaled))
 
     def pullback(self, table: Tensor) -> Tensor:
         """Gradient in log-lengthscales (r, d): Σ_ij table_ij (f_i - f_j)², by matrix products."""
-        f = self._features
+        f = self._features.scaled
         sums = 2 * ((table.sum(-1)[:, None] @ f.square())[:, 0] - (f * (table @ f)).sum(-2))
-        return f.new_zeros(len(f), self._width).index_add_(1, self._owner, sums)
+        return self._features.by_column(sums)
 
 
 class CategoryBlocks:
@@ -251,8 +273,9 @@ class CategoryBlocks:
     def __init__(self, states: Columns, actions: Columns, profile: str, points: Tensor, parameters: Tensor) -> None:
         d_s, numbers = len(states.categories), list(states.numeric)
         k, d_x = len(numbers), len(actions.categories)
-        self._x = Block(actions, profile, points[:, d_s:], parameters[:, k : k + d_x])
-        self._c = Block(Columns((0,) * k), profile, points[:, numbers], parameters[:, :k]) if k else None
+        self._x = Block(Features(actions, profile, points[:, d_s:], parameters[:, k : k + d_x]), profile)
+        of_numbers = Features(Columns((0,) * k), profile, points[:, numbers], parameters[:, :k])
+        self._c = Block(of_numbers, profile) if k else None
         self.choices = states.choices(points[:, :d_s])  # (n, categorical columns)
         self.same = same_choices(self.choices, self.choices)
 
