@@ -14,7 +14,7 @@ noise          LogNormal(-6, 2)               wide enough for deterministic and 
 =============  =============================  ==========================================================
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import log, pi, sqrt
 
@@ -37,7 +37,8 @@ CLIMBED_STARTS = 2  # of which the best few are climbed from
 MANY = 300  # rewards: starts are looked for with so many of them, since a look costs n³
 ITERATIONS = 100
 CAUTION = 1.5  # by so much in log-density a smoother family must be better: where it is wrong it is too sure
-TOLERANCE = 1e-4  # in log-density: far below what the data can tell apart
+TOLERANCE = 1e-3  # in log-density: far below what the data can tell apart
+IMAGINED = 8  # sets of rewards from which the curvature at a start is estimated
 
 
 @dataclass(frozen=True)
@@ -65,37 +66,58 @@ class LogPosterior:
         self._location = points.new_tensor([lengthscales] * n_l + [0.0] * n_v + [*loadings] + [-6.0] * n_e)
         self._spread = points.new_tensor([sqrt(3)] * n_l + [1.0] * n_v + [LOADING_SPREAD] * n_w + [2.0] * n_e)
         self._logarithm = points.new_tensor([1.0] * (n_l + n_v) + [0.0] * n_w + [1.0] * n_e)
+        self._constant = -0.5 * len(points) * log(2 * pi) - float((self._spread * sqrt(2 * pi)).log().sum())
         kinds = [(LOG_LENGTHSCALE_BOUNDS, n_l), (LOG_VARIANCE_BOUNDS, n_v), (LOADING_BOUNDS, n_w)]
         kinds.append((LOG_NOISE_BOUNDS, n_e))
         self.bounds = points.new_tensor([bounds for bounds, count in kinds for _ in range(count)])
 
     def __call__(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Objectives (r,), gradients (r, p), and the constant mean that goes with each (r,)."""
-        covariance, pullback = self.family.covariance(parameters, self.points)
-        learned = self.noise is None
-        noise = parameters[:, -1:].exp().expand(-1, len(self.points)) if self.noise is None else self.noise
-        covariance.diagonal(dim1=-2, dim2=-1).add_(noise)
-        factor, failed = torch.linalg.cholesky_ex(covariance)
-        inverse = torch.cholesky_inverse(factor)
+        factor, inverse, failed, pullback = self._solve(parameters)
         sums = inverse.sum(-1)
         mean = (sums @ self.rewards) / sums.sum(-1)
         residual = self.rewards - mean[:, None]
         solved = (inverse @ residual[..., None])[..., 0]
-        n = residual.shape[-1]
-        likelihood = -0.5 * (residual * solved).sum(-1) - 0.5 * n * log(2 * pi)
-        likelihood = likelihood - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        gradient = torch.baddbmm(inverse, solved[:, :, None], solved[:, None, :], beta=-0.5, alpha=0.5)
-        covariance.diagonal(dim1=-2, dim2=-1).sub_(noise)
-        parts = pullback(gradient)
-        if learned:
-            trace = gradient.diagonal(dim1=-2, dim2=-1).sum(-1)
-            parts.append((trace * parameters[:, -1].exp())[:, None])
+        likelihood = -0.5 * (residual * solved).sum(-1) - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         # LogNormal priors are densities of exp(parameter), as in BoTorch
         score = (parameters - self._location) / self._spread
-        measure = self._logarithm * parameters + self._spread.log() + 0.5 * log(2 * pi)
-        prior = -(measure + 0.5 * score.square()).sum(-1)
+        prior = self._constant - (self._logarithm * parameters + 0.5 * score.square()).sum(-1)
         value = torch.where(failed == 0, likelihood + prior, -torch.inf)
-        return value, torch.cat(parts, -1) - self._logarithm - score / self._spread, mean
+        return value, pullback(solved) - self._logarithm - score / self._spread, mean
+
+    def curvature(self, parameters: Tensor) -> Tensor:
+        """Roughly what the second derivatives in each parameter are on average, negated: (r, p).
+
+        Those of the log-likelihood are the variance of its gradient over rewards that the parameters would make.
+        """
+        factor, _, failed, pullback = self._solve(parameters)
+        generator = torch.Generator().manual_seed(0)
+        draws = torch.randn(len(self.points), IMAGINED, generator=generator, dtype=torch.float64)
+        solved = torch.linalg.solve_triangular(factor.mT, draws.expand(len(factor), -1, -1), upper=True)
+        squares = torch.stack([pullback(one).square() for one in solved.unbind(-1)])
+        return torch.where(failed[:, None] == 0, squares.mean(0), 0.0) + self._spread**-2
+
+    def _solve(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor, Callable[[Tensor], Tensor]]:
+        """Cholesky factors and inverses of the covariances of rewards, which of them failed, and a pullback.
+
+        It turns solved rewards α (r, n) into the gradient (r, p) of their log-likelihood.
+        """
+        covariance, to_parameters = self.family.covariance(parameters, self.points)
+        noise = parameters[:, -1:].exp().expand(-1, len(self.points)) if self.noise is None else self.noise
+        diagonal = covariance.diagonal(dim1=-2, dim2=-1)
+        diagonal.add_(noise)
+        factor, failed = torch.linalg.cholesky_ex(covariance)
+        inverse = torch.cholesky_inverse(factor)
+        diagonal.sub_(noise)
+
+        def pullback(solved: Tensor) -> Tensor:
+            gradient = torch.baddbmm(inverse, solved[:, :, None], solved[:, None, :], beta=-0.5, alpha=0.5)
+            parts = to_parameters(gradient)
+            if self.noise is None:
+                parts.append(gradient.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True) * noise[:, :1])
+            return torch.cat(parts, -1)
+
+        return factor, inverse, failed, pullback
 
     def thinned(self, n: int) -> "LogPosterior":
         """The same of n of the rewards, evenly from the first to the last."""
@@ -153,7 +175,11 @@ def fit(families: Sequence[KernelFamily], points: Tensor, rewards: Tensor, noise
 def climb(target: LogPosterior, starts: Tensor) -> Tensor:
     """The best parameters (p,) that are reached from starts (r, p)."""
     lower, upper = target.bounds.T
-    ascent = ascend(lambda p, _: target(p)[:2], starts, lower, upper, ITERATIONS, 0.05, TOLERANCE)
+    starts = starts.clamp(lower, upper)
+    curvature = target.curvature(starts)
+    ascent = ascend(
+        lambda p, _: target(p)[:2], starts, lower, upper, ITERATIONS, tolerance=TOLERANCE, curvature=curvature
+    )
     return ascent.points[ascent.values.argmax()]
 
 

@@ -243,13 +243,17 @@ class Features:
     """The features of one block of columns in units of r sets of lengthscales."""
 
     def __init__(self, columns: Columns, profile: str, points: Tensor, log_lengthscales: Tensor) -> None:
-        self._owner = torch.tensor(columns.owner, dtype=torch.long)
         self._width = len(columns.categories)
-        scales = PROFILES[profile][1] / log_lengthscales.exp()[:, self._owner]
+        # without categories columns and features are the same
+        self._owner = torch.tensor(columns.owner, dtype=torch.long) if any(columns.categories) else None
+        scales = PROFILES[profile][1] / log_lengthscales.exp()
+        scales = scales if self._owner is None else scales[:, self._owner]
         self.scaled = columns.features(points) * scales[:, None, :]  # (r, n, features)
 
     def by_column(self, table: Tensor) -> Tensor:
         """What belongs to features (r, features), summed over those of each column (r, d)."""
+        if self._owner is None:
+            return table
         return table.new_zeros(len(table), self._width).index_add_(1, self._owner, table)
 
 
