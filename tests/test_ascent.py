@@ -171,15 +171,16 @@ def test_a_row_that_starts_at_nan_stays_and_leaves_the_others_alone() -> None:
 
 
 def test_only_the_leaders_of_a_race_go_on() -> None:
-    centres = uniform(6, 3, seed=9)
+    centres, starts = uniform(6, 3, seed=9), uniform(6, 3, seed=10)
+    centres[5], starts[5] = centres[4], starts[4]  # as good as each other: neither leaves for lack of hope
     heights = torch.arange(6, dtype=torch.float64)
     hills = quadratics(centres)
 
     def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         values, gradient = hills(points, rows)
-        return values + 1000 * heights[rows], gradient
+        return values + 1000 * heights[rows].clamp_max(4), gradient
 
-    ascent = ascend(function, uniform(6, 3, seed=10), ZERO, ONE, 60, race=Race(iterations=2, survivors=2))
+    ascent = ascend(function, starts, ZERO, ONE, 60, race=Race(iterations=2, survivors=2))
 
     torch.testing.assert_close(ascent.points[4:], centres[4:], rtol=0, atol=1e-4)
     assert (ascent.points[:4] - centres[:4]).abs().amax(-1).min() > 1e-3
@@ -189,8 +190,27 @@ def test_only_the_leaders_of_a_race_go_on() -> None:
     torch.testing.assert_close(ascent.values, at_ends, rtol=0, atol=1e-9)
 
 
-def test_a_race_with_more_places_than_rows_changes_nothing() -> None:
+def test_a_race_with_more_places_than_rows_keeps_whoever_may_still_win() -> None:
     starts = uniform(5, 2, seed=11)
     plain = ascend(rosenbrock, starts, ZERO[:2], ONE[:2], 50)
     raced = ascend(rosenbrock, starts, ZERO[:2], ONE[:2], 50, race=Race(iterations=3, survivors=8))
-    torch.testing.assert_close(raced.points, plain.points, rtol=0, atol=0)
+    winner = int(plain.values.argmax())
+    torch.testing.assert_close(raced.points[winner], plain.points[winner], rtol=0, atol=0)
+    assert float(raced.values.max()) == float(plain.values.max())
+
+
+def test_a_row_without_hope_leaves_the_race() -> None:
+    centres = uniform(2, 3, seed=9)
+    hills = quadratics(centres)
+    calls: list[int] = []
+
+    def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        calls.append(len(rows))
+        values, gradient = hills(points, rows)
+        return values - 1000 * rows, gradient
+
+    ascent = ascend(function, uniform(2, 3, seed=10), ZERO, ONE, 60, race=Race(iterations=1, survivors=2))
+
+    assert calls[:2] == [2, 2]
+    assert set(calls[2:]) == {1}
+    torch.testing.assert_close(ascent.points[0], centres[0], rtol=0, atol=1e-4)

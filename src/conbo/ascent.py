@@ -17,12 +17,13 @@ from torch import Tensor
 BatchedFunction = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 Array = NDArray[np.float64]
+HOPE = 10  # a row leaves a race if so many steps like its next one would not bring it to the best
 SUFFICIENT = 1e-4  # share of the linear prediction that a step must gain (Armijo)
 
 
 @dataclass(frozen=True)
 class Race:
-    """After so many iterations only the rows with the highest values go on."""
+    """After so many iterations only the rows with the highest values go on, and these as long as there is hope."""
 
     iterations: int
     survivors: int
@@ -93,9 +94,11 @@ def ascend(
         promised = _dot(moved, slope)
 
         going = (promised > tolerance) & (step_length > 1e-10)
-        if race is not None and iteration == race.iterations:
+        if race is not None and iteration >= race.iterations:
             final_value[rows] = value  # those that stopped before have theirs
-            going &= value >= np.sort(final_value)[-min(race.survivors, r)]
+            going &= value + HOPE * promised >= final_value.max()
+            if iteration == race.iterations:
+                going &= value >= np.sort(final_value)[-min(race.survivors, r)]
         if not going.all():
             stopped = rows[~going]
             final_x[stopped], final_value[stopped] = x[~going], value[~going]
