@@ -31,13 +31,13 @@ from torch import Tensor
 from conbo.acquisition.conditional import ConBO, ConditionalAcquisition, ExactStates
 from conbo.acquisition.knowledge_gradient import HybridKG
 from conbo.belief import Belief, GaussianProcess
+from conbo.bound_states import bind
 from conbo.method_table import METHODS
 from conbo.models.fit import fit
 from conbo.models.kernels import CategoryKernel, Columns, Factor, Trend
 from conbo.models.posterior import Posterior, cholesky, condition
 from conbo.observations import Observations
 from conbo.spaces import Categorical, Real, Space
-from conbo.state_distributions import bind
 
 ACTIONS = 7
 TREND, DIFFERENCE, CONSTANT, NOISE = 1.0, 0.4, 0.2, 1e-2  # variances

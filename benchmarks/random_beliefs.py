@@ -8,11 +8,11 @@ from gpytorch.kernels import MaternKernel, ScaleKernel
 from torch import Tensor
 
 from conbo.belief import Belief
+from conbo.bound_states import bind
 from conbo.models.kernels import Columns, Factor, ProductKernel
 from conbo.models.posterior import Posterior, cholesky, condition
 from conbo.observations import Observations
 from conbo.spaces import Real, Space
-from conbo.state_distributions import bind
 
 NOISES = (1e-4, 1e-3, 1e-2, 1e-1)
 

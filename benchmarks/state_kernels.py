@@ -23,10 +23,10 @@ from parts import show
 from torch import Tensor
 
 from conbo.belief import Belief, GaussianProcess, believe
+from conbo.bound_states import bind
 from conbo.observations import Observations
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.spaces import Categorical, Real, Space
-from conbo.state_distributions import bind
 
 MODELS = {name: GaussianProcess("matern52", name) for name in ("product", "trend", "multi-task")}
 # how much of a function is a shared wave, waves of its own, levels of its own

@@ -27,8 +27,8 @@ from conbo.belief import Belief, believe
 from conbo.method_table import METHODS
 from conbo.optimizer import Optimizer
 from conbo.proposals.maximizer import Maximizer
+from conbo.quasi_random import sobol
 from conbo.spaces import Integer, Real, Space
-from conbo.state_distributions import sobol
 from conbo.threads import threads_for
 from random_beliefs import botorch_model, random_belief
 

@@ -40,6 +40,7 @@ from conbo.acquisition.knowledge_gradient import (
     neighbour_likeness,
 )
 from conbo.belief import Belief, GaussianProcess, believe
+from conbo.bound_states import bind
 from conbo.models.action_functions import look_ahead_functions, state_rows
 from conbo.models.kernels import Columns, Factor, ProductKernel
 from conbo.models.posterior import Posterior, condition
@@ -49,8 +50,8 @@ from conbo.plots.style import POLICY as LEARNED
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.proposals.maximizer import Maximizer, Search
 from conbo.proposals.penalized_batch import penalized_batch, penalty
+from conbo.quasi_random import sobol
 from conbo.spaces import Real, Space
-from conbo.state_distributions import bind, sobol
 
 FOLDER = Path(__file__).parents[1] / "docs/pictures"
 DOTS_PER_INCH = 130

@@ -33,7 +33,7 @@ from conbo.problems.cifar_cnn_surrogate import (
     point_numbers,
 )
 from conbo.problems.cifar_cnn_training import DATA_SETS, cifar_cnn_space
-from conbo.state_distributions import sobol
+from conbo.quasi_random import sobol
 
 Floats = NDArray[np.float64]
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from conbo.problems.cifar10_images import read_two_class_images
 from conbo.problems.cifar_cnn_ensemble import Ensemble, Kernels, StackedImages, initial_weights
 from conbo.problems.cifar_cnn_training import DATA_SETS, EPOCHS, TRAIN, VALIDATION, Split, cifar_cnn_space
-from conbo.state_distributions import sobol
+from conbo.quasi_random import sobol
 
 Floats = NDArray[np.float64]
 

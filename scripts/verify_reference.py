@@ -20,11 +20,12 @@ from torch import Tensor
 from conbo.acquisition.conditional import ConBO, GaussianStates, StratifiedStates
 from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
 from conbo.belief import Belief
+from conbo.bound_states import bind
 from conbo.models.kernels import CategoryKernel, Columns, Factor, Kernel, ProductKernel, Trend
 from conbo.models.posterior import condition
 from conbo.observations import Observations
 from conbo.spaces import Categorical, Real, Space
-from conbo.state_distributions import RecipeLike, Triangular, Uniform, bind
+from conbo.state_distributions import RecipeLike, Triangular, Uniform
 
 DISTRIBUTIONS: dict[str, RecipeLike] = {"uniform": Uniform(), "triangular": Triangular()}
 

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from conbo.belief import Belief
+from conbo.bound_states import bind
 from conbo.models.kernels import CategoryKernel, Columns, Factor, Kernel, MultiTask, ProductKernel, Trend
 from conbo.models.posterior import Posterior, cholesky, condition
 from conbo.observations import Observations
 from conbo.spaces import Categorical, Real, Space
-from conbo.state_distributions import RecipeLike, bind
+from conbo.state_distributions import RecipeLike
 
 REFERENCE = json.loads((Path(__file__).parent / "data" / "knowledge_gradient_cases.json").read_text())
 MODELS = {model["name"]: model for model in REFERENCE["models"]}

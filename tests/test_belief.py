@@ -11,6 +11,7 @@ from torch import Tensor
 from conbo.acquisition.conditional import ConBO
 from conbo.acquisition.knowledge_gradient import HybridKG
 from conbo.belief import LEAST_NOISE, Belief, GaussianProcess, believe, standardisation, standardised_noise
+from conbo.bound_states import bind
 from conbo.errors import SettingError
 from conbo.models.botorch_posterior import BotorchPosterior
 from conbo.models.kernel_families import KernelFamily, MultiTaskFamily, ProductFamily, TrendFamily
@@ -19,7 +20,6 @@ from conbo.models.posterior import Posterior
 from conbo.observations import Observations
 from conbo.proposals.maximizer import Maximizer
 from conbo.spaces import Categorical, Integer, Real, Space
-from conbo.state_distributions import bind
 from random_beliefs import generator, points_in, reals, tensor, uniform
 
 MIXED = Space(

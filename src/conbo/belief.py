@@ -7,6 +7,7 @@ from math import sqrt
 import torch
 from torch import Tensor
 
+from conbo.bound_states import StateDistribution
 from conbo.errors import SettingError
 from conbo.models.botorch_posterior import BotorchPosterior, ModelFactory, fit_botorch
 from conbo.models.fit import fit
@@ -15,7 +16,6 @@ from conbo.models.kernels import PROFILES, Columns
 from conbo.models.posterior import Posterior
 from conbo.observations import Observations
 from conbo.spaces import Space
-from conbo.state_distributions import StateDistribution
 
 TRIED_PROFILES = ("squared-exponential", "matern52")  # by `profile="auto"`, the smoothest first
 LEAST_NOISE = 1e-7  # variance of a standardised reward, as for noise that is learned

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from conbo.acquisition.state_improvement import RewardImprovement
 from conbo.belief import Belief, GaussianProcess, Model, believe
+from conbo.bound_states import bind
 from conbo.errors import ConboError, SettingError, TrialError
 from conbo.method_table import DEFAULT_METHOD, Method, method
 from conbo.models.posterior import condition
@@ -23,8 +24,9 @@ from conbo.policies.interaction import warn_without_interaction
 from conbo.policies.policy import Policy
 from conbo.proposals.maximizer import Maximizer
 from conbo.proposals.penalized_batch import penalized_batch
+from conbo.quasi_random import sobol
 from conbo.spaces import Point, Space, Value
-from conbo.state_distributions import Product, RecipeLike, Weights, bind, sobol
+from conbo.state_distributions import Product, RecipeLike, Weights
 from conbo.threads import threads_for
 from conbo.trials import Trial, unlike_before
 

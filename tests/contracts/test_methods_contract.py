@@ -7,6 +7,7 @@ import pytest
 
 from conbo.acquisition.conditional import ConBO, StratifiedStates
 from conbo.acquisition.entropy import EntropySearch, MaxValueEntropySearch, PredictiveEntropySearch
+from conbo.bound_states import bind
 from conbo.method_table import METHODS
 from conbo.optimizer import Optimizer
 from conbo.proposals import Proposal
@@ -14,7 +15,6 @@ from conbo.proposals.maximizer import Maximizer
 from conbo.proposals.multi_task_thompson import MultiTaskThompson
 from conbo.proposals.posterior_sampling import PosteriorSampling
 from conbo.spaces import Categorical, Integer, Point, Real, Space
-from conbo.state_distributions import bind
 from conbo.trials import Trial
 
 SPACES = {

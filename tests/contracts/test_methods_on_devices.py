@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from conbo.belief import GaussianProcess, believe
+from conbo.bound_states import bind
 from conbo.observations import Observations
 from conbo.spaces import Categorical, Integer, Real, Space
-from conbo.state_distributions import bind
 from contracts.test_methods_contract import QUICK
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]

@@ -11,11 +11,11 @@ from torch import Tensor
 from conbo.acquisition.conditional import ConBO
 from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
 from conbo.belief import Belief, believe
+from conbo.bound_states import bind
 from conbo.models.botorch_posterior import BotorchPosterior, fit_botorch, model_inputs
 from conbo.observations import Observations
 from conbo.proposals.maximizer import Maximizer
 from conbo.spaces import Categorical, Real, Space
-from conbo.state_distributions import bind
 from random_beliefs import (
     belief_with,
     finite_differences,

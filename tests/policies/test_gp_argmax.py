@@ -9,12 +9,13 @@ from torch import Tensor
 
 import conbo.policies.gp_argmax
 from conbo.belief import Belief, GaussianProcess, believe
+from conbo.bound_states import bind
 from conbo.errors import SettingError
 from conbo.observations import Observations
 from conbo.policies.gp_argmax import ArgmaxPolicy, GpArgmax
+from conbo.quasi_random import sobol
 from conbo.search.best_actions import best_actions
 from conbo.spaces import Categorical, Integer, Parameter, Real, Space
-from conbo.state_distributions import bind, sobol
 
 SPACES = {
     "real": Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1)}),

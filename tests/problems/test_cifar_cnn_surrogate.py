@@ -20,7 +20,7 @@ from conbo.problems.cifar_cnn_surrogate import (
     surrogate_problem,
 )
 from conbo.problems.cifar_cnn_training import DATA_SETS, cifar_cnn_space
-from conbo.state_distributions import sobol
+from conbo.quasi_random import sobol
 
 STATES = [{"classes": name} for name in DATA_SETS]
 ONE_MEGABYTE = 1_000_000

@@ -13,15 +13,16 @@ import torch
 
 import conbo
 from conbo.belief import GaussianProcess, believe
+from conbo.bound_states import bind
 from conbo.models.posterior import Posterior, condition
 from conbo.observations import Observations
 from conbo.plots.view import View
 from conbo.policies.policy import Policy
+from conbo.quasi_random import sobol
 from conbo.reports import explorer
 from conbo.reports.explorer import explorer_record
 from conbo.reports.html import page
 from conbo.spaces import Real, Space
-from conbo.state_distributions import bind, sobol
 from conbo.trials import Trial
 from learned_studies import one_action, one_state, view
 

@@ -7,11 +7,11 @@ from botorch.models import SingleTaskGP
 from torch import Tensor
 
 from conbo.belief import Belief, believe
+from conbo.bound_states import bind
 from conbo.models.posterior import Posterior
 from conbo.search.action_candidates import action_candidates, pooled
 from conbo.search.best_actions import CHUNK, BestActions, best_actions, distinct_best
 from conbo.spaces import Categorical, Integer, Real, Space
-from conbo.state_distributions import bind
 from random_beliefs import (
     belief_with,
     generator,

@@ -26,7 +26,7 @@ from conbo.ascent import BatchedFunction
 from conbo.belief import Belief
 from conbo.errors import SettingError
 from conbo.models.posterior import Posterior
-from conbo.state_distributions import sobol
+from conbo.quasi_random import sobol
 
 MOST_CLIMBED = 50  # finitely many states are summed exactly up to this number, also while climbing …
 MOST_SUMMED = 300  # … up to this one for the values that decide …

@@ -38,10 +38,10 @@ from conbo.errors import SettingError
 from conbo.models.action_functions import look_ahead_functions, state_rows
 from conbo.models.pathwise import draw_paths
 from conbo.models.posterior import Posterior
+from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates
 from conbo.search.likely_peaks import ROUNDING, every_action, joint_moments, likely_peaks
 from conbo.search.path_peaks import path_peaks
-from conbo.state_distributions import sobol
 
 FEATURES = 256  # random Fourier features of the draws that find the peaks
 POOL_DRAWS = 256  # joint draws on the pool

@@ -13,14 +13,15 @@ from conbo.acquisition.conditional import ConBO, GaussianStates
 from conbo.acquisition.expected_max import expected_max
 from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, KnowledgeGradient, Lines, MonteCarloKG
 from conbo.belief import Belief, GaussianProcess, believe
+from conbo.bound_states import bind
 from conbo.experiments.drawing import DARK, OURS, panels, styled
 from conbo.models.posterior import Posterior
 from conbo.observations import Observations
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.proposals.maximizer import Maximizer
 from conbo.proposals.penalized_batch import penalized_batch, penalty
+from conbo.quasi_random import sobol
 from conbo.spaces import Real, Space
-from conbo.state_distributions import bind, sobol
 
 SIDE = 10.0  # states and actions are from 0 to 10
 NEXT, LINES, PALE = "#c2185b", "#2b6cb0", "#b9bac6"

@@ -11,11 +11,12 @@ from typing import Literal, TypeAlias
 import numpy as np
 import torch
 
+from conbo.bound_states import bind
 from conbo.errors import SettingError
 from conbo.policies.policy import Policy
 from conbo.problems.problem import Problem
+from conbo.quasi_random import sobol
 from conbo.spaces import Array, Point, Value
-from conbo.state_distributions import bind, sobol
 from conbo.trials import Trial
 
 Measure: TypeAlias = Literal["opportunity cost", "mean reward"]

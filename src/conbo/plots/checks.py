@@ -6,7 +6,7 @@ from plotly import graph_objects as go
 
 from conbo.plots.style import INK, MODEL, POLICY, QUIET, canvas, dots, line, steps
 from conbo.plots.view import Studied, View, view_of
-from conbo.state_distributions import sobol
+from conbo.quasi_random import sobol
 
 BINS = 12
 SAMPLES = 4096  # of P[s]

@@ -17,10 +17,10 @@ from conbo.plots.axes import ParameterAxis, described, number
 from conbo.policies import StatePolicy
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.policy import Policy
+from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates
 from conbo.search.path_peaks import path_peaks
 from conbo.spaces import Array, Parameter, Point, Space, Value, closest
-from conbo.state_distributions import sobol
 from conbo.study import Study
 from conbo.threads import threads_for
 from conbo.trials import Trial

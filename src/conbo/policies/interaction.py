@@ -10,7 +10,7 @@ from math import sqrt
 import torch
 
 from conbo.belief import LEAST_NOISE, Belief
-from conbo.state_distributions import sobol
+from conbo.quasi_random import sobol
 
 N_STATES, N_ACTIONS = 32, 32  # of the grid on which the mean is taken apart
 NEGLIGIBLE = 1e-3  # interaction, relative to the effect of the action; and less than the least noise is not seen

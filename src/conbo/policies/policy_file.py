@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from conbo.belief import Belief, standardised_noise
+from conbo.bound_states import bind
 from conbo.errors import SettingError
 from conbo.models.kernels import CategoryKernel, Columns, Factor, Kernel, MultiTask, ProductKernel, Trend
 from conbo.models.posterior import Posterior, condition
@@ -21,7 +22,6 @@ from conbo.policies.nearest_neighbors import NearestNeighbors
 from conbo.policies.policy_gradient import PolicyGradient
 from conbo.policies.single_action import SingleAction
 from conbo.spaces import Space
-from conbo.state_distributions import bind
 
 FORMAT = "conbo-policy-1"
 RECIPES: dict[str, type[Any]] = {

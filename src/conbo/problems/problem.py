@@ -9,9 +9,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from conbo.bound_states import bind
 from conbo.errors import SettingError
+from conbo.quasi_random import sobol
 from conbo.spaces import Array, Point, Space, Value
-from conbo.state_distributions import RecipeLike, bind, sobol
+from conbo.state_distributions import RecipeLike
 
 Policy: TypeAlias = Callable[[dict[str, Value]], Point]
 """The action for a state. A policy may also have `many(states)`, the actions for a list of states."""

@@ -15,9 +15,9 @@ from conbo.belief import Belief
 from conbo.errors import SettingError
 from conbo.models.posterior import Posterior
 from conbo.proposals.penalized_batch import penalized_batch, penalty
+from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates, pooled
 from conbo.search.best_actions import best_actions
-from conbo.state_distributions import sobol
 
 NEAR_POLICY = 0.25  # share of the screened points that are near the present policy
 REACH = 0.1  # standard deviation of the distance to it, in the unit cube

@@ -18,9 +18,9 @@ from conbo.errors import SettingError
 from conbo.models.pathwise import draw_paths
 from conbo.models.posterior import Posterior
 from conbo.proposals.uniform import UniformProposal
+from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates
 from conbo.search.path_peaks import path_peaks
-from conbo.state_distributions import sobol
 
 SPARE = 4  # draws more than wanted, in case that some have the same point
 

@@ -16,9 +16,9 @@ from conbo.models.kernels import PROFILES, ProductKernel
 from conbo.models.posterior import Posterior
 from conbo.plots.view import View
 from conbo.policies.gp_argmax import GpArgmax
+from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates
 from conbo.spaces import Integer
-from conbo.state_distributions import sobol
 
 POLICY_STATES = 64  # whose best actions join the pool
 MOST_COMBINATIONS = 400  # of the states' categories, for which the model's tables are sent

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from conbo.belief import Belief
 from conbo.models.posterior import Posterior
-from conbo.state_distributions import sobol
+from conbo.quasi_random import sobol
 
 MOST_OBSERVED = 32  # of the observed actions, the best so many join the pool
 MOST_COMBINATIONS = 64  # of categories: so many or fewer are all in the pool

@@ -7,20 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from conbo.bound_states import StateDistribution, bind
 from conbo.errors import PointError, SpaceError
+from conbo.quasi_random import sobol
 from conbo.spaces import Categorical, Integer, Parameter, Real, Space
-from conbo.state_distributions import (
-    Density,
-    Normal,
-    Product,
-    RecipeLike,
-    StateDistribution,
-    Triangular,
-    Uniform,
-    Weights,
-    bind,
-    sobol,
-)
+from conbo.state_distributions import Density, Normal, Product, RecipeLike, Triangular, Uniform, Weights
 
 
 def space_of(**states: Parameter) -> Space:
