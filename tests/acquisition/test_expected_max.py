@@ -1,5 +1,9 @@
-"""E[max of lines] against the reference, brute-force quadrature, and closed forms down to tiny gains."""
+"""E[max of lines] against the reference, brute-force quadrature, and closed forms down to tiny gains.
 
+Every test runs twice, on the compiled loops and in torch.
+"""
+
+from collections.abc import Iterator
 from math import pi, sqrt
 
 import numpy as np
@@ -12,7 +16,8 @@ from scipy.special import ndtr
 from torch import Tensor
 
 import conbo.acquisition.expected_max
-from conbo.acquisition.expected_max import expected_max, interval_probability, mean_excess, normal_density
+from conbo.acquisition.expected_max import ExpectedMax, expected_max, interval_probability, mean_excess, normal_density
+from conbo.models import compiled
 from random_beliefs import REFERENCE, generator, tensor
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
@@ -20,6 +25,23 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
 # few different values, so that equal lines, equal slopes and lines through one point turn up
 coefficients = st.one_of(st.integers(-2, 2).map(float), st.floats(-3, 3))
 lines = st.lists(st.tuples(coefficients, coefficients), min_size=1, max_size=7)
+
+scales = st.sampled_from([1e-6, 1.0, 1e6])
+
+
+@pytest.fixture(autouse=True, scope="module", params=["compiled", "torch"])
+def path(request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "compiled" and not compiled.AVAILABLE:
+        pytest.skip("Numba is not installed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "AVAILABLE", request.param == "compiled")
+        yield request.param
+
+
+def in_torch(a: Tensor, b: Tensor) -> ExpectedMax:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "AVAILABLE", False)
+        return expected_max(a, b)
 
 
 def by_quadrature(a: np.ndarray, b: np.ndarray) -> float:
@@ -70,6 +92,51 @@ def test_probabilities_and_densities_are_those_of_a_partition(pairs: list[tuple[
     assert float(result.value) == pytest.approx(float(by_parts), abs=1e-9)
 
 
+@given(lines, scales, scales)
+def test_both_paths_agree_at_every_scale(pairs: list[tuple[float, float]], of_a: float, of_b: float) -> None:
+    a, b = tensor(pairs).T
+    a, b = of_a * a, of_b * b
+
+    result, reference = expected_max(a, b), in_torch(a, b)
+
+    size = float(a.abs().amax() + b.abs().amax())
+    torch.testing.assert_close(result.gain, reference.gain, rtol=1e-9, atol=1e-14 * size)
+    torch.testing.assert_close(result.value, reference.value, rtol=1e-14, atol=1e-14 * size)
+    # of lines that differ by rounding alone either may win, but the winners lie on the envelope
+    by_parts = (a * result.probability + b * result.density).sum()
+    torch.testing.assert_close(by_parts, reference.value, rtol=1e-14, atol=1e-14 * size)
+
+
+def test_both_paths_agree_for_hundreds_of_lines() -> None:
+    a, b = random_lines(40, 200, seed=5)
+    a, b = torch.cat([a, a - b.square()]), torch.cat([b, 3 * b])  # a few lines win, and nearly all of them
+
+    result, reference = expected_max(a, b), in_torch(a, b)
+
+    torch.testing.assert_close(result.gain, reference.gain, rtol=1e-13, atol=0)
+    torch.testing.assert_close(result.probability, reference.probability, rtol=0, atol=1e-13)
+    torch.testing.assert_close(result.density, reference.density, rtol=0, atol=1e-13)
+
+
+def test_lines_may_lie_in_memory_as_they_like() -> None:
+    a, b = random_lines(6, 4, 3)
+    plain = expected_max(a.mT.contiguous(), b.mT[:, ::2].contiguous()[:, :1])
+
+    turned = expected_max(a.mT, b.mT[:, ::2][:, :1])
+
+    assert torch.equal(turned.value, plain.value)
+    assert torch.equal(turned.probability, plain.probability)
+
+
+def test_single_precision_stays_so() -> None:
+    a, b = random_lines(5, 4)
+
+    result = expected_max(a.float(), b.float())
+
+    assert result.value.dtype == result.probability.dtype == torch.float32
+    torch.testing.assert_close(result.value.double(), expected_max(a, b).value, rtol=0, atol=1e-5)
+
+
 def test_hundreds_of_lines_in_pieces_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = random_lines(3, 80)
     at_once = expected_max(a, b)
@@ -111,6 +178,12 @@ def test_a_single_line_has_no_gain() -> None:
 
     assert (float(result.value), float(result.gain)) == (0.4, 0.0)
     assert result.probability.tolist() == [1.0]
+
+
+def test_of_parallel_lines_the_highest_wins() -> None:
+    result = expected_max(tensor([0.0, -1.0, -0.5, -0.7, -0.4, -0.4]), tensor([0.0, 1.0, 1.0, 1.0, -1.0, -1.0]))
+
+    assert (result.probability > 0).tolist() == [True, False, True, False, True, False]
 
 
 def test_dominated_lines_change_nothing() -> None:

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from conbo.belief import Belief, believe
 from conbo.bound_states import bind
+from conbo.models import compiled
 from conbo.models.posterior import Posterior
 from conbo.search.action_candidates import action_candidates, pooled
-from conbo.search.best_actions import CHUNK, BestActions, best_actions, distinct_best
+from conbo.search.best_actions import ALIKE, CHUNK, BestActions, best_actions, distinct_best
 from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import (
     belief_with,
@@ -141,13 +142,37 @@ def test_an_integer_is_polished_to_the_better_neighbour() -> None:
         torch.testing.assert_close(result.mean, best, rtol=0, atol=1e-9)
 
 
+@pytest.fixture(params=["compiled", "torch"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "compiled" and not compiled.AVAILABLE:
+        pytest.skip("Numba is not installed")
+    monkeypatch.setattr(compiled, "AVAILABLE", request.param == "compiled")
+
+
+@pytest.mark.usefixtures("path")
 def test_starts_are_the_best_that_are_not_alike() -> None:
     likeness = tensor([[1.0, 0.9, 0.1], [0.9, 1.0, 0.1], [0.1, 0.1, 1.0]])
     scores = tensor([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
 
     assert distinct_best(scores, likeness, 2).tolist() == [[0, 2], [2, 1]]
-    assert distinct_best(scores, likeness, 5).shape == (2, 3)
+    assert distinct_best(scores, likeness, 5).tolist() == [[0, 2, 0], [2, 1, 0]]
     assert scores.tolist() == [[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]]
+
+
+@pytest.mark.usefixtures("path")
+def test_starts_are_those_of_a_plain_search() -> None:
+    actions = uniform(30, 2, seed=3)
+    likeness = torch.exp(-torch.cdist(actions, actions))
+    scores = (4 * uniform(50, 30, seed=4)).round()  # many ties
+
+    chosen = distinct_best(scores, likeness, 4)
+
+    for row in range(50):
+        left = list(range(30))
+        for place in range(4):
+            best = max(left, key=lambda j: (float(scores[row, j]), -j))
+            assert int(chosen[row, place]) == best
+            left = [j for j in left if j != best and likeness[best, j] <= ALIKE]
 
 
 @pytest.mark.filterwarnings("ignore")  # BoTorch has its own views on our data

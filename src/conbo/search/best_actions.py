@@ -12,6 +12,7 @@ from torch import Tensor
 
 from conbo.ascent import ascend
 from conbo.belief import Belief
+from conbo.models import compiled
 from conbo.models.action_functions import ActionFunctions, state_functions
 from conbo.models.botorch_posterior import BotorchPosterior
 from conbo.models.posterior import Posterior
@@ -55,7 +56,7 @@ def _by_newton(
     belief: Belief, posterior: Posterior, pool: ActionPool, states: Tensor, starts: int, steps: int
 ) -> BestActions:
     functions = state_functions(posterior, states)
-    scores, _ = functions.pooled(pool.correlation, pool.features)
+    scores = functions.mean_constant[:, None] + functions.mean_weights @ pool.correlation
     chosen = distinct_best(scores, pool.likeness, starts)  # (m, k)
     maxima = functions.maximize(pool.features[chosen], states.new_zeros(1), steps)
     features, mean = maxima.actions, maxima.mean
@@ -72,16 +73,39 @@ def _by_newton(
 
 
 def distinct_best(scores: Tensor, likeness: Tensor, k: int) -> Tensor:
-    """For each row of scores (m, p) the best k columns that are not alike: (m, k)."""
+    """For each row of scores (m, p) the best k columns that are not alike: (m, k).
+
+    Rows where everything else is alike go on with the first column: a harmless repeat.
+    """
+    k = min(k, scores.shape[-1])
+    if compiled.AVAILABLE and scores.device.type == "cpu":
+        indices = np.empty((len(scores), k), dtype=np.int64)
+        _distinct_best_rows(scores.numpy(), likeness.numpy(), indices)
+        return torch.from_numpy(indices)
     scores = scores.clone()
     chosen = []
-    for _ in range(min(k, scores.shape[-1])):
+    for _ in range(k):
         best = scores.argmax(-1)
         chosen.append(best)
         scores.masked_fill_(likeness[best] > ALIKE, -torch.inf)
         scores.scatter_(1, best[:, None], -torch.inf)
-    # rows where everything is alike go on with columns that were dropped: harmless repeats
     return torch.stack(chosen, -1)
+
+
+@compiled.exact
+def _distinct_best_rows(scores: compiled.Array, likeness: compiled.Array, chosen: compiled.Array) -> None:
+    """The same row by row: few columns are ever the highest so far, and only these are compared with the chosen."""
+    for row in range(len(scores)):
+        for place in range(chosen.shape[1]):
+            best, highest = 0, -np.inf
+            for j in range(scores.shape[1]):
+                if scores[row, j] > highest:
+                    new = True
+                    for i in chosen[row, :place]:
+                        new = new and i != j and not likeness[i, j] > ALIKE
+                    if new:
+                        best, highest = j, scores[row, j]
+            chosen[row, place] = best
 
 
 def polish_integers(belief: Belief, functions: ActionFunctions, actions: Tensor) -> tuple[Tensor, Tensor]:
