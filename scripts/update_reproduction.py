@@ -1,10 +1,10 @@
-"""Bring results/, the pictures and the tables of docs/reproduction.md up to date with the runs that there are.
+"""Bring results/, the pictures and the tables of the docs up to date with the runs that there are.
 
     python scripts/update_reproduction.py                       draw and count anew what results/ holds
     python scripts/update_reproduction.py out/runs.jsonl.xz ... first take over runs from packs or folders
 
-A run that is there twice counts where it got farther.  The text of the page is written by hand; what stands between
-`<!-- name -->` and `<!-- end -->` is not.
+A run that is there twice counts where it got farther.  The text of docs/reproduction.md, and of docs/methods.md for the
+figure of that name, is written by hand; what stands between `<!-- name -->` and `<!-- end -->` is not.
 """
 
 import re
@@ -25,7 +25,9 @@ from conbo.experiments.summary import compare, markdown, table
 from conbo.method_table import DEFAULT_METHOD, METHODS
 
 ROOT = Path(__file__).parents[1]
-RESULTS, PAGE, PICTURES_FOLDER = ROOT / "results", ROOT / "docs/reproduction.md", ROOT / "docs/pictures/reproduction"
+RESULTS, PICTURES_FOLDER = ROOT / "results", ROOT / "docs/pictures/reproduction"
+PAGE, METHODS_PAGE = ROOT / "docs/reproduction.md", ROOT / "docs/methods.md"
+REFERENCES = {"methods": "uniform"}  # whom the methods of a figure are compared with, if not with our default
 WITHOUT_TABLES = ("widths", "global")  # these would have one for every width and many rows for n_z
 
 
@@ -95,27 +97,30 @@ def blocks(runs: dict[Key, Run]) -> dict[str, str]:
     print(parts["made"])
     for figure in FIGURES.values():
         complete = figure.shown(runs)
-        tables = [] if figure.name in WITHOUT_TABLES else [table(c, DEFAULT_METHOD) for c in compare(complete)]
+        against = REFERENCES.get(figure.name, DEFAULT_METHOD)
+        tables = [] if figure.name in WITHOUT_TABLES else [table(c, against) for c in compare(complete)]
         picture = f"![{figure.title}](pictures/reproduction/{figure.name}.png)"
         parts[figure.name] = "\n\n".join([picture, *tables]) if complete else "Not run yet."
     return parts
 
 
-def write_page(parts: dict[str, str]) -> None:
-    text = PAGE.read_text(encoding="utf-8")
+def write_page(page: Path, parts: dict[str, str]) -> None:
+    text = page.read_text(encoding="utf-8")
     for name, content in parts.items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
         text, count = pattern.subn(lambda match, c=content: f"{match[1]}{c}\n{match[2]}", text)
         if count != 1:
-            sys.exit(f"{PAGE} must have one block `<!-- {name} -->`, but has {count}.")
-    PAGE.write_text(text, encoding="utf-8")
+            sys.exit(f"{page} must have one block `<!-- {name} -->`, but has {count}.")
+    page.write_text(text, encoding="utf-8")
 
 
 def main() -> None:
     runs = gathered(Path(argument) for argument in sys.argv[1:])
     write_results(runs)
     draw(runs)
-    write_page(blocks(runs))
+    parts = blocks(runs)
+    write_page(METHODS_PAGE, {"methods": parts.pop("methods")})
+    write_page(PAGE, parts)
 
 
 if __name__ == "__main__":

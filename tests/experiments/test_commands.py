@@ -79,8 +79,8 @@ def test_wrong_usage_is_told(conbo, arguments, code, message):
 def test_reproduce_lists_its_figures(conbo):
     lines = conbo("reproduce", "--list").output.splitlines()
     assert [line.split()[0] for line in lines] == [
-        "per-state", "knowledge-gradients", "penalisation", "synthetic", "models", "widths", "global", "ambulances",
-        "assemble-to-order", "batches", "cnn",
+        "per-state", "knowledge-gradients", "penalisation", "synthetic", "methods", "models", "widths", "global",
+        "ambulances", "assemble-to-order", "batches", "cnn",
     ]  # fmt: skip
 
 

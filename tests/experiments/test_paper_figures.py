@@ -14,6 +14,7 @@ from conbo.experiments.summary import compare
 
 AT_LEAST = {
     "synthetic": 20,
+    "methods": 10,
     "models": 20,
     "widths": 20,
     "global": 20,

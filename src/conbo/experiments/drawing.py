@@ -130,7 +130,7 @@ def draw_comparisons(comparisons: Sequence[Comparison], columns: int = 2) -> Fig
     columns = min(columns, len(comparisons))
     rows = -(-len(comparisons) // columns)
     n_methods = len({method for comparison in comparisons for method in comparison.costs})
-    legend_columns = 5 if columns > 1 else 3
+    legend_columns = 5 if columns > 1 else 2
     figure, axes = panels(rows, columns, legend_rows=-(-n_methods // legend_columns))
     for panel, comparison in zip(axes.flat, comparisons, strict=False):
         draw_costs(panel, comparison)

@@ -71,6 +71,22 @@ def draw_global(runs: Sequence[Run]) -> Figure:
 
 
 @styled
+def draw_methods(runs: Sequence[Run]) -> Figure:
+    """Final costs of many methods, the best above, a panel for each function."""
+    comparisons = compare(runs)
+    figure, axes = panels(1, len(comparisons))
+    for panel, comparison in zip(axes.flat, comparisons, strict=True):
+        for place, method in enumerate(comparison.methods):
+            mean, error = max(comparison.mean(method)[-1], LEAST), comparison.error(method)[-1]
+            colour = style_of(method, comparison.methods)["color"]
+            panel.errorbar(mean, place, xerr=[[min(error, 2 / 3 * mean)], [error]], fmt="o", color=colour, capsize=2)
+        panel.set_yticks(range(len(comparison.methods)), labels=comparison.methods)
+        panel.invert_yaxis()
+        panel.set(title=readable(comparison.problem), xlabel=_final_label(comparison), xscale="log")
+    return figure
+
+
+@styled
 def draw_batches(runs: Sequence[Run]) -> Figure:
     """Costs against evaluations: a row for each problem, a column for each size of a batch."""
     comparisons = sorted(compare(runs), key=lambda comparison: (comparison.problem, comparison.batch))
@@ -120,6 +136,7 @@ def draw_networks(runs: Sequence[Run]) -> Figure:
 
 DRAWINGS: dict[str, Callable[[Sequence[Run]], Figure]] = {
     "synthetic": draw_sweep,
+    "methods": draw_methods,
     "models": draw_sweep,
     "widths": draw_widths,
     "global": draw_global,

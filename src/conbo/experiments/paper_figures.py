@@ -1,4 +1,4 @@
-"""The figures of the paper as declared settings: a table; and one of our own, on what the model does.
+"""The figures of the paper as declared settings: a table; and two of our own, on all methods and on the model.
 
 The paper gives the functions, the methods and the sweeps.  What it does not give (initial points, budgets,
 repetitions, test states) is chosen here, the same for all methods.
@@ -109,6 +109,12 @@ _SYNTHETIC = Sweep(
     every=2,
     scoring=EXACT,
 )
+_METHODS = replace(
+    _SYNTHETIC,
+    problems=["branin", "rosenbrock"],
+    methods=[method for method in METHODS.values() if not method.needs_finite_states],
+    seeds=10,
+)
 _MODELS = replace(
     _SYNTHETIC,
     methods=[
@@ -167,6 +173,12 @@ FIGURES = {
                     every=10,
                 )
             ],
+        ),
+        Figure(
+            "methods",
+            "Every method for continuous states on Branin and Rosenbrock",
+            [_METHODS],
+            [replace(_METHODS, problems=["branin"], evaluations=10, seeds=1)],
         ),
         Figure(
             "models",
