@@ -1,6 +1,7 @@
 """Integrals of a convex function from values and slopes at a few nodes: bounds, convergence, derivatives."""
 
 from collections.abc import Callable
+from dataclasses import astuple
 from itertools import pairwise
 from math import pi, sqrt
 
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from torch import Tensor
 
-from conbo.acquisition.convex_integral import ConvexIntegral, quantile_nodes
+from conbo.acquisition.convex_integral import ConvexIntegral, Gains, quantile_nodes
 from conbo.acquisition.expected_max import expected_max
+from conbo.models import compiled
 from random_beliefs import generator, tensor
 
 NESTED = (3, 9, 27)
@@ -258,3 +260,60 @@ def test_the_derivative_of_a_batch_is_that_of_its_rows() -> None:
         alone = integral(intercepts[row], slopes[row], likeness[row])
         torch.testing.assert_close(batch.slope_derivative[row // 3, row % 3], alone.slope_derivative)
         torch.testing.assert_close(batch.best[row // 3, row % 3], alone.best)
+
+
+def both_ways(nodes: Tensor, a: Tensor, b: Tensor, likeness: Tensor) -> tuple[Gains, Gains]:
+    """By the compiled loop (where Numba is installed) and in torch."""
+    with pytest.MonkeyPatch.context() as patch:
+        quick = ConvexIntegral(nodes)(a, b, likeness)
+        patch.setattr(compiled, "AVAILABLE", False)
+        return quick, ConvexIntegral(nodes)(a, b, likeness)
+
+
+@given(st.integers(0, 10**6), st.sampled_from([3, 5, 9]), st.integers(1, 12))
+def test_the_compiled_loop_and_torch_agree_on_maxima_of_lines(seed: int, n: int, count: int) -> None:
+    nodes = quantile_nodes(n)
+    a, b = random_lines(20, count, seed)
+    intercepts, slopes, winner = touching(nodes, a, b)
+    likeness = torch.rand(20, n - 1, generator=generator(seed), dtype=torch.float64)
+
+    quick, reference = both_ways(nodes, intercepts, slopes, likeness)
+
+    torch.testing.assert_close(quick.best, reference.best, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(quick.lower, reference.lower, rtol=1e-12, atol=1e-14)
+    # where neighbours have the same line, tangents, chord and cubic are one: rounding decides how they share
+    shared = [torch.zeros_like(b).scatter_add(1, winner, gains.slope_derivative) for gains in (quick, reference)]
+    torch.testing.assert_close(*shared, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("likeness", [0.0, 0.6, 1.0], ids=["corners", "between", "smooth"])
+@pytest.mark.parametrize("name", SMOOTH)
+def test_the_compiled_loop_and_torch_agree_on_smooth_functions(name: str, likeness: float) -> None:
+    nodes = quantile_nodes(7)
+    a, b = tangents(nodes, *SMOOTH[name][:2])
+
+    quick, reference = both_ways(nodes, a, b, torch.full((6,), likeness, dtype=torch.float64))
+
+    for ours, torchs in zip(astuple(quick), astuple(reference), strict=True):
+        torch.testing.assert_close(ours, torchs, rtol=1e-12, atol=1e-15)
+
+
+def test_the_compiled_loop_and_torch_agree_where_lines_are_degenerate() -> None:
+    nodes = quantile_nodes(5)
+    rows = {
+        "one line": ([0.7] * 5, [2.0] * 5),
+        "flat": ([0.7] * 5, [0.0] * 5),
+        "parallel": ([0.1, 0.3, 0.2, 0.5, 0.4], [1.0] * 5),  # as after a climb that missed the maximum
+        "falling slopes": ([0.0] * 5, [2.0, 1.0, 0.0, -1.0, -2.0]),
+        "below the middle": ([-1.0, -1.0, 0.0, -1.0, -1.0], [0.0] * 5),
+        "undefined": ([float("nan"), 0.0, 0.0, 0.0, 0.0], [0.0] * 5),
+        "corner on a node": ([float(-nodes[3]) if j > 2 else 0.0 for j in range(5)], [0.0, 0.0, 0.0, 1.0, 1.0]),
+    }
+    a, b = (tensor([row[part] for row in rows.values()]) for part in (0, 1))
+    for likeness in (0.0, 0.6, 1.0):
+        quick, reference = both_ways(nodes, a, b, torch.full((len(rows), 4), likeness, dtype=torch.float64))
+
+        torch.testing.assert_close(quick.best, reference.best, rtol=1e-12, atol=1e-15, equal_nan=True)
+        torch.testing.assert_close(quick.lower, reference.lower, rtol=1e-12, atol=1e-15, equal_nan=True)
+        torch.testing.assert_close(quick.slope_derivative[:-2], reference.slope_derivative[:-2], rtol=1e-12, atol=1e-15)
+        assert bool(quick.best.isnan()[-2])

@@ -11,6 +11,9 @@ gives the value V(z_j) and, by the envelope theorem, the slope σ̃(x*_j).  From
 
 Everything is relative to the tangent at zero, D(z) = V(z) - V(0) - V'(0) z ≥ 0, whose integral is the gain: sums of
 non-negative terms, linear in the D_j and slopes d_j for given likeness, so that derivatives come for free.
+
+The estimate has two implementations: plain torch (any device, the reference) and the loop of
+`compiled_convex_integral`, taken on a CPU where Numba is installed.
 """
 
 from dataclasses import dataclass
@@ -19,7 +22,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from conbo.acquisition import compiled_convex_integral
 from conbo.acquisition.expected_max import interval_probability, mean_excess, normal_density
+from conbo.models import compiled
 
 CORNER, SMOOTH = 0.4, 0.8  # likeness of neighbouring maximisers below / above which V bends sharply / smoothly
 SPREAD = 2.3  # nodes are quantiles of a normal so much wider than that of Z: chosen by measured error
@@ -70,11 +75,11 @@ class ConvexIntegral:
         return torch.stack([m0 - m1 / h, m1 / h])
 
     @cached_property
-    def tails(self) -> tuple[Tensor, Tensor, Tensor]:
-        """∫ 1, |z - node| and (z - node)² beyond the outer nodes: each (2,), left tail first."""
+    def tails(self) -> Tensor:
+        """∫ 1, |z - node| and (z - node)² beyond the outer nodes: (3, 2), left tail first."""
         outer = self.nodes[[0, -1]].abs()
         mass, first = torch.special.ndtr(-outer), mean_excess(outer)
-        return mass, first, mass - outer * first
+        return torch.stack([mass, first, mass - outer * first])
 
     def tangents(self, gain: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
         """Weights (..., 4, q-1) of the two tangents of every interval, and the integral of the higher one."""
@@ -102,10 +107,16 @@ class ConvexIntegral:
 
     def __call__(self, intercepts: Tensor, slopes: Tensor, likeness: Tensor) -> Gains:
         """Lines (..., q), line j tangent to V at node j; likeness (..., q-1) of neighbouring maximisers."""
+        smooth = ((likeness - CORNER) / (SMOOTH - CORNER)).clamp(0, 1)
+        if compiled.AVAILABLE and slopes.device.type == "cpu" and not slopes.requires_grad:
+            weights = self.nodes, self.cubic, self.chord, self.tails
+            return Gains(*compiled_convex_integral.gains(*weights, intercepts, slopes, smooth))
+        return self._gains_torch(intercepts, slopes, smooth)
+
+    def _gains_torch(self, intercepts: Tensor, slopes: Tensor, smooth: Tensor) -> Gains:
         z, middle = self.nodes, len(self.nodes) // 2
         slope = slopes - slopes[..., middle : middle + 1]
         gain = (intercepts - intercepts[..., middle : middle + 1] + slope * z).clamp_min(0)
-        smooth = ((likeness - CORNER) / (SMOOTH - CORNER)).clamp(0, 1)
 
         ends = _ends(gain, slope)  # (..., 4, q-1)
         tangent_weights, tangent = self.tangents(gain, slope)

@@ -29,6 +29,7 @@ from torch import Tensor
 from conbo.acquisition.botorch_knowledge_gradient import BotorchKnowledgeGradient
 from conbo.acquisition.convex_integral import SPREAD, ConvexIntegral, quantile_nodes
 from conbo.acquisition.expected_max import expected_max
+from conbo.acquisition.neighbouring_nodes import neighbour_likeness, shared_between_nodes
 from conbo.acquisition.rough_knowledge_gradient import BASINS, RoughKnowledgeGradient
 from conbo.belief import Belief
 from conbo.errors import SettingError
@@ -39,7 +40,6 @@ from conbo.models.action_functions import (
     look_ahead_functions,
     state_rows,
 )
-from conbo.models.kernels import PROFILES
 from conbo.models.posterior import LookAhead, Posterior, covariance_gradient
 from conbo.search.action_candidates import ActionPool, action_candidates, pooled
 from conbo.search.best_actions import BestActions, best_actions, distinct_best
@@ -48,8 +48,6 @@ RACE_STEPS = 2  # Newton steps from each of several starts, of which the best go
 COLD_STEPS = 4  # … for so many more
 WARM_STEPS = 1  # Newton steps of an inner maximisation that starts where the last outer step ended
 THOROUGH_STARTS, THOROUGH_STEPS = 6, 20  # where bounds are wanted
-SLOW = 0.1  # maximisers that move less than this (scaled distance per unit of z) stand still
-STEADY, JUMP = 4.0, 10.0  # times faster than beside: still smooth; surely a jump
 POLICY_STATES = 32  # whose best actions join the pool
 
 # lines (..., q): mean, slope; likeness of neighbours (..., q-1) → value (...), ∂value/∂slope (..., q)
@@ -359,31 +357,6 @@ class StateGains:
         new = covariance_gradient(kernel, here, (states, lines.actions.flatten(1, 2)), pull.flatten(1, 2))
         old = covariance_gradient(kernel, here, (self.posterior.states, self.posterior.actions), old_weights)
         return (new + old) / ahead.sd[:, None]
-
-
-def neighbour_likeness(functions: ActionFunctions, actions: Tensor, nodes: Tensor) -> Tensor:
-    """κ between the maximisers of neighbouring nodes, less where they jump: (k, m, q-1).
-
-    A maximiser that moves many times faster than between the nodes beside has jumped to another hill, near as it
-    may be: V has a corner there.
-    """
-    apart = (actions[..., 1:, :] - actions[..., :-1, :]).square().sum(-1)
-    speed = apart.sqrt() / (nodes[1:] - nodes[:-1])
-    beside = torch.nn.functional.pad(speed, (1, 1))
-    usual = torch.maximum(beside[..., :-2], beside[..., 2:]).clamp_min(SLOW)
-    steady = ((JUMP - speed / usual) / (JUMP - STEADY)).clamp(0, 1)
-    return PROFILES[functions.factor.profile][0](apart)[0] * steady
-
-
-def shared_between_nodes(maxima: Maxima, nodes: Tensor) -> Maxima:
-    """Let every node take the best line that any node found: the lines are then tangent to one convex function."""
-    values = maxima.mean[:, None] + nodes[:, None] * maxima.slope[:, None]  # (rows, node, line)
-    own = values.diagonal(dim1=-2, dim2=-1)
-    best, winner = values.max(-1)
-    better = best > own + 1e-12 * own.abs()
-    if not bool(better.any()):
-        return maxima
-    return maxima.take(torch.where(better, winner, torch.arange(len(nodes), device=nodes.device)))
 
 
 def snapped(belief: Belief, functions: ActionFunctions, maxima: Maxima) -> Maxima:

@@ -1,6 +1,7 @@
 """What the compiled loops share: the compiler, if it is installed, and an exponential that it can vectorise.
 
-`fast` lets it reorder sums, `exact` does not; both release the interpreter's lock.
+`fast` lets it reorder sums, `exact` does not, `fused` lets it only round a product and a sum at once; all release the
+interpreter's lock.
 """
 
 from collections.abc import Callable
@@ -23,6 +24,7 @@ Array = Any  # a numpy array inside the compiled functions
 PROFILES = ("matern52", "squared-exponential")  # of kernels, that are compiled; others are computed in torch
 fast = njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
 exact = njit(cache=True, nogil=True, fastmath=False, error_model="numpy")  # a caller's fastmath must not leak in
+fused = njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
 
 
 def handles(profile: str) -> bool:
@@ -30,7 +32,7 @@ def handles(profile: str) -> bool:
     return AVAILABLE and profile in PROFILES
 
 
-@exact
+@fused
 def exp_of_minus(r: Array, result: Array, whole: Array) -> None:
     """exp(-r) for r ≥ 0, written so that the compiler can vectorise it (a call of the library's exp it cannot).
 

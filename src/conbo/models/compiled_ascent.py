@@ -104,13 +104,12 @@ def _ascend_rows(
 ) -> None:
     features, n = points.shape
     f = len(free)
-    weights, new_correlation = np.empty(n), np.empty(n)
+    weights, kappa, new_kappa = np.empty(n), np.empty(n), np.empty(n)
     pull, bend, whole, away = np.empty(n), np.empty(n), np.empty(n), np.empty((features, n))
     gradient, hessian = np.empty(f), np.empty((f, f))
     new_gradient, new_hessian = np.empty(f), np.empty((f, f))
     step, there, factor = np.empty(f), np.empty(features), np.empty((f, f))
     stuck = np.empty(f, dtype=np.bool_)
-    keep = correlation.shape[2] > 0
     for row in range(first, last):
         for j in range(z.shape[1]):
             here = x[row, j]
@@ -119,12 +118,9 @@ def _ascend_rows(
                 weights[m] = mean_weights[row, m] + z[row, j] * slope_weights[row, m]
             own = _evaluate(
                 is_matern, here, points, new_points[row], weights, own_weight, free, steps > 0,
-                new_correlation, pull, bend, away, whole, gradient, hessian,
+                kappa, pull, bend, away, whole, gradient, hessian,
             )  # fmt: skip
-            value = _dot(weights, new_correlation) + own_weight * own
-            _record(
-                row, j, own, mean_weights, slope_weights, new_weights, new_correlation, mean, slope, correlation, keep
-            )
+            value = _dot(weights, kappa) + own_weight * own
             radius = first_radius
             for k in range(steps):
                 length = _newton_step(here, gradient, hessian, lower, upper, free, radius, step, factor, stuck)
@@ -134,24 +130,25 @@ def _ascend_rows(
                 for i in range(f):
                     d = free[i]
                     there[d] = min(max(here[d] + step[i], lower[d]), upper[d])
-                own = _evaluate(
+                new_own = _evaluate(
                     is_matern, there, points, new_points[row], weights, own_weight, free, k < steps - 1,
-                    new_correlation, pull, bend, away, whole, new_gradient, new_hessian,
+                    new_kappa, pull, bend, away, whole, new_gradient, new_hessian,
                 )  # fmt: skip
-                new_value = _dot(weights, new_correlation) + own_weight * own
+                new_value = _dot(weights, new_kappa) + own_weight * new_own
                 if new_value > value:
-                    value = new_value
+                    value, own = new_value, new_own
                     here[:] = there
+                    kappa, new_kappa = new_kappa, kappa
                     gradient[:] = new_gradient
                     hessian[:] = new_hessian
-                    _record(
-                        row, j, own, mean_weights, slope_weights, new_weights, new_correlation,
-                        mean, slope, correlation, keep,
-                    )  # fmt: skip
                     if length >= 0.99 * radius:
                         radius *= 2
                 else:
                     radius = length / 4
+            mean[row, j] = _dot(mean_weights[row], kappa)
+            slope[row, j] = _dot(slope_weights[row], kappa) + new_weights[row] * own
+            if correlation.shape[2] > 0:
+                correlation[row, j] = kappa
 
 
 @fast
@@ -160,27 +157,6 @@ def _dot(a: Array, b: Array) -> float:
     for m in range(len(a)):
         total += a[m] * b[m]
     return total
-
-
-@fast
-def _record(
-    row: int,
-    j: int,
-    own: float,
-    mean_weights: Array,
-    slope_weights: Array,
-    new_weights: Array,
-    new_correlation: Array,
-    mean: Array,
-    slope: Array,
-    correlation: Array,
-    keep: bool,
-) -> None:
-    """Write down mean, slope and correlations of the best point so far."""
-    mean[row, j] = _dot(mean_weights[row], new_correlation)
-    slope[row, j] = _dot(slope_weights[row], new_correlation) + new_weights[row] * own
-    if keep:
-        correlation[row, j] = new_correlation
 
 
 @fast
@@ -259,7 +235,7 @@ def _evaluate(
     return own
 
 
-@fast
+@exact
 def _newton_step(
     x: Array,
     gradient: Array,
@@ -272,7 +248,10 @@ def _newton_step(
     factor: Array,
     stuck: Array,
 ) -> float:
-    """Write the step, return its length; see `action_functions.newton_step`."""
+    """Write the step, return its length; see `action_functions.newton_step`.
+
+    Not `fast`: vectorised sums of a few terms are slower than plain ones.
+    """
     f = len(free)
     for i in range(f):
         d = free[i]
@@ -292,14 +271,19 @@ def _newton_step(
             shift = max(shift, off + hessian[i, i])
         _factorize(hessian, stuck, max(shift + 1e-3 * largest, 1e-300), factor)
     for i in range(f):
+        total = step[i]
         for k in range(i):
-            step[i] -= factor[i, k] * step[k]
-        step[i] /= factor[i, i]
+            total -= factor[i, k] * step[k]
+        step[i] = total * factor[i, i]
     for i in range(f - 1, -1, -1):
+        total = step[i]
         for k in range(i + 1, f):
-            step[i] -= factor[k, i] * step[k]
-        step[i] /= factor[i, i]
-    length = sqrt(_dot(step, step))
+            total -= factor[k, i] * step[k]
+        step[i] = total * factor[i, i]
+    length = 0.0
+    for i in range(f):
+        length += step[i] * step[i]
+    length = sqrt(length)
     if length > radius:
         for i in range(f):
             step[i] *= radius / length
@@ -309,7 +293,10 @@ def _newton_step(
 
 @exact
 def _factorize(hessian: Array, stuck: Array, shift: float, factor: Array) -> bool:
-    """Lower Cholesky factor of shift - Hessian with stuck features cut out; False where there is none."""
+    """Lower Cholesky factor of shift - Hessian with stuck features cut out; False where there is none.
+
+    Its diagonal is inverted: what follows only divides by it.
+    """
     f = len(stuck)
     for i in range(f):
         for k in range(i + 1):
@@ -322,7 +309,7 @@ def _factorize(hessian: Array, stuck: Array, shift: float, factor: Array) -> boo
             if i == k:
                 if not total > 0.0:
                     return False
-                factor[i, i] = sqrt(total)
+                factor[i, i] = 1.0 / sqrt(total)
             else:
-                factor[i, k] = total / factor[k, k]
+                factor[i, k] = total * factor[k, k]
     return True

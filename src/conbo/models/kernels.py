@@ -154,6 +154,14 @@ class Factor:
         unit = PROFILES[self.profile][1]
         return unit / self.lengthscales[list(self.columns.owner)]
 
+    @cached_property
+    def box(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Lower and upper end of every scaled feature, and whether it may move: (width,) each."""
+        upper = self.feature_scales
+        free = torch.zeros(len(upper), dtype=torch.bool, device=upper.device)
+        free[list(self.columns.numeric_features)] = True
+        return torch.zeros_like(upper), upper, free
+
     def scaled(self, points: Tensor) -> Tensor:
         """Unit-cube points (..., d) as scaled features (..., width)."""
         return self.columns.features(points) * self.feature_scales

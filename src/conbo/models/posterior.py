@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from conbo.errors import ConboError
+from conbo.models import compiled_product_kernel
 from conbo.models.kernels import Factor, Kernel
 
 CHUNK = 4096  # points per pass: the tables between them and the observations stay in the processor's cache
@@ -75,6 +76,8 @@ class Posterior:
 
     def prior_covariance(self, a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> Tensor:
         """k⁰ between two sets of scaled features."""
+        if a[0].dim() == b[0].dim() == 2 and compiled_product_kernel.handles(self.kernel, *a, *b):
+            return compiled_product_kernel.covariance(self.kernel, a, b)
         covariance = self.kernel.scale(a[0], b[0]) * self.kernel.actions.correlation(a[1], b[1])
         offset = self.kernel.offset(a[0], b[0])
         return covariance if offset is None else covariance + offset
@@ -132,10 +135,10 @@ class Posterior:
     def look_ahead(self, candidates: Tensor) -> LookAhead:
         """Prepare one more observation at each candidate (c, d): O(n²) each, once."""
         here = self.scaled(candidates)
-        cross = self.prior_covariance((self.states, self.actions), here)  # (n, c)
-        weights = self.solve(cross)
-        variance = (self.kernel.variance(here[0]) - (cross * weights).sum(0)).clamp_min(0) + self.noise
-        return LookAhead(here[0], here[1], weights.mT, variance.sqrt())
+        cross = self.prior_covariance(here, (self.states, self.actions))  # (c, n)
+        weights = self.solve(cross.mT).mT
+        variance = (self.kernel.variance(here[0]) - (cross * weights).sum(-1)).clamp_min(0) + self.noise
+        return LookAhead(here[0], here[1], weights, variance.sqrt())
 
     def look_ahead_slope(self, ahead: LookAhead, points: Tensor) -> Tensor:
         """σ̃ of points (p, d) for every candidate: (c, p)."""
@@ -152,6 +155,17 @@ def covariance_gradient(
 
     `here` holds scaled features (p, ·); `there` (m, ·), or (p, m, ·) where every point has partners of its own.
     """
+    if compiled_product_kernel.handles(kernel, *here, *there, weights):
+        in_states, in_actions = compiled_product_kernel.weighted_gradient(kernel, here, there, weights)
+    else:
+        in_states, in_actions = _weighted_gradient(kernel, here, there, weights)
+    return torch.cat([_by_column(kernel.states, in_states), _by_column(kernel.actions, in_actions)], -1)
+
+
+def _weighted_gradient(
+    kernel: Kernel, here: tuple[Tensor, Tensor], there: tuple[Tensor, Tensor], weights: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The same in scaled features of states and of actions."""
     own_partners = there[0].dim() == 3
     states, actions = (t[:, None] for t in here) if own_partners else here
 
@@ -159,24 +173,30 @@ def covariance_gradient(
         return values[:, 0] if own_partners else values  # (p, m)
 
     value, slope, _ = (table(t) for t in kernel.actions.tables(actions, there[1]))
-    in_actions = _pull(kernel.actions, weights * table(kernel.scale(states, there[0])) * slope, here[1], there[1])
+    in_actions = _pull(weights * table(kernel.scale(states, there[0])) * slope, here[1], there[1])
     if not kernel.states.columns.numeric:
-        fixed = in_actions.new_zeros(*in_actions.shape[:-1], len(kernel.states.columns.categories))
-        return torch.cat([fixed, in_actions], -1)
+        return in_actions.new_zeros(*in_actions.shape[:-1], here[0].shape[-1]), in_actions
     state_slope = table(kernel.scale_slope(states, there[0])) * value
     offset_slope = kernel.offset_slope(states, there[0])
     if offset_slope is not None:
         state_slope = state_slope + table(offset_slope)
-    return torch.cat([_pull(kernel.states, weights * state_slope, here[0], there[0]), in_actions], -1)
+    return _pull(weights * state_slope, here[0], there[0]), in_actions
 
 
-def _pull(factor: Factor, table: Tensor, here: Tensor, there: Tensor) -> Tensor:
-    """-Σ_m table[..., p, m] (here_p - there_m), per unit-cube column; categories do not move."""
+def _pull(table: Tensor, here: Tensor, there: Tensor) -> Tensor:
+    """-Σ_m table[..., p, m] (here_p - there_m)."""
     towards = (table @ there) if there.dim() == 2 else torch.einsum("...pm,pmf->...pf", table, there)
-    features = (towards - table.sum(-1, keepdim=True) * here) * factor.feature_scales
-    gradient = features.new_zeros(*features.shape[:-1], len(factor.columns.categories))
-    gradient[..., list(factor.columns.numeric)] = features[..., list(factor.columns.numeric_features)]
-    return gradient
+    return towards - table.sum(-1, keepdim=True) * here
+
+
+def _by_column(factor: Factor, gradient: Tensor) -> Tensor:
+    """A gradient in scaled features, per unit-cube column; categories do not move."""
+    gradient = gradient * factor.feature_scales
+    if not factor.columns.categorical:
+        return gradient
+    by_column = gradient.new_zeros(*gradient.shape[:-1], len(factor.columns.categories))
+    by_column[..., list(factor.columns.numeric)] = gradient[..., list(factor.columns.numeric_features)]
+    return by_column
 
 
 def condition(
