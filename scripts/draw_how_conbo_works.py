@@ -37,8 +37,8 @@ from conbo.acquisition.knowledge_gradient import (
     KnowledgeGradient,
     Lines,
     MonteCarloKG,
-    neighbour_likeness,
 )
+from conbo.acquisition.neighbouring_nodes import neighbour_likeness
 from conbo.belief import Belief, GaussianProcess, believe
 from conbo.bound_states import bind
 from conbo.models.action_functions import look_ahead_functions, state_rows

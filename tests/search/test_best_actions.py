@@ -6,12 +6,13 @@ import torch
 from botorch.models import SingleTaskGP
 from torch import Tensor
 
+import conbo.search.best_actions
 from conbo.belief import Belief, believe
 from conbo.bound_states import bind
 from conbo.models import compiled
 from conbo.models.posterior import Posterior
-from conbo.search.action_candidates import action_candidates, pooled
-from conbo.search.best_actions import ALIKE, CHUNK, BestActions, best_actions, distinct_best
+from conbo.search.action_candidates import ActionPool, action_candidates, pooled
+from conbo.search.best_actions import ALIKE, CHUNK, BestActions, BestActionsOnce, best_actions, distinct_best
 from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import (
     belief_with,
@@ -140,6 +141,29 @@ def test_an_integer_is_polished_to_the_better_neighbour() -> None:
         joint = torch.cat([states[:, None].expand(20, 4, 1), levels.expand(20, 4, 1)], -1)
         best = belief.posterior.mean(joint.flatten(0, 1)).reshape(20, 4).amax(-1)
         torch.testing.assert_close(result.mean, best, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["two actions", "no states", "mixed"])
+def test_a_state_is_searched_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    belief = belief_over(name)
+    states = points_in(SPACES[name], 12, seed=1)[:, : belief.n_state_dims]
+    pool = pooled(belief.posterior, action_candidates(belief, 64, generator(0)))
+    searched = []
+
+    def counted(belief: Belief, pool: ActionPool, states: Tensor, starts: int) -> BestActions:
+        searched.extend(states.tolist())
+        return best_actions(belief, pool, states, starts)
+
+    monkeypatch.setattr(conbo.search.best_actions, "best_actions", counted)
+    once = BestActionsOnce(belief, pool, starts=3)
+
+    for rows in ([3, 1, 3], [0, 1, 2, 3], [11, 5, 0, 11], [5, 3]):
+        result, expected = once(states[rows]), best_actions(belief, pool, states[rows], starts=3)
+        torch.testing.assert_close(result.actions, expected.actions, rtol=0, atol=1e-6)
+        torch.testing.assert_close(result.mean, expected.mean, rtol=0, atol=1e-12)
+        torch.testing.assert_close(result.basins, expected.basins, rtol=0, atol=1e-6)
+
+    assert len(searched) == len({tuple(state) for state in searched})
 
 
 @pytest.fixture(params=["compiled", "torch"])

@@ -30,7 +30,7 @@ from conbo.acquisition.botorch_knowledge_gradient import BotorchKnowledgeGradien
 from conbo.acquisition.convex_integral import SPREAD, ConvexIntegral, quantile_nodes
 from conbo.acquisition.expected_max import expected_max
 from conbo.acquisition.neighbouring_nodes import neighbour_likeness, shared_between_nodes
-from conbo.acquisition.rough_knowledge_gradient import BASINS, RoughKnowledgeGradient
+from conbo.acquisition.rough_knowledge_gradient import RoughKnowledgeGradient
 from conbo.belief import Belief
 from conbo.errors import SettingError
 from conbo.models.action_functions import (
@@ -42,12 +42,13 @@ from conbo.models.action_functions import (
 )
 from conbo.models.posterior import LookAhead, Posterior, covariance_gradient
 from conbo.search.action_candidates import ActionPool, action_candidates, pooled
-from conbo.search.best_actions import BestActions, best_actions, distinct_best
+from conbo.search.best_actions import BestActionsOnce, best_actions, distinct_best
 
 RACE_STEPS = 2  # Newton steps from each of several starts, of which the best goes on …
 COLD_STEPS = 4  # … for so many more
 WARM_STEPS = 1  # Newton steps of an inner maximisation that starts where the last outer step ended
 THOROUGH_STARTS, THOROUGH_STEPS = 6, 20  # where bounds are wanted
+BASINS = 4  # local maxima of the posterior mean that are kept for each state
 POLICY_STATES = 32  # whose best actions join the pool
 
 # lines (..., q): mean, slope; likeness of neighbours (..., q-1) → value (...), ∂value/∂slope (..., q)
@@ -167,6 +168,7 @@ class KnowledgeGradient:
         self.belief, self.posterior = belief, belief.posterior
         self.nodes, self.combine = nodes, combine
         self.pool: ActionPool = pooled(self.posterior, actions)
+        self.policy = BestActionsOnce(belief, self.pool, BASINS)
 
     def at(self, states: Tensor) -> "StatesAhead":
         """Prepare r sets of m states (r, m, d_s)."""
@@ -175,7 +177,7 @@ class KnowledgeGradient:
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
         """Rough values at shared states (m, d_s), quickly: a function from candidates (r, d) to (r, m)."""
         if self.nodes is not None:
-            return RoughKnowledgeGradient(self.belief, self.posterior, self.pool, states)
+            return RoughKnowledgeGradient(self.posterior, states, self.policy(states))
 
         def discrete(candidates: Tensor) -> Tensor:
             sets = self.at(states.expand(len(candidates), -1, -1))
@@ -245,7 +247,6 @@ class StatesAhead:
     def __init__(self, gradient: KnowledgeGradient, states: Tensor) -> None:
         self._kg, self._shape = gradient, states.shape[:2]
         self._rows = state_rows(gradient.posterior, states)
-        self._policy: BestActions | None = None
         self._states = states
         self._last: Tensor | None = None  # (r, m, q, features)
         self._visited = torch.zeros(len(states), dtype=torch.bool, device=states.device)
@@ -287,13 +288,6 @@ class StatesAhead:
         self._last[rows], self._visited[rows] = lines.actions, True
         return lines
 
-    @property
-    def policy(self) -> BestActions:
-        """The z = 0 maximisers, which no candidate changes: (r·m) states."""
-        if self._policy is None:
-            self._policy = best_actions(self._kg.belief, self._kg.pool, self._states.flatten(0, 1), starts=BASINS)
-        return self._policy
-
     def _cold_starts(self, functions: ActionFunctions, rows: Tensor) -> Tensor:
         """Starts (k·m, q, starts, features) for every function and node.
 
@@ -304,7 +298,7 @@ class StatesAhead:
         mean, slope = functions.pooled(kg.pool.correlation, kg.pool.features)
         scores = mean[:, None] + nodes[:, None] * slope[:, None]  # (k·m, q, p)
         pooled_best = distinct_best(scores.flatten(0, 1), kg.pool.likeness, 2).unflatten(0, scores.shape[:2])
-        basins = kg.posterior.kernel.actions.scaled(self.policy.basins).unflatten(0, self._shape)[rows].flatten(0, 1)
+        basins = kg.posterior.kernel.actions.scaled(kg.policy(self._states[rows].flatten(0, 1)).basins)
         basin_mean, basin_slope, _ = functions.at(basins)
         basin = (basin_mean[:, None] + nodes[:, None] * basin_slope[:, None]).argmax(-1)  # (k·m, q)
         own = functions.new_points[:, None].expand(-1, len(nodes), -1)

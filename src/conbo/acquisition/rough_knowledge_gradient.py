@@ -15,22 +15,18 @@ import torch
 from torch import Tensor
 
 from conbo.acquisition.expected_max import expected_max
-from conbo.belief import Belief
 from conbo.models.action_functions import state_functions, state_rows
 from conbo.models.kernels import Factor
 from conbo.models.posterior import Posterior
-from conbo.search.action_candidates import ActionPool
-from conbo.search.best_actions import best_actions
-
-BASINS = 4  # local maxima of the posterior mean that are kept for each state
+from conbo.search.best_actions import BestActions
 
 
 class RoughKnowledgeGradient:
     """Rough KG_c of any candidates at m shared states (m, d_s)."""
 
-    def __init__(self, belief: Belief, posterior: Posterior, pool: ActionPool, states: Tensor) -> None:
+    def __init__(self, posterior: Posterior, states: Tensor, best: BestActions) -> None:
         self._posterior, self._states = posterior, states
-        self.best = best_actions(belief, pool, states, starts=BASINS)
+        self.best = best
         rows = state_rows(posterior, states[:, None])
         self._features = rows.features[:, 0]  # (m, state features)
         self._scale = rows.scale[:, 0]  # (m, n)

@@ -4,6 +4,7 @@ The pool is scored for all states by one matrix product; for every state the bes
 other's neighbours start a Newton ascent.  All states and starts climb in one batch.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +33,10 @@ class BestActions:
     mean: Tensor  # (m,)
     basins: Tensor  # (m, k, d_x), unit cube
 
+    def select(self, rows: Tensor) -> "BestActions":
+        """Some of the states."""
+        return BestActions(self.actions[rows], self.mean[rows], self.basins[rows])
+
 
 def best_actions(
     belief: Belief, pool: ActionPool | Tensor, states: Tensor, starts: int = 4, steps: int = 10
@@ -45,11 +50,34 @@ def best_actions(
     else:
         assert isinstance(pool, ActionPool)  # built for the posterior at hand
         parts = [_by_newton(belief, posterior, pool, chunk, starts, steps) for chunk in states.split(CHUNK)]
+    return _joined(parts)
+
+
+def _joined(parts: Sequence[BestActions]) -> BestActions:
     return BestActions(
         torch.cat([p.actions for p in parts]),
         torch.cat([p.mean for p in parts]),
         torch.cat([p.basins for p in parts]),
     )
+
+
+class BestActionsOnce:
+    """`best_actions` that remembers: a state that was asked for before costs nothing."""
+
+    def __init__(self, belief: Belief, pool: ActionPool, starts: int) -> None:
+        self._belief, self._pool, self._starts = belief, pool, starts
+        self._rows: dict[tuple[float, ...], int] = {}  # of a state, in what is known
+        self._known: list[BestActions] = []
+
+    def __call__(self, states: Tensor) -> BestActions:
+        """For states (m, d_s)."""
+        keys = [tuple(state) for state in states.tolist()]
+        new = {key: row for row, key in enumerate(keys) if key not in self._rows}
+        if new:
+            found = best_actions(self._belief, self._pool, states[list(new.values())], self._starts)
+            self._rows |= zip(new, range(len(self._rows), len(self._rows) + len(new)), strict=True)
+            self._known = [_joined([*self._known, found])]
+        return self._known[0].select(torch.tensor([self._rows[key] for key in keys], device=states.device))
 
 
 def _by_newton(
