@@ -147,10 +147,25 @@ def test_settings_that_make_no_sense_are_refused() -> None:
     for rank in (0, 1.5):
         with pytest.raises(SettingError, match=rf"`rank` must be an integer of at least 1, but got rank={rank}\."):
             GaussianProcess(states="multi-task", rank=rank)  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="`noise` must be auto or small, but got 'none'"):
+        GaussianProcess(noise="none")
+
     for states in ("trend", "multi-task"):
         for space in (reals(1, 1), reals(0, 1)):
             with pytest.raises(SettingError, match=rf"`states='{states}'` needs a state that is categorical"):
                 GaussianProcess(states=states).families(space)
+
+
+def test_few_noisy_rewards_are_taken_for_exact_only_on_request() -> None:
+    space = reals(1, 2)
+    points = points_in(space, 20, seed=1)
+    rewards = points.sum(-1) + 0.5 * torch.randn(20, generator=generator(2), dtype=torch.float64)
+    observed = Observations(points, rewards, points[:0])
+    usual, small = (
+        believe(space, bind(None, space), observed, GaussianProcess(noise=noise)).posterior
+        for noise in ("auto", "small")
+    )
+    assert float(usual.noise) > 50 * float(small.noise)
 
 
 @pytest.mark.parametrize("states", ["product", "trend", "multi-task"])

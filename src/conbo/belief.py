@@ -39,11 +39,15 @@ class GaussianProcess:
 
     Where some states are categories and some are numbers, "trend" and "multi-task" are multiplied by a correlation
     of the numbers.
+
+    `noise` says what to expect of noise that is not known: "small" for rewards that are exact, or nearly so, until
+    many of them say otherwise; "auto" for no opinion.
     """
 
     profile: str = "auto"
     states: str = "auto"
     rank: int = 2
+    noise: str = "auto"
 
     def __post_init__(self) -> None:
         if self.profile not in ("auto", *PROFILES):
@@ -52,6 +56,8 @@ class GaussianProcess:
             raise SettingError(f"`states` must be auto, product, trend or multi-task, but got {self.states!r}.")
         if not isinstance(self.rank, int) or self.rank < 1:
             raise SettingError(f"`rank` must be an integer of at least 1, but got rank={self.rank!r}.")
+        if self.noise not in ("auto", "small"):
+            raise SettingError(f"`noise` must be auto or small, but got {self.noise!r}.")
 
     def families(self, space: Space) -> list[KernelFamily]:
         """The kernels that are tried, up to their hyperparameters, the smoothest first."""
@@ -124,7 +130,8 @@ def believe(space: Space, states: StateDistribution, observations: Observations,
     points = observations.points
     posterior: Posterior | BotorchPosterior
     if isinstance(model, GaussianProcess):
-        posterior = fit(model.families(space), points, rewards, noise).posterior(points, rewards)
+        fitted = fit(model.families(space), points, rewards, noise, small_noise=model.noise == "small")
+        posterior = fitted.posterior(points, rewards)
     else:
         categories = space.state_categories + space.action_categories
         posterior = fit_botorch(model, points, rewards, noise, categories, space.n_state_dims)

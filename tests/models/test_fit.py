@@ -63,20 +63,27 @@ def data(space: Space, n: int = 25, seed: int = 0) -> tuple[Tensor, Tensor]:
     return points, (rewards - rewards.mean()) / rewards.std()
 
 
-def objective(family: KernelFamily, points: Tensor, rewards: Tensor, known: bool) -> tuple[LogPosterior, Tensor]:
+def objective(
+    family: KernelFamily, points: Tensor, rewards: Tensor, known: bool, small: bool = False
+) -> tuple[LogPosterior, Tensor]:
     """The objective, and a few sets of parameters to try it on."""
     noise = 0.01 + uniform(len(points), seed=3) if known else None
-    target = LogPosterior(family, points, rewards, noise)
+    target = LogPosterior(family, points, rewards, noise, small)
     count = family.n_lengthscales + family.n_variances + len(family.typical_loadings) + (not known)
     parameters = -1.0 + 1.5 * (uniform(3, count, seed=4) - 0.5)
     return target, parameters
 
 
-@pytest.mark.parametrize("known", [False, True], ids=["noise learned", "noise known"])
+NOISES = pytest.mark.parametrize(
+    ("known", "small"), [(False, False), (False, True), (True, False)], ids=["noise learned", "small", "known"]
+)
+
+
+@NOISES
 @pytest.mark.parametrize("name", FAMILIES)
-def test_gradient_of_the_objective_equals_finite_differences(name: str, known: bool) -> None:
+def test_gradient_of_the_objective_equals_finite_differences(name: str, known: bool, small: bool) -> None:
     space, family = FAMILIES[name]
-    target, parameters = objective(family, *data(space), known)
+    target, parameters = objective(family, *data(space), known, small)
 
     value, gradient, _ = target(parameters)
 
@@ -99,12 +106,12 @@ def test_compiled_loops_and_torch_give_the_same_objective(name: str, monkeypatch
         torch.testing.assert_close(ours, torchs, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("known", [False, True], ids=["noise learned", "noise known"])
+@NOISES
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_objective_is_likelihood_times_priors_at_the_best_constant(name: str, known: bool) -> None:
+def test_the_objective_is_likelihood_times_priors_at_the_best_constant(name: str, known: bool, small: bool) -> None:
     space, family = FAMILIES[name]
     points, rewards = data(space)
-    target, parameters = objective(family, points, rewards, known)
+    target, parameters = objective(family, points, rewards, known, small)
 
     values, _, constants = target(parameters)
 
@@ -123,10 +130,14 @@ def test_the_objective_is_likelihood_times_priors_at_the_best_constant(name: str
         if not known:
             place[-1], width[-1] = -6.0, 2.0
         positive = torch.ones_like(row, dtype=torch.bool)
-        positive[n_l + family.n_variances : len(row) - (not known)] = False  # the loadings
+        loadings = slice(n_l + family.n_variances, len(row) - (not known))
+        positive[loadings] = False
+        positive[-1] &= known or small
         prior = torch.distributions.LogNormal(place, width).log_prob(row.exp())[positive].sum()
         typical = torch.tensor(family.typical_loadings, dtype=torch.float64)
-        prior = prior + torch.distributions.Normal(typical, 0.5).log_prob(row[~positive]).sum()
+        prior = prior + torch.distributions.Normal(typical, 0.5).log_prob(row[loadings]).sum()
+        if not (known or small):
+            prior = prior + torch.distributions.Cauchy(row.new_tensor(-5.0), row.new_tensor(1.0)).log_prob(row[-1])
         assert float(value) == pytest.approx(float(likelihood[0] + prior), abs=1e-8)
         assert float(likelihood[0]) > float(max(likelihood[1:]))
 
@@ -177,9 +188,11 @@ def test_the_fit_is_at_least_as_good_as_that_of_botorch(d_s: int, d_x: int, seed
     kernel = mll.model.covar_module
     lengthscales = [factor.lengthscale.detach()[0] for factor in kernel.base_kernel.kernels]
     variances = [kernel.outputscale.detach()[None], mll.likelihood.noise.detach()]
-    theirs = LogPosterior(family, points, rewards, None)(torch.cat(lengthscales + variances).log()[None])[0]
+    theirs = LogPosterior(family, points, rewards, None, small_noise=True)(
+        torch.cat(lengthscales + variances).log()[None]
+    )[0]
 
-    assert fit([family], points, rewards).objective >= float(theirs) - 1e-3
+    assert fit([family], points, rewards, small_noise=True).objective >= float(theirs) - 1e-3
 
 
 def parameters_of(result: Fit) -> Tensor:

@@ -10,7 +10,8 @@ Priors, in standardised rewards and unit-cube distances:
 lengthscales   LogNormal(√2 + ½ log d, √3)    grows with the dimension d (Hvarfner et al., ICML 2024)
 variances      LogNormal(0, 1)                rewards have variance one
 loadings       Normal(0.7 or 0, 0.5)          of multi-task kernels: the first says that states are alike
-noise          LogNormal(-6, 2)               wide enough for deterministic and for noisy simulators
+noise          Cauchy(-5, 1) of its log       moderate, but a few rewards can say that they are exact
+noise, small   LogNormal(-6, 2)               next to nothing, unless many rewards say otherwise
 =============  =============================  ==========================================================
 """
 
@@ -32,6 +33,7 @@ LOG_VARIANCE_BOUNDS = (log(1e-3), log(1e3))
 LOADING_BOUNDS = (-10.0, 10.0)
 LOG_NOISE_BOUNDS = (log(1e-7), log(10.0))
 LOADING_SPREAD = 0.5
+USUAL_NOISE = -5.0  # logarithm of the variance
 SCREENED_STARTS = 8  # quasi-random starts whose objective is looked at, beside the prior's mode
 CLIMBED_STARTS = 2  # of which the best few are climbed from
 MANY = 300  # rewards: starts are looked for with so many of them, since a look costs n³
@@ -58,15 +60,23 @@ class Fit:
 class LogPosterior:
     """Log marginal likelihood plus log prior of r sets of log-parameters at once, with gradients."""
 
-    def __init__(self, family: KernelFamily, points: Tensor, rewards: Tensor, noise: Tensor | None) -> None:
-        self.family, self.points, self.rewards, self.noise = family, points, rewards, noise
+    def __init__(
+        self, family: KernelFamily, points: Tensor, rewards: Tensor, noise: Tensor | None, small_noise: bool = False
+    ) -> None:
+        self.family, self.points, self.rewards, self.noise, self.small_noise = (
+            family,
+            points,
+            rewards,
+            noise,
+            small_noise,
+        )
         n_l, n_v, loadings, n_e = family.n_lengthscales, family.n_variances, family.typical_loadings, int(noise is None)
         n_w = len(loadings)
         lengthscales = sqrt(2) + 0.5 * log(points.shape[1])
         self._location = points.new_tensor([lengthscales] * n_l + [0.0] * n_v + [*loadings] + [-6.0] * n_e)
         self._spread = points.new_tensor([sqrt(3)] * n_l + [1.0] * n_v + [LOADING_SPREAD] * n_w + [2.0] * n_e)
         self._logarithm = points.new_tensor([1.0] * (n_l + n_v) + [0.0] * n_w + [1.0] * n_e)
-        self._constant = -0.5 * len(points) * log(2 * pi) - float((self._spread * sqrt(2 * pi)).log().sum())
+        self._likelihood_constant = -0.5 * len(points) * log(2 * pi)
         kinds = [(LOG_LENGTHSCALE_BOUNDS, n_l), (LOG_VARIANCE_BOUNDS, n_v), (LOADING_BOUNDS, n_w)]
         kinds.append((LOG_NOISE_BOUNDS, n_e))
         self.bounds = points.new_tensor([bounds for bounds, count in kinds for _ in range(count)])
@@ -78,12 +88,21 @@ class LogPosterior:
         mean = (sums @ self.rewards) / sums.sum(-1)
         residual = self.rewards - mean[:, None]
         solved = (inverse @ residual[..., None])[..., 0]
-        likelihood = -0.5 * (residual * solved).sum(-1) - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        # LogNormal priors are densities of exp(parameter), as in BoTorch
-        score = (parameters - self._location) / self._spread
-        prior = self._constant - (self._logarithm * parameters + 0.5 * score.square()).sum(-1)
+        likelihood = self._likelihood_constant - 0.5 * (residual * solved).sum(-1)
+        likelihood = likelihood - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        prior, prior_gradient = self._prior(parameters)
         value = torch.where(failed == 0, likelihood + prior, -torch.inf)
-        return value, pullback(solved) - self._logarithm - score / self._spread, mean
+        return value, pullback(solved) + prior_gradient, mean
+
+    def _prior(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-densities (r,), and gradients (r, p); LogNormal ones are densities of exp(parameter), as in BoTorch."""
+        score = (parameters - self._location) / self._spread
+        values = -(self._logarithm * parameters + 0.5 * score.square() + (self._spread * sqrt(2 * pi)).log())
+        gradients = -self._logarithm - score / self._spread
+        if self.noise is None and not self.small_noise:
+            away = parameters[:, -1] - USUAL_NOISE
+            values[:, -1], gradients[:, -1] = -(pi * (1 + away.square())).log(), -2 * away / (1 + away.square())
+        return values.sum(-1), gradients
 
     def curvature(self, parameters: Tensor) -> Tensor:
         """Roughly what the second derivatives in each parameter are on average, negated: (r, p).
@@ -123,7 +142,7 @@ class LogPosterior:
         """The same of n of the rewards, evenly from the first to the last."""
         some = torch.linspace(0, len(self.points) - 1, n).long()
         noise = None if self.noise is None else self.noise[some]
-        return LogPosterior(self.family, self.points[some], self.rewards[some], noise)
+        return LogPosterior(self.family, self.points[some], self.rewards[some], noise, self.small_noise)
 
     def starts(self) -> Tensor:
         """The prior's mode of lengthscales, and quasi-random others: (starts, parameters)."""
@@ -147,7 +166,13 @@ class LogPosterior:
 
 
 @torch.no_grad()
-def fit(families: Sequence[KernelFamily], points: Tensor, rewards: Tensor, noise: Tensor | None = None) -> Fit:
+def fit(
+    families: Sequence[KernelFamily],
+    points: Tensor,
+    rewards: Tensor,
+    noise: Tensor | None = None,
+    small_noise: bool = False,
+) -> Fit:
     """Fit standardised rewards (n,) at unit-cube points (n, d); `noise` holds known variances, else it is learned.
 
     Of several families with parameters of the same kinds, the smoothest first, a smoother one is taken where it makes
@@ -160,7 +185,7 @@ def fit(families: Sequence[KernelFamily], points: Tensor, rewards: Tensor, noise
     fits = []
     parameters: Tensor | None = None
     for family in families:
-        target = LogPosterior(family, points, rewards, known)
+        target = LogPosterior(family, points, rewards, known, small_noise)
         # where one family has its best parameters the others have theirs, nearly
         parameters = climb(target, promising_starts(target) if parameters is None else parameters[None])
         objective, _, constant = target(parameters[None])
