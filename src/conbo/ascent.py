@@ -113,7 +113,8 @@ def ascend(
         accepted &= np.isfinite(new_value) & np.isfinite(new_gradient).all(-1)
 
         change = np.where(accepted[:, None], gradient - new_gradient, 0.0)
-        curved = accepted & (_dot(moved, change) > 1e-10 * np.sqrt(_dot(moved, moved) * _dot(change, change)))
+        squares = _dot(change, change)  # of changes below 1e-160 these are zero
+        curved = accepted & (squares > 0) & (_dot(moved, change) > 1e-10 * np.sqrt(_dot(moved, moved) * squares))
         _update(inverse, moved, change, curved, fresh)
         fresh &= ~curved
         x = np.where(accepted[:, None], there, x)

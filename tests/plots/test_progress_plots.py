@@ -45,12 +45,12 @@ def test_hindsight_judges_earlier_policies_by_the_last_model() -> None:
 def test_long_studies_keep_their_hyperparameters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "MOST_FITTED", 10)
     seen = view("one_state")
-    now, before = seen.belief.posterior, earlier(seen.belief, 20).posterior
+    now, before = seen.belief.posterior, earlier(seen.belief, 20, seen.model).posterior
     assert isinstance(now, Posterior)
     assert isinstance(before, Posterior)
     assert before.kernel is now.kernel
     assert before.n_observations == 20
-    assert earlier(seen.belief, 8).posterior.kernel is not now.kernel  # type: ignore[union-attr]
+    assert earlier(seen.belief, 8, seen.model).posterior.kernel is not now.kernel  # type: ignore[union-attr]
     points = seen.points[:3]
     assert not torch.allclose(before.mean(points), now.mean(points))
 

@@ -39,7 +39,7 @@ CLIMBED_STARTS = 2  # of which the best few are climbed from
 MANY = 300  # rewards: starts are looked for with so many of them, since a look costs n³
 ITERATIONS = 100
 CAUTION = 1.5  # by so much in log-density a smoother family must be better: where it is wrong it is too sure
-TOLERANCE = 1e-3  # in log-density: far below what the data can tell apart
+TOLERANCE = 1e-4  # in log-density: far below what the data can tell apart
 IMAGINED = 8  # sets of rewards from which the curvature at a start is estimated
 
 

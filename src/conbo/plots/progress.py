@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from plotly import graph_objects as go
 
-from conbo.belief import Belief, GaussianProcess, believe
-from conbo.models.kernels import CategoryKernel, ProductKernel, Trend
+from conbo.belief import Belief, Model, believe
 from conbo.models.posterior import Posterior, condition
 from conbo.plots.axes import label, number
 from conbo.plots.policy_plots import around
@@ -62,14 +61,14 @@ def _value_after(view: View, n: int) -> tuple[float, float, float]:
     if n == len(view.points):
         return *view.value, view.value[0]
     states, weights = view.typical_states
-    belief = earlier(view.belief, n)
+    belief = earlier(view.belief, n, view.model)
     recipe = view.policy.recipe or GpArgmax(candidates=64)
     with threads_for(n), torch.no_grad():
         points = torch.cat([states, recipe.build(belief, torch.Generator().manual_seed(0))(states)], -1)
     return *view.value_of(belief, points), float(weights.numpy() @ view.mean(points))
 
 
-def earlier(belief: Belief, n: int) -> Belief:
+def earlier(belief: Belief, n: int, model: Model) -> Belief:
     """What was known after the first n rewards, by a built-in model."""
     posterior, observations = belief.posterior, belief.observations
     assert isinstance(posterior, Posterior)  # a BoTorch model cannot be taken back
@@ -77,24 +76,12 @@ def earlier(belief: Belief, n: int) -> Belief:
     first = replace(observations, points=observations.points[:n], rewards=observations.rewards[:n], noise=noise)
     if n <= MOST_FITTED:
         with threads_for(n):
-            return believe(belief.space, belief.states, first, _model(posterior))
+            return believe(belief.space, belief.states, first, model)
     rewards = (first.rewards - belief.shift) / belief.scale
     variances = posterior.noise if noise is None else (noise / belief.scale**2).clamp_min(1e-7)
     with threads_for(n):
         known = condition(posterior.kernel, posterior.constant, variances, first.points, rewards, posterior.noise)
     return replace(belief, observations=first, posterior=known)
-
-
-def _model(posterior: Posterior) -> GaussianProcess:
-    """The recipe of a built-in model."""
-    kernel = posterior.kernel
-    profile = kernel.actions.profile
-    if isinstance(kernel, ProductKernel):
-        return GaussianProcess(profile, "product")
-    assert isinstance(kernel, CategoryKernel)  # there are no others
-    if isinstance(kernel.categories, Trend):
-        return GaussianProcess(profile, "trend")
-    return GaussianProcess(profile, "multi-task", kernel.categories.loadings[0].shape[1])
 
 
 def timeline(study: Studied) -> go.Figure:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conbo.belief import Belief
+from conbo.belief import Belief, GaussianProcess, Model
 from conbo.errors import SettingError
 from conbo.models.pathwise import draw_paths
 from conbo.models.posterior import Posterior
@@ -40,6 +40,7 @@ class View:
     trials: tuple[Trial, ...]
     title: str = "Study"
     settings: Mapping[str, str] = field(default_factory=dict)  # of the study, to be shown
+    model: Model = field(default_factory=GaussianProcess)  # that was fitted
     _drawn: dict[bytes, Tensor] = field(default_factory=dict)  # best actions of drawn functions, by their states
 
     @property
@@ -227,4 +228,5 @@ def view_of(study: Studied) -> View:
     if not isinstance(study, Study):
         raise SettingError(f"`study` must be a Study, but got {study!r}.")
     settings = {"method": study.method, "direction": study.direction, "seed": str(study.seed)}
-    return View(study.policy(), study.trials, study.name if study.name != "default" else "Study", settings)
+    title = study.name if study.name != "default" else "Study"
+    return View(study.policy(), study.trials, title, settings, study.model)

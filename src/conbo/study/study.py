@@ -79,6 +79,11 @@ class Study:
         return self._settings.method.name
 
     @property
+    def model(self) -> Model:
+        """What is fitted to the rewards."""
+        return self._settings.model
+
+    @property
     def seed(self) -> int:
         """On which all suggestions depend."""
         return self._settings.seed
