@@ -3,12 +3,13 @@
     python scripts/update_reproduction.py                       draw and count anew what results/ holds
     python scripts/update_reproduction.py out/runs.jsonl.xz ... first take over runs from packs or folders
 
-A run that is there twice counts where it got farther.  The text of docs/reproduction.md, and of docs/methods.md for the
+A run that is there twice counts where its method is as it is today, and then where it got farther.  The text of docs/reproduction.md, and of docs/methods.md for the
 figure of that name, is written by hand; what stands between `<!-- name -->` and `<!-- end -->` is not.
 """
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -32,14 +33,22 @@ WITHOUT_TABLES = ("widths", "global")  # these would have one for every width an
 
 
 def gathered(sources: Iterable[Path]) -> dict[Key, Run]:
-    """All runs, of each the one that got farther."""
+    """All runs, of each the one that is made with the method of today, or that got farther."""
+    recipes = {task.settings.key: task.settings.recipe for figure in FIGURES.values() for task in figure.tasks()}
+
+    def worth(run: Run) -> tuple[bool, bool, int]:
+        return run.settings.recipe == recipes.get(run.settings.key), run.is_complete, run.evaluations
+
     runs = read_folder(RESULTS)
     for source in sources:
         found = read_folder(source).values() if source.is_dir() else read_file(source)
         for run in found:
             known = runs.get(run.settings.key)
-            if known is None or (run.is_complete, run.evaluations) >= (known.is_complete, known.evaluations):
+            if known is None or worth(run) >= worth(known):
                 runs[run.settings.key] = run
+    old = Counter(run.settings.method for run in runs.values() if not worth(run)[0])
+    for method, count in old.items():
+        print(f"{count} runs of {method} were made before the method was changed")
     return runs
 
 

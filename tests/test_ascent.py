@@ -155,7 +155,8 @@ def test_a_gradient_that_is_not_finite_is_never_accepted() -> None:
     assert float(ascent.points.amax()) <= 0.7
 
 
-def test_a_row_that_starts_at_nan_stays_and_leaves_the_others_alone() -> None:
+@pytest.mark.parametrize("race", [None, Race(iterations=1, survivors=2)])
+def test_a_row_that_starts_at_nan_stays_and_leaves_the_others_alone(race: Race | None) -> None:
     hill = quadratics(ONE.expand(3, 3) * 0.5)
 
     def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -163,7 +164,9 @@ def test_a_row_that_starts_at_nan_stays_and_leaves_the_others_alone() -> None:
         sick = rows == 1
         return torch.where(sick, torch.nan, values), torch.where(sick[:, None], torch.nan, gradient)
 
-    ascent = ascend(function, uniform(3, 3, seed=11), ZERO, ONE, 60)
+    starts = uniform(3, 3, seed=11)
+    starts[2] = starts[0]
+    ascent = ascend(function, starts, ZERO, ONE, 60, race=race)
 
     assert torch.isnan(ascent.values).tolist() == [False, True, False]
     torch.testing.assert_close(ascent.points[[0, 2]], ONE.expand(2, 3) * 0.5, rtol=0, atol=1e-5)
@@ -214,3 +217,28 @@ def test_a_row_without_hope_leaves_the_race() -> None:
     assert calls[:2] == [2, 2]
     assert set(calls[2:]) == {1}
     torch.testing.assert_close(ascent.points[0], centres[0], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("height", [1e-170, 1.0, 1e170])
+def test_hills_of_any_height_are_climbed(height: float) -> None:
+    hill = quadratics(ONE[None] * 0.4)
+
+    def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        values, gradient = hill(points, rows)
+        return height * values, height * gradient
+
+    ascent = ascend(function, uniform(1, 3, seed=12), ZERO, ONE, 60)
+    torch.testing.assert_close(ascent.points, ONE[None] * 0.4, rtol=0, atol=1e-5)
+
+
+def test_a_known_curvature_leads_to_the_top_at_once() -> None:
+    curvature = torch.tensor([[1.0, 100.0, 10_000.0]], dtype=torch.float64)
+    top = ONE[None] * 0.4
+
+    def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        away = points - top
+        return -0.5 * (curvature * away.square()).sum(-1), -curvature * away
+
+    ascent = ascend(function, uniform(1, 3, seed=12), ZERO, ONE, 60, curvature=curvature)
+    torch.testing.assert_close(ascent.points, top, rtol=0, atol=1e-12)
+    assert len(ascent.history_values) <= 3

@@ -39,6 +39,7 @@ class Ascent:
     history_values: Tensor  # (evaluations,)
 
 
+@np.errstate(divide="ignore", over="ignore", invalid="ignore")  # rows that get lost end where they were
 def ascend(
     function: BatchedFunction,
     starts: Tensor,
@@ -96,9 +97,10 @@ def ascend(
         going = (promised > tolerance) & (step_length > 1e-10)
         if race is not None and iteration >= race.iterations:
             final_value[rows] = value  # those that stopped before have theirs
-            going &= value + HOPE * promised >= final_value.max()
+            standing = np.sort(np.where(np.isfinite(final_value), final_value, -np.inf))
+            going &= value + HOPE * promised >= standing[-1]
             if iteration == race.iterations:
-                going &= value >= np.sort(final_value)[-min(race.survivors, r)]
+                going &= value >= standing[-min(race.survivors, r)]
         if not going.all():
             stopped = rows[~going]
             final_x[stopped], final_value[stopped] = x[~going], value[~going]
@@ -113,9 +115,11 @@ def ascend(
         accepted &= np.isfinite(new_value) & np.isfinite(new_gradient).all(-1)
 
         change = np.where(accepted[:, None], gradient - new_gradient, 0.0)
-        squares = _dot(change, change)  # of changes below 1e-160 these are zero
-        curved = accepted & (squares > 0) & (_dot(moved, change) > 1e-10 * np.sqrt(_dot(moved, moved) * squares))
-        _update(inverse, moved, change, curved, fresh)
+        size = np.abs(change).max(-1, initial=0.0)
+        size = np.where(size > 0, size, 1.0)
+        change /= size[:, None]  # squares of what is tiny or huge would be lost
+        curved = accepted & (_dot(moved, change) > 1e-10 * np.sqrt(_dot(moved, moved) * _dot(change, change)))
+        _update(inverse, moved, change, size, curved, fresh)
         fresh &= ~curved
         x = np.where(accepted[:, None], there, x)
         gradient = np.where(accepted[:, None], new_gradient, gradient)
@@ -127,20 +131,21 @@ def ascend(
     return Ascent(*(torch.from_numpy(result).to(device) for result in (final_x, final_value, points, values)))
 
 
-def _update(inverse: Array, moved: Array, change: Array, curved: NDArray[np.bool_], fresh: NDArray[np.bool_]) -> None:
-    """BFGS, in place: the inverse Hessian of the negated function after `moved` changed its gradient by `change`.
+def _update(
+    inverse: Array, moved: Array, change: Array, size: Array, curved: NDArray[np.bool_], fresh: NDArray[np.bool_]
+) -> None:
+    """BFGS, in place: the inverse Hessian of the negated function after `moved` changed its gradient by size · change.
 
     Only rows that are `curved` are updated; those that are `fresh` get their scale first.
     """
-    curvature = np.where(curved, _dot(moved, change), 1.0)
-    scale = curvature / np.where(curved, _dot(change, change), 1.0)
+    along = np.where(curved, _dot(moved, change), 1.0)
     unscaled = curved & fresh
-    inverse[unscaled] *= scale[unscaled, None, None]  # of the identity
+    inverse[unscaled] *= (along / size / np.where(curved, _dot(change, change), 1.0))[unscaled, None, None]  # was I
     # (I - ρ m cᵀ) H (I - ρ c mᵀ) + ρ m mᵀ, multiplied out: no product of two matrices
     forth = _times(inverse, change)  # H c
-    step = moved * (curved / curvature)[:, None]  # ρ m, zero where nothing is to be done
+    step = moved * (curved / along)[:, None]  # zero where nothing is to be done
     turned = forth[:, :, None] * step[:, None, :]
-    bend = (1 + _dot(forth, change) / curvature)[:, None, None]
+    bend = (1 / size + _dot(forth, change) / along)[:, None, None]
     inverse += bend * (moved[:, :, None] * step[:, None, :]) - turned - turned.swapaxes(1, 2)
 
 

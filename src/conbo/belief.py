@@ -41,7 +41,7 @@ class GaussianProcess:
     of the numbers.
 
     `noise` says what to expect of noise that is not known: "small" for rewards that are exact, or nearly so, until
-    many of them say otherwise; "auto" for no opinion.
+    many of them say otherwise; "auto" for a moderate one, until a few of them do.
     """
 
     profile: str = "auto"

@@ -106,6 +106,26 @@ def test_compiled_loops_and_torch_give_the_same_objective(name: str, monkeypatch
         torch.testing.assert_close(ours, torchs, rtol=1e-10, atol=1e-10)
 
 
+def test_the_curvature_is_the_fisher_information_and_that_of_the_priors(monkeypatch: pytest.MonkeyPatch) -> None:
+    space, family = FAMILIES["matern"]
+    points, _ = data(space)
+    target, parameters = objective(family, *data(space), known=False, small=True)
+    monkeypatch.setattr("conbo.models.fit.IMAGINED", 4000)
+    curvature = target.curvature(parameters)
+
+    for row, found in zip(parameters, curvature, strict=True):
+        noise = torch.eye(len(points), dtype=torch.float64)
+        solve = torch.linalg.inv(covariance_of(family.kernel(row), points) + row[-1].exp() * noise)
+        for place in range(len(row)):
+            step = torch.zeros_like(row)
+            step[place] = 1e-5
+            slope = covariance_of(family.kernel(row + step), points) - covariance_of(family.kernel(row - step), points)
+            slope = row[-1].exp() * noise if place == len(row) - 1 else slope / 2e-5
+            spread = [*[sqrt(3)] * family.n_lengthscales, 1.0, 2.0][place]
+            information = 0.5 * float((solve @ slope @ solve @ slope).trace())
+            assert float(found[place]) == pytest.approx(information + spread**-2, rel=0.1)
+
+
 @NOISES
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_objective_is_likelihood_times_priors_at_the_best_constant(name: str, known: bool, small: bool) -> None:
@@ -213,7 +233,8 @@ def test_many_rewards_are_fitted_as_well_as_few(name: str, known: bool, monkeypa
     whole = fit([family], points, rewards, noise)
     monkeypatch.setattr("conbo.models.fit.MANY", 40)
     # of several maxima, as loadings have them, another may be found
-    assert fit([family], points, rewards, noise).objective >= whole.objective - 1.0
+    least = whole.objective - (1.0 if family.typical_loadings else 0.01)
+    assert fit([family], points, rewards, noise).objective >= least
 
 
 @pytest.mark.parametrize("name", FAMILIES)

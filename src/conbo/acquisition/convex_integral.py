@@ -107,8 +107,10 @@ class ConvexIntegral:
 
     def __call__(self, intercepts: Tensor, slopes: Tensor, likeness: Tensor) -> Gains:
         """Lines (..., q), line j tangent to V at node j; likeness (..., q-1) of neighbouring maximisers."""
-        smooth = ((likeness - CORNER) / (SMOOTH - CORNER)).clamp(0, 1)
-        if compiled.AVAILABLE and slopes.device.type == "cpu" and not slopes.requires_grad:
+        intercepts, slopes = torch.broadcast_tensors(intercepts, slopes)
+        smooth = ((likeness - CORNER) / (SMOOTH - CORNER)).clamp(0, 1).expand(*slopes.shape[:-1], -1)
+        followed = intercepts.requires_grad or slopes.requires_grad or smooth.requires_grad
+        if compiled.AVAILABLE and slopes.device.type == "cpu" and not followed:
             weights = self.nodes, self.cubic, self.chord, self.tails
             return Gains(*compiled_convex_integral.gains(*weights, intercepts, slopes, smooth))
         return self._gains_torch(intercepts, slopes, smooth)

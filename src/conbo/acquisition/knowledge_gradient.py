@@ -242,7 +242,7 @@ AnyKnowledgeGradient = KnowledgeGradient | BotorchKnowledgeGradient
 
 
 class StatesAhead:
-    """r sets of m fixed states; knows their best actions, and where the last look-ahead maxima were found."""
+    """r sets of m fixed states; knows where the last look-ahead maxima were found."""
 
     def __init__(self, gradient: KnowledgeGradient, states: Tensor) -> None:
         self._kg, self._shape = gradient, states.shape[:2]

@@ -1,7 +1,8 @@
 """What the compiled loops share: the compiler, if it is installed, and an exponential that it can vectorise.
 
 `fast` lets it reorder sums, `exact` does not, `fused` lets it only round a product and a sum at once; all release the
-interpreter's lock.
+interpreter's lock.  What is compiled is kept beside each file until that file changes: after a change here, delete
+`__pycache__`.
 """
 
 from collections.abc import Callable

@@ -33,7 +33,8 @@ LOG_VARIANCE_BOUNDS = (log(1e-3), log(1e3))
 LOADING_BOUNDS = (-10.0, 10.0)
 LOG_NOISE_BOUNDS = (log(1e-7), log(10.0))
 LOADING_SPREAD = 0.5
-USUAL_NOISE = -5.0  # logarithm of the variance
+USUAL_NOISE = -5.0, 1.0  # centre and width of the prior of its log-variance
+SMALL_NOISE = -6.0, 2.0
 SCREENED_STARTS = 8  # quasi-random starts whose objective is looked at, beside the prior's mode
 CLIMBED_STARTS = 2  # of which the best few are climbed from
 MANY = 300  # rewards: starts are looked for with so many of them, since a look costs n³
@@ -73,8 +74,9 @@ class LogPosterior:
         n_l, n_v, loadings, n_e = family.n_lengthscales, family.n_variances, family.typical_loadings, int(noise is None)
         n_w = len(loadings)
         lengthscales = sqrt(2) + 0.5 * log(points.shape[1])
-        self._location = points.new_tensor([lengthscales] * n_l + [0.0] * n_v + [*loadings] + [-6.0] * n_e)
-        self._spread = points.new_tensor([sqrt(3)] * n_l + [1.0] * n_v + [LOADING_SPREAD] * n_w + [2.0] * n_e)
+        centre, width = SMALL_NOISE if small_noise else USUAL_NOISE
+        self._location = points.new_tensor([lengthscales] * n_l + [0.0] * n_v + [*loadings] + [centre] * n_e)
+        self._spread = points.new_tensor([sqrt(3)] * n_l + [1.0] * n_v + [LOADING_SPREAD] * n_w + [width] * n_e)
         self._logarithm = points.new_tensor([1.0] * (n_l + n_v) + [0.0] * n_w + [1.0] * n_e)
         self._likelihood_constant = -0.5 * len(points) * log(2 * pi)
         kinds = [(LOG_LENGTHSCALE_BOUNDS, n_l), (LOG_VARIANCE_BOUNDS, n_v), (LOADING_BOUNDS, n_w)]
@@ -100,8 +102,9 @@ class LogPosterior:
         values = -(self._logarithm * parameters + 0.5 * score.square() + (self._spread * sqrt(2 * pi)).log())
         gradients = -self._logarithm - score / self._spread
         if self.noise is None and not self.small_noise:
-            away = parameters[:, -1] - USUAL_NOISE
-            values[:, -1], gradients[:, -1] = -(pi * (1 + away.square())).log(), -2 * away / (1 + away.square())
+            away, width = score[:, -1], self._spread[-1]
+            heavy = 1 + away.square()  # Cauchy, of the logarithm itself
+            values[:, -1], gradients[:, -1] = -(pi * width * heavy).log(), -2 * away / heavy / width
         return values.sum(-1), gradients
 
     def curvature(self, parameters: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from conbo.models import compiled, compiled_covariance
+from conbo.models import compiled, compiled_product_family
 from conbo.models.kernels import (
     PROFILES,
     CategoryKernel,
@@ -91,10 +91,10 @@ class ProductFamily:
         x = Features(self.actions, self.profile, points[:, d_s:], parameters[:, d_s:d])
         outputscale = parameters[:, d].exp()
         if compiled.handles(self.profile):
-            matrix = compiled_covariance.covariance(self.profile, s.scaled, x.scaled, outputscale)
+            matrix = compiled_product_family.covariance(self.profile, s.scaled, x.scaled, outputscale)
 
             def compiled_pullback(gradient: Tensor) -> list[Tensor]:
-                in_states, in_actions, in_variance = compiled_covariance.pullback(
+                in_states, in_actions, in_variance = compiled_product_family.pullback(
                     self.profile, s.scaled, x.scaled, matrix, gradient
                 )
                 return [s.by_column(in_states), x.by_column(in_actions), in_variance[:, None]]

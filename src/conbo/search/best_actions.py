@@ -73,7 +73,7 @@ class BestActionsOnce:
         """For states (m, d_s)."""
         keys = [tuple(state) for state in states.tolist()]
         new = {key: row for row, key in enumerate(keys) if key not in self._rows}
-        if new:
+        if new or not self._known:
             found = best_actions(self._belief, self._pool, states[list(new.values())], self._starts)
             self._rows |= zip(new, range(len(self._rows), len(self._rows) + len(new)), strict=True)
             self._known = [_joined([*self._known, found])]
