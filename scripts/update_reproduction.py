@@ -3,8 +3,9 @@
     python scripts/update_reproduction.py                       draw and count anew what results/ holds
     python scripts/update_reproduction.py out/runs.jsonl.xz ... first take over runs from packs or folders
 
-A run that is there twice counts where its method is as it is today, and then where it got farther.  The text of docs/reproduction.md, and of docs/methods.md for the
-figure of that name, is written by hand; what stands between `<!-- name -->` and `<!-- end -->` is not.
+A run that is there twice counts where its method is as it is today, and then where it got farther.  The text of
+docs/reproduction.md, and of docs/methods.md for the figure of that name, is written by hand; what stands between
+`<!-- name -->` and `<!-- end -->` is not.
 """
 
 import re
