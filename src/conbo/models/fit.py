@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-from conbo.ascent import ascend
+from conbo.ascent import Race, ascend
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.kernels import Kernel
 from conbo.models.posterior import Posterior, condition
@@ -39,8 +39,9 @@ SCREENED_STARTS = 8  # quasi-random starts whose objective is looked at, beside 
 CLIMBED_STARTS = 2  # of which the best few are climbed from
 MANY = 300  # rewards: starts are looked for with so many of them, since a look costs n³
 ITERATIONS = 100
+RACE = Race(iterations=15, survivors=CLIMBED_STARTS)  # from then on, a climb that cannot catch up ends
 CAUTION = 1.5  # by so much in log-density a smoother family must be better: where it is wrong it is too sure
-TOLERANCE = 1e-4  # in log-density: far below what the data can tell apart
+TOLERANCE = 1e-3  # in log-density: far below what the data can tell apart
 IMAGINED = 8  # sets of rewards from which the curvature at a start is estimated
 
 
@@ -78,6 +79,7 @@ class LogPosterior:
         self._location = points.new_tensor([lengthscales] * n_l + [0.0] * n_v + [*loadings] + [centre] * n_e)
         self._spread = points.new_tensor([sqrt(3)] * n_l + [1.0] * n_v + [LOADING_SPREAD] * n_w + [width] * n_e)
         self._logarithm = points.new_tensor([1.0] * (n_l + n_v) + [0.0] * n_w + [1.0] * n_e)
+        self._log_spread = (self._spread * sqrt(2 * pi)).log()
         self._likelihood_constant = -0.5 * len(points) * log(2 * pi)
         kinds = [(LOG_LENGTHSCALE_BOUNDS, n_l), (LOG_VARIANCE_BOUNDS, n_v), (LOADING_BOUNDS, n_w)]
         kinds.append((LOG_NOISE_BOUNDS, n_e))
@@ -99,7 +101,7 @@ class LogPosterior:
     def _prior(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Log-densities (r,), and gradients (r, p); LogNormal ones are densities of exp(parameter), as in BoTorch."""
         score = (parameters - self._location) / self._spread
-        values = -(self._logarithm * parameters + 0.5 * score.square() + (self._spread * sqrt(2 * pi)).log())
+        values = -(self._logarithm * parameters + 0.5 * score.square() + self._log_spread)
         gradients = -self._logarithm - score / self._spread
         if self.noise is None and not self.small_noise:
             away, width = score[:, -1], self._spread[-1]
@@ -205,9 +207,7 @@ def climb(target: LogPosterior, starts: Tensor) -> Tensor:
     lower, upper = target.bounds.T
     starts = starts.clamp(lower, upper)
     curvature = target.curvature(starts)
-    ascent = ascend(
-        lambda p, _: target(p)[:2], starts, lower, upper, ITERATIONS, tolerance=TOLERANCE, curvature=curvature
-    )
+    ascent = ascend(lambda p, _: target(p)[:2], starts, lower, upper, ITERATIONS, 0.05, TOLERANCE, RACE, curvature)
     return ascent.points[ascent.values.argmax()]
 
 
