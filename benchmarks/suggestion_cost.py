@@ -151,16 +151,16 @@ def value(quick: bool) -> Iterable[Row]:
                 times["batched"].append(timed(lambda m=model, p=point, s=states: conbo_value_batched(m, p, s)))
                 times["loop"].append(timed(lambda m=model, p=point, s=states: conbo_value_loop(m, p, s)))
                 times["suggestion"].append(timed(lambda b=belief, s=seed: suggest(b, s)))
-                if seed == 0:
+                if seed == 0 and n <= 100:  # with 500 rewards one-shot qKG asks for 60 GiB
                     times["qkg"].append(timed(lambda m=model, d=d_s + d_x: one_shot_kg(m, d)))
-            medians = {name: statistics.median(values) for name, values in times.items()}
+            medians = {name: statistics.median(values) for name, values in times.items() if values}
             yield {
                 "dimensions": f"{d_s}+{d_x}",
                 "n": n,
                 "conbo_value_ms": 1e3 * medians["conbo"],
                 "botorch_loop_over": medians["loop"] / medians["conbo"],
                 "botorch_batched_over": medians["batched"] / medians["conbo"],
-                "one_shot_kg_over_suggestion": medians["qkg"] / medians["suggestion"],
+                "one_shot_kg_over_suggestion": medians["qkg"] / medians["suggestion"] if "qkg" in medians else None,
             }
 
 
