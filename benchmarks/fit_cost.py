@@ -19,15 +19,11 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
 
-from conbo.models.fit import (
-    LOG_LENGTHSCALE_BOUNDS,
-    LOG_NOISE_BOUNDS,
-    LOG_VARIANCE_BOUNDS,
-    LogPosterior,
-    fit,
-)
+from conbo.models.fit import fit
 from conbo.models.kernel_families import ProductFamily
 from conbo.models.kernels import Columns
+from conbo.models.log_posterior import LOG_LENGTHSCALE_BOUNDS, LOG_VARIANCE_BOUNDS, LogPosterior
+from conbo.models.noise import LOG_NOISE_BOUNDS
 
 SIZES = [(1, 1), (2, 6), (1, 8)]
 N_OBSERVATIONS = 100
@@ -105,7 +101,7 @@ def main() -> None:
                 [lengthscales, kernel.outputscale.detach()[None], mll.likelihood.noise.detach()]
             ).log()
             with torch.no_grad():
-                target = LogPosterior(family, points, rewards, None, small_noise=True)
+                target = LogPosterior(family, points, rewards, "small")
                 gains.append(ours_fit.objective - float(target(parameters[None])[0]))
         row = {
             "dimensions": f"{d_s}+{d_x}",

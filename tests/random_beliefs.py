@@ -12,6 +12,7 @@ from torch import Tensor
 from conbo.belief import Belief
 from conbo.bound_states import bind
 from conbo.models.kernels import CategoryKernel, Columns, Factor, Kernel, MultiTask, ProductKernel, Trend
+from conbo.models.noise import VaryingNoise
 from conbo.models.posterior import Posterior, cholesky, condition
 from conbo.observations import Observations
 from conbo.spaces import Categorical, Real, Space
@@ -94,6 +95,12 @@ def _category_kernel(
     return CategoryKernel(coded, factor.actions, categories, constant)
 
 
+def varying_noise(space: Space, log_level: float = -3.0, seed: int = 0) -> VaryingNoise:
+    """Noise with random slopes."""
+    columns = Columns(space.state_categories + space.action_categories)
+    return VaryingNoise(columns, log_level, 3 * uniform(columns.width, seed=seed) - 1.5)
+
+
 def points_in(space: Space, n: int, seed: int = 0) -> Tensor:
     """n random valid points."""
     unit = uniform(n, space.n_state_dims + space.n_action_dims, seed=seed)
@@ -104,7 +111,7 @@ def belief_with(
     space: Space,
     kernel: Kernel,
     n: int = 15,
-    noise: float = 1e-2,
+    noise: float | VaryingNoise = 1e-2,
     seed: int = 0,
     distribution: RecipeLike = None,
     constant: float = 0.0,
@@ -113,7 +120,7 @@ def belief_with(
     points = points_in(space, n, seed)
     prior = condition(kernel, constant, 1.0, points[:0], points.new_zeros(0), new_noise=noise)
     scaled = prior.scaled(points)
-    covariance = prior.prior_covariance(scaled, scaled) + noise * torch.eye(n, dtype=torch.float64)
+    covariance = prior.prior_covariance(scaled, scaled) + torch.diag(prior.noise_at(points))
     rewards = constant + cholesky(covariance) @ torch.randn(n, generator=generator(seed + 1), dtype=torch.float64)
     return belief_on(space, condition(kernel, constant, noise, points, rewards), points, rewards, distribution)
 

@@ -7,6 +7,7 @@ on so small arrays cost a quarter of torch's.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 import torch
@@ -17,16 +18,20 @@ from torch import Tensor
 BatchedFunction = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 Array = NDArray[np.float64]
-HOPE = 10  # a row leaves a race if so many steps like its next one would not bring it to the best
+HOPE = 10  # a row leaves a race if so many steps like its next one would not bring it where it has to be
 SUFFICIENT = 1e-4  # share of the linear prediction that a step must gain (Armijo)
 
 
 @dataclass(frozen=True)
 class Race:
-    """After so many iterations only the rows with the highest values go on, and these as long as there is hope."""
+    """After so many iterations only the rows with the highest values go on, and these as long as there is hope.
+
+    The hope is to reach the best of them, and the `goal`.
+    """
 
     iterations: int
     survivors: int
+    goal: float = -inf
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,7 @@ def ascend(
         if race is not None and iteration >= race.iterations:
             final_value[rows] = value  # those that stopped before have theirs
             standing = np.sort(np.where(np.isfinite(final_value), final_value, -np.inf))
-            going &= value + HOPE * promised >= standing[-1]
+            going &= value + HOPE * promised >= max(standing[-1], race.goal)
             if iteration == race.iterations:
                 going &= value >= standing[-min(race.survivors, r)]
         if not going.all():

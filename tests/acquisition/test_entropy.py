@@ -205,6 +205,13 @@ def test_labels() -> None:
     assert int(torch.bincount(bins).amin()) >= 16
 
 
+def test_bins_of_best_values_are_finer_at_both_ends() -> None:
+    sizes = torch.bincount(which_value(torch.randn(16384, 5, generator=generator(), dtype=torch.float64)))
+    assert len(sizes) == 48
+    assert int(sizes.amin()) >= 48
+    assert int(torch.cat([sizes[:4], sizes[-4:]]).amax()) < int(sizes[24]) / 3
+
+
 def test_information_of_a_known_distribution() -> None:
     joint = torch.tensor([[0.5, 0.0], [0.0, 0.5]], dtype=torch.float64)
     assert float(mutual_information(joint)) == pytest.approx(0.6931, abs=1e-4)

@@ -7,7 +7,7 @@ import torch
 from scipy.integrate import quad
 from scipy.special import log_ndtr, ndtr
 
-from conbo.acquisition.improvement import ExpectedImprovement, log_improvement
+from conbo.acquisition.improvement import ExpectedImprovement, ImprovementAcquisition, log_improvement
 from random_beliefs import (
     belief_with,
     finite_differences,
@@ -16,6 +16,7 @@ from random_beliefs import (
     product_kernel,
     reals,
     tensor,
+    varying_noise,
 )
 
 
@@ -78,3 +79,19 @@ def test_the_gradient_of_the_logarithm_equals_finite_differences() -> None:
     numeric = finite_differences(lambda x: function(x, rows)[0], points, 1e-6)
     torch.testing.assert_close(gradient, numeric, rtol=1e-4, atol=1e-4)
     assert value.dtype == gradient.dtype == torch.float64
+
+
+def test_the_next_reward_has_the_noise_of_its_point() -> None:
+    space = reals(1, 2)
+    belief = belief_with(space, product_kernel(space), n=10, noise=varying_noise(space))
+    points = 0.02 + 0.96 * points_in(space, 10, seed=3)
+    acquisition = ImprovementAcquisition(belief.posterior, incumbent=0.5, of_reward=True)
+
+    value, gradient = acquisition.log_value(points)
+
+    total = belief.posterior.variance(points) + belief.posterior.noise_at(points)
+    reward = torch.distributions.Normal(belief.posterior.mean(points), total.sqrt())
+    draws = reward.icdf(((torch.arange(200_000, dtype=torch.float64) + 0.5) / 200_000)[:, None])
+    torch.testing.assert_close(value.exp(), (draws - 0.5).clamp_min(0).mean(0), rtol=1e-3, atol=1e-6)
+    numeric = finite_differences(lambda x: acquisition.log_value(x)[0], points, 1e-6)
+    torch.testing.assert_close(gradient, numeric, rtol=1e-4, atol=1e-4)

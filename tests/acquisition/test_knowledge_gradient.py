@@ -32,6 +32,7 @@ from random_beliefs import (
     relative_errors,
     tensor,
     trend_kernel,
+    varying_noise,
 )
 
 PAPER = HybridKG(n_z=5, spread=1.0, estimate="lower")
@@ -201,12 +202,16 @@ def test_nothing_is_gained_at_known_points(name: str, estimator: str) -> None:
     assert float(unknown.amax()) > 1e-3
 
 
+@pytest.mark.parametrize("noise", ["one for all", "varying"])
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_gradient_equals_finite_differences_with_the_maximisers_held_fixed(
-    name: str, estimator: str, monkeypatch: pytest.MonkeyPatch
+    name: str, estimator: str, noise: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     belief, candidates, states = problem(name)
+    if noise == "varying":
+        space, kernel = SETTINGS[name]
+        belief = belief_with(space, kernel, len(belief.observations), noise=varying_noise(space))
     d = candidates.shape[1]
     candidates = 0.02 + 0.96 * candidates
     weights = torch.rand(5, 3, generator=generator(3), dtype=torch.float64)

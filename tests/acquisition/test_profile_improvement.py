@@ -26,6 +26,7 @@ from random_beliefs import (
     product_kernel,
     reals,
     trend_kernel,
+    varying_noise,
 )
 
 GRID = torch.linspace(0, 1, 2001, dtype=torch.float64)[:, None]
@@ -67,7 +68,8 @@ def test_pei_on_a_grid() -> None:
 def test_peqi_on_a_grid(quantile: float) -> None:
     level = float(torch.distributions.Normal(0.0, 1.0).icdf(torch.tensor(quantile, dtype=torch.float64)))
     points = points_in(BELIEF.space, 50, seed=7)
-    mean, _, sd, _ = after_observing(posterior_of(BELIEF).moments(points), level, 0.05)
+    noise = torch.full_like(points[:, 0], 0.05)
+    mean, _, sd, _ = after_observing(posterior_of(BELIEF).moments(points), level, noise, torch.zeros_like(points))
     expected = Gaussian(mean, sd).improvement(on_grid(BELIEF, points[:, :1], level))
     values = ProfileQuantileImprovement(quantile).build(BELIEF, generator())(points)
     torch.testing.assert_close(values, expected, rtol=2e-3, atol=1e-9)
@@ -77,7 +79,8 @@ def test_the_quantile_after_an_observation_is_that_of_the_model_with_it() -> Non
     """Condition on rewards one standard deviation up and down: the quantile is linear in between."""
     posterior, level, noise = posterior_of(BELIEF), 0.6745, 0.05
     for point in points_in(BELIEF.space, 4, seed=7):
-        mean, _, sd, _ = after_observing(posterior.moments(point[None]), level, noise)
+        variance, flat = torch.full_like(point[:1], noise), torch.zeros_like(point[None])
+        mean, _, sd, _ = after_observing(posterior.moments(point[None]), level, variance, flat)
         spread = (posterior.variance(point[None]) + noise).sqrt()
         quantiles = []
         for z in (-1.0, 1.0):
@@ -90,10 +93,12 @@ def test_the_quantile_after_an_observation_is_that_of_the_model_with_it() -> Non
         torch.testing.assert_close((quantiles[1] - quantiles[0]) / 2, sd)
 
 
+@pytest.mark.parametrize("noise", ["one for all", "varying"])
 @pytest.mark.parametrize("recipe", RECIPES, ids=str)
-def test_gradients_are_those_of_the_values(recipe: ProfileImprovement | ProfileQuantileImprovement) -> None:
+def test_gradients_are_those_of_the_values(recipe: ProfileImprovement | ProfileQuantileImprovement, noise: str) -> None:
     space = reals(2, 2)
-    belief = belief_with(space, product_kernel(space, 0.5, 0.4), n=20, noise=0.05)
+    noises = 0.05 if noise == "one for all" else varying_noise(space)
+    belief = belief_with(space, product_kernel(space, 0.5, 0.4), n=20, noise=noises)
     acquisition: ProfileAcquisition = recipe.build(belief, generator())
     points = 0.1 + 0.8 * points_in(space, 10, seed=2)
     _, gradient = acquisition.log_value(points)

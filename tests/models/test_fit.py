@@ -1,4 +1,4 @@
-"""Hyperparameters: the objective and its gradient, how high the fit gets, and data that could break it."""
+"""Hyperparameters: how high the fit gets, which model is taken, and data that could break it."""
 
 from math import log, sqrt
 
@@ -13,158 +13,13 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
-from conbo.models import compiled
-from conbo.models.fit import (
-    LOG_LENGTHSCALE_BOUNDS,
-    LOG_NOISE_BOUNDS,
-    LOG_VARIANCE_BOUNDS,
-    Fit,
-    LogPosterior,
-    fit,
-)
-from conbo.models.kernel_families import KernelFamily, MultiTaskFamily, ProductFamily, TrendFamily
-from conbo.models.kernels import CategoryKernel, Columns, Kernel, MultiTask
-from conbo.models.posterior import condition
-from conbo.spaces import Categorical, Integer, Real, Space
+from conbo.models.fit import Fit, fit
+from conbo.models.kernel_families import ProductFamily
+from conbo.models.kernels import CategoryKernel, MultiTask
+from conbo.models.log_posterior import LOG_LENGTHSCALE_BOUNDS, LOG_VARIANCE_BOUNDS, LogPosterior
+from conbo.models.noise import LOG_NOISE_BOUNDS, VaryingNoise
+from kernel_family_cases import FAMILIES, columns, data
 from random_beliefs import belief_with, points_in, product_kernel, reals, uniform
-
-MIXED = Space(
-    states={"s": Real(0, 1), "k": Categorical([*"ab"])},
-    actions={"x": Real(0, 1), "n": Integer(1, 6), "c": Categorical([*"uvw"])},
-)
-CATEGORIES = Space(states={"k": Categorical([*"abc"])}, actions={"x": Real(0, 1), "y": Real(0, 1)})
-
-
-TWO_KINDS = Space(
-    states={"k": Categorical([*"ab"]), "s": Real(0, 1), "l": Categorical([1, 2, 3])}, actions={"x": Real(0, 1)}
-)
-
-
-def columns(space: Space, coded: bool = False) -> tuple[Columns, Columns]:
-    return Columns(space.state_categories, coded), Columns(space.action_categories)
-
-
-FAMILIES: dict[str, tuple[Space, KernelFamily]] = {
-    "matern": (reals(1, 2), ProductFamily(*columns(reals(1, 2)))),
-    "squared exponential": (reals(1, 2), ProductFamily(*columns(reals(1, 2)), "squared-exponential")),
-    "no states": (reals(0, 2), ProductFamily(*columns(reals(0, 2)))),
-    "mixed": (MIXED, ProductFamily(*columns(MIXED))),
-    "trend": (CATEGORIES, TrendFamily(*columns(CATEGORIES, True))),
-    "trend squared exponential": (CATEGORIES, TrendFamily(*columns(CATEGORIES, True), "squared-exponential")),
-    "mixed trend": (TWO_KINDS, TrendFamily(*columns(TWO_KINDS, True))),
-    "multi-task": (CATEGORIES, MultiTaskFamily(*columns(CATEGORIES, True))),
-    "mixed multi-task": (TWO_KINDS, MultiTaskFamily(*columns(TWO_KINDS, True), rank=1)),
-}
-
-
-def data(space: Space, n: int = 25, seed: int = 0) -> tuple[Tensor, Tensor]:
-    points = points_in(space, n, seed)
-    rewards = torch.sin(4 * points.sum(-1)) + points[:, -1] + 0.1 * uniform(n, seed=seed + 1)
-    return points, (rewards - rewards.mean()) / rewards.std()
-
-
-def objective(
-    family: KernelFamily, points: Tensor, rewards: Tensor, known: bool, small: bool = False
-) -> tuple[LogPosterior, Tensor]:
-    """The objective, and a few sets of parameters to try it on."""
-    noise = 0.01 + uniform(len(points), seed=3) if known else None
-    target = LogPosterior(family, points, rewards, noise, small)
-    count = family.n_lengthscales + family.n_variances + len(family.typical_loadings) + (not known)
-    parameters = -1.0 + 1.5 * (uniform(3, count, seed=4) - 0.5)
-    return target, parameters
-
-
-NOISES = pytest.mark.parametrize(
-    ("known", "small"), [(False, False), (False, True), (True, False)], ids=["noise learned", "small", "known"]
-)
-
-
-@NOISES
-@pytest.mark.parametrize("name", FAMILIES)
-def test_gradient_of_the_objective_equals_finite_differences(name: str, known: bool, small: bool) -> None:
-    space, family = FAMILIES[name]
-    target, parameters = objective(family, *data(space), known, small)
-
-    value, gradient, _ = target(parameters)
-
-    step = 1e-5
-    for column in range(parameters.shape[1]):
-        move = torch.zeros_like(parameters)
-        move[:, column] = step
-        slope = (target(parameters + move)[0] - target(parameters - move)[0]) / (2 * step)
-        torch.testing.assert_close(gradient[:, column], slope, rtol=1e-5, atol=1e-6)
-    assert value.dtype == gradient.dtype == torch.float64
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_compiled_loops_and_torch_give_the_same_objective(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    space, family = FAMILIES[name]
-    target, parameters = objective(family, *data(space), known=False)
-    compiled_results = target(parameters)
-    monkeypatch.setattr(compiled, "AVAILABLE", False)
-    for ours, torchs in zip(compiled_results, target(parameters), strict=True):
-        torch.testing.assert_close(ours, torchs, rtol=1e-10, atol=1e-10)
-
-
-def test_the_curvature_is_the_fisher_information_and_that_of_the_priors(monkeypatch: pytest.MonkeyPatch) -> None:
-    space, family = FAMILIES["matern"]
-    points, _ = data(space)
-    target, parameters = objective(family, *data(space), known=False, small=True)
-    monkeypatch.setattr("conbo.models.fit.IMAGINED", 4000)
-    curvature = target.curvature(parameters)
-
-    for row, found in zip(parameters, curvature, strict=True):
-        noise = torch.eye(len(points), dtype=torch.float64)
-        solve = torch.linalg.inv(covariance_of(family.kernel(row), points) + row[-1].exp() * noise)
-        for place in range(len(row)):
-            step = torch.zeros_like(row)
-            step[place] = 1e-5
-            slope = covariance_of(family.kernel(row + step), points) - covariance_of(family.kernel(row - step), points)
-            slope = row[-1].exp() * noise if place == len(row) - 1 else slope / 2e-5
-            spread = [*[sqrt(3)] * family.n_lengthscales, 1.0, 2.0][place]
-            information = 0.5 * float((solve @ slope @ solve @ slope).trace())
-            assert float(found[place]) == pytest.approx(information + spread**-2, rel=0.1)
-
-
-@NOISES
-@pytest.mark.parametrize("name", FAMILIES)
-def test_the_objective_is_likelihood_times_priors_at_the_best_constant(name: str, known: bool, small: bool) -> None:
-    space, family = FAMILIES[name]
-    points, rewards = data(space)
-    target, parameters = objective(family, points, rewards, known, small)
-
-    values, _, constants = target(parameters)
-
-    for row, value, constant in zip(parameters, values, constants, strict=True):
-        noise = target.noise if target.noise is not None else row[-1].exp().expand(len(points))
-        covariance = covariance_of(family.kernel(row), points) + torch.diag(noise)
-        likelihood = [
-            torch.distributions.MultivariateNormal((constant + move).expand(len(points)), covariance).log_prob(rewards)
-            for move in (0.0, 1e-3, -1e-3)
-        ]
-        n_l = family.n_lengthscales
-        place = torch.zeros_like(row)
-        place[:n_l] = sqrt(2) + 0.5 * log(points.shape[1])
-        width = torch.ones_like(row)
-        width[:n_l] = sqrt(3)
-        if not known:
-            place[-1], width[-1] = -6.0, 2.0
-        positive = torch.ones_like(row, dtype=torch.bool)
-        loadings = slice(n_l + family.n_variances, len(row) - (not known))
-        positive[loadings] = False
-        positive[-1] &= known or small
-        prior = torch.distributions.LogNormal(place, width).log_prob(row.exp())[positive].sum()
-        typical = torch.tensor(family.typical_loadings, dtype=torch.float64)
-        prior = prior + torch.distributions.Normal(typical, 0.5).log_prob(row[loadings]).sum()
-        if not (known or small):
-            prior = prior + torch.distributions.Cauchy(row.new_tensor(-5.0), row.new_tensor(1.0)).log_prob(row[-1])
-        assert float(value) == pytest.approx(float(likelihood[0] + prior), abs=1e-8)
-        assert float(likelihood[0]) > float(max(likelihood[1:]))
-
-
-def covariance_of(kernel: Kernel, points: Tensor) -> Tensor:
-    prior = condition(kernel, 0.0, 1.0, points[:0], points.new_zeros(0), new_noise=1.0)
-    return prior.prior_covariance(prior.scaled(points), prior.scaled(points))
 
 
 def peer(points: Tensor, rewards: Tensor, d_s: int) -> ExactMarginalLogLikelihood:
@@ -208,9 +63,7 @@ def test_the_fit_is_at_least_as_good_as_that_of_botorch(d_s: int, d_x: int, seed
     kernel = mll.model.covar_module
     lengthscales = [factor.lengthscale.detach()[0] for factor in kernel.base_kernel.kernels]
     variances = [kernel.outputscale.detach()[None], mll.likelihood.noise.detach()]
-    theirs = LogPosterior(family, points, rewards, None, small_noise=True)(
-        torch.cat(lengthscales + variances).log()[None]
-    )[0]
+    theirs = LogPosterior(family, points, rewards, "small")(torch.cat(lengthscales + variances).log()[None])[0]
 
     assert fit([family], points, rewards, small_noise=True).objective >= float(theirs) - 1e-3
 
@@ -246,7 +99,7 @@ def test_the_fit_is_a_maximum_within_bounds_and_the_same_every_time(name: str) -
 
     assert torch.equal(parameters_of(first), parameters_of(second))
     assert (first.objective, first.constant, first.noise) == (second.objective, second.constant, second.noise)
-    target = LogPosterior(family, points, rewards, None)
+    target = LogPosterior(family, points, rewards, "moderate")
     assert first.objective >= float(target(target.starts())[0].amax())
     lengthscales = first.kernel.actions.lengthscales.log()
     assert (
@@ -266,6 +119,49 @@ def test_the_fit_finds_hyperparameters_that_made_the_data() -> None:
     assert result.noise == pytest.approx(0.05, rel=0.4)
     assert float(result.kernel.actions.lengthscales) == pytest.approx(0.2, rel=0.4)
     assert float(result.kernel.states.lengthscales) == pytest.approx(0.6, rel=0.6)
+
+
+def noisy_rewards(slope: float, level: float = 0.1, n: int = 120) -> tuple[Tensor, Tensor]:
+    """A smooth function of a state and two actions, log-variance of its noise `slope` times the first action."""
+    points = uniform(n, 3, seed=1)
+    sd = level * torch.exp(0.5 * slope * (2 * points[:, 1] - 1))
+    noise = torch.randn(n, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    rewards = torch.sin(3 * points.sum(-1)) + sd * noise
+    return points, (rewards - rewards.mean()) / rewards.std()
+
+
+def test_noise_that_varies_is_found() -> None:
+    points, rewards = noisy_rewards(slope=2.5)
+    result = fit([ProductFamily(*columns(reals(1, 2)))], points, rewards)
+    assert isinstance(result.noise, VaryingNoise)
+    slopes = result.noise.slopes
+    assert 0.7 < float(slopes[1]) < 2.5  # the prior holds it back
+    assert float(slopes[[0, 2]].abs().amax()) < 0.3
+    posterior = result.posterior(points, rewards)
+    assert torch.equal(posterior.noise_at(points), result.noise.at(points))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_noise_that_is_the_same_everywhere_stays_one_number(seed: int) -> None:
+    told = belief_with(reals(1, 2), product_kernel(reals(1, 2)), n=80, noise=0.05, seed=seed).observations
+    assert isinstance(fit([ProductFamily(*columns(reals(1, 2)))], told.points, told.rewards).noise, float)
+
+
+def test_noise_varies_only_where_it_is_learned_and_not_expected_to_be_small() -> None:
+    points, rewards = noisy_rewards(slope=2.5)
+    family = ProductFamily(*columns(reals(1, 2)))
+    known = torch.full_like(rewards, 0.01)
+    assert isinstance(fit([family], points, rewards, small_noise=True).noise, float)
+    assert torch.equal(fit([family], points, rewards, known).noise, known)  # type: ignore[arg-type]
+
+
+def test_of_many_rewards_the_noise_varies_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    points, rewards = noisy_rewards(slope=2.5)
+    whole = fit([ProductFamily(*columns(reals(1, 2)))], points, rewards)
+    monkeypatch.setattr("conbo.models.fit.MANY", 60)
+    assert fit([ProductFamily(*columns(reals(1, 2)))], points, rewards).objective == pytest.approx(
+        whole.objective, abs=0.01
+    )
 
 
 def test_a_parameter_that_does_not_matter_gets_a_long_lengthscale() -> None:

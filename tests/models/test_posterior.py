@@ -27,6 +27,7 @@ from random_beliefs import (
     tensor,
     trend_kernel,
     uniform,
+    varying_noise,
 )
 
 MIXED = Space(
@@ -127,6 +128,21 @@ def test_one_noise_for_all_is_the_same_as_one_for_each() -> None:
     assert one.noise == pytest.approx(each.noise) == pytest.approx(0.01)
     assert condition(kernel, 0.0, 0.01, points, rewards, new_noise=0.5).noise == 0.5
     assert one.n_observations == 20
+
+
+def test_noise_that_varies_is_that_of_every_point() -> None:
+    points, rewards, _ = observations("some")
+    kernel = KERNELS["matern"][1]
+    noise = varying_noise(reals(1, 2))
+    posterior = condition(kernel, 0.0, noise, points, rewards)
+    each = condition(kernel, 0.0, noise.at(points), points, rewards)
+
+    assert torch.equal(posterior.factor, each.factor)
+    candidates = uniform(6, 3, seed=4)
+    expected = posterior.variance(candidates) + noise.at(candidates)
+    torch.testing.assert_close(posterior.look_ahead(candidates).sd.square(), expected)
+    assert torch.equal(posterior.look_ahead(candidates).noise_gradient, noise.gradient(candidates))
+    assert not each.look_ahead(candidates).noise_gradient.any()
 
 
 def test_without_observations_it_is_the_prior() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from conbo.belief import Belief, GaussianProcess, Model
 from conbo.errors import PointError, SettingError
+from conbo.models.noise import VaryingNoise
 from conbo.policies import StatePolicy
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.nearest_neighbors import NearestNeighbors
@@ -157,6 +158,22 @@ def test_a_saved_policy_is_the_same_policy(
     loaded = load_policy(str(tmp_path / "policy.json"))
     assert loaded.predict_many(STATES) == policy.predict_many(STATES)
     assert loaded._belief.posterior.noise == policy._belief.posterior.noise
+
+
+def test_a_saved_policy_knows_how_noise_varies(tmp_path: Path) -> None:
+    space = Space(states={"k": Categorical(["a", "b"])}, actions={"x": Real(0, 1), "rate": Real(0, 1)})
+    generator, study = np.random.default_rng(0), Study(space, method="uniform", model=GaussianProcess())
+    for trial in study.ask(150):
+        gamble = 0.01 * math.exp(4 * trial.action["rate"]) * generator.standard_normal()
+        study.tell(trial, math.sin(3 * trial.action["x"]) + gamble)
+    policy = study.policy()
+    assert isinstance(policy._belief.posterior.noise, VaryingNoise)
+    policy.save(tmp_path / "policy.json")
+    loaded = load_policy(tmp_path / "policy.json")
+    states = [{"k": "a"}, {"k": "b"}]
+    assert loaded.predict_many(states) == policy.predict_many(states)
+    points = loaded._belief.observations.points
+    assert torch.equal(loaded._belief.posterior.noise_at(points), policy._belief.posterior.noise_at(points))
 
 
 def test_a_saved_policy_keeps_its_sign(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ class BotorchKnowledgeGradient:
         """Mean and slope (k, m, q) at actions (k, m, q, d_x) of states (k, m, d_s), for candidates (k, d)."""
         k, m, q, _ = actions.shape
         points = torch.cat([states[:, :, None].expand(k, m, q, -1), actions], -1).flatten(0, 2)
-        sd = (self.posterior.variance(candidates) + self.posterior.noise).sqrt()
+        sd = (self.posterior.variance(candidates) + self.posterior.noise_at(candidates)).sqrt()
         partner = candidates[:, None, None].expand(k, m, q, -1).flatten(0, 2)
         covariance = self.posterior.pair_covariance(points, partner).reshape(k, m, q)
         mean = self.posterior.mean(points[:, None])[:, 0].reshape(k, m, q)

@@ -50,11 +50,11 @@ POOL = 64  # quasi-random actions: likely peaks, and where climbs start
 CLIMB = 5  # steps of each climb
 PAIRS, FEW = 512, 2  # (candidate, state) pairs a pass, and where all draws are moved
 REACH = 4.0  # values of Z are between -REACH and REACH
-FEWEST_CELLS, CELLS = 33, 97  # of the grid on which the densities of Z live: fine enough for the sharpest of them
+FEWEST_CELLS, CELLS = 33, 129  # of the grid on which the densities of Z live: fine enough for the sharpest of them
 ROUGH_DRAWS = 512
 NOTHING = 1e-30  # probability of what does not occur
 NODES = 13  # values z on the same range to which draws are moved
-TAIL, FEWEST = 0.1, 24  # share of the best values where bins get finer and finer, down to so few draws
+BINS, TAIL, FEWEST = 48, 0.1, 96  # of best values: finer in the last shares at both ends, down to so few draws
 
 # σ̃ (c, p) and c tables → information (c,), its derivative in σ̃ (c, p)
 Estimate = Callable[[Tensor, "PeakTables"], tuple[Tensor, Tensor]]
@@ -73,14 +73,9 @@ class PeakTables:
 
     def select(self, rows: Tensor) -> "PeakTables":
         """Some of the states."""
-        return PeakTables(
-            self.points[rows],
-            self.whitening[rows],
-            self.values[rows],
-            self.labels[rows],
-            self.normals,
-            self.errors,
-        )
+        of_states = (self.points, self.whitening, self.values, self.labels)
+        points, whitening, values, labels = (t[rows] for t in of_states)
+        return PeakTables(points, whitening, values, labels, self.normals, self.errors)
 
 
 @dataclass(frozen=True)
@@ -123,6 +118,7 @@ class PredictiveEntropySearch(_EntropySearch):
 class MaxValueEntropySearch(_EntropySearch):
     """MES_c: by how much knowing a state's best value would sharpen the outcome."""
 
+    draws: int = 16384
     estimate: str = "density"
 
     def build(self, belief: Belief, generator: torch.Generator) -> "Information":
@@ -146,12 +142,16 @@ def which_peak(values: Tensor) -> Tensor:
 
 
 def which_value(values: Tensor) -> Tensor:
-    """The quantile bin of the best value of every draw (..., N, p): equal ones, finer towards the highest."""
+    """The quantile bin of the best value of every draw (..., N, p): equal ones, finer towards both ends.
+
+    A best value is hardly below the best known reward: where that is nearly exact, the lowest best values tell most.
+    """
     best = values.amax(-1)
     n = best.shape[-1]
-    above = (1 - torch.arange(n, device=values.device) / n).clamp_min(FEWEST / n)
-    bins = min(64, max(4, n // 128))
-    bin_of_rank = ((1 - above - TAIL * above.log()) * (bins / (1 + TAIL * log(n / FEWEST)))).long()
+    rank = torch.arange(n, dtype=values.dtype, device=values.device) / n
+    end = TAIL * log(1 + n / FEWEST)  # the logarithms are between -end and end
+    scale = (rank + TAIL * rank.logit(FEWEST / (n + 2 * FEWEST)) + end) / (1 + 2 * end)  # 0 to 1
+    bin_of_rank = (scale * min(BINS, max(4, n // 128))).long()
     first = torch.nonzero(bin_of_rank.diff())[:, 0] + 1  # of every bin but the lowest
     return torch.searchsorted(best.sort(-1).values[..., first], best, right=True)
 

@@ -49,7 +49,7 @@ class ImprovementAcquisition:
 
     posterior: Posterior | BotorchPosterior
     incumbent: float
-    noise: float = 0.0  # variance, where it is the next reward itself that shall be better
+    of_reward: bool = False  # whether it is the next reward itself that shall be better, noise included
     climbs_logarithm = True
 
     def screen(self, points: Tensor) -> Tensor:
@@ -71,9 +71,13 @@ class ImprovementAcquisition:
     def log_value(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """log EI and its gradient."""
         moments = self.posterior.moments(points)
-        sd = (moments.variance + self.noise).clamp_min(1e-18).sqrt()
+        variance, variance_gradient = moments.variance, moments.variance_gradient
+        if self.of_reward:
+            variance = variance + self.posterior.noise_at(points)
+            variance_gradient = variance_gradient + self.posterior.noise_gradient(points)
+        sd = variance.clamp_min(1e-18).sqrt()
         u = (moments.mean - self.incumbent) / sd
         value, slope = log_improvement(u)
-        sd_gradient = moments.variance_gradient / (2 * sd[:, None])
+        sd_gradient = variance_gradient / (2 * sd[:, None])
         u_gradient = (moments.mean_gradient - u[:, None] * sd_gradient) / sd[:, None]
         return sd.log() + value, slope[:, None] * u_gradient + sd_gradient / sd[:, None]

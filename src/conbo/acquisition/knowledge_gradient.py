@@ -350,7 +350,8 @@ class StateGains:
         states = self.rows.features[:, :, None].expand(k, m, q, -1).flatten(1, 2)
         new = covariance_gradient(kernel, here, (states, lines.actions.flatten(1, 2)), pull.flatten(1, 2))
         old = covariance_gradient(kernel, here, (self.posterior.states, self.posterior.actions), old_weights)
-        return (new + old) / ahead.sd[:, None]
+        noise = (total / (2 * ahead.sd))[:, None] * ahead.noise_gradient
+        return (new + old - noise) / ahead.sd[:, None]
 
 
 def snapped(belief: Belief, functions: ActionFunctions, maxima: Maxima) -> Maxima:

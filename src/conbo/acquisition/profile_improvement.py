@@ -12,7 +12,7 @@ paper      here                     meaning
 =========  =======================  ====================================================================
 0.75       ``quantile``             as in the paper; below one half it is cautious, above it is hopeful
 ζ          ``level``                0 for PEI
-τ²         ``noise``                variance of a reward's noise; 0 for PEI, which asks for f itself
+τ²         ``noise``                variance of a reward's noise; none for PEI, which asks for f itself
 max_x' q   ``threshold``            found anew for every state; its gradient is that of q at the maximiser
 =========  =======================  ====================================================================
 
@@ -45,7 +45,7 @@ class ProfileImprovement:
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ProfileAcquisition":
         """Ready for use under one belief."""
-        return ProfileAcquisition(belief, action_candidates(belief, POOL, generator), level=0.0, noise=0.0)
+        return ProfileAcquisition(belief, action_candidates(belief, POOL, generator), level=0.0, noisy=False)
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class ProfileQuantileImprovement:
         """Ready for use under one belief."""
         level = float(torch.special.ndtri(torch.tensor(self.quantile, dtype=torch.float64)))
         actions = action_candidates(belief, POOL, generator)
-        return ProfileAcquisition(belief, actions, level, belief.posterior.noise)
+        return ProfileAcquisition(belief, actions, level, noisy=True)
 
 
 class ProfileAcquisition:
@@ -70,9 +70,9 @@ class ProfileAcquisition:
 
     climbs_logarithm = True
 
-    def __init__(self, belief: Belief, actions: Tensor, level: float, noise: float) -> None:
+    def __init__(self, belief: Belief, actions: Tensor, level: float, noisy: bool) -> None:
         self._posterior, self._d_s = belief.posterior, belief.n_state_dims
-        self._profile, self._level, self._noise = StateProfile(belief, actions, level), level, noise
+        self._profile, self._level, self._noisy = StateProfile(belief, actions, level), level, noisy
 
     def screen(self, points: Tensor) -> Tensor:
         """The same as full values."""
@@ -93,8 +93,11 @@ class ProfileAcquisition:
     def log_value(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Logarithm (c,) and its gradient (c, d)."""
         threshold, threshold_gradient = self._profile.best(points[:, : self._d_s])
+        posterior = self._posterior
+        noise = posterior.noise_at(points) if self._noisy else torch.zeros_like(points[:, 0])
+        noise_gradient = posterior.noise_gradient(points) if self._noisy else torch.zeros_like(points)
         mean, mean_gradient, sd, sd_gradient = after_observing(
-            self._posterior.moments(points), self._level, self._noise
+            posterior.moments(points), self._level, noise, noise_gradient
         )
         u = (mean - threshold) / sd
         value, slope = log_improvement(u)
@@ -147,17 +150,20 @@ class StateProfile:
         return chosen
 
 
-def after_observing(moments: Moments, level: float, noise: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def after_observing(
+    moments: Moments, level: float, noise: Tensor, noise_gradient: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Mean and standard deviation (c,) of the quantile after one more observation, each with its gradient."""
-    variance = moments.variance.clamp_min(LEAST_VARIANCE)
+    variance, variance_gradient = moments.variance.clamp_min(LEAST_VARIANCE), moments.variance_gradient
     total = variance + noise
     sd = variance / total.sqrt()
-    sd_slope = (variance + 2 * noise) / (2 * total**1.5)  # in the variance
     left = (noise * variance / total).sqrt()  # standard deviation that remains
-    left_slope = noise**2 / (2 * left.clamp_min(LEAST_VARIANCE) * total.square())
+    share = 2 * left.clamp_min(LEAST_VARIANCE) * total.square()
+    left_gradient = (noise**2 / share)[:, None] * variance_gradient + (variance**2 / share)[:, None] * noise_gradient
+    sd_slopes = (variance + 2 * noise) / (2 * total**1.5), -variance / (2 * total**1.5)  # in variance and noise
     return (
         moments.mean + level * left,
-        moments.mean_gradient + (level * left_slope)[:, None] * moments.variance_gradient,
+        moments.mean_gradient + level * left_gradient,
         sd,
-        sd_slope[:, None] * moments.variance_gradient,
+        sd_slopes[0][:, None] * variance_gradient + sd_slopes[1][:, None] * noise_gradient,
     )

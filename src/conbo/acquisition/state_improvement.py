@@ -50,4 +50,4 @@ class RewardImprovement:
             actions, posterior = action_candidates(belief, POOL, generator), belief.posterior
             pool = pooled(posterior, actions) if isinstance(posterior, Posterior) else actions
             best = float(best_actions(belief, pool, self.state[None]).mean)
-        return ImprovementAcquisition(belief.posterior, best, belief.posterior.noise)
+        return ImprovementAcquisition(belief.posterior, best, of_reward=True)

@@ -50,6 +50,14 @@ class BotorchPosterior:
         """Posterior variance of the noise-free reward at points (..., d)."""
         return self._joint(points[..., None, :]).variance[..., 0, 0]
 
+    def noise_at(self, points: Tensor) -> Tensor:
+        """Variances of the noise of new rewards at points (..., d)."""
+        return points.new_full(points.shape[:-1], self.noise)
+
+    def noise_gradient(self, points: Tensor) -> Tensor:
+        """Their gradients (..., d): the noise of a new reward is taken to be the same everywhere."""
+        return torch.zeros_like(points)
+
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
         """Posterior covariance between points a (p, d) and b (q, d)."""
         return self._joint(torch.cat([a, b])).distribution.covariance_matrix[: len(a), len(a) :]

@@ -34,6 +34,14 @@ class KernelFamily(Protocol):
     """A kernel up to its hyperparameters."""
 
     @property
+    def states(self) -> Columns:
+        """The columns of the state …"""
+
+    @property
+    def actions(self) -> Columns:
+        """… and of the action."""
+
+    @property
     def n_lengthscales(self) -> int:
         """The first so many parameters are logarithms of lengthscales …"""
 

@@ -23,6 +23,7 @@ from torch import Tensor
 from conbo.errors import ConboError
 from conbo.models import compiled_product_kernel
 from conbo.models.kernels import Factor, Kernel
+from conbo.models.noise import VaryingNoise
 
 CHUNK = 4096  # points per pass: the tables between them and the observations stay in the processor's cache
 
@@ -45,6 +46,7 @@ class LookAhead:
     actions: Tensor  # (c, action features), scaled
     weights: Tensor  # (c, n)
     sd: Tensor  # (c,)
+    noise_gradient: Tensor  # (c, d), of the variance of the noise
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Posterior:
 
     kernel: Kernel
     constant: float  # prior mean
-    noise: float  # variance of a new observation's noise
+    noise: float | VaryingNoise  # variance of a new observation's noise
     states: Tensor  # (n, state features), scaled
     actions: Tensor  # (n, action features), scaled
     factor: Tensor  # (n, n)
@@ -81,6 +83,16 @@ class Posterior:
         covariance = self.kernel.scale(a[0], b[0]) * self.kernel.actions.correlation(a[1], b[1])
         offset = self.kernel.offset(a[0], b[0])
         return covariance if offset is None else covariance + offset
+
+    def noise_at(self, points: Tensor) -> Tensor:
+        """Variances of the noise of new rewards at points (n, d)."""
+        if isinstance(self.noise, VaryingNoise):
+            return self.noise.at(points)
+        return points.new_full(points.shape[:-1], self.noise)
+
+    def noise_gradient(self, points: Tensor) -> Tensor:
+        """Their gradients (n, d)."""
+        return self.noise.gradient(points) if isinstance(self.noise, VaryingNoise) else torch.zeros_like(points)
 
     def solve(self, columns: Tensor) -> Tensor:
         """K⁻¹ columns."""
@@ -137,8 +149,9 @@ class Posterior:
         here = self.scaled(candidates)
         cross = self.prior_covariance(here, (self.states, self.actions))  # (c, n)
         weights = self.solve(cross.mT).mT
-        variance = (self.kernel.variance(here[0]) - (cross * weights).sum(-1)).clamp_min(0) + self.noise
-        return LookAhead(here[0], here[1], weights, variance.sqrt())
+        variance = (self.kernel.variance(here[0]) - (cross * weights).sum(-1)).clamp_min(0)
+        sd = (variance + self.noise_at(candidates)).sqrt()
+        return LookAhead(here[0], here[1], weights, sd, self.noise_gradient(candidates))
 
     def look_ahead_slope(self, ahead: LookAhead, points: Tensor) -> Tensor:
         """σ̃ of points (p, d) for every candidate: (c, p)."""
@@ -202,23 +215,29 @@ def _by_column(factor: Factor, gradient: Tensor) -> Tensor:
 def condition(
     kernel: Kernel,
     constant: float,
-    noise: Tensor | float,
+    noise: Tensor | float | VaryingNoise,
     points: Tensor,
     rewards: Tensor,
-    new_noise: float | None = None,
+    new_noise: float | VaryingNoise | None = None,
 ) -> Posterior:
-    """Condition a prior on observed points (n, d) and rewards (n,); `noise` is one variance, or one for each point."""
+    """Condition a prior on observed points (n, d) and rewards (n,).
+
+    `noise` is one variance, one for each point, or a function of the point; `new_noise` that of further rewards, by
+    default the same, or where each point has its own, their mean.
+    """
     d_s = len(kernel.states.columns.categories)
     states, actions = kernel.states.scaled(points[:, :d_s]), kernel.actions.scaled(points[:, d_s:])
     covariance = kernel.scale(states, states) * kernel.actions.correlation(actions, actions)
     offset = kernel.offset(states, states)
     if offset is not None:
         covariance = covariance + offset
-    variances = torch.as_tensor(noise, dtype=points.dtype, device=points.device).expand(len(points))
+    known = noise.at(points) if isinstance(noise, VaryingNoise) else noise
+    variances = torch.as_tensor(known, dtype=points.dtype, device=points.device).expand(len(points))
     factor = cholesky(covariance + torch.diag(variances))
     weights = torch.cholesky_solve((rewards - constant)[:, None], factor)[:, 0]
-    ahead = float(variances.mean()) if new_noise is None else new_noise
-    return Posterior(kernel, constant, ahead, states, actions, factor, weights)
+    if new_noise is None:
+        new_noise = float(noise.mean()) if isinstance(noise, Tensor) else noise
+    return Posterior(kernel, constant, new_noise, states, actions, factor, weights)
 
 
 def cholesky(matrix: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from conbo.belief import Belief, standardised_noise
 from conbo.bound_states import bind
 from conbo.errors import SettingError
 from conbo.models.kernels import CategoryKernel, Columns, Factor, Kernel, MultiTask, ProductKernel, Trend
+from conbo.models.noise import VaryingNoise
 from conbo.models.posterior import Posterior, condition
 from conbo.observations import Observations
 from conbo.policies import PolicyRecipe
@@ -44,7 +45,7 @@ def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> di
         "policy": None if recipe is None else _recipe_record(belief, recipe),
         "kernel": _kernel_record(posterior.kernel),
         "constant": posterior.constant,
-        "noise": posterior.noise,
+        "noise": _noise_record(posterior.noise),
         "shift": belief.shift,
         "scale": belief.scale,
         "points": observations.points.tolist(),
@@ -62,14 +63,14 @@ def from_record(record: object) -> tuple[Belief, bool, PolicyRecipe | None]:
     points, rewards = _tensor(record["points"]), _tensor(record["rewards"])
     known = None if record["reward_noise"] is None else _tensor(record["reward_noise"])
     observations = Observations(points, rewards, pending=points[:0], noise=known)
-    noise = standardised_noise(observations, scale)
+    known_noise, new_noise = standardised_noise(observations, scale), _noise(record["noise"], space)
     posterior = condition(
         _kernel(record["kernel"], space),
         record["constant"],
-        record["noise"] if noise is None else noise,
+        new_noise if known_noise is None else known_noise,
         points,
         (rewards - shift) / scale,
-        new_noise=record["noise"],
+        new_noise,
     )
     belief = Belief(space, bind(None, space), observations, posterior, shift, scale)
     return belief, record["direction"] == "maximize", _recipe(record.get("policy"))
@@ -123,6 +124,17 @@ def _kernel(record: Mapping[str, Any], space: Space) -> Kernel:
         return CategoryKernel(states, actions, trend, record["constant"])
     tasks = MultiTask(tuple(map(_tensor, record["loadings"])), tuple(map(_tensor, record["own"])))
     return CategoryKernel(states, actions, tasks, record["constant"])
+
+
+def _noise_record(noise: float | VaryingNoise) -> float | dict[str, Any]:
+    return noise if isinstance(noise, float) else {"log_level": noise.log_level, "slopes": noise.slopes.tolist()}
+
+
+def _noise(record: float | Mapping[str, Any], space: Space) -> float | VaryingNoise:
+    if not isinstance(record, Mapping):
+        return record
+    columns = Columns(space.state_categories + space.action_categories)
+    return VaryingNoise(columns, record["log_level"], _tensor(record["slopes"]))
 
 
 def _tensor(values: list[Any]) -> Tensor:

@@ -1,0 +1,197 @@
+"""How probable hyperparameters are: marginal likelihood times prior, with a closed-form gradient.
+
+The gradient of log p(y) in the covariance matrix is G = ½(αᵀα - K⁻¹) with α = K⁻¹(y - m); each family of kernels
+pulls G back to its own parameters, most of which are logarithms.  The constant mean is profiled out (its best value
+given the rest is a formula), so that lengthscales, variances, loadings and noise are left.
+
+Priors, in standardised rewards and unit-cube distances:
+
+=================  =============================  ==========================================================
+lengthscales       LogNormal(√2 + ½ log d, √3)    grows with the dimension d (Hvarfner et al., ICML 2024)
+variances          LogNormal(0, 1)                rewards have variance one
+loadings           Normal(0.7 or 0, 0.5)          of multi-task kernels: the first says that states are alike
+noise, "moderate"  Cauchy(-5, 1) of its log       moderate, but a few rewards can say that they are exact
+noise, "small"     LogNormal(-6, 2)               next to nothing, unless many rewards say otherwise
+noise, "varying"   Cauchy(-5, 1), Normal(0, 0.3)  its middle is moderate; slopes, density relative to that of none
+=================  =============================  ==========================================================
+"""
+
+from collections.abc import Callable
+from math import log, pi, sqrt
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.quasirandom import SobolEngine
+
+from conbo.models.kernel_families import KernelFamily
+from conbo.models.kernels import Columns
+from conbo.models.noise import LOG_NOISE_BOUNDS, VaryingNoise, centred_features
+
+LOG_LENGTHSCALE_BOUNDS = (log(0.005), log(200.0))
+LOG_VARIANCE_BOUNDS = (log(1e-3), log(1e3))
+LOADING_BOUNDS = (-10.0, 10.0)
+SLOPE_BOUNDS = (-5.0, 5.0)
+LOADING_SPREAD = 0.5
+SLOPE_SPREAD = 0.3
+USUAL_NOISE = -5.0, 1.0  # centre and width of the prior of its log-variance
+SMALL_NOISE = -6.0, 2.0
+SCREENED_STARTS = 8  # quasi-random starts whose objective is looked at, beside the prior's mode
+IMAGINED = 8  # sets of rewards from which the curvature at a start is estimated
+
+Expected: TypeAlias = Literal["small", "moderate", "varying"]
+
+
+class LogPosterior:
+    """Log marginal likelihood plus log prior of r sets of parameters at once, with gradients.
+
+    `noise` holds the variances of the rewards' noise where they are known, else what is expected of it.
+    """
+
+    def __init__(self, family: KernelFamily, points: Tensor, rewards: Tensor, noise: Tensor | Expected) -> None:
+        self.family, self.points, self.rewards, self.noise = family, points, rewards, noise
+        self.columns = Columns(family.states.categories + family.actions.categories)
+        self._features = centred_features(self.columns, points) if self.varies else points[:, :0]
+        n_l, n_v, loadings = family.n_lengthscales, family.n_variances, family.typical_loadings
+        n_e, n_s = int(self.learned), self._features.shape[1]
+        self._counts = n_l, n_v, len(loadings), n_e, n_s
+        centre, width = SMALL_NOISE if noise == "small" else USUAL_NOISE
+        lengthscales = sqrt(2) + 0.5 * log(points.shape[1])
+        self._location = self._by_kind(lengthscales, 0.0, loadings, centre, 0.0)
+        self._spread = self._by_kind(sqrt(3), 1.0, LOADING_SPREAD, width, SLOPE_SPREAD)
+        self._logarithm = self._by_kind(1.0, 1.0, 0.0, 1.0, 0.0)
+        self._log_spread = (self._spread * sqrt(2 * pi)).log() * self._by_kind(1.0, 1.0, 1.0, 1.0, 0.0)
+        self._likelihood_constant = -0.5 * len(points) * log(2 * pi)
+        bounds = LOG_LENGTHSCALE_BOUNDS, LOG_VARIANCE_BOUNDS, LOADING_BOUNDS, LOG_NOISE_BOUNDS, SLOPE_BOUNDS
+        self.bounds = torch.stack([self._by_kind(*side) for side in zip(*bounds, strict=True)], -1)
+
+    @property
+    def learned(self) -> bool:
+        """Whether noise is a parameter."""
+        return isinstance(self.noise, str)
+
+    @property
+    def varies(self) -> bool:
+        """Whether noise may vary with the point."""
+        return self.learned and self.noise == "varying"
+
+    @property
+    def n_slopes(self) -> int:
+        """How many parameters say how noise varies."""
+        return self._counts[-1]
+
+    def __call__(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Objectives (r,), gradients (r, p), and the constant mean that goes with each (r,)."""
+        factor, inverse, failed, pullback = self._solve(parameters)
+        sums = inverse.sum(-1)
+        mean = (sums @ self.rewards) / sums.sum(-1)
+        residual = self.rewards - mean[:, None]
+        solved = (inverse @ residual[..., None])[..., 0]
+        likelihood = self._likelihood_constant - 0.5 * (residual * solved).sum(-1)
+        likelihood = likelihood - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        prior, prior_gradient = self._prior(parameters)
+        value = torch.where(failed == 0, likelihood + prior, -torch.inf)
+        return value, pullback(solved) + prior_gradient, mean
+
+    def noise_of(self, parameters: Tensor) -> float | Tensor | VaryingNoise:
+        """What parameters (p,) say of the noise."""
+        if not isinstance(self.noise, str):
+            return self.noise
+        *_, level, slopes = parameters.split(self._counts)
+        return VaryingNoise(self.columns, float(level), slopes) if self.varies else float(level.exp())
+
+    def curvature(self, parameters: Tensor) -> Tensor:
+        """Roughly what the second derivatives in each parameter are on average, negated: (r, p).
+
+        Those of the log-likelihood are the variance of its gradient over rewards that the parameters would make.
+        """
+        factor, _, failed, pullback = self._solve(parameters)
+        generator = torch.Generator().manual_seed(0)
+        draws = torch.randn(len(self.points), IMAGINED, generator=generator, dtype=torch.float64)
+        solved = torch.linalg.solve_triangular(factor.mT, draws.expand(len(factor), -1, -1), upper=True)
+        squares = torch.stack([pullback(one).square() for one in solved.unbind(-1)])
+        return torch.where(failed[:, None] == 0, squares.mean(0), 0.0) + self._spread**-2
+
+    def thinned(self, n: int) -> "LogPosterior":
+        """The same of n of the rewards, evenly from the first to the last."""
+        some = torch.linspace(0, len(self.points) - 1, n).long()
+        noise = self.noise if isinstance(self.noise, str) else self.noise[some]
+        return LogPosterior(self.family, self.points[some], self.rewards[some], noise)
+
+    def starts(self) -> Tensor:
+        """The prior's mode of lengthscales, and quasi-random others: (starts, parameters).
+
+        Where noise varies there is much of it, at first the same everywhere: from little noise a climb tends to end
+        where short lengthscales explain what is noise.
+        """
+        drawn = sum(self._counts) - self.n_slopes
+        centred = SobolEngine(drawn, scramble=True, seed=0).draw(SCREENED_STARTS, dtype=torch.float64) - 0.5
+        lengthscales, variances, loadings, noise = centred.split(self._counts[:-1], -1)
+        for kind in (lengthscales, variances, noise):  # loadings of zero would be a saddle
+            kind[0] = 0.0
+        return torch.cat(
+            [
+                sqrt(2) + 0.5 * log(self.points.shape[1]) - 2.0 + 3.0 * lengthscales,
+                log(1.0 / min(self.family.n_variances, 3)) + 2.0 * variances,
+                loadings.new_tensor(self.family.typical_loadings) + LOADING_SPREAD * loadings,
+                log(0.3) + 0.0 * noise if self.varies else log(1e-2) + 4.0 * noise,
+                noise.new_zeros(len(noise), self.n_slopes),
+            ],
+            -1,
+        )
+
+    def _by_kind(self, *values: float | tuple[float, ...]) -> Tensor:
+        """One value for every parameter, given for each kind of them, or for each of a kind."""
+        pairs = zip(values, self._counts, strict=True)
+        flat = [v for value, n in pairs for v in (value if isinstance(value, tuple) else [value] * n)]
+        return self.points.new_tensor(flat)
+
+    def _prior(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-densities (r,), and gradients (r, p); LogNormal ones are densities of exp(parameter), as in BoTorch."""
+        score = (parameters - self._location) / self._spread
+        values = -(self._logarithm * parameters + 0.5 * score.square() + self._log_spread)
+        gradients = -self._logarithm - score / self._spread
+        if self.learned and self.noise != "small":
+            level = -1 - self.n_slopes
+            away, width = score[:, level], self._spread[level]
+            heavy = 1 + away.square()  # Cauchy, of the logarithm itself
+            values[:, level], gradients[:, level] = -(pi * width * heavy).log(), -2 * away / heavy / width
+        return values.sum(-1), gradients
+
+    def _noise(self, parameters: Tensor) -> tuple[Tensor, Callable[[Tensor], list[Tensor]]]:
+        """Variances (r, n) or (n,), and what turns gradients in them (r, n) into ones in parameters."""
+        if not isinstance(self.noise, str):
+            return self.noise, lambda _: []
+        *_, level, slopes = parameters.split(self._counts, -1)
+        if not self.varies:
+            variances = level.exp().expand(-1, len(self.points))
+            return variances, lambda gradient: [gradient.sum(-1, keepdim=True) * variances[:, :1]]
+        low, high = LOG_NOISE_BOUNDS
+        logarithms = level + slopes @ self._features.mT
+        variances = logarithms.clamp(low, high).exp()
+
+        def pullback(gradient: Tensor) -> list[Tensor]:
+            in_logarithms = torch.where((logarithms > low) & (logarithms < high), gradient * variances, 0.0)
+            return [in_logarithms.sum(-1, keepdim=True), in_logarithms @ self._features]
+
+        return variances, pullback
+
+    def _solve(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor, Callable[[Tensor], Tensor]]:
+        """Cholesky factors and inverses of the covariances of rewards, which of them failed, and a pullback.
+
+        It turns solved rewards α (r, n) into the gradient (r, p) of their log-likelihood.
+        """
+        covariance, to_parameters = self.family.covariance(parameters, self.points)
+        noise, to_noise = self._noise(parameters)
+        diagonal = covariance.diagonal(dim1=-2, dim2=-1)
+        diagonal.add_(noise)
+        factor, failed = torch.linalg.cholesky_ex(covariance)
+        inverse = torch.cholesky_inverse(factor)
+        diagonal.sub_(noise)
+
+        def pullback(solved: Tensor) -> Tensor:
+            gradient = torch.baddbmm(inverse, solved[:, :, None], solved[:, None, :], beta=-0.5, alpha=0.5)
+            in_noise = gradient.diagonal(dim1=-2, dim2=-1).clone()
+            return torch.cat([*to_parameters(gradient), *to_noise(in_noise)], -1)
+
+        return factor, inverse, failed, pullback

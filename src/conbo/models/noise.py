@@ -1,0 +1,49 @@
+"""Noise of a reward whose variance depends on state and action.
+
+    log σ²(u) = log σ₀² + Σ_f w_f (2 h_f(u) - 1)
+
+with h the features of the unit-cube point u: numbers as they are, categories one-hot.  Log-linear is the least that
+can say "large learning rates are a gamble", and few rewards suffice to see it.
+"""
+
+from dataclasses import dataclass, replace
+from math import log
+
+import torch
+from torch import Tensor
+
+from conbo.models.kernels import Columns
+
+LOG_NOISE_BOUNDS = (log(1e-7), log(10.0))
+
+
+@dataclass(frozen=True)
+class VaryingNoise:
+    """Variances of the noise as a function of the point."""
+
+    columns: Columns  # states and actions
+    log_level: float  # log σ₀², the middle of the unit cube
+    slopes: Tensor  # (features,), w
+
+    def at(self, points: Tensor) -> Tensor:
+        """Variances (...,) at points (..., d)."""
+        logarithms = self.log_level + centred_features(self.columns, points) @ self.slopes
+        return logarithms.clamp(*LOG_NOISE_BOUNDS).exp()
+
+    def gradient(self, points: Tensor) -> Tensor:
+        """Gradients (..., d) of the variances; categories do not move."""
+        variances = self.at(points)
+        low, high = (torch.as_tensor(bound).exp() for bound in LOG_NOISE_BOUNDS)
+        inside = (variances > low) & (variances < high)
+        by_column = points.new_zeros(points.shape[-1])
+        by_column[list(self.columns.numeric)] = 2 * self.slopes[list(self.columns.numeric_features)]
+        return torch.where(inside, variances, 0.0)[..., None] * by_column
+
+    def to(self, device: torch.device) -> "VaryingNoise":
+        """The same on another device."""
+        return replace(self, slopes=self.slopes.to(device))
+
+
+def centred_features(columns: Columns, points: Tensor) -> Tensor:
+    """2 h - 1 (..., features) of points (..., d)."""
+    return 2 * columns.features(points) - 1

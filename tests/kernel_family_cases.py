@@ -1,0 +1,42 @@
+"""Every family of kernels with a space that it is for, and rewards to fit."""
+
+from torch import Tensor, sin
+
+from conbo.models.kernel_families import KernelFamily, MultiTaskFamily, ProductFamily, TrendFamily
+from conbo.models.kernels import Columns
+from conbo.spaces import Categorical, Integer, Real, Space
+from random_beliefs import points_in, reals, uniform
+
+MIXED = Space(
+    states={"s": Real(0, 1), "k": Categorical([*"ab"])},
+    actions={"x": Real(0, 1), "n": Integer(1, 6), "c": Categorical([*"uvw"])},
+)
+CATEGORIES = Space(states={"k": Categorical([*"abc"])}, actions={"x": Real(0, 1), "y": Real(0, 1)})
+
+
+TWO_KINDS = Space(
+    states={"k": Categorical([*"ab"]), "s": Real(0, 1), "l": Categorical([1, 2, 3])}, actions={"x": Real(0, 1)}
+)
+
+
+def columns(space: Space, coded: bool = False) -> tuple[Columns, Columns]:
+    return Columns(space.state_categories, coded), Columns(space.action_categories)
+
+
+FAMILIES: dict[str, tuple[Space, KernelFamily]] = {
+    "matern": (reals(1, 2), ProductFamily(*columns(reals(1, 2)))),
+    "squared exponential": (reals(1, 2), ProductFamily(*columns(reals(1, 2)), "squared-exponential")),
+    "no states": (reals(0, 2), ProductFamily(*columns(reals(0, 2)))),
+    "mixed": (MIXED, ProductFamily(*columns(MIXED))),
+    "trend": (CATEGORIES, TrendFamily(*columns(CATEGORIES, True))),
+    "trend squared exponential": (CATEGORIES, TrendFamily(*columns(CATEGORIES, True), "squared-exponential")),
+    "mixed trend": (TWO_KINDS, TrendFamily(*columns(TWO_KINDS, True))),
+    "multi-task": (CATEGORIES, MultiTaskFamily(*columns(CATEGORIES, True))),
+    "mixed multi-task": (TWO_KINDS, MultiTaskFamily(*columns(TWO_KINDS, True), rank=1)),
+}
+
+
+def data(space: Space, n: int = 25, seed: int = 0) -> tuple[Tensor, Tensor]:
+    points = points_in(space, n, seed)
+    rewards = sin(4 * points.sum(-1)) + points[:, -1] + 0.1 * uniform(n, seed=seed + 1)
+    return points, (rewards - rewards.mean()) / rewards.std()
