@@ -4,6 +4,7 @@ from torch import Tensor, sin
 
 from conbo.models.kernel_families import KernelFamily, MultiTaskFamily, ProductFamily, TrendFamily
 from conbo.models.kernels import Columns
+from conbo.models.warped_family import WarpedFamily
 from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import points_in, reals, uniform
 
@@ -33,6 +34,9 @@ FAMILIES: dict[str, tuple[Space, KernelFamily]] = {
     "mixed trend": (TWO_KINDS, TrendFamily(*columns(TWO_KINDS, True))),
     "multi-task": (CATEGORIES, MultiTaskFamily(*columns(CATEGORIES, True))),
     "mixed multi-task": (TWO_KINDS, MultiTaskFamily(*columns(TWO_KINDS, True), rank=1)),
+    "warped": (reals(1, 2), WarpedFamily(ProductFamily(*columns(reals(1, 2))))),
+    "warped mixed": (MIXED, WarpedFamily(ProductFamily(*columns(MIXED), "squared-exponential"))),
+    "warped multi-task": (CATEGORIES, WarpedFamily(MultiTaskFamily(*columns(CATEGORIES, True)))),
 }
 
 

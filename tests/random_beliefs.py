@@ -14,6 +14,7 @@ from conbo.bound_states import bind
 from conbo.models.kernels import CategoryKernel, Columns, Factor, Kernel, MultiTask, ProductKernel, Trend
 from conbo.models.noise import VaryingNoise
 from conbo.models.posterior import Posterior, cholesky, condition
+from conbo.models.warp import Warp
 from conbo.observations import Observations
 from conbo.spaces import Categorical, Real, Space
 from conbo.state_distributions import RecipeLike
@@ -99,6 +100,15 @@ def varying_noise(space: Space, log_level: float = -3.0, seed: int = 0) -> Varyi
     """Noise with random slopes."""
     columns = Columns(space.state_categories + space.action_categories)
     return VaryingNoise(columns, log_level, 3 * uniform(columns.width, seed=seed) - 1.5)
+
+
+def bent(kernel: Kernel, seed: int = 0) -> Kernel:
+    """The same with bent actions."""
+    categories = kernel.actions.columns.categories
+    exponents = 1.6 * uniform(2, len(categories), seed=seed) - 0.8
+    exponents[:, [column for column, count in enumerate(categories) if count]] = 0.0
+    warped: Kernel = replace(kernel, actions=replace(kernel.actions, warp=Warp(*exponents)))  # type: ignore[type-var]
+    return warped
 
 
 def points_in(space: Space, n: int, seed: int = 0) -> Tensor:

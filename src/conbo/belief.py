@@ -41,13 +41,18 @@ class GaussianProcess:
     of the numbers.
 
     `noise` says what to expect of noise that is not known: "small" for rewards that are exact, or nearly so, until
-    many of them say otherwise; "auto" for a moderate one, until a few of them do.
+    many of them say otherwise; "auto" for a moderate one, until a few of them do, and the same everywhere, unless
+    they are clearly more probable if it varies with state and action.
+
+    `actions` are taken as they are ("straight"), or ("auto") bent where rewards clearly change faster in one part of
+    their range than in another.
     """
 
     profile: str = "auto"
     states: str = "auto"
     rank: int = 2
     noise: str = "auto"
+    actions: str = "auto"
 
     def __post_init__(self) -> None:
         if self.profile not in ("auto", *PROFILES):
@@ -58,6 +63,8 @@ class GaussianProcess:
             raise SettingError(f"`rank` must be an integer of at least 1, but got rank={self.rank!r}.")
         if self.noise not in ("auto", "small"):
             raise SettingError(f"`noise` must be auto or small, but got {self.noise!r}.")
+        if self.actions not in ("auto", "straight"):
+            raise SettingError(f"`actions` must be auto or straight, but got {self.actions!r}.")
 
     def families(self, space: Space) -> list[KernelFamily]:
         """The kernels that are tried, up to their hyperparameters, the smoothest first."""
@@ -130,7 +137,8 @@ def believe(space: Space, states: StateDistribution, observations: Observations,
     points = observations.points
     posterior: Posterior | BotorchPosterior
     if isinstance(model, GaussianProcess):
-        fitted = fit(model.families(space), points, rewards, noise, small_noise=model.noise == "small")
+        small, bend = model.noise == "small", model.actions == "auto"
+        fitted = fit(model.families(space), points, rewards, noise, small, bend)
         posterior = fitted.posterior(points, rewards)
     else:
         categories = space.state_categories + space.action_categories

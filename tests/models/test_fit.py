@@ -164,6 +164,38 @@ def test_of_many_rewards_the_noise_varies_as_well(monkeypatch: pytest.MonkeyPatc
     )
 
 
+def cliff(n: int = 60) -> tuple[Tensor, Tensor]:
+    """Most that happens happens below a fifth of the first action."""
+    points = uniform(n, 3, seed=1)
+    rewards = torch.tanh(10 * points[:, 1]) * torch.sin(3 * points[:, 0]) + 0.2 * points[:, 2]
+    return points, (rewards - rewards.mean()) / rewards.std()
+
+
+def test_actions_are_bent_where_rewards_change_in_one_place() -> None:
+    points, rewards = cliff()
+    family = ProductFamily(*columns(reals(1, 2)))
+    straight, bent = fit([family], points, rewards), fit([family], points, rewards, bend=True)
+    assert straight.kernel.actions.warp is None
+    warp = bent.kernel.actions.warp
+    assert warp is not None
+    assert bent.objective > straight.objective + 6
+    assert float(warp(torch.tensor([[0.1, 0.5]], dtype=torch.float64))[0, 0]) > 0.2  # the cliff is stretched
+    others = uniform(200, 3, seed=7)
+    truth = torch.tanh(10 * others[:, 1]) * torch.sin(3 * others[:, 0]) + 0.2 * others[:, 2]
+    errors = [
+        (torch.stack([truth, fitted.posterior(points, rewards).mean(others)]).corrcoef()[0, 1])
+        for fitted in (straight, bent)
+    ]
+    assert 1 - errors[1] < 0.5 * (1 - errors[0])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_actions_stay_as_they_are_where_a_straight_model_made_the_rewards(seed: int) -> None:
+    told = belief_with(reals(1, 2), product_kernel(reals(1, 2)), n=60, noise=0.01, seed=seed).observations
+    result = fit([ProductFamily(*columns(reals(1, 2)))], told.points, told.rewards, bend=True)
+    assert result.kernel.actions.warp is None
+
+
 def test_a_parameter_that_does_not_matter_gets_a_long_lengthscale() -> None:
     points = uniform(60, 3, seed=1)
     rewards = torch.sin(8 * points[:, 0]) + points[:, 2]

@@ -8,6 +8,7 @@ from conbo.models.pathwise import draw_paths, fourier_features
 from conbo.spaces import Categorical, Real, Space
 from random_beliefs import (
     belief_with,
+    bent,
     finite_differences,
     generator,
     multi_task_kernel,
@@ -32,6 +33,7 @@ BELIEFS = {
     "mixed trend": belief_with(MIXED, trend_kernel(MIXED, states=0.5)),
     "multi-task": belief_with(CATEGORIES, multi_task_kernel(CATEGORIES)),
     "mixed multi-task": belief_with(TWO_KINDS, multi_task_kernel(TWO_KINDS, rank=1, states=0.5)),
+    "bent": belief_with(MIXED, bent(product_kernel(MIXED))),
     "no states": belief_with(reals(0, 2), product_kernel(reals(0, 2))),
 }
 

@@ -16,6 +16,7 @@ from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import (
     MODELS,
     belief_with,
+    bent,
     finite_differences,
     multi_task_kernel,
     points_in,
@@ -47,6 +48,8 @@ def kernels() -> dict[str, tuple[Space, Kernel]]:
         "squared exponential": (two, product_kernel(two, 0.4, [0.3, 0.8], 1.7, "squared-exponential")),
         "no states": (reals(0, 2), product_kernel(reals(0, 2))),
         "mixed": (MIXED, product_kernel(MIXED, [0.5, 0.9], [0.4, 0.6, 1.1], 0.8)),
+        "bent": (two, bent(product_kernel(two, 0.4, [0.3, 0.8], 1.7))),
+        "bent mixed": (MIXED, bent(product_kernel(MIXED, [0.5, 0.9], [0.4, 0.6, 1.1], 0.8))),
         "trend": (CATEGORIES, trend_kernel(CATEGORIES, [0.4, 0.6])),
         "mixed trend": (MIXED, trend_kernel(MIXED, [0.4, 0.6, 1.1], states=0.5)),
         "multi-task": (CATEGORIES, multi_task_kernel(CATEGORIES, [0.4, 0.6])),

@@ -176,6 +176,19 @@ def test_a_saved_policy_knows_how_noise_varies(tmp_path: Path) -> None:
     assert torch.equal(loaded._belief.posterior.noise_at(points), policy._belief.posterior.noise_at(points))
 
 
+def test_a_saved_policy_knows_how_actions_are_bent(tmp_path: Path) -> None:
+    space = Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1), "c": Categorical(["a", "b"]), "y": Real(0, 1)})
+    study = Study(space, method="uniform", model=GaussianProcess())
+    for trial in study.ask(60):
+        rise = math.tanh(20 * trial.action["x"]) * math.sin(3 * trial.state["s"])
+        study.tell(trial, rise + 0.2 * trial.action["y"] + (trial.action["c"] == "b"))
+    policy = study.policy()
+    assert policy._belief.posterior.kernel.actions.warp is not None
+    policy.save(tmp_path / "policy.json")
+    states = [{"s": 0.1}, {"s": 0.7}]
+    assert load_policy(tmp_path / "policy.json").predict_many(states) == policy.predict_many(states)
+
+
 def test_a_saved_policy_keeps_its_sign(tmp_path: Path) -> None:
     study = Study(SPACE, method="uniform", direction="minimize")
     study.run(lambda s, x: -objective(s, x), evaluations=20, progress=False)

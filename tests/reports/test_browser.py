@@ -1,5 +1,6 @@
 """The page in Chromium: the explorer says what the policy says, and nothing goes wrong."""
 
+import math
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -9,14 +10,45 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from conbo.belief import GaussianProcess
+from conbo.models.posterior import Posterior
 from conbo.plots.view import View, view_of
 from conbo.reports.html import page
-from learned_studies import STUDIES, mixed, one_state, view
+from conbo.spaces import Categorical, Integer, Real, Space
+from conbo.study import Study
+from learned_studies import STUDIES, Named, learned, mixed, one_state, view
 
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 900}
 TOLERANCE = 1e-6  # of rewards, in their standard deviations
 BETTER = 0.05  # by so much the page's search may find a better action than the policy's
+
+
+def bent() -> Study:
+    """The logarithms of 101 - purity and of count matter, which the space does not say: the model bends both."""
+    space = Space(
+        states={"load": Real(0, 1), "weather": Categorical(["sun", "rain"])},
+        actions={"purity": Real(50, 100), "mode": Categorical(["fast", "slow", "off"]), "count": Integer(1, 40)},
+    )
+
+    def reward(state: Named, action: Named) -> float:
+        load, suits = float(state["load"]), (action["mode"] == "fast") == (state["weather"] == "sun")
+        purity = math.log((101 - float(action["purity"])) / 5) + load
+        count = math.log(float(action["count"]) / 3) - load
+        return suits - purity**2 - count**2
+
+    return learned(space, reward, 60, model=GaussianProcess())
+
+
+def bent_one_action() -> Study:
+    space = Space(states={"load": Real(0, 1)}, actions={"power": Real(0, 1)})
+
+    def reward(state: Named, action: Named) -> float:
+        return float((math.log(float(action["power"]) + 0.01) + 1 + 3 * float(state["load"])) ** 2)
+
+    return learned(space, reward, 30, direction="minimize", model=GaussianProcess())
+
+
+BENT = {"bent": bent, "bent one action": bent_one_action}
 
 # models and policies that reach the page in other ways
 VARIANTS = {
@@ -24,6 +56,7 @@ VARIANTS = {
     "trend": lambda: mixed(model=GaussianProcess(states="trend")),
     "multi-task": lambda: mixed(model=GaussianProcess(states="multi-task")),
     "knn": lambda: one_state(method="knn"),
+    **BENT,
 }
 
 Open = Callable[..., Page]
@@ -79,7 +112,7 @@ def see_all(charts: Locator) -> None:
         chart.locator(".main-svg").first.wait_for(state="attached")
 
 
-@pytest.mark.parametrize("kind", [*STUDIES, "smooth", "trend", "multi-task"])
+@pytest.mark.parametrize("kind", [*STUDIES, "smooth", "trend", "multi-task", *BENT])
 def test_the_explorer_is_the_policy(opened: Open, kind: str) -> None:
     look = seen(kind)
     unit = np.random.default_rng(0).random((20, look.space.n_state_dims))
@@ -92,6 +125,30 @@ def test_the_explorer_is_the_policy(opened: Open, kind: str) -> None:
         assert answer["std"] == pytest.approx(same.std, abs=TOLERANCE * scale)
         better = (answer["mean"] - best.mean) * look.sign / scale
         assert -TOLERANCE <= better <= BETTER
+
+
+@pytest.mark.parametrize("kind", BENT)
+def test_actions_are_really_bent(kind: str) -> None:
+    posterior = seen(kind).belief.posterior
+    assert isinstance(posterior, Posterior)
+    assert posterior.kernel.actions.warp is not None
+
+
+@pytest.mark.parametrize("kind", ["one_state", *BENT])
+def test_the_curve_is_the_models(opened: Open, kind: str) -> None:
+    page, look = opened(kind), seen(kind)
+    first, *others = look.space.action_names
+    state = page.evaluate("explorer.state()")
+    best = page.evaluate("explorer.recommend(explorer.state()).action")
+    page.wait_for_function("() => document.querySelector('#explorer-chart').data?.[0].x.length")  # the band comes last
+    band, curve, _ = page.evaluate("document.querySelector('#explorer-chart').data")
+    actions = [{first: x, **{name: best[name] for name in others}} for x in curve["x"]]
+    wanted = look.policy.predict_actions([state] * len(actions), actions)
+    assert curve["y"] == pytest.approx([one.mean for one in wanted], abs=TOLERANCE * look.belief.scale)
+    upper, lower = np.array(band["y"]).reshape(2, -1)
+    half = (upper - lower[::-1]) / 4
+    # between some places it is interpolated where a solve is slow, but never at the ends
+    assert half[[0, -1]] == pytest.approx([wanted[0].std, wanted[-1].std], abs=TOLERANCE * look.belief.scale)
 
 
 def test_moving_a_slider_changes_the_recommendation(opened: Open) -> None:

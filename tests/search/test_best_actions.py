@@ -16,6 +16,7 @@ from conbo.search.best_actions import ALIKE, CHUNK, BestActions, BestActionsOnce
 from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import (
     belief_with,
+    bent,
     generator,
     points_in,
     posterior_of,
@@ -39,9 +40,13 @@ SPACES = {
 }
 
 
+SPACES |= {"bent": SPACES["two actions"], "bent mixed": SPACES["mixed"]}
+
+
 def belief_over(name: str, n: int = 40, profile: str = "matern52") -> Belief:
     space = SPACES[name]
-    return belief_with(space, product_kernel(space, 0.5, 0.4, profile=profile), n=n, noise=0.01)
+    kernel = product_kernel(space, 0.5, 0.4, profile=profile)
+    return belief_with(space, bent(kernel) if name.startswith("bent") else kernel, n=n, noise=0.01)
 
 
 def found(belief: Belief, states: Tensor, **settings: int) -> BestActions:

@@ -357,6 +357,6 @@ class StateGains:
 def snapped(belief: Belief, functions: ActionFunctions, maxima: Maxima) -> Maxima:
     """The same maxima moved to the nearest actions that the space allows."""
     factor = functions.factor
-    actions = belief.snap_actions(factor.columns.points(maxima.actions / factor.feature_scales).clamp(0, 1))
+    actions = belief.snap_actions(factor.unscaled(maxima.actions))
     features = factor.scaled(actions)
     return Maxima(features, *functions.at(features))

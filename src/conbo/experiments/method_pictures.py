@@ -134,7 +134,7 @@ def _draw_maximisers(axes: Axes, kg: KnowledgeGradient, lines: Lines) -> None:
             axes.vlines(place, LOWEST, height, color=colour, linewidth=1)
             axes.plot(place, height, "o", color=colour, markeredgecolor="white", markersize=6, zorder=5)
         return
-    places = SIDE * lines.actions[0, 0, :, 0] / kg.posterior.kernel.actions.feature_scales
+    places = SIDE * kg.posterior.kernel.actions.unscaled(lines.actions[0, 0])[:, 0]
     axes.plot(places, mean + slope * kg.nodes, "o", color=OURS, markeredgecolor="white", markersize=6, zorder=5)
 
 

@@ -1,7 +1,8 @@
 """Hyperparameters by maximum a posteriori, and the choice between models.
 
-Of several models the simplest is taken unless another is clearly more probable: a rough kernel before a smooth one, and
-noise that is the same everywhere before noise that varies with the point.
+Of several models the simplest is taken unless another is clearly more probable: a rough kernel before a smooth one,
+noise that is the same everywhere before noise that varies with the point, actions as they are before bent ones.
+In this order: uneven noise looks much like a function that needs bending, and not the other way round.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from conbo.models.kernels import Kernel
 from conbo.models.log_posterior import Expected, LogPosterior
 from conbo.models.noise import VaryingNoise
 from conbo.models.posterior import Posterior, condition
+from conbo.models.warped_family import WarpedFamily
 
 CLIMBED_STARTS = 2  # of those that are looked at, the best few are climbed from
 MANY = 300  # rewards: starts are looked for with so many of them, since a look costs n³
@@ -25,8 +27,9 @@ RACE = Race(iterations=15, survivors=CLIMBED_STARTS)  # from then on, a climb th
 TOLERANCE = 1e-3  # in log-density: far below what the data can tell apart
 CAUTION = 1.5  # by so much in log-density a smoother family must be better: where it is wrong it is too sure
 NOISE_CAUTION, SLOPE_CAUTION = 3.0, 0.25  # likewise noise that varies, and for each slope what chance may give it
-NOISE_RACE = Race(iterations=6, survivors=1)  # most rewards do not ask for it: its climb ends soon without hope
 EXACT = 1e-4  # variance of noise below which its slopes do not matter
+WARP_CAUTION, HINT = 6.0, 4.0  # likewise bent actions, and what must be in sight before they are tried
+TRIAL = Race(iterations=6, survivors=1)  # most rewards do not ask for what is tried: its climb ends soon without hope
 
 
 @dataclass(frozen=True)
@@ -58,11 +61,13 @@ def fit(
     rewards: Tensor,
     noise: Tensor | None = None,
     small_noise: bool = False,
+    bend: bool = False,
 ) -> Fit:
     """Fit standardised rewards (n,) at unit-cube points (n, d); `noise` holds known variances, else it is learned.
 
     Of several families with parameters of the same kinds, the smoothest first, a smoother one is taken where it makes
-    the rewards clearly more probable; likewise noise that varies, unless noise is known or expected to be small.
+    the rewards clearly more probable; likewise noise that varies, unless noise is known or expected to be small; and
+    with `bend` actions that are bent.
     A pure function of its arguments: the same data give the same model, whatever happened before.
     """
     device = points.device
@@ -78,6 +83,8 @@ def fit(
         best = smooth if smooth.objective > best.objective + CAUTION else best
     if noise is None and not small_noise:
         best = _with_varying_noise(best)
+    if bend:
+        best = _with_bent_actions(best)
     *_, constant = best.target(best.parameters[None])
     kernel, learned = best.target.family.kernel(best.parameters), best.target.noise_of(best.parameters)
     if device.type != "cpu":
@@ -92,8 +99,23 @@ def _with_varying_noise(constant: _Climbed) -> _Climbed:
     if isinstance(noise, float) and noise < EXACT:
         return constant
     goal = constant.objective + NOISE_CAUTION + SLOPE_CAUTION * target.n_slopes
-    varying = climb(target, promising_starts(target)[:1], replace(NOISE_RACE, goal=goal))
+    varying = climb(target, promising_starts(target), replace(TRIAL, goal=goal))
     return varying if varying.objective > goal else constant
+
+
+def _with_bent_actions(straight: _Climbed) -> _Climbed:
+    """The same model with bent actions, if that is clearly more probable."""
+    family, old = WarpedFamily(straight.target.family), straight.target
+    target = LogPosterior(family, old.points, old.rewards, old.noise)
+    own, rest = straight.parameters[: family.n_own], straight.parameters[family.n_own :]
+    start = torch.cat([own, own.new_zeros(family.n_warps), rest])[None]
+    bends = slice(family.n_own, family.n_own + family.n_warps)
+    slopes, curvatures = target(start)[1][0, bends], target.curvature(start)[0, bends]
+    if float((slopes.square() / curvatures).sum()) / 2 < HINT:  # what a step of Newton's would gain
+        return straight
+    goal = straight.objective + WARP_CAUTION
+    bent = climb(target, start, replace(TRIAL, goal=goal))
+    return bent if bent.objective > goal else straight
 
 
 def climb(target: LogPosterior, starts: Tensor, race: Race = RACE) -> _Climbed:

@@ -27,6 +27,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from conbo.models.warp import Warp
+
 Profile = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
@@ -142,11 +144,12 @@ class Columns:
 
 @dataclass(frozen=True)
 class Factor:
-    """A stationary correlation over one block of columns: 1 at distance zero."""
+    """A correlation over one block of columns, a function of their distance after the warp: 1 at distance zero."""
 
     columns: Columns
     lengthscales: Tensor  # (d,)
     profile: str = "matern52"
+    warp: Warp | None = None
 
     @cached_property
     def feature_scales(self) -> Tensor:
@@ -164,7 +167,22 @@ class Factor:
 
     def scaled(self, points: Tensor) -> Tensor:
         """Unit-cube points (..., d) as scaled features (..., width)."""
-        return self.columns.features(points) * self.feature_scales
+        bent = points if self.warp is None else self.warp(points)
+        return self.columns.features(bent) * self.feature_scales
+
+    def unscaled(self, features: Tensor) -> Tensor:
+        """The inverse of `scaled`; features beyond the box come from its edge."""
+        bent = self.columns.points(features / self.feature_scales).clamp(0, 1)
+        return bent if self.warp is None else self.warp.inverse(bent)
+
+    def in_unit_cube(self, gradient: Tensor, features: Tensor) -> Tensor:
+        """A gradient in scaled features (..., width), at these, as one in points (..., d); categories do not move."""
+        gradient = gradient * self.feature_scales
+        if self.columns.categorical:
+            by_column = gradient.new_zeros(*gradient.shape[:-1], len(self.columns.categories))
+            by_column[..., list(self.columns.numeric)] = gradient[..., list(self.columns.numeric_features)]
+            gradient = by_column
+        return gradient if self.warp is None else gradient * self.warp.slope(self.unscaled(features))
 
     def tables(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """φ, ψ, χ between scaled features a (..., p, width) and b (..., q, width)."""
@@ -179,7 +197,8 @@ class Factor:
 
     def to(self, device: torch.device) -> "Factor":
         """The same on another device."""
-        return replace(self, lengthscales=self.lengthscales.to(device))
+        warp = None if self.warp is None else self.warp.to(device)
+        return replace(self, lengthscales=self.lengthscales.to(device), warp=warp)
 
 
 class Kernel(Protocol):

@@ -20,7 +20,9 @@ from collections.abc import Callable
 from math import log, pi, sqrt
 from typing import Literal, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
@@ -37,8 +39,10 @@ SLOPE_SPREAD = 0.3
 USUAL_NOISE = -5.0, 1.0  # centre and width of the prior of its log-variance
 SMALL_NOISE = -6.0, 2.0
 SCREENED_STARTS = 8  # quasi-random starts whose objective is looked at, beside the prior's mode
+MUCH_NOISE = 0.3  # variance
 IMAGINED = 8  # sets of rewards from which the curvature at a start is estimated
 
+Array: TypeAlias = NDArray[np.float64]
 Expected: TypeAlias = Literal["small", "moderate", "varying"]
 
 
@@ -60,10 +64,10 @@ class LogPosterior:
         self._location = self._by_kind(lengthscales, 0.0, loadings, centre, 0.0)
         self._spread = self._by_kind(sqrt(3), 1.0, LOADING_SPREAD, width, SLOPE_SPREAD)
         self._logarithm = self._by_kind(1.0, 1.0, 0.0, 1.0, 0.0)
-        self._log_spread = (self._spread * sqrt(2 * pi)).log() * self._by_kind(1.0, 1.0, 1.0, 1.0, 0.0)
+        self._log_spread = np.log(self._spread * sqrt(2 * pi)) * self._by_kind(1.0, 1.0, 1.0, 1.0, 0.0)
         self._likelihood_constant = -0.5 * len(points) * log(2 * pi)
         bounds = LOG_LENGTHSCALE_BOUNDS, LOG_VARIANCE_BOUNDS, LOADING_BOUNDS, LOG_NOISE_BOUNDS, SLOPE_BOUNDS
-        self.bounds = torch.stack([self._by_kind(*side) for side in zip(*bounds, strict=True)], -1)
+        self.bounds = torch.from_numpy(np.stack([self._by_kind(*side) for side in zip(*bounds, strict=True)], -1))
 
     @property
     def learned(self) -> bool:
@@ -83,15 +87,20 @@ class LogPosterior:
     def __call__(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Objectives (r,), gradients (r, p), and the constant mean that goes with each (r,)."""
         factor, inverse, failed, pullback = self._solve(parameters)
-        sums = inverse.sum(-1)
-        mean = (sums @ self.rewards) / sums.sum(-1)
-        residual = self.rewards - mean[:, None]
-        solved = (inverse @ residual[..., None])[..., 0]
-        likelihood = self._likelihood_constant - 0.5 * (residual * solved).sum(-1)
-        likelihood = likelihood - factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        prior, prior_gradient = self._prior(parameters)
-        value = torch.where(failed == 0, likelihood + prior, -torch.inf)
-        return value, pullback(solved) + prior_gradient, mean
+        # numpy: its calls on so small arrays cost a fraction of torch's
+        rewards, precision = self.rewards.numpy(), inverse.numpy()
+        sums = precision.sum(-1)
+        mean = (sums @ rewards) / sums.sum(-1)
+        residual = rewards - mean[:, None]
+        solved = (precision @ residual[..., None])[..., 0]
+        misfit = 0.5 * np.einsum("rn,rn->r", residual, solved)
+        with np.errstate(invalid="ignore", divide="ignore"):  # of factors that failed
+            half_log_determinant = np.log(np.einsum("rnn->rn", factor.numpy())).sum(-1)
+        prior, prior_gradient = self._prior(parameters.numpy())
+        value = self._likelihood_constant - misfit - half_log_determinant + prior
+        value[failed.numpy() != 0] = -np.inf
+        gradient = pullback(torch.from_numpy(solved)).add_(torch.from_numpy(prior_gradient))
+        return torch.from_numpy(value), gradient, torch.from_numpy(mean)
 
     def noise_of(self, parameters: Tensor) -> float | Tensor | VaryingNoise:
         """What parameters (p,) say of the noise."""
@@ -110,7 +119,7 @@ class LogPosterior:
         draws = torch.randn(len(self.points), IMAGINED, generator=generator, dtype=torch.float64)
         solved = torch.linalg.solve_triangular(factor.mT, draws.expand(len(factor), -1, -1), upper=True)
         squares = torch.stack([pullback(one).square() for one in solved.unbind(-1)])
-        return torch.where(failed[:, None] == 0, squares.mean(0), 0.0) + self._spread**-2
+        return torch.where(failed[:, None] == 0, squares.mean(0), 0.0) + torch.from_numpy(self._spread**-2)
 
     def thinned(self, n: int) -> "LogPosterior":
         """The same of n of the rewards, evenly from the first to the last."""
@@ -121,41 +130,42 @@ class LogPosterior:
     def starts(self) -> Tensor:
         """The prior's mode of lengthscales, and quasi-random others: (starts, parameters).
 
-        Where noise varies there is much of it, at first the same everywhere: from little noise a climb tends to end
-        where short lengthscales explain what is noise.
+        Where noise varies only the first, with much noise that is the same everywhere: from little noise a climb tends
+        to end where short lengthscales explain what is noise.
         """
         drawn = sum(self._counts) - self.n_slopes
         centred = SobolEngine(drawn, scramble=True, seed=0).draw(SCREENED_STARTS, dtype=torch.float64) - 0.5
         lengthscales, variances, loadings, noise = centred.split(self._counts[:-1], -1)
         for kind in (lengthscales, variances, noise):  # loadings of zero would be a saddle
             kind[0] = 0.0
-        return torch.cat(
+        starts = torch.cat(
             [
                 sqrt(2) + 0.5 * log(self.points.shape[1]) - 2.0 + 3.0 * lengthscales,
                 log(1.0 / min(self.family.n_variances, 3)) + 2.0 * variances,
                 loadings.new_tensor(self.family.typical_loadings) + LOADING_SPREAD * loadings,
-                log(0.3) + 0.0 * noise if self.varies else log(1e-2) + 4.0 * noise,
+                log(MUCH_NOISE if self.varies else 1e-2) + 4.0 * noise,
                 noise.new_zeros(len(noise), self.n_slopes),
             ],
             -1,
         )
+        return starts[:1] if self.varies else starts
 
-    def _by_kind(self, *values: float | tuple[float, ...]) -> Tensor:
+    def _by_kind(self, *values: float | tuple[float, ...]) -> Array:
         """One value for every parameter, given for each kind of them, or for each of a kind."""
         pairs = zip(values, self._counts, strict=True)
         flat = [v for value, n in pairs for v in (value if isinstance(value, tuple) else [value] * n)]
-        return self.points.new_tensor(flat)
+        return np.array(flat, dtype=np.float64)
 
-    def _prior(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
+    def _prior(self, parameters: Array) -> tuple[Array, Array]:
         """Log-densities (r,), and gradients (r, p); LogNormal ones are densities of exp(parameter), as in BoTorch."""
         score = (parameters - self._location) / self._spread
-        values = -(self._logarithm * parameters + 0.5 * score.square() + self._log_spread)
+        values = -(self._logarithm * parameters + 0.5 * score * score + self._log_spread)
         gradients = -self._logarithm - score / self._spread
         if self.learned and self.noise != "small":
             level = -1 - self.n_slopes
             away, width = score[:, level], self._spread[level]
-            heavy = 1 + away.square()  # Cauchy, of the logarithm itself
-            values[:, level], gradients[:, level] = -(pi * width * heavy).log(), -2 * away / heavy / width
+            heavy = 1 + away * away  # Cauchy, of the logarithm itself
+            values[:, level], gradients[:, level] = -np.log(pi * width * heavy), -2 * away / heavy / width
         return values.sum(-1), gradients
 
     def _noise(self, parameters: Tensor) -> tuple[Tensor, Callable[[Tensor], list[Tensor]]]:

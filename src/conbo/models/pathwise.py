@@ -83,8 +83,8 @@ class Paths:
         falling = -weighted * torch.sin(angles)
         prior = torch.cat(
             [
-                _per_column(posterior.kernel.states, falling @ features.state_frequencies.mT),
-                _per_column(posterior.kernel.actions, falling @ features.frequencies.mT),
+                posterior.kernel.states.in_unit_cube(falling @ features.state_frequencies.mT, here[0]),
+                posterior.kernel.actions.in_unit_cube(falling @ features.frequencies.mT, here[1]),
             ],
             -1,
         )
@@ -199,12 +199,3 @@ def _normal(generator: torch.Generator, *shape: int) -> Tensor:
 
 def _phases(generator: torch.Generator, *shape: int) -> Tensor:
     return 2 * pi * torch.rand(*shape, generator=generator, dtype=torch.float64)
-
-
-def _per_column(factor: Factor, gradient: Tensor) -> Tensor:
-    """A gradient in scaled features (..., width) as one in the unit cube (..., d); categories do not move."""
-    columns = factor.columns
-    scaled = gradient * factor.feature_scales
-    result = scaled.new_zeros(*scaled.shape[:-1], len(columns.categories))
-    result[..., list(columns.numeric)] = scaled[..., list(columns.numeric_features)]
-    return result

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from conbo.errors import ConboError
 from conbo.models import compiled_product_kernel
-from conbo.models.kernels import Factor, Kernel
+from conbo.models.kernels import Kernel
 from conbo.models.noise import VaryingNoise
 
 CHUNK = 4096  # points per pass: the tables between them and the observations stay in the processor's cache
@@ -172,7 +172,9 @@ def covariance_gradient(
         in_states, in_actions = compiled_product_kernel.weighted_gradient(kernel, here, there, weights)
     else:
         in_states, in_actions = _weighted_gradient(kernel, here, there, weights)
-    return torch.cat([_by_column(kernel.states, in_states), _by_column(kernel.actions, in_actions)], -1)
+    return torch.cat(
+        [kernel.states.in_unit_cube(in_states, here[0]), kernel.actions.in_unit_cube(in_actions, here[1])], -1
+    )
 
 
 def _weighted_gradient(
@@ -200,16 +202,6 @@ def _pull(table: Tensor, here: Tensor, there: Tensor) -> Tensor:
     """-Σ_m table[..., p, m] (here_p - there_m)."""
     towards = (table @ there) if there.dim() == 2 else torch.einsum("...pm,pmf->...pf", table, there)
     return towards - table.sum(-1, keepdim=True) * here
-
-
-def _by_column(factor: Factor, gradient: Tensor) -> Tensor:
-    """A gradient in scaled features, per unit-cube column; categories do not move."""
-    gradient = gradient * factor.feature_scales
-    if not factor.columns.categorical:
-        return gradient
-    by_column = gradient.new_zeros(*gradient.shape[:-1], len(factor.columns.categories))
-    by_column[..., list(factor.columns.numeric)] = gradient[..., list(factor.columns.numeric_features)]
-    return by_column
 
 
 def condition(

@@ -16,6 +16,7 @@ from conbo.errors import SettingError
 from conbo.models.kernels import CategoryKernel, Columns, Factor, Kernel, MultiTask, ProductKernel, Trend
 from conbo.models.noise import VaryingNoise
 from conbo.models.posterior import Posterior, condition
+from conbo.models.warp import Warp
 from conbo.observations import Observations
 from conbo.policies import PolicyRecipe
 from conbo.policies.gp_argmax import GpArgmax
@@ -96,11 +97,13 @@ def _recipe(record: Mapping[str, Any] | None) -> PolicyRecipe | None:
 
 
 def _kernel_record(kernel: Kernel) -> dict[str, Any]:
-    record = {
+    record: dict[str, Any] = {
         "profile": kernel.actions.profile,
         "state_lengthscales": kernel.states.lengthscales.tolist(),
         "action_lengthscales": kernel.actions.lengthscales.tolist(),
     }
+    if (warp := kernel.actions.warp) is not None:
+        record["warp"] = {"log_a": warp.log_a.tolist(), "log_b": warp.log_b.tolist()}
     if isinstance(kernel, ProductKernel):
         return {"type": "product", **record, "outputscale": kernel.outputscale}
     assert isinstance(kernel, CategoryKernel)  # there are no others
@@ -116,7 +119,9 @@ def _kernel(record: Mapping[str, Any], space: Space) -> Kernel:
     profile = record["profile"]
     coded = record["type"] != "product"
     states = Factor(Columns(space.state_categories, coded), _tensor(record["state_lengthscales"]), profile)
-    actions = Factor(Columns(space.action_categories), _tensor(record["action_lengthscales"]), profile)
+    bent = record.get("warp")
+    warp = None if bent is None else Warp(_tensor(bent["log_a"]), _tensor(bent["log_b"]))
+    actions = Factor(Columns(space.action_categories), _tensor(record["action_lengthscales"]), profile, warp)
     if record["type"] == "product":
         return ProductKernel(states, actions, record["outputscale"])
     if record["type"] == "trend":

@@ -21,9 +21,9 @@ const explorer = (function () {
     return {
       ready,
       at(units) {
-        const { row, f, action, mean } = model.best(Float64Array.from(units));
+        const { row, at: meanAt, action, mean } = model.best(Float64Array.from(units));
         const std = (there) => model.std(row, there);
-        const at = (there) => model.toReward(f.at(there));
+        const at = (there) => model.toReward(meanAt(there));
         return { of: units, action: [...action], mean: model.toReward(mean), std, at };
       },
     };

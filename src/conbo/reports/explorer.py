@@ -41,7 +41,7 @@ def _answers(view: View) -> dict[str, Any]:
 
 
 def _model(view: View, posterior: Posterior, tables: dict[str, Any]) -> dict[str, Any]:
-    kernel, belief = posterior.kernel, view.belief
+    kernel, belief, warp = posterior.kernel, view.belief, posterior.kernel.actions.warp
     # the variances of the observed rewards' noise are what the factor has beyond the kernel
     noise = posterior.factor.square().sum(-1) - kernel.variance(posterior.states)
     unit = PROFILES[kernel.actions.profile][1]
@@ -56,6 +56,7 @@ def _model(view: View, posterior: Posterior, tables: dict[str, Any]) -> dict[str
         "sign": view.sign,
         "stateScales": state_scales,
         "actionScales": (unit / kernel.actions.lengthscales).tolist(),
+        "actionExponents": None if warp is None else {"a": warp.log_a.exp().tolist(), "b": warp.log_b.exp().tolist()},
         "stateCounts": view.space.state_categories,
         "actionCounts": view.space.action_categories,
         "integers": [isinstance(parameter, Integer) for parameter in view.space.actions.values()],

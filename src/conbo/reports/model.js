@@ -5,6 +5,9 @@
 //
 // c is the combination of a state's categories, r the scaled distance of what else is in a state. Points are rows of
 // the unit cube, states first. Rewards are to be maximised and standardised until `toReward`.
+//
+// Actions may be bent, as κ is a function of distances between bent ones. The bent unit cube is the unit cube, so all
+// but what is asked and answered happens there: climbs need no slopes of the bend.
 
 const STARTS = 10, FINALISTS = 3; // climbs that begin, and of these the best that go on
 
@@ -13,7 +16,9 @@ function createModel(record) {
   const dS = stateScales.length, dX = actionScales.length, d = dS + dX;
   const points = floats(record.points), weights = floats(record.weights), noise = floats(record.noise);
   const n = weights.length;
-  const pool = rows(floats(record.pool), dX);
+  const { bend, unbend } = createBend(record.actionExponents);
+  for (let i = 0; i < n; i++) points.set(bend(points.subarray(i * d + dS, (i + 1) * d)), i * d + dS);
+  const pool = rows(floats(record.pool), dX).map(bend);
   const integers = record.integers; // for every action a scale of integers, or null
 
   function phi(squared) {
@@ -65,7 +70,7 @@ function createModel(record) {
     Float64Array.from({ length: n }, (_, i) => kappa(action, 0, points, i * d + dS))
   ));
 
-  // the posterior mean of a state as a function of the action
+  // the posterior mean of a state as a function of the bent action
   function actionFunction(row) {
     const pull = new Float64Array(n);
     let base = constant;
@@ -82,7 +87,7 @@ function createModel(record) {
     return { at, pooled, derivatives: (action) => derivatives(pull, action) };
   }
 
-  // gradient and Hessian in the numbers of an action; categories do not move
+  // gradient and Hessian in the numbers of a bent action; categories do not move
   const numbers = actionScales.map((_, j) => j).filter((j) => !actionCounts[j]);
   function derivatives(pull, action) {
     const m = numbers.length, away = new Float64Array(m);
@@ -106,7 +111,7 @@ function createModel(record) {
     return { gradient, hessian };
   }
 
-  // Newton's method in the unit cube, from one action uphill
+  // Newton's method in the bent unit cube, from one action uphill
   function climb(f, start, steps) {
     const action = Float64Array.from(start);
     let value = f.at(action);
@@ -148,15 +153,14 @@ function createModel(record) {
     return actionCounts.every((count, j) => !count || choice(a[j], count) === choice(b[j], count));
   }
 
-  // integers to their nearest value, then one step down or up where that helps
-  function polish(f, end) {
-    if (!integers.some(Boolean)) return end;
-    let action = end.action.map((u, j) => (integers[j] ? integers[j].snap(u) : u)), value = f.at(action);
+  // the action as it was before it was bent; integers to their nearest value, then one step down or up where that helps
+  function polish(at, bent) {
+    let action = unbend(bent).map((u, j) => (integers[j] ? integers[j].snap(u) : u)), value = at(action);
     integers.forEach((scale, j) => {
       for (const direction of scale ? [-1, 1] : []) {
         const moved = Float64Array.from(action);
         moved[j] = scale.neighbour(moved[j], direction);
-        const there = f.at(moved);
+        const there = at(moved);
         if (there > value) [action, value] = [moved, there];
       }
     });
@@ -166,9 +170,10 @@ function createModel(record) {
   function best(state) {
     const row = stateRow(state), f = actionFunction(row);
     const race = starts(f.pooled()).map((start) => climb(f, start, 3)).sort((a, b) => b.value - a.value);
-    const ends = race.slice(0, FINALISTS).map(({ action }) => polish(f, climb(f, action, 40)));
+    const at = (action) => f.at(bend(action));
+    const ends = race.slice(0, FINALISTS).map(({ action }) => polish(at, climb(f, action, 40).action));
     const winner = ends.reduce((a, b) => (b.value > a.value ? b : a));
-    return { row, f, action: winner.action, mean: winner.value };
+    return { row, at, action: winner.action, mean: winner.value };
   }
 
   // The Cholesky factor of the observations' covariance, row by row. Four rows are made at a time, which is several times
@@ -210,10 +215,10 @@ function createModel(record) {
   // the standard deviation of the estimate, or null until `prepare` is done
   function std(row, action) {
     if (factor === null) return null;
-    const solved = new Float64Array(n);
+    const solved = new Float64Array(n), bent = bend(action);
     let variance = row.variance;
     for (let i = 0; i < n; i++) {
-      const covariance = row.scale[i] * kappa(action, 0, points, i * d + dS) + row.offset[i];
+      const covariance = row.scale[i] * kappa(bent, 0, points, i * d + dS) + row.offset[i];
       solved[i] = (covariance - dot(factor[i], solved, i)) / factor[i][i];
       variance -= solved[i] * solved[i];
     }
@@ -222,6 +227,16 @@ function createModel(record) {
 
   const toReward = (mean) => record.sign * (record.shift + record.scale * mean);
   return { best, std, prepare, toReward, size: n };
+}
+
+// w(x) = 1 - (1 - x^a)^b of every number of an action, and its inverse; both leave all as it is without exponents
+function createBend(exponents) {
+  if (!exponents) return { bend: (action) => action, unbend: (bent) => bent };
+  const { a, b } = exponents, inside = (x) => Math.min(1, Math.max(0, x));
+  return {
+    bend: (action) => action.map((x, j) => 1 - (1 - inside(x) ** a[j]) ** b[j]),
+    unbend: (bent) => bent.map((w, j) => (1 - (1 - w) ** (1 / b[j])) ** (1 / a[j])),
+  };
 }
 
 // entry j of four rows of a Cholesky factor, given row j

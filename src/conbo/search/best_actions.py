@@ -88,8 +88,7 @@ def _by_newton(
     chosen = distinct_best(scores, pool.likeness, starts)  # (m, k)
     maxima = functions.maximize(pool.features[chosen], states.new_zeros(1), steps)
     features, mean = maxima.actions, maxima.mean
-    columns = posterior.kernel.actions.columns
-    actions = columns.points(features / posterior.kernel.actions.feature_scales).clamp(0, 1)
+    actions = posterior.kernel.actions.unscaled(features)
     if belief.has_integers:
         actions, mean = polish_integers(belief, functions, actions)
     best = mean.argmax(-1, keepdim=True)

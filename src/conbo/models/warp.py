@@ -1,0 +1,47 @@
+"""Actions bent so that rewards change as fast everywhere: cliffs are stretched, plateaus are shrunk.
+
+    w(x) = 1 - (1 - x^a)^b,   a, b > 0
+
+the distribution function of Kumaraswamy, for each number in the unit cube; a = b = 1 leaves it as it is.
+
+Reference: Snoek, Swersky, Zemel & Adams (2014), input warping for Bayesian optimization of non-stationary functions.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+EDGE = 1e-6  # slopes may be infinite at 0 and 1: they are taken so far inside
+
+
+@dataclass(frozen=True)
+class Warp:
+    """w of every column, with the logarithms of its exponents; zero for categories, which stay as they are."""
+
+    log_a: Tensor  # (d,)
+    log_b: Tensor  # (d,)
+
+    def __call__(self, points: Tensor) -> Tensor:
+        """w(x) (..., d) of points in the unit cube."""
+        return 1 - (1 - points.clamp(0, 1) ** self.log_a.exp()) ** self.log_b.exp()
+
+    def inverse(self, warped: Tensor) -> Tensor:
+        """The points (..., d) that are bent to these."""
+        return (1 - (1 - warped.clamp(0, 1)) ** (-self.log_b).exp()) ** (-self.log_a).exp()
+
+    def slope(self, points: Tensor) -> Tensor:
+        """w'(x) (..., d)."""
+        x, a, b = points.clamp(EDGE, 1 - EDGE), self.log_a.exp(), self.log_b.exp()
+        return a * b * x ** (a - 1) * (1 - x**a) ** (b - 1)
+
+    def slopes_in_exponents(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """∂w/∂ log a and ∂w/∂ log b (..., d)."""
+        x, a, b = points.clamp(EDGE, 1 - EDGE), self.log_a.exp(), self.log_b.exp()
+        left = 1 - x**a
+        in_log_a = b * left ** (b - 1) * x**a * x.log() * a
+        return in_log_a, -(left**b) * left.log() * b
+
+    def to(self, device: torch.device) -> "Warp":
+        """The same on another device."""
+        return Warp(self.log_a.to(device), self.log_b.to(device))

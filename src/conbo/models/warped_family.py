@@ -1,0 +1,96 @@
+"""A family of kernels whose actions are bent: two more parameters for every action that is a number."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from conbo.models.kernel_families import KernelFamily, Pullback
+from conbo.models.kernels import Columns, Kernel
+from conbo.models.posterior import covariance_gradient
+from conbo.models.warp import Warp
+
+
+@dataclass(frozen=True)
+class WarpedFamily:
+    """The family with w(x) in place of x; the logarithms of the exponents come after its own loadings."""
+
+    family: KernelFamily
+
+    @property
+    def states(self) -> Columns:
+        """As in the family."""
+        return self.family.states
+
+    @property
+    def actions(self) -> Columns:
+        """As in the family."""
+        return self.family.actions
+
+    @property
+    def n_lengthscales(self) -> int:
+        """As in the family."""
+        return self.family.n_lengthscales
+
+    @property
+    def n_variances(self) -> int:
+        """As in the family."""
+        return self.family.n_variances
+
+    @property
+    def typical_loadings(self) -> tuple[float, ...]:
+        """Those of the family, then exponents of one."""
+        return self.family.typical_loadings + (0.0,) * self.n_warps
+
+    @property
+    def n_warps(self) -> int:
+        """log a and log b of every number."""
+        return 2 * len(self.actions.numeric)
+
+    @property
+    def n_own(self) -> int:
+        """Parameters of the family, which come first."""
+        return self.n_lengthscales + self.n_variances + len(self.family.typical_loadings)
+
+    def kernel(self, parameters: Tensor) -> Kernel:
+        """Unpack."""
+        kernel = self.family.kernel(parameters)
+        return replace(kernel, actions=replace(kernel.actions, warp=self._warp(parameters)))  # type: ignore[type-var]
+
+    def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
+        """Row by row, since every warp has points of its own."""
+        rows = [_Row(self, row, points) for row in parameters]
+
+        def pullback(gradient: Tensor) -> list[Tensor]:
+            return [torch.stack([row.pullback(one) for row, one in zip(rows, gradient, strict=True)])]
+
+        return torch.stack([row.matrix for row in rows]), pullback
+
+    def _warp(self, parameters: Tensor) -> Warp:
+        numbers = list(self.actions.numeric)
+        exponents = parameters[self.n_own :][: self.n_warps].unflatten(0, (2, -1))
+        logarithms = exponents.new_zeros(2, len(self.actions.categories))
+        logarithms[:, numbers] = exponents
+        return Warp(*logarithms)
+
+
+class _Row:
+    """The covariances of bent points for one set of parameters."""
+
+    def __init__(self, warped: WarpedFamily, parameters: Tensor, points: Tensor) -> None:
+        self._family, self._warp = warped.family, warped._warp(parameters)
+        self._d_s, self._numbers = len(warped.states.categories), list(warped.actions.numeric)
+        self._actions = points[:, self._d_s :]
+        self._kernel = warped.family.kernel(parameters)
+        self._bent = torch.cat([points[:, : self._d_s], self._warp(self._actions)], -1)
+        matrix, self._pull = warped.family.covariance(parameters[None], self._bent)
+        self.matrix = matrix[0]
+
+    def pullback(self, gradient: Tensor) -> Tensor:
+        """The gradient in parameters (p,) of Σ gradient · matrix, for a symmetric gradient (n, n)."""
+        own = torch.cat(self._pull(gradient[None]), -1)[0]
+        states, actions = self._bent[:, : self._d_s], self._bent[:, self._d_s :]
+        here = self._kernel.states.scaled(states), self._kernel.actions.scaled(actions)
+        in_bent = covariance_gradient(self._kernel, here, here, 2 * gradient)[:, self._d_s :]
+        slopes = self._warp.slopes_in_exponents(self._actions)
+        return torch.cat([own, *((in_bent * slope).sum(0)[self._numbers] for slope in slopes)])
