@@ -5,6 +5,8 @@ import torch
 
 from conbo.belief import GaussianProcess, believe
 from conbo.bound_states import bind
+from conbo.models.noise import VaryingNoise
+from conbo.models.posterior import Posterior
 from conbo.observations import Observations
 from conbo.spaces import Categorical, Integer, Real, Space
 from contracts.test_methods_contract import QUICK
@@ -30,3 +32,21 @@ def test_suggestions_stay_on_the_device(name: str, device: str) -> None:
     assert points.dtype == torch.float64
     assert points.device.type == device
     torch.testing.assert_close(points.cpu(), torch.from_numpy(space.snap(points.cpu().numpy())))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", ["conbo", "conbo-pes", "peqi", "ps-bax"])
+def test_bent_actions_and_noise_that_varies_stay_there_too(name: str, device: str) -> None:
+    generator = torch.Generator().manual_seed(1)
+    rows = torch.from_numpy(CONTINUOUS.snap(torch.rand(120, 3, generator=generator).double().numpy()))
+    noise = 0.01 * torch.exp(4 * rows[:, 0]) * torch.randn(120, generator=generator)
+    rewards = torch.tanh(10 * rows[:, 1]) * torch.sin(3 * rows[:, 0]) + rows[:, 2] + noise
+    observed = Observations(rows.to(device), rewards.to(device), pending=rows[:0].to(device))
+    belief = believe(CONTINUOUS, bind(None, CONTINUOUS), observed, GaussianProcess())
+    assert isinstance(belief.posterior, Posterior)
+    assert isinstance(belief.posterior.noise, VaryingNoise)
+    assert belief.posterior.kernel.actions.warp is not None
+    points = QUICK[name].proposal.propose(belief, 2, torch.Generator().manual_seed(2))
+    assert points.shape == (2, 3)
+    assert points.dtype == torch.float64
+    assert points.device.type == device

@@ -150,6 +150,7 @@ _NETWORKS = Sweep(
     scoring=Scoring(states=5, replications=1),  # the surrogate knows its means
     final_round=True,
 )
+_NOISY_MODELS = [replace(sweep, methods=_MODELS.methods) for sweep in (_WAREHOUSES, _NETWORKS)]
 _BATCHES = [
     replace(sweep, methods=named("revi", "mts", "conbo-5", DEFAULT_METHOD), batch=batch)
     for sweep in (_AMBULANCES, _WAREHOUSES)
@@ -183,7 +184,7 @@ FIGURES = {
         Figure(
             "models",
             "Our default and its rivals on the papers' model and on ours",
-            [_MODELS],
+            [_MODELS, *_NOISY_MODELS],
             [replace(_MODELS, problems=["branin"], evaluations=20, seeds=1)],
         ),
         Figure(

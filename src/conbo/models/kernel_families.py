@@ -51,7 +51,7 @@ class KernelFamily(Protocol):
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """The rest are loadings, which may be negative: where they are before any reward."""
+        """The rest may be negative, loadings and the like: where they are before any reward."""
 
     def kernel(self, parameters: Tensor) -> Kernel:
         """The kernel with these parameters (p,)."""

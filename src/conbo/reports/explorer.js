@@ -20,6 +20,7 @@ const explorer = (function () {
     const ready = model.prepare();
     return {
       ready,
+      unbend: model.unbend,
       at(units) {
         const { row, at: meanAt, action, mean } = model.best(Float64Array.from(units));
         const std = (there) => model.std(row, there);
@@ -159,8 +160,7 @@ const explorer = (function () {
 
   function showCurve(now) {
     const parameter = actions[shownAction], levels = parameter.choices && parameter.choices.length;
-    const places = levels ? parameter.choices.map((_, i) => (i + 0.5) / levels)
-      : [...new Set(Array.from({ length: CURVE }, (_, i) => parameter.snap(i / (CURVE - 1))))];
+    const places = levels ? parameter.choices.map((_, i) => (i + 0.5) / levels) : curvePlaces(parameter);
     const points = places.map((place) => now.action.map((u, j) => (j === shownAction ? place : u)));
     const x = places.map((place, i) => (levels ? i : parameter.decode(place)));
     const mean = points.map(now.at), std = curveStd(now, points), hovertemplate = "%{y:.4~g}<extra></extra>";
@@ -181,6 +181,13 @@ const explorer = (function () {
       data: levels ? [choices, recommended] : [band, curve, recommended],
       layout: { height: 280, font: { ...FONT, color: "#22223b" }, xaxis: axisOf(parameter), yaxis: axis("reward") },
     }));
+  }
+
+  // evenly from end to end, and where actions are bent also evenly in these: most places are where rewards change fast
+  function curvePlaces(parameter) {
+    const even = Array.from({ length: CURVE }, (_, i) => i / (CURVE - 1));
+    const places = [...even, ...even.map((place) => answer.unbend(place, shownAction))];
+    return [...new Set(places.map(parameter.snap))].sort((a, b) => a - b);
   }
 
   function axisOf(parameter) {

@@ -16,9 +16,10 @@ function createModel(record) {
   const dS = stateScales.length, dX = actionScales.length, d = dS + dX;
   const points = floats(record.points), weights = floats(record.weights), noise = floats(record.noise);
   const n = weights.length;
-  const { bend, unbend } = createBend(record.actionExponents);
-  for (let i = 0; i < n; i++) points.set(bend(points.subarray(i * d + dS, (i + 1) * d)), i * d + dS);
-  const pool = rows(floats(record.pool), dX).map(bend);
+  const { bend, unbend } = createBend(record.actionExponents); // of one number of an action
+  const bent = (action) => action.map(bend);
+  for (let i = 0; i < n; i++) points.set(bent(points.subarray(i * d + dS, (i + 1) * d)), i * d + dS);
+  const pool = rows(floats(record.pool), dX).map(bent);
   const integers = record.integers; // for every action a scale of integers, or null
 
   function phi(squared) {
@@ -154,8 +155,8 @@ function createModel(record) {
   }
 
   // the action as it was before it was bent; integers to their nearest value, then one step down or up where that helps
-  function polish(at, bent) {
-    let action = unbend(bent).map((u, j) => (integers[j] ? integers[j].snap(u) : u)), value = at(action);
+  function polish(at, end) {
+    let action = end.map(unbend).map((u, j) => (integers[j] ? integers[j].snap(u) : u)), value = at(action);
     integers.forEach((scale, j) => {
       for (const direction of scale ? [-1, 1] : []) {
         const moved = Float64Array.from(action);
@@ -170,7 +171,7 @@ function createModel(record) {
   function best(state) {
     const row = stateRow(state), f = actionFunction(row);
     const race = starts(f.pooled()).map((start) => climb(f, start, 3)).sort((a, b) => b.value - a.value);
-    const at = (action) => f.at(bend(action));
+    const at = (action) => f.at(bent(action));
     const ends = race.slice(0, FINALISTS).map(({ action }) => polish(at, climb(f, action, 40).action));
     const winner = ends.reduce((a, b) => (b.value > a.value ? b : a));
     return { row, at, action: winner.action, mean: winner.value };
@@ -215,10 +216,10 @@ function createModel(record) {
   // the standard deviation of the estimate, or null until `prepare` is done
   function std(row, action) {
     if (factor === null) return null;
-    const solved = new Float64Array(n), bent = bend(action);
+    const solved = new Float64Array(n), there = bent(action);
     let variance = row.variance;
     for (let i = 0; i < n; i++) {
-      const covariance = row.scale[i] * kappa(bent, 0, points, i * d + dS) + row.offset[i];
+      const covariance = row.scale[i] * kappa(there, 0, points, i * d + dS) + row.offset[i];
       solved[i] = (covariance - dot(factor[i], solved, i)) / factor[i][i];
       variance -= solved[i] * solved[i];
     }
@@ -226,16 +227,16 @@ function createModel(record) {
   }
 
   const toReward = (mean) => record.sign * (record.shift + record.scale * mean);
-  return { best, std, prepare, toReward, size: n };
+  return { best, std, prepare, toReward, unbend, size: n };
 }
 
-// w(x) = 1 - (1 - x^a)^b of every number of an action, and its inverse; both leave all as it is without exponents
+// w(x) = 1 - (1 - x^a)^b in column j, and its inverse; without exponents, numbers stay as they are
 function createBend(exponents) {
-  if (!exponents) return { bend: (action) => action, unbend: (bent) => bent };
-  const { a, b } = exponents, inside = (x) => Math.min(1, Math.max(0, x));
+  if (!exponents) return { bend: (x) => x, unbend: (w) => w };
+  const { a, b } = exponents;
   return {
-    bend: (action) => action.map((x, j) => 1 - (1 - inside(x) ** a[j]) ** b[j]),
-    unbend: (bent) => bent.map((w, j) => (1 - (1 - w) ** (1 / b[j])) ** (1 / a[j])),
+    bend: (x, j) => 1 - (1 - Math.min(1, Math.max(0, x)) ** a[j]) ** b[j],
+    unbend: (w, j) => (1 - (1 - w) ** (1 / b[j])) ** (1 / a[j]),
   };
 }
 
