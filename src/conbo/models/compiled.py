@@ -1,7 +1,9 @@
 """What the compiled loops share: the compiler, if it is installed, and an exponential that it can vectorise.
 
 `fast` lets it reorder sums, `exact` does not, `fused` lets it only round a product and a sum at once; all release the
-interpreter's lock.  What is compiled is kept beside each file until that file changes: after a change here, delete
+interpreter's lock.  `inlined` ones become part of their `fast` callers: of a function by itself there would be several
+versions that reorder sums in their own ways, and a process that compiles would meet another one than a process that
+finds what is compiled.  What is compiled is kept beside each file until that file changes: after a change here, delete
 `__pycache__`.
 """
 
@@ -25,6 +27,7 @@ Array = Any  # a numpy array inside the compiled functions
 PROFILES = ("matern52", "squared-exponential")  # of kernels, that are compiled; others are computed in torch
 fast = njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
 exact = njit(cache=True, nogil=True, fastmath=False, error_model="numpy")  # a caller's fastmath must not leak in
+inlined = njit(inline="always", error_model="numpy")
 fused = njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conbo.models.compiled import Array, exact, exp_of_minus, fast
+from conbo.models.compiled import Array, exact, exp_of_minus, fast, inlined
 from conbo.threads import available_threads
 
 WORK_PER_THREAD = 100_000  # kernel values below which another thread costs more than it brings
@@ -151,7 +151,7 @@ def _ascend_rows(
                 correlation[row, j] = kappa
 
 
-@fast
+@inlined
 def _dot(a: Array, b: Array) -> float:
     total = 0.0
     for m in range(len(a)):
@@ -159,7 +159,7 @@ def _dot(a: Array, b: Array) -> float:
     return total
 
 
-@fast
+@inlined
 def _evaluate(
     is_matern: bool,
     x: Array,

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conbo.models.compiled import Array, exp_of_minus, fast
+from conbo.models.compiled import Array, exp_of_minus, fast, inlined
 
 
 def covariance(profile: str, states: Tensor, actions: Tensor, outputscale: Tensor) -> Tensor:
@@ -111,7 +111,7 @@ def _pull_back(
             _add_weighted_squares(actions[r], i, in_actions, of_actions[r])
 
 
-@fast
+@inlined
 def _squared_distances(features: Array, i: int, result: Array) -> None:
     """|f_i - f_j|² for j < i."""
     for j in range(i):
@@ -122,7 +122,7 @@ def _squared_distances(features: Array, i: int, result: Array) -> None:
             result[j] += away * away
 
 
-@fast
+@inlined
 def _add_weighted_squares(features: Array, i: int, weights: Array, result: Array) -> None:
     """Add Σ_j<i weight_j (f_i - f_j)_d² for every feature d."""
     for d in range(len(features)):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from conbo.models import compiled
-from conbo.models.compiled import Array, exp_of_minus, fast
+from conbo.models.compiled import Array, exp_of_minus, fast, inlined
 from conbo.models.kernels import Kernel, ProductKernel
 
 Features = tuple[Tensor, Tensor]  # scaled, of states and of actions
@@ -113,7 +113,7 @@ def _weighted_gradient(
             _pull(weights[batch, p], action_slope, actions[p], other_actions[own], pull, in_actions[batch, p])
 
 
-@fast
+@inlined
 def _polynomials(is_matern: bool, here: Array, there: Array, exponent: Array, value: Array, slope: Array) -> None:
     """φ and ψ of `kernels.PROFILES` without their exponential e^-exponent, which is added to."""
     m = there.shape[1]
@@ -134,7 +134,7 @@ def _polynomials(is_matern: bool, here: Array, there: Array, exponent: Array, va
             slope[j] = 1.0
 
 
-@fast
+@inlined
 def _pull(weights: Array, slope: Array, here: Array, there: Array, pull: Array, result: Array) -> None:
     """Σ_j weight_j slope_j (there_j - here) for every feature."""
     for j in range(len(pull)):
