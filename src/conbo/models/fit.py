@@ -28,8 +28,9 @@ TOLERANCE = 1e-3  # in log-density: far below what the data can tell apart
 CAUTION = 1.5  # by so much in log-density a smoother family must be better: where it is wrong it is too sure
 NOISE_CAUTION, SLOPE_CAUTION = 3.0, 0.25  # likewise noise that varies, and for each slope what chance may give it
 EXACT = 1e-4  # variance of noise below which its slopes do not matter
+NOISE_TRIAL = Race(iterations=6, survivors=1)  # most rewards do not ask for it: its climb ends soon without hope
 WARP_CAUTION, HINT = 6.0, 4.0  # likewise bent actions, and what must be in sight before they are tried
-TRIAL = Race(iterations=6, survivors=1)  # most rewards do not ask for what is tried: its climb ends soon without hope
+WARP_TRIAL = Race(iterations=20, survivors=1)  # a climb may have a long way from where it did without them
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def _with_varying_noise(constant: _Climbed) -> _Climbed:
     if isinstance(noise, float) and noise < EXACT:
         return constant
     goal = constant.objective + NOISE_CAUTION + SLOPE_CAUTION * target.n_slopes
-    varying = climb(target, promising_starts(target), replace(TRIAL, goal=goal))
+    varying = climb(target, promising_starts(target), replace(NOISE_TRIAL, goal=goal))
     return varying if varying.objective > goal else constant
 
 
@@ -114,7 +115,7 @@ def _with_bent_actions(straight: _Climbed) -> _Climbed:
     if float((slopes.square() / curvatures).sum()) / 2 < HINT:  # what a step of Newton's would gain
         return straight
     goal = straight.objective + WARP_CAUTION
-    bent = climb(target, start, replace(TRIAL, goal=goal))
+    bent = climb(target, start, replace(WARP_TRIAL, goal=goal))
     return bent if bent.objective > goal else straight
 
 
