@@ -242,3 +242,14 @@ def test_a_known_curvature_leads_to_the_top_at_once() -> None:
     ascent = ascend(function, uniform(1, 3, seed=12), ZERO, ONE, 60, curvature=curvature)
     torch.testing.assert_close(ascent.points, top, rtol=0, atol=1e-12)
     assert len(ascent.history_values) <= 3
+
+
+def test_a_climb_that_cannot_reach_its_goal_ends() -> None:
+    starts, lower, upper = tensor([[0.1, 0.9]]), ZERO[:2], ONE[:2]
+
+    def evaluations(goal: float) -> int:
+        return len(ascend(rosenbrock, starts, lower, upper, 200, race=Race(5, 1, goal)).history_values)
+
+    free = evaluations(-torch.inf)
+    assert evaluations(goal=-1e-3) == free  # the top is at 0: within reach
+    assert evaluations(goal=1e6) < free / 2

@@ -189,6 +189,36 @@ def test_actions_are_bent_where_rewards_change_in_one_place() -> None:
     assert 1 - errors[1] < 0.5 * (1 - errors[0])
 
 
+def standardised(rewards: Tensor) -> Tensor:
+    return (rewards - rewards.mean()) / rewards.std()
+
+
+@pytest.mark.parametrize("steepness", [12.0, 30.0])
+def test_a_cliff_in_the_middle_bends_both_exponents(steepness: float) -> None:
+    points = uniform(80, 3, seed=1)
+    rewards = torch.sigmoid(steepness * (points[:, 1] - 0.5)) * torch.sin(3 * points[:, 0]) + 0.3 * points[:, 2]
+    warp = fit([ProductFamily(*columns(reals(1, 2)))], points, standardised(rewards), bend=True).kernel.actions.warp
+    assert warp is not None
+    assert float(warp.log_a[0]) > 0.3
+    assert float(warp.log_b[0]) > 0.3
+
+
+def test_no_range_is_bent_so_far_that_most_of_it_holds_no_reward() -> None:
+    """A steep rise towards y = 1 with few rewards there: a free exponent promises the moon at the edge."""
+    space = reals(1, 2)
+    points = torch.rand(60, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    s, x, y = points.T
+    rewards = standardised(-((torch.log(x + 0.02) + 1 + 2 * s) ** 2) - (torch.log(1.02 - y) + 1 + s) ** 2)
+    smooth = ProductFamily(*columns(space), "squared-exponential")
+    result = fit([smooth], points, rewards, bend=True)
+    warp = result.kernel.actions.warp
+    assert warp is not None
+    assert float(torch.stack([warp.log_a, warp.log_b]).abs().amax()) <= 1.5
+    everywhere = uniform(4000, 3, seed=3)
+    everywhere[::2, 2] = 1.0
+    assert float(result.posterior(points, rewards).mean(everywhere).amax()) < float(rewards.amax()) + 1
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_actions_stay_as_they_are_where_a_straight_model_made_the_rewards(seed: int) -> None:
     told = belief_with(reals(1, 2), product_kernel(reals(1, 2)), n=60, noise=0.01, seed=seed).observations

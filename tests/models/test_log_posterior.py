@@ -47,6 +47,18 @@ def test_gradient_of_the_objective_equals_finite_differences(name: str, noise: E
     assert value.dtype == gradient.dtype == torch.float64
 
 
+def test_the_gradient_is_right_where_actions_are_at_the_ends_of_their_ranges() -> None:
+    space, family = FAMILIES["warped"]
+    points, rewards = data(space)
+    points[::2, 1], points[::3, 2] = 0.0, 1.0
+    target, parameters = objective(family, points, rewards)
+    numeric = [
+        (target(parameters + move)[0] - target(parameters - move)[0]) / 2e-5
+        for move in 1e-5 * torch.eye(parameters.shape[1], dtype=torch.float64)
+    ]
+    torch.testing.assert_close(target(parameters)[1], torch.stack(numeric, -1), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_compiled_loops_and_torch_give_the_same_objective(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     space, family = FAMILIES[name]

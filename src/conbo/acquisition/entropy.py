@@ -54,7 +54,7 @@ FEWEST_CELLS, CELLS = 33, 129  # of the grid on which the densities of Z live: f
 ROUGH_DRAWS = 512
 NOTHING = 1e-30  # probability of what does not occur
 NODES = 13  # values z on the same range to which draws are moved
-BINS, TAIL, FEWEST = 48, 0.1, 96  # of best values: finer in the last shares at both ends, down to so few draws
+BINS, TAIL, FEWEST = 48, 0.1, 96  # of best values: finer in the last shares at both ends, down to about so few draws
 
 # σ̃ (c, p) and c tables → information (c,), its derivative in σ̃ (c, p)
 Estimate = Callable[[Tensor, "PeakTables"], tuple[Tensor, Tensor]]

@@ -29,7 +29,8 @@ CAUTION = 1.5  # by so much in log-density a smoother family must be better: whe
 NOISE_CAUTION, SLOPE_CAUTION = 3.0, 0.25  # likewise noise that varies, and for each slope what chance may give it
 EXACT = 1e-4  # variance of noise below which its slopes do not matter
 NOISE_TRIAL = Race(iterations=6, survivors=1)  # most rewards do not ask for it: its climb ends soon without hope
-WARP_CAUTION, HINT = 6.0, 4.0  # likewise bent actions, and what must be in sight before they are tried
+WARP_CAUTION, HINT = 6.0, 3.0  # likewise bent actions (and for each exponent its prior), and when they are tried
+BEND_BOUNDS = (-1.5, 1.5)  # of the logarithms of exponents: beyond, most of a bent range may hold no reward at all
 WARP_TRIAL = Race(iterations=20, survivors=1)  # a climb may have a long way from where it did without them
 
 
@@ -95,10 +96,10 @@ def fit(
 
 def _with_varying_noise(constant: _Climbed) -> _Climbed:
     """The same family with noise that varies, if that is clearly more probable."""
-    target = LogPosterior(constant.target.family, constant.target.points, constant.target.rewards, "varying")
     noise = constant.target.noise_of(constant.parameters)
     if isinstance(noise, float) and noise < EXACT:
         return constant
+    target = LogPosterior(constant.target.family, constant.target.points, constant.target.rewards, "varying")
     goal = constant.objective + NOISE_CAUTION + SLOPE_CAUTION * target.n_slopes
     varying = climb(target, promising_starts(target), replace(NOISE_TRIAL, goal=goal))
     return varying if varying.objective > goal else constant
@@ -107,15 +108,17 @@ def _with_varying_noise(constant: _Climbed) -> _Climbed:
 def _with_bent_actions(straight: _Climbed) -> _Climbed:
     """The same model with bent actions, if that is clearly more probable."""
     family, old = WarpedFamily(straight.target.family), straight.target
+    if not family.n_warps:
+        return straight
     target = LogPosterior(family, old.points, old.rewards, old.noise)
-    own, rest = straight.parameters[: family.n_own], straight.parameters[family.n_own :]
-    start = torch.cat([own, own.new_zeros(family.n_warps), rest])[None]
     bends = slice(family.n_own, family.n_own + family.n_warps)
-    slopes, curvatures = target(start)[1][0, bends], target.curvature(start)[0, bends]
-    if float((slopes.square() / curvatures).sum()) / 2 < HINT:  # what a step of Newton's would gain
+    target.bounds[bends] = target.bounds.new_tensor(BEND_BOUNDS)
+    own, rest = straight.parameters[: family.n_own], straight.parameters[family.n_own :]
+    start = torch.cat([own, own.new_zeros(family.n_warps), rest])
+    if target.promise(start, bends) < HINT:
         return straight
     goal = straight.objective + WARP_CAUTION
-    bent = climb(target, start, replace(WARP_TRIAL, goal=goal))
+    bent = climb(target, start[None], replace(WARP_TRIAL, goal=goal))
     return bent if bent.objective > goal else straight
 
 

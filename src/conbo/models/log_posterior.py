@@ -1,6 +1,6 @@
 """How probable hyperparameters are: marginal likelihood times prior, with a closed-form gradient.
 
-The gradient of log p(y) in the covariance matrix is G = ½(αᵀα - K⁻¹) with α = K⁻¹(y - m); each family of kernels
+The gradient of log p(y) in the covariance matrix is G = ½(ααᵀ - K⁻¹) with α = K⁻¹(y - m); each family of kernels
 pulls G back to its own parameters, most of which are logarithms.  The constant mean is profiled out (its best value
 given the rest is a formula), so that lengthscales, variances, loadings and noise are left.
 
@@ -115,12 +115,23 @@ class LogPosterior:
 
         Those of the log-likelihood are the variance of its gradient over rewards that the parameters would make.
         """
+        return self._imagined_gradients(parameters).square().mean(0) + torch.from_numpy(self._spread**-2)
+
+    def promise(self, parameters: Tensor, some: slice) -> float:
+        """Roughly what a step of Newton's in some of the parameters (p,) would gain."""
+        slopes = self(parameters[None])[1][0, some]
+        imagined = self._imagined_gradients(parameters[None])[:, 0, some]
+        information = imagined.mT @ imagined / IMAGINED + torch.from_numpy(self._spread[some] ** -2).diag()
+        return float(0.5 * slopes @ torch.linalg.solve(information, slopes))
+
+    def _imagined_gradients(self, parameters: Tensor) -> Tensor:
+        """Of the log-likelihood of rewards that the parameters would make, several times: (times, r, p)."""
         factor, _, failed, pullback = self._solve(parameters)
         generator = torch.Generator().manual_seed(0)
         draws = torch.randn(len(self.points), IMAGINED, generator=generator, dtype=torch.float64)
         solved = torch.linalg.solve_triangular(factor.mT, draws.expand(len(factor), -1, -1), upper=True)
-        squares = torch.stack([pullback(one).square() for one in solved.unbind(-1)])
-        return torch.where(failed[:, None] == 0, squares.mean(0), 0.0) + torch.from_numpy(self._spread**-2)
+        gradients = torch.stack([pullback(one) for one in solved.unbind(-1)])
+        return torch.where(failed[:, None] == 0, gradients, 0.0)
 
     def thinned(self, n: int) -> "LogPosterior":
         """The same of n of the rewards, evenly from the first to the last."""

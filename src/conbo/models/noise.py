@@ -2,7 +2,7 @@
 
     log σ²(u) = log σ₀² + Σ_f w_f (2 h_f(u) - 1)
 
-with h the features of the unit-cube point u: numbers as they are, categories one-hot.  Log-linear is the least that
+with h the features of the unit-cube point u: numbers as they are, categories as steps.  Log-linear is the least that
 can say "large learning rates are a gamble", and few rewards suffice to see it.
 """
 
@@ -22,22 +22,23 @@ class VaryingNoise:
     """Variances of the noise as a function of the point."""
 
     columns: Columns  # states and actions
-    log_level: float  # log σ₀², the middle of the unit cube
+    log_level: float  # log σ₀²
     slopes: Tensor  # (features,), w
 
     def at(self, points: Tensor) -> Tensor:
         """Variances (...,) at points (..., d)."""
-        logarithms = self.log_level + centred_features(self.columns, points) @ self.slopes
-        return logarithms.clamp(*LOG_NOISE_BOUNDS).exp()
+        return self._logarithms(points).clamp(*LOG_NOISE_BOUNDS).exp()
 
     def gradient(self, points: Tensor) -> Tensor:
         """Gradients (..., d) of the variances; categories do not move."""
-        variances = self.at(points)
-        low, high = (torch.as_tensor(bound).exp() for bound in LOG_NOISE_BOUNDS)
-        inside = (variances > low) & (variances < high)
+        logarithms, (low, high) = self._logarithms(points), LOG_NOISE_BOUNDS
         by_column = points.new_zeros(points.shape[-1])
         by_column[list(self.columns.numeric)] = 2 * self.slopes[list(self.columns.numeric_features)]
-        return torch.where(inside, variances, 0.0)[..., None] * by_column
+        moving = torch.where((logarithms > low) & (logarithms < high), logarithms.exp(), 0.0)
+        return moving[..., None] * by_column
+
+    def _logarithms(self, points: Tensor) -> Tensor:
+        return self.log_level + centred_features(self.columns, points) @ self.slopes
 
     def to(self, device: torch.device) -> "VaryingNoise":
         """The same on another device."""

@@ -39,8 +39,10 @@ class Warp:
         """∂w/∂ log a and ∂w/∂ log b (..., d)."""
         x, a, b = points.clamp(EDGE, 1 - EDGE), self.log_a.exp(), self.log_b.exp()
         left = 1 - x**a
-        in_log_a = b * left ** (b - 1) * x**a * x.log() * a
-        return in_log_a, -(left**b) * left.log() * b
+        slopes = b * left ** (b - 1) * x**a * x.log() * a, -(left**b) * left.log() * b
+        inside = (points > 0) & (points < 1)  # the ends stay where they are
+        in_log_a, in_log_b = (torch.where(inside, slope, 0.0) for slope in slopes)
+        return in_log_a, in_log_b
 
     def to(self, device: torch.device) -> "Warp":
         """The same on another device."""

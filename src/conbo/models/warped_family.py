@@ -78,19 +78,17 @@ class _Row:
     """The covariances of bent points for one set of parameters."""
 
     def __init__(self, warped: WarpedFamily, parameters: Tensor, points: Tensor) -> None:
-        self._family, self._warp = warped.family, warped._warp(parameters)
-        self._d_s, self._numbers = len(warped.states.categories), list(warped.actions.numeric)
-        self._actions = points[:, self._d_s :]
-        self._kernel = warped.family.kernel(parameters)
-        self._bent = torch.cat([points[:, : self._d_s], self._warp(self._actions)], -1)
-        matrix, self._pull = warped.family.covariance(parameters[None], self._bent)
+        self._d_s, numbers = len(warped.states.categories), list(warped.actions.numeric)
+        states, actions, warp = points[:, : self._d_s], points[:, self._d_s :], warped._warp(parameters)
+        bent, self._kernel = warp(actions), warped.family.kernel(parameters)
+        self._here = self._kernel.states.scaled(states), self._kernel.actions.scaled(bent)
+        self._slopes = torch.stack(warp.slopes_in_exponents(actions))[..., numbers]
+        self._numbers = numbers
+        matrix, self._pull = warped.family.covariance(parameters[None], torch.cat([states, bent], -1))
         self.matrix = matrix[0]
 
     def pullback(self, gradient: Tensor) -> Tensor:
         """The gradient in parameters (p,) of Σ gradient · matrix, for a symmetric gradient (n, n)."""
         own = torch.cat(self._pull(gradient[None]), -1)[0]
-        states, actions = self._bent[:, : self._d_s], self._bent[:, self._d_s :]
-        here = self._kernel.states.scaled(states), self._kernel.actions.scaled(actions)
-        in_bent = covariance_gradient(self._kernel, here, here, 2 * gradient)[:, self._d_s :]
-        slopes = self._warp.slopes_in_exponents(self._actions)
-        return torch.cat([own, *((in_bent * slope).sum(0)[self._numbers] for slope in slopes)])
+        in_bent = covariance_gradient(self._kernel, self._here, self._here, 2 * gradient)[:, self._d_s :]
+        return torch.cat([own, (in_bent[:, self._numbers] * self._slopes).sum(1).flatten()])

@@ -39,7 +39,10 @@ def action_candidates(belief: Belief, n: int, generator: torch.Generator) -> Ten
     """About n actions: quasi-random ones, all combinations of categories if few, and the best observed."""
     d_x = belief.space.n_action_dims
     seed = int(torch.randint(2**31, (1,), generator=generator))
-    spread = belief.snap_actions(sobol(n, d_x, seed).to(belief.device))
+    spread = sobol(n, d_x, seed).to(belief.device)
+    if isinstance(belief.posterior, Posterior) and (warp := belief.posterior.kernel.actions.warp) is not None:
+        spread[1::2] = warp.inverse(spread[1::2])  # evenly in bent actions, too
+    spread = belief.snap_actions(spread)
     observations = belief.observations
     best = observations.rewards.argsort(descending=True, stable=True)[:MOST_OBSERVED]
     observed = observations.points[best, belief.n_state_dims :]
