@@ -245,7 +245,7 @@ def test_a_known_curvature_leads_to_the_top_at_once() -> None:
 
 
 def test_a_climb_that_cannot_reach_its_goal_ends() -> None:
-    starts, lower, upper = tensor([[0.1, 0.9]]), ZERO[:2], ONE[:2]
+    starts, lower, upper = tensor([[0.5, 0.9]]), ZERO[:2], ONE[:2]
 
     def evaluations(goal: float) -> int:
         return len(ascend(rosenbrock, starts, lower, upper, 200, race=Race(5, 1, goal)).history_values)
