@@ -27,7 +27,7 @@ Array = Any  # a numpy array inside the compiled functions
 PROFILES = ("matern52", "squared-exponential")  # of kernels, that are compiled; others are computed in torch
 fast = njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
 exact = njit(cache=True, nogil=True, fastmath=False, error_model="numpy")  # a caller's fastmath must not leak in
-inlined = njit(inline="always", error_model="numpy")
+inlined = njit(cache=True, nogil=True, fastmath=True, error_model="numpy", forceinline=True)
 fused = njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
 
 
