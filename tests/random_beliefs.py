@@ -107,8 +107,7 @@ def bent(kernel: Kernel, seed: int = 0) -> Kernel:
     categories = kernel.actions.columns.categories
     exponents = 1.6 * uniform(2, len(categories), seed=seed) - 0.8
     exponents[:, [column for column, count in enumerate(categories) if count]] = 0.0
-    warped: Kernel = replace(kernel, actions=replace(kernel.actions, warp=Warp(*exponents)))  # type: ignore[type-var]
-    return warped
+    return kernel.bent(Warp(*exponents))
 
 
 def points_in(space: Space, n: int, seed: int = 0) -> Tensor:

@@ -30,7 +30,6 @@ NOISE_CAUTION, SLOPE_CAUTION = 3.0, 0.25  # likewise noise that varies, and for 
 EXACT = 1e-4  # variance of noise below which its slopes do not matter
 NOISE_TRIAL = Race(iterations=6, survivors=1)  # most rewards do not ask for it: its climb ends soon without hope
 WARP_CAUTION, HINT = 6.0, 3.0  # likewise bent actions (and for each exponent its prior), and when they are tried
-BEND_BOUNDS = (-1.5, 1.5)  # of the logarithms of exponents: beyond, most of a bent range may hold no reward at all
 WARP_TRIAL = Race(iterations=20, survivors=1)  # a climb may have a long way from where it did without them
 
 
@@ -112,7 +111,6 @@ def _with_bent_actions(straight: _Climbed) -> _Climbed:
         return straight
     target = LogPosterior(family, old.points, old.rewards, old.noise)
     bends = slice(family.n_own, family.n_own + family.n_warps)
-    target.bounds[bends] = target.bounds.new_tensor(BEND_BOUNDS)
     own, rest = straight.parameters[: family.n_own], straight.parameters[family.n_own :]
     start = torch.cat([own, own.new_zeros(family.n_warps), rest])
     if target.promise(start, bends) < HINT:

@@ -25,6 +25,7 @@ from conbo.models.kernels import (
     squared_distances,
 )
 
+LARGEST_LOADING = 10.0
 TYPICAL_LOADING = 0.7  # of the first column of W, before any reward: states are alike until they are seen to differ
 
 Pullback = Callable[[Tensor], list[Tensor]]
@@ -51,7 +52,11 @@ class KernelFamily(Protocol):
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """The rest may be negative, loadings and the like: where they are before any reward."""
+        """The rest may be negative, loadings and the like: where they are before any reward …"""
+
+    @property
+    def largest_loadings(self) -> tuple[float, ...]:
+        """… and how far from zero each may be."""
 
     def kernel(self, parameters: Tensor) -> Kernel:
         """The kernel with these parameters (p,)."""
@@ -80,6 +85,11 @@ class ProductFamily:
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
+        """None."""
+        return ()
+
+    @property
+    def largest_loadings(self) -> tuple[float, ...]:
         """None."""
         return ()
 
@@ -145,6 +155,11 @@ class TrendFamily:
         """None."""
         return ()
 
+    @property
+    def largest_loadings(self) -> tuple[float, ...]:
+        """None."""
+        return ()
+
     def kernel(self, parameters: Tensor) -> CategoryKernel:
         """Unpack."""
         trend, difference, constant = parameters[self.n_lengthscales :][:3].exp().tolist()
@@ -190,6 +205,11 @@ class MultiTaskFamily:
         """W of every choice: alike in its first column, unknown in the others."""
         row = (TYPICAL_LOADING, *[0.0] * (self.rank - 1))
         return row * sum(self._counts)
+
+    @property
+    def largest_loadings(self) -> tuple[float, ...]:
+        """The same of all."""
+        return (LARGEST_LOADING,) * len(self.typical_loadings)
 
     @property
     def _counts(self) -> list[int]:

@@ -227,6 +227,9 @@ class Kernel(Protocol):
     def variance(self, states: Tensor) -> Tensor:
         """k (...) of points with these states (..., width) with themselves; moving a number does not change it."""
 
+    def bent(self, warp: Warp) -> "Kernel":
+        """The same with actions that are bent."""
+
     def to(self, device: torch.device) -> "Kernel":
         """The same on another device."""
 
@@ -258,6 +261,10 @@ class ProductKernel:
     def variance(self, states: Tensor) -> Tensor:
         """σ²."""
         return states.new_full(states.shape[:-1], self.outputscale)
+
+    def bent(self, warp: Warp) -> "ProductKernel":
+        """The same with actions that are bent."""
+        return replace(self, actions=replace(self.actions, warp=warp))
 
     def to(self, device: torch.device) -> "ProductKernel":
         """The same on another device."""
@@ -353,6 +360,10 @@ class CategoryKernel:
     def variance(self, states: Tensor) -> Tensor:
         """T(s, s) + σ₃²."""
         return self.categories.variance(self.choices(states)) + self.constant
+
+    def bent(self, warp: Warp) -> "CategoryKernel":
+        """The same with actions that are bent."""
+        return replace(self, actions=replace(self.actions, warp=warp))
 
     def to(self, device: torch.device) -> "CategoryKernel":
         """The same on another device."""

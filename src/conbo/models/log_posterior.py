@@ -33,7 +33,6 @@ from conbo.models.noise import LOG_NOISE_BOUNDS, VaryingNoise, centred_features
 
 LOG_LENGTHSCALE_BOUNDS = (log(0.005), log(200.0))
 LOG_VARIANCE_BOUNDS = (log(1e-3), log(1e3))
-LOADING_BOUNDS = (-10.0, 10.0)
 SLOPE_BOUNDS = (-5.0, 5.0)
 LOADING_SPREAD = 0.5
 SLOPE_SPREAD = 0.3
@@ -67,7 +66,8 @@ class LogPosterior:
         self._logarithm = self._by_kind(1.0, 1.0, 0.0, 1.0, 0.0)
         self._log_spread = np.log(self._spread * sqrt(2 * pi)) * self._by_kind(1.0, 1.0, 1.0, 1.0, 0.0)
         self._likelihood_constant = -0.5 * len(points) * log(2 * pi)
-        bounds = LOG_LENGTHSCALE_BOUNDS, LOG_VARIANCE_BOUNDS, LOADING_BOUNDS, LOG_NOISE_BOUNDS, SLOPE_BOUNDS
+        loading_bounds = tuple(-largest for largest in family.largest_loadings), family.largest_loadings
+        bounds = LOG_LENGTHSCALE_BOUNDS, LOG_VARIANCE_BOUNDS, loading_bounds, LOG_NOISE_BOUNDS, SLOPE_BOUNDS
         self.bounds = torch.from_numpy(np.stack([self._by_kind(*side) for side in zip(*bounds, strict=True)], -1))
 
     @property

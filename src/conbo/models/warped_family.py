@@ -1,6 +1,6 @@
 """A family of kernels whose actions are bent: two more parameters for every action that is a number."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -9,6 +9,8 @@ from conbo.models.kernel_families import KernelFamily, Pullback
 from conbo.models.kernels import Columns, Kernel
 from conbo.models.posterior import covariance_gradient
 from conbo.models.warp import Warp
+
+LARGEST_BEND = 1.5  # beyond, most of a bent range may hold no reward at all
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,11 @@ class WarpedFamily:
         return self.family.typical_loadings + (0.0,) * self.n_warps
 
     @property
+    def largest_loadings(self) -> tuple[float, ...]:
+        """Those of the family, then of the logarithms of exponents."""
+        return self.family.largest_loadings + (LARGEST_BEND,) * self.n_warps
+
+    @property
     def n_warps(self) -> int:
         """log a and log b of every number."""
         return 2 * len(self.actions.numeric)
@@ -54,8 +61,7 @@ class WarpedFamily:
 
     def kernel(self, parameters: Tensor) -> Kernel:
         """Unpack."""
-        kernel = self.family.kernel(parameters)
-        return replace(kernel, actions=replace(kernel.actions, warp=self._warp(parameters)))  # type: ignore[type-var]
+        return self.family.kernel(parameters).bent(self._warp(parameters))
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
         """Row by row, since every warp has points of its own."""
