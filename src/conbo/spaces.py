@@ -100,6 +100,11 @@ class Space:
         """The number of categories of every action column, 0 for a number."""
         return _categories(self.actions)
 
+    @property
+    def has_integer_actions(self) -> bool:
+        """Whether some action is an integer, so that maxima found between integers must be snapped."""
+        return any(p.n_levels and not isinstance(p, Categorical) for p in self.actions.values())
+
     def encode_states(self, states: Sequence[Point]) -> Array:
         """From valid states to the rows of an (n, n_state_dims) array."""
         return _encode(self.states, states)

@@ -25,7 +25,7 @@ from torch import Tensor
 from conbo.ascent import BatchedFunction
 from conbo.belief import Belief
 from conbo.errors import SettingError
-from conbo.models.posterior import Posterior
+from conbo.models.posterior import StateValue
 from conbo.quasi_random import sobol
 
 MOST_CLIMBED = 50  # finitely many states are summed exactly up to this number, also while climbing …
@@ -44,27 +44,6 @@ class WeightedStates:
 
     states: Tensor  # (r, m, d_s)
     weights: Tensor  # (r, m)
-
-
-class StateGains(Protocol):
-    """Values (k, m) of k candidates at m states each."""
-
-    @property
-    def values(self) -> Tensor:
-        """(k, m)."""
-
-    def gradient(self, weights: Tensor) -> Tensor:
-        """Gradient (k, d) in the candidates of Σ_i weights[:, i] values[:, i]."""
-
-
-class StateValue(Protocol):
-    """A value per state of a new observation elsewhere, such as KG_c, under one belief."""
-
-    def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Rough values at shared states (m, d_s): a function from candidates (r, d) to (r, m)."""
-
-    def at(self, states: Tensor) -> Callable[[Tensor, Tensor], StateGains]:
-        """For r sets of states (r, m, d_s): (candidates (k, d), which set each belongs to (k,)) → gains."""
 
 
 class StateValueRecipe(Protocol):
@@ -146,13 +125,12 @@ class StratifiedStates:
         listed = belief.states.finite(MOST_LISTED)
         if listed is None:
             seed = int(torch.randint(2**31, (1,), generator=generator))
-            # a BoTorch model is asked pair by pair: fewer states must do for it
-            size = self.pool if isinstance(belief.posterior, Posterior) else min(self.pool, 4 * self.n_states)
+            size = self.pool if belief.posterior.batches_look_ahead else min(self.pool, 4 * self.n_states)
             pool = belief.states.from_uniform(sobol(size, belief.n_state_dims, seed)).to(belief.device)
             weights = pool.new_full((size,), 1 / size)
         else:
             pool, weights = (part.to(belief.device) for part in listed)
-        features = state_features(belief, pool)
+        features = belief.posterior.state_features(pool)
         order = curve_order(features)
         return _Strata(belief, pool[order], weights[order], features[order], self.n_states, listed is not None)
 
@@ -168,8 +146,9 @@ class _Strata:
         n, weights = min(times * self._n, len(self.pool)), self.pool_weights
         if self.complete and times > 1 and len(self.pool) <= MOST_SUMMED:
             return ExactStates(self.pool, weights).around(states)
-        likeness = state_likeness(self._belief, state_features(self._belief, states), self._features)
-        matters = _shares(likeness.square() + FLOOR)  # (r, p): values fall off about as the squared correlation
+        posterior = self._belief.posterior
+        correlation = posterior.state_correlation(posterior.state_features(states), self._features)
+        matters = _shares(correlation.square() + FLOOR)  # (r, p): values fall off about as the squared correlation
         if importance is not None:
             matters = _shares(importance.clamp_min(0)) + DOUBT * matters
         chosen, stands_for = by_importance(matters * weights, n)
@@ -217,7 +196,7 @@ class GaussianStates:
             return StratifiedStates(self.n_states).build(belief, generator)  # no Gaussian around a category
         draws = torch.randn(self.n_states, belief.n_state_dims, generator=generator, dtype=torch.float64)
         pool = belief.states.sample(SCREENING_STATES, generator).to(belief.device)
-        return _GaussianRule(belief, draws.to(belief.device), _state_lengthscales(belief), pool)
+        return _GaussianRule(belief, draws.to(belief.device), belief.posterior.state_lengthscales, pool)
 
 
 class _GaussianRule:
@@ -234,31 +213,6 @@ class _GaussianRule:
         density = (normal.log_prob(self._draws) - self._lengthscales.log()).sum(-1).exp()
         weights = torch.where(inside, self._belief.states.density(proposed.cpu()).to(states) / density, 0.0)
         return WeightedStates(proposed, weights / len(self._draws))
-
-
-def _state_lengthscales(belief: Belief) -> Tensor:
-    posterior = belief.posterior
-    if isinstance(posterior, Posterior):
-        return posterior.kernel.states.lengthscales
-    return torch.full((belief.n_state_dims,), 0.3, dtype=torch.float64, device=belief.device)
-
-
-def state_features(belief: Belief, states: Tensor) -> Tensor:
-    """States (..., d_s) in units in which distances mean likeness."""
-    posterior = belief.posterior
-    if isinstance(posterior, Posterior):
-        return posterior.kernel.states.scaled(states)
-    return states / _state_lengthscales(belief)
-
-
-def state_likeness(belief: Belief, a: Tensor, b: Tensor) -> Tensor:
-    """Correlation between the shapes of states, given as features."""
-    posterior = belief.posterior
-    if isinstance(posterior, Posterior):
-        kernel = posterior.kernel
-        own = [kernel.scale(each[:, None], each[:, None])[:, 0, 0].sqrt() for each in (a, b)]
-        return kernel.scale(a, b) / own[0][:, None] / own[1]
-    return torch.exp(-torch.cdist(a, b).square() / 2)
 
 
 def curve_order(features: Tensor) -> Tensor:
@@ -297,7 +251,7 @@ class ConditionalAcquisition:
 
     def __init__(self, belief: Belief, value: StateValue, rule: StateRule) -> None:
         self._d_s, self.value, self.rule = belief.n_state_dims, value, rule
-        self._at_all_states = rule.complete and isinstance(belief.posterior, Posterior)
+        self._at_all_states = rule.complete and belief.posterior.batches_look_ahead
 
     @cached_property
     def _importance(self) -> Callable[[Tensor], Tensor]:

@@ -32,12 +32,9 @@ from math import log
 import torch
 from torch import Tensor
 
-from conbo.acquisition.knowledge_gradient import Lines, StateGains
 from conbo.belief import Belief
 from conbo.errors import SettingError
-from conbo.models.action_functions import look_ahead_functions, state_rows
-from conbo.models.pathwise import draw_paths
-from conbo.models.posterior import Posterior
+from conbo.models.posterior import LineGains
 from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates
 from conbo.search.likely_peaks import ROUNDING, every_action, joint_moments, likely_peaks
@@ -171,12 +168,10 @@ class Information:
         label: Callable[[Tensor], Tensor],
         estimate: Estimate,
     ) -> None:
-        if not isinstance(belief.posterior, Posterior):
-            raise SettingError("entropy methods need a built-in model, but got a BoTorch model: use 'conbo'.")
         self.belief, self.posterior = belief, belief.posterior
         self.label, self.estimate = label, estimate
         self._every, self._peaks = every_action(belief, peaks), peaks
-        self._paths = draw_paths(self.posterior, int(CLIMBED * peaks), generator, FEATURES)
+        self._paths = belief.draw_paths(int(CLIMBED * peaks), generator, FEATURES)
         self._pool = action_candidates(belief, POOL, generator)
         pool_normals = torch.randn(len(self._pool), POOL_DRAWS, generator=generator, dtype=torch.float64)
         self._pool_normals = pool_normals.to(belief.device)
@@ -200,8 +195,7 @@ class Information:
         tables, m = self.tables(states, climb=0), len(states)
 
         def function(candidates: Tensor) -> Tensor:
-            ahead = self.posterior.look_ahead(candidates)
-            slope = self.posterior.look_ahead_slope(ahead, tables.points.flatten(0, 1))  # (r, m·p)
+            slope = self.posterior.look_ahead_slopes(candidates, tables.points.flatten(0, 1))  # (r, m·p)
             parts = []
             for some in slope.unflatten(1, (m, -1)).split(max(1, PAIRS // m)):
                 mine = tables.select(torch.arange(m, device=states.device).repeat(len(some)))
@@ -210,16 +204,13 @@ class Information:
 
         return function
 
-    def gains(self, candidates: Tensor, states: Tensor, tables: PeakTables, which: Tensor) -> StateGains:
+    def gains(self, candidates: Tensor, states: Tensor, tables: PeakTables, which: Tensor) -> LineGains:
         """Values (k, m) of candidates (k, d) at states (k, m, d_s) whose tables are `which` (k, m)."""
-        posterior, shape = self.posterior, which.shape
-        ahead, rows = posterior.look_ahead(candidates), state_rows(posterior, states)
-        mine = tables.select(which.flatten())
-        actions = posterior.scaled(mine.points)[1]
-        mean, slope, correlation = look_ahead_functions(posterior, ahead, rows).at(actions)
-        value, derivative = self.estimate(slope, mine)
-        lines = Lines(*(t.unflatten(0, shape) for t in (mean, slope, actions, correlation)))
-        return StateGains(value.reshape(shape), derivative.unflatten(0, shape), lines, posterior, ahead, rows)
+        shape, mine = which.shape, tables.select(which.flatten())
+        actions = mine.points[..., self.belief.n_state_dims :].unflatten(0, shape)
+        lines = self.posterior.look_ahead_lines(candidates, states, actions)
+        value, derivative = self.estimate(lines.slope.flatten(0, 1), mine)
+        return LineGains(value.reshape(shape), derivative.unflatten(0, shape), lines)
 
     def tables(self, states: Tensor, climb: int) -> PeakTables:
         """Prepare states (c, d_s)."""
@@ -227,8 +218,7 @@ class Information:
         c, p, _ = actions.shape
         points = torch.cat([states[:, None].expand(c, p, -1), actions], -1)
         mean, covariance = joint_moments(self.posterior, states, actions)
-        kernel = self.posterior.kernel
-        spread, whitening = independent(covariance, kernel.variance(kernel.states.scaled(states)))
+        spread, whitening = independent(covariance, self.posterior.prior_variance(states))
         n = len(self._normals) if climb else ROUGH_DRAWS
         normals, errors = self._normals[:n, :p], self._errors[:n]
         values = mean[:, None] + normals @ spread.mT
@@ -239,7 +229,7 @@ class Information:
         """Likely peaks (c, p, d_x) of states (c, d_s)."""
         if self._every is not None:
             return self._every.expand(len(states), -1, -1)
-        climbed = self._paths.weights.shape[1] if climb else 0
+        climbed = self._paths.n if climb else 0
         likely = likely_peaks(self.posterior, self._pool, states, self._pool_normals, self._peaks - climbed)
         if not climbed:
             return likely
@@ -252,7 +242,7 @@ class StatesInformed:
     def __init__(self, information: Information, states: Tensor, tables: PeakTables, index: Tensor) -> None:
         self._information, self._states, self._tables, self._index = information, states, tables, index
 
-    def __call__(self, candidates: Tensor, rows: Tensor) -> StateGains:
+    def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
         """Information (k, m) of candidates (k, d), each with its own set of states `rows` (k,)."""
         return self._information.gains(candidates, self._states[rows], self._tables, self._index[rows])
 

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from conbo.ascent import BatchedFunction
 from conbo.belief import Belief
-from conbo.models.botorch_posterior import BotorchPosterior
-from conbo.models.posterior import Posterior
+from conbo.models.posterior import Predicts
 
 
 def log_improvement(u: Tensor) -> tuple[Tensor, Tensor]:
@@ -47,7 +46,7 @@ class ExpectedImprovement:
 class ImprovementAcquisition:
     """EI under one belief."""
 
-    posterior: Posterior | BotorchPosterior
+    posterior: Predicts
     incumbent: float
     of_reward: bool = False  # whether it is the next reward itself that shall be better, noise included
     climbs_logarithm = True

@@ -29,9 +29,9 @@ from conbo.acquisition.improvement import log_improvement
 from conbo.ascent import BatchedFunction, ascend
 from conbo.belief import Belief
 from conbo.errors import SettingError
-from conbo.models.posterior import Moments, Posterior
-from conbo.search.action_candidates import action_candidates, pooled
-from conbo.search.best_actions import best_actions, distinct_best
+from conbo.models.distinct_best import distinct_best
+from conbo.models.posterior import Moments
+from conbo.search.action_candidates import action_candidates
 
 POOL = 64  # quasi-random actions among which the search for a state's best value starts
 STARTS, APART = 3, 0.2  # climbs per state, from the best of them at such a distance
@@ -112,7 +112,7 @@ class StateProfile:
     def __init__(self, belief: Belief, actions: Tensor, level: float) -> None:
         self._belief, self._posterior, self._d_s = belief, belief.posterior, belief.n_state_dims
         self._actions, self._level = actions, level
-        self._pool = pooled(belief.posterior, actions) if isinstance(belief.posterior, Posterior) else actions
+        self._search = belief.search(actions)
 
     def best(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """The highest q of each state (m, d_s), and its gradient (m, d), with the best action held fixed."""
@@ -130,7 +130,7 @@ class StateProfile:
     def best_points(self, states: Tensor) -> Tensor:
         """For each state (m, d_s) the point (m, d) with the highest q."""
         if self._level == 0:
-            return torch.cat([states, best_actions(self._belief, self._pool, states).actions], -1)
+            return torch.cat([states, self._search.best(states).actions], -1)
         m, p = len(states), len(self._actions)
         grid = torch.cat([states.repeat_interleave(p, 0), self._actions.repeat(m, 1)], -1)
         scores = self._posterior.mean(grid) + self._level * self._posterior.variance(grid).sqrt()

@@ -13,13 +13,10 @@ from math import ceil, sqrt
 import torch
 from torch import Tensor
 
-from conbo.acquisition.botorch_knowledge_gradient import BotorchKnowledgeGradient
 from conbo.acquisition.conditional import ConditionalAcquisition, ExactStates
-from conbo.acquisition.expected_max import expected_max
-from conbo.acquisition.knowledge_gradient import KnowledgeGradient
+from conbo.acquisition.knowledge_gradient import DISCRETE
 from conbo.belief import Belief
 from conbo.errors import SettingError
-from conbo.models.posterior import Posterior
 
 
 @dataclass(frozen=True)
@@ -40,14 +37,7 @@ class Revi:
         n = ceil(sqrt(size))
         actions = belief.snap_actions(latin_hypercube(n, belief.space.n_action_dims, generator).to(belief.device))
         rule = revi_states(belief, n, generator)
-        closed = isinstance(belief.posterior, Posterior)
-        engine = KnowledgeGradient if closed else BotorchKnowledgeGradient
-        return ConditionalAcquisition(belief, engine(belief, None, _gain, actions), rule)
-
-
-def _gain(mean: Tensor, slope: Tensor, likeness: Tensor) -> tuple[Tensor, Tensor]:
-    lines = expected_max(mean, slope)
-    return lines.gain, lines.density
+        return ConditionalAcquisition(belief, belief.search(actions).gains(DISCRETE), rule)
 
 
 def revi_states(belief: Belief, n: int, generator: torch.Generator) -> ExactStates:

@@ -11,10 +11,8 @@ from torch import Tensor
 
 from conbo.acquisition.improvement import ImprovementAcquisition
 from conbo.belief import Belief
-from conbo.models.posterior import Posterior
 from conbo.policies.single_action import best_observed, observed_in
-from conbo.search.action_candidates import action_candidates, pooled
-from conbo.search.best_actions import best_actions
+from conbo.search.action_candidates import action_candidates
 
 POOL = 128  # quasi-random actions among which the best predicted one of a state without rewards is looked for
 
@@ -47,7 +45,6 @@ class RewardImprovement:
         if bool(here.any()):
             best = (float(belief.observations.rewards[here].amax()) - belief.shift) / belief.scale
         else:
-            actions, posterior = action_candidates(belief, POOL, generator), belief.posterior
-            pool = pooled(posterior, actions) if isinstance(posterior, Posterior) else actions
-            best = float(best_actions(belief, pool, self.state[None]).mean)
+            search = belief.search(action_candidates(belief, POOL, generator))
+            best = float(search.best(self.state[None]).mean)
         return ImprovementAcquisition(belief.posterior, best, of_reward=True)

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from conbo.models import compiled, compiled_ascent
-from conbo.models.kernels import PROFILES, Factor, squared_distances
-from conbo.models.posterior import LookAhead, Posterior
+from conbo.models.columns import squared_distances
+from conbo.models.conditioned import Conditioned, LookAhead
+from conbo.models.kernels import Factor
 
 FIRST_RADIUS = 1.5  # of the trust region, in scaled distance: about two thirds of a lengthscale
 
@@ -83,7 +84,7 @@ class ActionFunctions:
 
     def _maximize_compiled(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool) -> Maxima:
         actions, mean, slope, correlation = compiled_ascent.ascend(
-            self.factor.profile,
+            self.factor.profile.name,
             self.points,
             self.mean_weights,
             self.slope_weights,
@@ -119,7 +120,7 @@ class ActionFunctions:
     def derivatives(self, x: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Value (without constants), gradient and Hessian of mean + z slope at x (r, q, features)."""
         points = self.points
-        profile = PROFILES[self.factor.profile][0]
+        profile = self.factor.profile.tables
         value, slope, curve = profile(squared_distances(x, points))  # each (r, q, n)
         weights = self.mean_weights[:, None] + z[..., None] * self.slope_weights[:, None]
         away = x - self.new_points[:, None]  # (r, q, features)
@@ -164,7 +165,7 @@ def newton_step(
     return step * shrink[..., None], length * shrink
 
 
-def state_functions(posterior: Posterior, states: Tensor) -> ActionFunctions:
+def state_functions(posterior: Conditioned, states: Tensor) -> ActionFunctions:
     """The posterior mean of each state (r, d_s) as a function of the action."""
     prepared = state_rows(posterior, states[:, None])
     weights, constant = prepared.mean_weights[:, 0], prepared.mean_constant[:, 0]
@@ -201,7 +202,7 @@ class StateRows:
         )
 
 
-def state_rows(posterior: Posterior, states: Tensor) -> StateRows:
+def state_rows(posterior: Conditioned, states: Tensor) -> StateRows:
     """Prepare states (r, m, d_s)."""
     r, m, _ = states.shape
     features = posterior.kernel.states.scaled(states)
@@ -220,7 +221,7 @@ def state_rows(posterior: Posterior, states: Tensor) -> StateRows:
     )
 
 
-def look_ahead_functions(posterior: Posterior, ahead: LookAhead, rows: StateRows) -> ActionFunctions:
+def look_ahead_functions(posterior: Conditioned, ahead: LookAhead, rows: StateRows) -> ActionFunctions:
     """The look-ahead mean of each of r candidates at each of its m states: r·m functions, candidates first."""
     kernel = posterior.kernel
     r, m, _ = rows.features.shape

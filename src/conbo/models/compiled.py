@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from conbo.models.profiles import Profile
+
 try:
     from numba import njit
 except ImportError:  # the extra `fast` is not installed: the callers go on in torch
@@ -24,16 +26,15 @@ else:
     AVAILABLE = True
 
 Array = Any  # a numpy array inside the compiled functions
-PROFILES = ("matern52", "squared-exponential")  # of kernels, that are compiled; others are computed in torch
 fast = njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
 exact = njit(cache=True, nogil=True, fastmath=False, error_model="numpy")  # a caller's fastmath must not leak in
 inlined = njit(cache=True, nogil=True, fastmath=True, error_model="numpy", forceinline=True)
 fused = njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
 
 
-def handles(profile: str) -> bool:
-    """Whether there are compiled loops for a kernel of this profile."""
-    return AVAILABLE and profile in PROFILES
+def handles(profile: Profile) -> bool:
+    """Whether there are compiled loops for a kernel of this profile; profiles of one's own are computed in torch."""
+    return AVAILABLE and profile.built_in
 
 
 @fused

@@ -14,7 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from conbo.models import compiled
 from conbo.models.compiled import Array, exp_of_minus, fast, inlined
+from conbo.models.profiles import Profile
+
+
+def handles(profile: Profile) -> bool:
+    """Whether there are compiled loops for factors of this profile."""
+    return compiled.handles(profile)
 
 
 def covariance(profile: str, states: Tensor, actions: Tensor, outputscale: Tensor) -> Tensor:

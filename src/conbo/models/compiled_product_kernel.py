@@ -6,7 +6,6 @@ in their scaled distance r times e^-r (Matérn) or e^(-r²/2) (squared exponenti
 """
 
 from math import prod, sqrt
-from typing import TypeGuard
 
 import numpy as np
 import torch
@@ -14,29 +13,28 @@ from torch import Tensor
 
 from conbo.models import compiled
 from conbo.models.compiled import Array, exp_of_minus, fast, inlined
-from conbo.models.kernels import Kernel, ProductKernel
+from conbo.models.profiles import Profile
 
 Features = tuple[Tensor, Tensor]  # scaled, of states and of actions
 
 
-def handles(kernel: Kernel, *tensors: Tensor) -> TypeGuard[ProductKernel]:
-    """Whether there are compiled loops for this kernel and these tensors."""
-    return (
-        isinstance(kernel, ProductKernel)
-        and compiled.handles(kernel.states.profile)
-        and compiled.handles(kernel.actions.profile)
-        and all(tensor.device.type == "cpu" and not tensor.requires_grad for tensor in tensors)
+def handles(profiles: tuple[Profile, Profile], *tensors: Tensor) -> bool:
+    """Whether there are compiled loops for factors of these profiles and for these tensors."""
+    return all(compiled.handles(profile) for profile in profiles) and all(
+        tensor.device.type == "cpu" and not tensor.requires_grad for tensor in tensors
     )
 
 
-def covariance(kernel: ProductKernel, a: Features, b: Features) -> Tensor:
+def covariance(profiles: tuple[str, str], outputscale: float, a: Features, b: Features) -> Tensor:
     """k (p, m) between points with features (p, ·) and (m, ·)."""
     result = np.empty((len(a[0]), len(b[0])))
-    _covariance(_materns(kernel), kernel.outputscale, _rows(a), _partners(b), result)
+    _covariance(_materns(profiles), outputscale, _rows(a), _partners(b), result)
     return torch.from_numpy(result)
 
 
-def weighted_gradient(kernel: ProductKernel, here: Features, there: Features, weights: Tensor) -> Features:
+def weighted_gradient(
+    profiles: tuple[str, str], outputscale: float, here: Features, there: Features, weights: Tensor
+) -> Features:
     """Gradient in the features of each point of Σ_m weights[..., p, m] k(point p, there m): two of (..., p, ·).
 
     `here` holds features (p, ·); `there` (m, ·), or (p, m, ·) where every point has partners of its own.
@@ -45,14 +43,14 @@ def weighted_gradient(kernel: ProductKernel, here: Features, there: Features, we
     batches = np.ascontiguousarray(weights.reshape(prod(lead), p, m).numpy())
     in_states, in_actions = (np.empty((len(batches), *block.shape)) for block in here)
     _weighted_gradient(
-        _materns(kernel), kernel.outputscale, _rows(here), _partners(there), batches, in_states, in_actions
+        _materns(profiles), outputscale, _rows(here), _partners(there), batches, in_states, in_actions
     )
     states, actions = (torch.from_numpy(block.reshape(*lead, *block.shape[1:])) for block in (in_states, in_actions))
     return states, actions
 
 
-def _materns(kernel: ProductKernel) -> tuple[bool, bool]:
-    return kernel.states.profile == "matern52", kernel.actions.profile == "matern52"
+def _materns(profiles: tuple[str, str]) -> tuple[bool, bool]:
+    return profiles[0] == "matern52", profiles[1] == "matern52"
 
 
 def _rows(features: Features) -> tuple[Array, Array]:

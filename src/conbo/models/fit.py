@@ -17,7 +17,7 @@ from conbo.models.kernel_families import KernelFamily
 from conbo.models.kernels import Kernel
 from conbo.models.log_posterior import Expected, LogPosterior
 from conbo.models.noise import VaryingNoise
-from conbo.models.posterior import Posterior, condition
+from conbo.models.exact import ExactPosterior, condition
 from conbo.models.warped_family import WarpedFamily
 
 CLIMBED_STARTS = 2  # of those that are looked at, the best few are climbed from
@@ -42,7 +42,7 @@ class Fit:
     noise: float | Tensor | VaryingNoise
     objective: float
 
-    def posterior(self, points: Tensor, rewards: Tensor) -> Posterior:
+    def posterior(self, points: Tensor, rewards: Tensor) -> ExactPosterior:
         """Condition on the data."""
         return condition(self.kernel, self.constant, self.noise, points, rewards)
 
@@ -87,7 +87,7 @@ def fit(
     if bend:
         best = _with_bent_actions(best)
     *_, constant = best.target(best.parameters[None])
-    kernel, learned = best.target.family.kernel(best.parameters), best.target.noise_of(best.parameters)
+    kernel, learned = best.target.kernel(best.parameters), best.target.noise_of(best.parameters)
     if device.type != "cpu":
         kernel, learned = kernel.to(device), learned if isinstance(learned, float) else learned.to(device)
     return Fit(kernel, float(constant), learned, best.objective)

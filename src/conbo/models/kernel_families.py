@@ -1,7 +1,7 @@
 """Kernels up to their hyperparameters: covariance matrices, and what turns gradients in these into ones in parameters.
 
 Parameters come in three kinds, in this order: logarithms of lengthscales, logarithms of variances, loadings.
-r sets of them are handled at once.
+All methods handle r sets of them at once.
 """
 
 from collections.abc import Callable
@@ -11,22 +11,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from conbo.models import compiled, compiled_product_family
-from conbo.models.kernels import (
-    PROFILES,
-    CategoryKernel,
-    Columns,
-    Factor,
-    Kernel,
-    MultiTask,
-    ProductKernel,
-    Trend,
-    same_choices,
-    squared_distances,
-)
-
-LARGEST_LOADING = 10.0
-TYPICAL_LOADING = 0.7  # of the first column of W, before any reward: states are alike until they are seen to differ
+from conbo.models import compiled_product_family
+from conbo.models.columns import Columns, squared_distances
+from conbo.models.kernels import Factor, Kernel, ProductKernel
+from conbo.models.profiles import MATERN52, Profile
 
 Pullback = Callable[[Tensor], list[Tensor]]
 
@@ -36,27 +24,27 @@ class KernelFamily(Protocol):
 
     @property
     def states(self) -> Columns:
-        """The columns of the state …"""
+        """The columns of the state."""
 
     @property
     def actions(self) -> Columns:
-        """… and of the action."""
+        """The columns of the action."""
 
     @property
     def n_lengthscales(self) -> int:
-        """The first so many parameters are logarithms of lengthscales …"""
+        """Number of parameters that are logarithms of lengthscales; they come first."""
 
     @property
     def n_variances(self) -> int:
-        """… and so many of variances."""
+        """Number of parameters that are logarithms of variances; they come next."""
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """The rest may be negative, loadings and the like: where they are before any reward …"""
+        """The prior means of the remaining parameters, which may be negative: loadings and the like."""
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """… and how far from zero each may be."""
+        """The largest absolute value that each of them may take."""
 
     def kernel(self, parameters: Tensor) -> Kernel:
         """The kernel with these parameters (p,)."""
@@ -71,7 +59,7 @@ class ProductFamily:
 
     states: Columns
     actions: Columns
-    profile: str = "matern52"
+    profile: Profile = MATERN52
 
     @property
     def n_lengthscales(self) -> int:
@@ -108,12 +96,12 @@ class ProductFamily:
         s = Features(self.states, self.profile, points[:, :d_s], parameters[:, :d_s])
         x = Features(self.actions, self.profile, points[:, d_s:], parameters[:, d_s:d])
         outputscale = parameters[:, d].exp()
-        if compiled.handles(self.profile):
-            matrix = compiled_product_family.covariance(self.profile, s.scaled, x.scaled, outputscale)
+        if compiled_product_family.handles(self.profile):
+            matrix = compiled_product_family.covariance(self.profile.name, s.scaled, x.scaled, outputscale)
 
             def compiled_pullback(gradient: Tensor) -> list[Tensor]:
                 in_states, in_actions, in_variance = compiled_product_family.pullback(
-                    self.profile, s.scaled, x.scaled, matrix, gradient
+                    self.profile.name, s.scaled, x.scaled, matrix, gradient
                 )
                 return [s.by_column(in_states), x.by_column(in_actions), in_variance[:, None]]
 
@@ -132,149 +120,14 @@ class ProductFamily:
         return matrix, pullback
 
 
-@dataclass(frozen=True)
-class TrendFamily:
-    """A common trend and each state's difference from it: few parameters whatever the number of categories."""
-
-    states: Columns
-    actions: Columns
-    profile: str = "matern52"
-
-    @property
-    def n_lengthscales(self) -> int:
-        """Of the states' numbers and of the actions."""
-        return len(self.states.numeric) + len(self.actions.categories)
-
-    @property
-    def n_variances(self) -> int:
-        """σ₀² (trend), σ₁² (difference), σ₃² (constant)."""
-        return 3
-
-    @property
-    def typical_loadings(self) -> tuple[float, ...]:
-        """None."""
-        return ()
-
-    @property
-    def largest_loadings(self) -> tuple[float, ...]:
-        """None."""
-        return ()
-
-    def kernel(self, parameters: Tensor) -> CategoryKernel:
-        """Unpack."""
-        trend, difference, constant = parameters[self.n_lengthscales :][:3].exp().tolist()
-        factors = category_factors(self.states, self.actions, self.profile, parameters[: self.n_lengthscales])
-        return CategoryKernel(*factors, Trend(trend, difference), constant)
-
-    def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """K = ((σ₀² + δ σ₁²) φ_X + δ σ₃²) φ_C."""
-        blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
-        trend, difference, constant = parameters[:, self.n_lengthscales :][:, :3].exp().T[..., None, None]
-        matrix, pullback = blocks.covariance(trend + difference * blocks.same, constant)
-
-        def with_variances(gradient: Tensor) -> list[Tensor]:
-            lengthscales, in_table, in_constant = pullback(gradient)
-            variances = [trend * in_table, difference * in_table * blocks.same]
-            sums = [v.sum((-2, -1)) for v in variances]
-            return [lengthscales, torch.stack([*sums, in_constant], -1)]
-
-        return matrix, with_variances
-
-
-@dataclass(frozen=True)
-class MultiTaskFamily:
-    """W Wᵀ + diag(v) for every categorical column, W with `rank` columns: what is alike is learned."""
-
-    states: Columns
-    actions: Columns
-    profile: str = "matern52"
-    rank: int = 2
-
-    @property
-    def n_lengthscales(self) -> int:
-        """Of the states' numbers and of the actions."""
-        return len(self.states.numeric) + len(self.actions.categories)
-
-    @property
-    def n_variances(self) -> int:
-        """v of every choice, and σ₃² (constant)."""
-        return sum(self._counts) + 1
-
-    @property
-    def typical_loadings(self) -> tuple[float, ...]:
-        """W of every choice: alike in its first column, unknown in the others."""
-        row = (TYPICAL_LOADING, *[0.0] * (self.rank - 1))
-        return row * sum(self._counts)
-
-    @property
-    def largest_loadings(self) -> tuple[float, ...]:
-        """The same of all."""
-        return (LARGEST_LOADING,) * len(self.typical_loadings)
-
-    @property
-    def _counts(self) -> list[int]:
-        return [self.states.categories[column] for column in self.states.categorical]
-
-    def kernel(self, parameters: Tensor) -> CategoryKernel:
-        """Unpack."""
-        own, constant, loadings = (part[0] for part in self._unpacked(parameters[None]))
-        factors = category_factors(self.states, self.actions, self.profile, parameters[: self.n_lengthscales])
-        tasks = MultiTask(loadings.split(self._counts), own.split(self._counts))
-        return CategoryKernel(*factors, tasks, float(constant))
-
-    def _unpacked(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """v (r, choices), σ₃² (r,) and W (r, choices, rank) of sets of parameters (r, p)."""
-        choices = sum(self._counts)
-        rest = parameters[:, self.n_lengthscales :]
-        loadings = rest[:, choices + 1 :][:, : choices * self.rank].unflatten(1, (choices, self.rank))
-        return rest[:, :choices].exp(), rest[:, choices].exp(), loadings
-
-    def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """K = (Π (W Wᵀ + diag(v)) φ_X + δ σ₃²) φ_C."""
-        blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
-        own, constant, loadings = self._unpacked(parameters)
-        first = torch.tensor([0, *self._counts[:-1]]).cumsum(0)
-        choices = blocks.choices + first  # among those of all columns, (n, columns)
-        columns = [
-            (w @ w.mT + same * own[:, c, None], w, same, c)
-            for c in choices.unbind(-1)
-            for w, same in [(loadings[:, c], same_choices(c[:, None], c[:, None]))]
-        ]
-        table = torch.stack([part for part, *_ in columns]).prod(0)
-        matrix, pullback = blocks.covariance(table, constant[:, None, None])
-
-        def with_tasks(gradient: Tensor) -> list[Tensor]:
-            lengthscales, in_table, in_constant = pullback(gradient)
-            in_own, in_loadings = torch.zeros_like(own), torch.zeros_like(loadings)
-            for place, (_, w, same, c) in enumerate(columns):
-                in_part = in_table
-                for other, (part, *_) in enumerate(columns):
-                    in_part = in_part if other == place else in_part * part
-                in_own.index_add_(1, c, (in_part * same).sum(-1))
-                in_loadings.index_add_(1, c, 2 * in_part @ w)
-            return [lengthscales, in_own * own, in_constant[:, None], in_loadings.flatten(1)]
-
-        return matrix, with_tasks
-
-
-def category_factors(
-    states: Columns, actions: Columns, profile: str, log_lengthscales: Tensor
-) -> tuple[Factor, Factor]:
-    """The factors of a CategoryKernel; a category gets the lengthscale one, which nothing looks at."""
-    numbers = list(states.numeric)
-    of_states = log_lengthscales.new_ones(len(states.categories))
-    of_states[numbers] = log_lengthscales[: len(numbers)].exp()
-    return Factor(states, of_states, profile), Factor(actions, log_lengthscales[len(numbers) :].exp(), profile)
-
-
 class Features:
     """The features of one block of columns in units of r sets of lengthscales."""
 
-    def __init__(self, columns: Columns, profile: str, points: Tensor, log_lengthscales: Tensor) -> None:
+    def __init__(self, columns: Columns, profile: Profile, points: Tensor, log_lengthscales: Tensor) -> None:
         self._width = len(columns.categories)
         # without categories columns and features are the same
         self._owner = torch.tensor(columns.owner, dtype=torch.long) if any(columns.categories) else None
-        scales = PROFILES[profile][1] / log_lengthscales.exp()
+        scales = profile.unit / log_lengthscales.exp()
         scales = scales if self._owner is None else scales[:, self._owner]
         self.scaled = columns.features(points) * scales[:, None, :]  # (r, n, features)
 
@@ -288,39 +141,12 @@ class Features:
 class Block:
     """φ and ψ of one block of columns between all points, for r sets of lengthscales."""
 
-    def __init__(self, features: Features, profile: str) -> None:
+    def __init__(self, features: Features, profile: Profile) -> None:
         self._features = features
-        self.value, self.slope, _ = PROFILES[profile][0](squared_distances(features.scaled, features.scaled))
+        self.value, self.slope, _ = profile.tables(squared_distances(features.scaled, features.scaled))
 
     def pullback(self, table: Tensor) -> Tensor:
         """Gradient in log-lengthscales (r, d): Σ_ij table_ij (f_i - f_j)², by matrix products."""
         f = self._features.scaled
         sums = 2 * ((table.sum(-1)[:, None] @ f.square())[:, 0] - (f * (table @ f)).sum(-2))
         return self._features.by_column(sums)
-
-
-class CategoryBlocks:
-    """What the kernels of categories share: φ_X of the actions, φ_C of the states' numbers, δ of their categories."""
-
-    def __init__(self, states: Columns, actions: Columns, profile: str, points: Tensor, parameters: Tensor) -> None:
-        d_s, numbers = len(states.categories), list(states.numeric)
-        k, d_x = len(numbers), len(actions.categories)
-        self._x = Block(Features(actions, profile, points[:, d_s:], parameters[:, k : k + d_x]), profile)
-        of_numbers = Features(Columns((0,) * k), profile, points[:, numbers], parameters[:, :k])
-        self._c = Block(of_numbers, profile) if k else None
-        self.choices = states.choices(points[:, :d_s])  # (n, categorical columns)
-        self.same = same_choices(self.choices, self.choices)
-
-    def covariance(self, table: Tensor, constant: Tensor) -> tuple[Tensor, Pullback]:
-        """K = (table φ_X + δ constant) φ_C; the pullback gives ∂ lengthscales, ∂ table and ∂ log constant."""
-        x, c = self._x, self._c
-        inner = table * x.value + constant * self.same
-
-        def pullback(gradient: Tensor) -> list[Tensor]:
-            weighted = gradient if c is None else gradient * c.value
-            lengthscales = x.pullback(weighted * table * x.slope)
-            if c is not None:
-                lengthscales = torch.cat([c.pullback(gradient * inner * c.slope), lengthscales], -1)
-            return [lengthscales, weighted * x.value, (constant * weighted * self.same).sum((-2, -1))]
-
-        return inner if c is None else inner * c.value, pullback

@@ -1,7 +1,7 @@
 """Covariances over (state, action), all of the form  k = A(s, s') κ(x, x') + B(s, s').
 
 Only κ depends on the action.  Whatever the states do, a posterior mean as a function of the action is therefore
-a weighted sum of κ, and one fast path serves every kernel of this module.
+a weighted sum of κ, and one fast path serves every kernel.
 
 ===============  ==========================  =====================================================
 paper            here                        meaning
@@ -9,137 +9,30 @@ paper            here                        meaning
 k_X, M(x,x')     ``actions`` (Factor)        κ, correlation between actions
 σ₀² k_S(s,s')    ``scale``                   A, how strongly two states share their shape
 σ₃² δ_ss'        ``offset``                  B, what two states share whatever the action
-σ₀² + δ_ss' σ₁²  ``Trend``                   A of categories: a common trend, and differences from it
-W Wᵀ + diag(v)   ``MultiTask``               A of categories: low rank, and what each has of its own
 l                ``lengthscales``            one for every parameter, in units of the unit cube
 ===============  ==========================  =====================================================
 
-A factor is a function of a Euclidean distance r between scaled features.  Its profile gives three numbers,
-φ = value, ψ = -φ'/r and χ = -ψ'/r, from which follow the gradient -ψ (a-b) and the Hessian -ψ I + χ (a-b)(a-b)ᵀ.
+States and actions come as scaled features: `Factor.scaled` makes them from points of the unit cube.
 """
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import sqrt
-from typing import Protocol
+from typing import Any, Self, TypeAlias
 
 import torch
 from torch import Tensor
 
+from conbo.errors import SettingError
+from conbo.models import compiled_product_kernel
+from conbo.models.columns import Columns, squared_distances
+from conbo.models.prior_draws import FourierFeatures, FourierTerms, PriorDraws, nystrom_draws, random_phases
+from conbo.models.profiles import MATERN52, Profile
 from conbo.models.warp import Warp
 
-Profile = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
-
-
-def matern52(squared_distance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """φ, ψ, χ of the Matérn-5/2 correlation, with r = √5 |a-b| / l."""
-    r = squared_distance.sqrt()
-    decay = torch.exp(-r)
-    third = decay / 3
-    return (1 + r + squared_distance / 3) * decay, (1 + r) * third, third
-
-
-def matern52_alone(squared_distance: Tensor) -> Tensor:
-    """φ of `matern52` by itself, in the memory of its argument: most calls want no more."""
-    r = squared_distance.sqrt()
-    polynomial = squared_distance.div_(3).add_(r).add_(1)
-    return r.neg_().exp_().mul_(polynomial)
-
-
-def squared_exponential(squared_distance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """φ, ψ, χ of the squared-exponential correlation, with r = |a-b| / l: all three are the same."""
-    value = torch.exp(-squared_distance / 2)
-    return value, value, value
-
-
-PROFILES: dict[str, tuple[Profile, float]] = {
-    # name: (profile, r at a distance of one lengthscale)
-    "matern52": (matern52, sqrt(5.0)),
-    "squared-exponential": (squared_exponential, 1.0),
-}
-
-
-def squared_distances(a: Tensor, b: Tensor) -> Tensor:
-    """|a_i - b_j|² for a (..., p, d) and b (..., q, d), by one matrix product."""
-    cross = a @ b.mT
-    result = a.square().sum(-1)[..., :, None] + b.square().sum(-1)[..., None, :] - 2 * cross
-    return result.clamp_min_(0)
-
-
-@dataclass(frozen=True)
-class Columns:
-    """How the columns of one block (states or actions) enter a kernel: numbers as they are, categories one-hot.
-
-    For a kernel that looks categories up they are `coded` instead: one feature each, the number of the choice.
-    """
-
-    categories: tuple[int, ...]  # number of choices of each column, 0 for a number
-    coded: bool = False
-
-    def _width(self, count: int) -> int:
-        return 1 if self.coded else max(count, 1)
-
-    @property
-    def width(self) -> int:
-        """Number of features."""
-        return len(self.owner)
-
-    @property
-    def owner(self) -> tuple[int, ...]:
-        """The column that each feature belongs to."""
-        return tuple(c for c, count in enumerate(self.categories) for _ in range(self._width(count)))
-
-    @property
-    def numeric(self) -> tuple[int, ...]:
-        """The columns that are numbers."""
-        return tuple(c for c, count in enumerate(self.categories) if count == 0)
-
-    @property
-    def categorical(self) -> tuple[int, ...]:
-        """The columns that are categories."""
-        return tuple(c for c, count in enumerate(self.categories) if count)
-
-    @property
-    def numeric_features(self) -> tuple[int, ...]:
-        """The features of the numbers, in the same order."""
-        return tuple(f for f, c in enumerate(self.owner) if self.categories[c] == 0)
-
-    def choices(self, points: Tensor) -> Tensor:
-        """The numbers of the choices (..., categorical columns) of unit-cube points (..., d)."""
-        columns = list(self.categorical)
-        counts = torch.tensor([self.categories[c] for c in columns], dtype=torch.long, device=points.device)
-        return (points[..., columns] * counts).long().clamp_min(0).minimum(counts - 1)
-
-    def features(self, points: Tensor) -> Tensor:
-        """Unit-cube points (..., d) as features (..., width)."""
-        if not any(self.categories):
-            return points
-        choices = self.choices(points)
-        if self.coded:
-            features = points.clone()
-            features[..., list(self.categorical)] = choices.to(points.dtype)
-            return features
-        parts = [points[..., column, None] for column in range(len(self.categories))]
-        for place, column in enumerate(self.categorical):
-            one_hot = torch.nn.functional.one_hot(choices[..., place], self.categories[column])
-            parts[column] = one_hot.to(points.dtype) / sqrt(2.0)
-        return torch.cat(parts, -1)
-
-    def points(self, features: Tensor) -> Tensor:
-        """The inverse of `features`."""
-        if not any(self.categories):
-            return features
-        parts, start = [], 0
-        for count in self.categories:
-            own = features[..., start : start + self._width(count)]
-            if count:
-                choice = own[..., 0] if self.coded else own.argmax(-1).to(features.dtype)
-                parts.append((choice + 0.5) / count)
-            else:
-                parts.append(own[..., 0])
-            start += self._width(count)
-        return torch.stack(parts, -1)
+Features: TypeAlias = tuple[Tensor, Tensor]  # scaled, of states (..., p, ·) and of actions (..., p, ·)
 
 
 @dataclass(frozen=True)
@@ -148,14 +41,13 @@ class Factor:
 
     columns: Columns
     lengthscales: Tensor  # (d,)
-    profile: str = "matern52"
+    profile: Profile = MATERN52
     warp: Warp | None = None
 
     @cached_property
     def feature_scales(self) -> Tensor:
         """What features are multiplied by, so that profiles see plain distances: (width,)."""
-        unit = PROFILES[self.profile][1]
-        return unit / self.lengthscales[list(self.columns.owner)]
+        return self.profile.unit / self.lengthscales[list(self.columns.owner)]
 
     @cached_property
     def box(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -167,13 +59,13 @@ class Factor:
 
     def scaled(self, points: Tensor) -> Tensor:
         """Unit-cube points (..., d) as scaled features (..., width)."""
-        bent = points if self.warp is None else self.warp(points)
-        return self.columns.features(bent) * self.feature_scales
+        warped = points if self.warp is None else self.warp(points)
+        return self.columns.features(warped) * self.feature_scales
 
     def unscaled(self, features: Tensor) -> Tensor:
         """The inverse of `scaled`; features beyond the box come from its edge."""
-        bent = self.columns.points(features / self.feature_scales).clamp(0, 1)
-        return bent if self.warp is None else self.warp.inverse(bent)
+        warped = self.columns.points(features / self.feature_scales).clamp(0, 1)
+        return warped if self.warp is None else self.warp.inverse(warped)
 
     def in_unit_cube(self, gradient: Tensor, features: Tensor) -> Tensor:
         """A gradient in scaled features (..., width), at these, as one in points (..., d); categories do not move."""
@@ -186,14 +78,18 @@ class Factor:
 
     def tables(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """φ, ψ, χ between scaled features a (..., p, width) and b (..., q, width)."""
-        return PROFILES[self.profile][0](squared_distances(a, b))
+        return self.profile.tables(squared_distances(a, b))
 
     def correlation(self, a: Tensor, b: Tensor) -> Tensor:
         """φ between scaled features."""
-        squared = squared_distances(a, b)
-        if self.profile == "matern52" and not squared.requires_grad:
-            return matern52_alone(squared)
-        return PROFILES[self.profile][0](squared)[0]
+        return self.profile.value(squared_distances(a, b))
+
+    def record(self) -> dict[str, Any]:
+        """Its values as a plain record; the columns are those of the space."""
+        record: dict[str, Any] = {"lengthscales": self.lengthscales.tolist()}
+        if self.warp is not None:
+            record["warp"] = {"log_a": self.warp.log_a.tolist(), "log_b": self.warp.log_b.tolist()}
+        return record
 
     def to(self, device: torch.device) -> "Factor":
         """The same on another device."""
@@ -201,41 +97,111 @@ class Factor:
         return replace(self, lengthscales=self.lengthscales.to(device), warp=warp)
 
 
-class Kernel(Protocol):
-    """A covariance A(s, s') κ(x, x') + B(s, s'); states and actions come as scaled features."""
+class Kernel(ABC):
+    """A covariance A(s, s') κ(x, x') + B(s, s').
 
-    @property
-    def actions(self) -> Factor:
-        """κ."""
+    A structure of one's own is a frozen dataclass with two factors, `states` and `actions`, and the abstract methods
+    below.  Everything else has a default that is right for every kernel of this form.
+    """
 
-    @property
-    def states(self) -> Factor:
-        """How states are turned into features."""
+    states: Factor  # how states are turned into features
+    actions: Factor  # κ
 
+    @abstractmethod
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
         """A between states a (..., p, width) and b (..., q, width)."""
 
+    @abstractmethod
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
         """ψ of A: the gradient of A in the numbers of a is -ψ (a-b)."""
 
-    def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """B, or None where there is none."""
-
-    def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """ψ of B."""
-
+    @abstractmethod
     def variance(self, states: Tensor) -> Tensor:
         """k (...) of points with these states (..., width) with themselves; moving a number does not change it."""
 
-    def bent(self, warp: Warp) -> "Kernel":
-        """The same with actions that are bent."""
+    def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
+        """B, or None where there is none."""
+        return None
 
-    def to(self, device: torch.device) -> "Kernel":
+    def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
+        """ψ of B, or None where there is none."""
+        return None
+
+    def scaled(self, points: Tensor) -> Features:
+        """Unit-cube points (..., d) as scaled features of states and of actions."""
+        d_s = len(self.states.columns.categories)
+        return self.states.scaled(points[..., :d_s]), self.actions.scaled(points[..., d_s:])
+
+    def covariance(self, a: Features, b: Features) -> Tensor:
+        """k (..., p, q) between two sets of scaled features."""
+        covariance = self.scale(a[0], b[0]) * self.actions.correlation(a[1], b[1])
+        offset = self.offset(a[0], b[0])
+        return covariance if offset is None else covariance + offset
+
+    def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
+        """Gradients in the features of each point of Σ_m weights[..., p, m] k(point p, there m): two of (..., p, ·).
+
+        `here` holds features (p, ·); `there` (m, ·), or (p, m, ·) where every point has partners of its own.
+        """
+        own_partners = there[0].dim() == 3
+        states, actions = (t[:, None] for t in here) if own_partners else here
+
+        def table(values: Tensor) -> Tensor:
+            return values[:, 0] if own_partners else values  # (p, m)
+
+        value, slope, _ = (table(t) for t in self.actions.tables(actions, there[1]))
+        in_actions = _pull(weights * table(self.scale(states, there[0])) * slope, here[1], there[1])
+        if not self.states.columns.numeric:
+            return in_actions.new_zeros(*in_actions.shape[:-1], here[0].shape[-1]), in_actions
+        state_slope = table(self.scale_slope(states, there[0])) * value
+        offset_slope = self.offset_slope(states, there[0])
+        if offset_slope is not None:
+            state_slope = state_slope + table(offset_slope)
+        return _pull(weights * state_slope, here[0], there[0]), in_actions
+
+    def gradient(self, here: Features, there: Features, weights: Tensor) -> Tensor:
+        """The same in the unit cube: (..., p, d)."""
+        in_states, in_actions = self.weighted_gradient(here, there, weights)
+        return self.in_unit_cube((in_states, in_actions), here)
+
+    def in_unit_cube(self, gradients: Features, here: Features) -> Tensor:
+        """Gradients in scaled features, at these, as ones in points (..., d)."""
+        blocks = zip((self.states, self.actions), gradients, here, strict=True)
+        return torch.cat([factor.in_unit_cube(gradient, features) for factor, gradient, features in blocks], -1)
+
+    def draw_prior(self, n: int, features: int, generator: torch.Generator) -> PriorDraws:
+        """n functions drawn from the prior, each the sum of so many random features."""
+        return nystrom_draws(self, n, features, generator)
+
+    def record(self) -> dict[str, Any]:
+        """What a saved policy needs to restore the kernel."""
+        raise SettingError(f"a kernel must have a method `record` to be saved, but {type(self).__name__} has none.")
+
+    def page_columns(self) -> tuple[int, ...] | None:
+        """The columns of a state that A and B look up in tables, all others entering by their distance.
+
+        With them the page of a report computes the kernel by itself.  None where that would be wrong: the page then
+        shows a table of the policy.
+        """
+        return None
+
+    def warped(self, warp: Warp) -> Self:
+        """The same with input warping of the actions."""
+        return replace(self, actions=replace(self.actions, warp=warp))  # type: ignore[type-var]
+
+    def to(self, device: torch.device) -> Self:
         """The same on another device."""
+        return replace(self, states=self.states.to(device), actions=self.actions.to(device))  # type: ignore[type-var]
+
+
+def _pull(table: Tensor, here: Tensor, there: Tensor) -> Tensor:
+    """-Σ_m table[..., p, m] (here_p - there_m)."""
+    towards = (table @ there) if there.dim() == 2 else torch.einsum("...pm,pmf->...pf", table, there)
+    return towards - table.sum(-1, keepdim=True) * here
 
 
 @dataclass(frozen=True)
-class ProductKernel:
+class ProductKernel(Kernel):
     """σ² k_S(s, s') k_X(x, x')."""
 
     states: Factor
@@ -250,139 +216,57 @@ class ProductKernel:
         """σ² ψ_S."""
         return self.outputscale * self.states.tables(a, b)[1]
 
-    def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """No state has an offset of its own."""
-        return None
-
-    def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Nor a slope of it."""
-        return None
-
     def variance(self, states: Tensor) -> Tensor:
         """σ²."""
         return states.new_full(states.shape[:-1], self.outputscale)
 
-    def bent(self, warp: Warp) -> "ProductKernel":
-        """The same with actions that are bent."""
-        return replace(self, actions=replace(self.actions, warp=warp))
+    def covariance(self, a: Features, b: Features) -> Tensor:
+        """σ² k_S k_X, in compiled loops where these can."""
+        if a[0].dim() == b[0].dim() == 2 and self._compiled(*a, *b):
+            return compiled_product_kernel.covariance(self._profiles, self.outputscale, a, b)
+        return super().covariance(a, b)
 
-    def to(self, device: torch.device) -> "ProductKernel":
-        """The same on another device."""
-        return replace(self, states=self.states.to(device), actions=self.actions.to(device))
+    def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
+        """The gradients, in compiled loops where these can."""
+        if self._compiled(*here, *there, weights):
+            return compiled_product_kernel.weighted_gradient(self._profiles, self.outputscale, here, there, weights)
+        return super().weighted_gradient(here, there, weights)
 
+    @property
+    def _profiles(self) -> tuple[str, str]:
+        return self.states.profile.name, self.actions.profile.name
 
-def same_choices(a: Tensor, b: Tensor) -> Tensor:
-    """δ between the choices a (..., p, columns) and b (..., q, columns): whether they agree in every column."""
-    return (a[..., :, None, :] == b[..., None, :, :]).all(-1).to(torch.float64)
+    def _compiled(self, *tensors: Tensor) -> bool:
+        return compiled_product_kernel.handles((self.states.profile, self.actions.profile), *tensors)
 
+    def draw_prior(self, n: int, features: int, generator: torch.Generator) -> PriorDraws:
+        """By random Fourier features, where both spectra are known."""
+        if self.states.profile.spectrum is None or self.actions.profile.spectrum is None:
+            return super().draw_prior(n, features, generator)
+        like = self.actions.lengthscales
+        frequencies = self.actions.profile.frequencies(self.actions.columns.width, features, generator).to(like)
+        of_states = self.states.profile.frequencies(self.states.columns.width, features, generator).to(like)
+        start = random_phases(generator, features).to(like)
+        amplitude = torch.full_like(start, sqrt(2 * self.outputscale / features))
+        terms = FourierTerms(lambda s: amplitude, frequencies, lambda s: s @ of_states + start, of_states)
+        return FourierFeatures.drawn(terms, n, generator)
 
-@dataclass(frozen=True)
-class Trend:
-    """σ₀² + δ σ₁² between categories: what all states share, and how each differs from it."""
+    def record(self) -> dict[str, Any]:
+        """Lengthscales, warp and variance."""
+        return {"type": "product", **factors_record(self), "outputscale": self.outputscale}
 
-    trend: float
-    difference: float
-
-    def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Between choices a (..., p, columns) and b (..., q, columns)."""
-        return same_choices(a, b).mul_(self.difference).add_(self.trend)
-
-    def variance(self, choices: Tensor) -> Tensor:
-        """Of choices (..., columns) with themselves."""
-        total = self.trend + self.difference
-        return torch.full(choices.shape[:-1], total, dtype=torch.float64, device=choices.device)
-
-    def to(self, device: torch.device) -> "Trend":
-        """It holds no tensors."""
-        return self
-
-
-@dataclass(frozen=True)
-class MultiTask:
-    """W Wᵀ + diag(v) between the choices of a column (the intrinsic coregionalisation model).
-
-    Several columns are multiplied: parameters grow with the sum of their numbers of choices, not with the number
-    of combinations, and a combination that was never seen is judged by what its choices did elsewhere.
-    """
-
-    loadings: tuple[Tensor, ...]  # W of each column, (choices, rank)
-    own: tuple[Tensor, ...]  # v of each column, (choices,)
-
-    def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Between choices a (..., p, columns) and b (..., q, columns)."""
-        parts = []
-        for column, (loadings, own) in enumerate(zip(self.loadings, self.own, strict=True)):
-            mine, other = a[..., column], b[..., column]
-            own_part = same_choices(mine[..., None], other[..., None]) * own[mine][..., None]
-            parts.append(loadings[mine] @ loadings[other].mT + own_part)
-        return _product(parts)
-
-    def variance(self, choices: Tensor) -> Tensor:
-        """Of choices (..., columns) with themselves."""
-        columns = zip(self.loadings, self.own, choices.unbind(-1), strict=True)
-        return _product([loadings[choice].square().sum(-1) + own[choice] for loadings, own, choice in columns])
-
-    def to(self, device: torch.device) -> "MultiTask":
-        """The same on another device."""
-        return MultiTask(tuple(w.to(device) for w in self.loadings), tuple(v.to(device) for v in self.own))
+    def page_columns(self) -> tuple[int, ...] | None:
+        """None is looked up: categories are distances like numbers."""
+        return ()
 
 
-@dataclass(frozen=True)
-class CategoryKernel:
-    """(T(s, s') κ(x, x') + δ_ss' σ₃²) k_C(s, s'): T and δ of the state's categories, k_C of its numbers if it has any.
-
-    With `Trend` and without numbers this is the paper's σ₀² M(x,x') + δ_ss' (σ₁² M(x,x') + σ₃²).
-    """
-
-    states: Factor  # of coded columns; the lengthscales of categories have no meaning
-    actions: Factor
-    categories: Trend | MultiTask
-    constant: float
-
-    def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """T k_C."""
-        table = self.categories.covariance(self.choices(a), self.choices(b))
-        return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
-
-    def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """T ψ_C."""
-        return self.categories.covariance(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
-
-    def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """δ σ₃² k_C."""
-        table = same_choices(self.choices(a), self.choices(b)).mul_(self.constant)
-        return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
-
-    def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """δ σ₃² ψ_C."""
-        return self.constant * same_choices(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
-
-    def variance(self, states: Tensor) -> Tensor:
-        """T(s, s) + σ₃²."""
-        return self.categories.variance(self.choices(states)) + self.constant
-
-    def bent(self, warp: Warp) -> "CategoryKernel":
-        """The same with actions that are bent."""
-        return replace(self, actions=replace(self.actions, warp=warp))
-
-    def to(self, device: torch.device) -> "CategoryKernel":
-        """The same on another device."""
-        states, actions = self.states.to(device), self.actions.to(device)
-        return replace(self, states=states, actions=actions, categories=self.categories.to(device))
-
-    def choices(self, states: Tensor) -> Tensor:
-        """The numbers of the choices (..., categorical columns) of scaled features (..., width)."""
-        columns = list(self.states.columns.categorical)
-        return (states[..., columns] / self.states.feature_scales[columns]).round().long()
-
-    def _numbers(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """φ, ψ, χ between the numbers of states."""
-        columns = list(self.states.columns.numeric_features)
-        return self.states.tables(a[..., columns], b[..., columns])
-
-
-def _product(parts: list[Tensor]) -> Tensor:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total * part
-    return total
+def factors_record(kernel: Kernel) -> dict[str, Any]:
+    """The factors of a kernel as a plain record."""
+    states, actions = kernel.states.record(), kernel.actions.record()
+    warp: Mapping[str, Any] = {"warp": actions["warp"]} if "warp" in actions else {}
+    return {
+        "profile": kernel.actions.profile.name,
+        "state_lengthscales": states["lengthscales"],
+        "action_lengthscales": actions["lengthscales"],
+        **warp,
+    }

@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
+from conbo.models.columns import Columns
 from conbo.models.kernel_families import KernelFamily
-from conbo.models.kernels import Columns
+from conbo.models.kernels import Kernel
 from conbo.models.noise import LOG_NOISE_BOUNDS, VaryingNoise, centred_features
 
 LOG_LENGTHSCALE_BOUNDS = (log(0.005), log(200.0))
@@ -59,6 +60,7 @@ class LogPosterior:
         n_l, n_v, loadings = family.n_lengthscales, family.n_variances, family.typical_loadings
         n_e, n_s = int(self.learned), self._features.shape[1]
         self._counts = n_l, n_v, len(loadings), n_e, n_s
+        self._n_kernel = n_l + n_v + len(loadings)  # the parameters of the family come first
         centre, width = SMALL_NOISE if noise == "small" else USUAL_NOISE
         lengthscales = sqrt(2) + 0.5 * log(points.shape[1])
         self._location = self._by_kind(lengthscales, 0.0, loadings, centre, 0.0)
@@ -102,6 +104,10 @@ class LogPosterior:
         value[failed.numpy() != 0] = -np.inf
         gradient = pullback(torch.from_numpy(solved)).add_(torch.from_numpy(prior_gradient))
         return torch.from_numpy(value), gradient, torch.from_numpy(mean)
+
+    def kernel(self, parameters: Tensor) -> Kernel:
+        """The kernel with parameters (p,)."""
+        return self.family.kernel(parameters[: self._n_kernel])
 
     def noise_of(self, parameters: Tensor) -> float | Tensor | VaryingNoise:
         """What parameters (p,) say of the noise."""
@@ -203,13 +209,12 @@ class LogPosterior:
 
         It turns solved rewards α (r, n) into the gradient (r, p) of their log-likelihood.
         """
-        covariance, to_parameters = self.family.covariance(parameters, self.points)
+        covariance, to_parameters = self.family.covariance(parameters[:, : self._n_kernel], self.points)
         noise, to_noise = self._noise(parameters)
-        diagonal = covariance.diagonal(dim1=-2, dim2=-1)
-        diagonal.add_(noise)
-        factor, failed = torch.linalg.cholesky_ex(covariance)
+        noisy = covariance.clone()  # the pullback looks at the covariance again
+        noisy.diagonal(dim1=-2, dim2=-1).add_(noise)
+        factor, failed = torch.linalg.cholesky_ex(noisy)
         inverse = torch.cholesky_inverse(factor)
-        diagonal.sub_(noise)
 
         def pullback(solved: Tensor) -> Tensor:
             gradient = torch.baddbmm(inverse, solved[:, :, None], solved[:, None, :], beta=-0.5, alpha=0.5)

@@ -12,7 +12,7 @@ from math import log
 import torch
 from torch import Tensor
 
-from conbo.models.kernels import Columns
+from conbo.models.columns import Columns
 
 LOG_NOISE_BOUNDS = (log(1e-7), log(10.0))
 

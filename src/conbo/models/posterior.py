@@ -1,31 +1,35 @@
-"""What the model believes after n observations: an immutable record with a cached factorisation.
+"""What a posterior can do: a protocol of small capabilities that every fitted model offers.
 
-======================  =====================  ========================================================
-paper (supplement)      here                   meaning
-======================  =====================  ========================================================
-X̃ⁿ                      ``states, actions``    observed points, as scaled features of the kernel
-K = k⁰(X̃,X̃) + σ²I       ``factor``             its lower Cholesky factor
-Ỹⁿ = K⁻¹(Y - μ⁰)        ``weights``            μⁿ(s,x) = μ⁰ + k⁰(s,x,X̃) Ỹⁿ
-K⁻¹k⁰(X̃, x̃ⁿ⁺¹)          ``LookAhead.weights``  what a new point takes away from the old ones
-σⁿ_y(x̃ⁿ⁺¹)              ``LookAhead.sd``       standard deviation of the new reward
-σ̃(s,x; x̃ⁿ⁺¹)            ``look_ahead_slope``   μⁿ⁺¹ = μⁿ + σ̃ Z
-======================  =====================  ========================================================
+`exact.py` (built-in Gaussian processes) and `botorch_model.py` (any BoTorch model) stand side by side behind it; callers
+ask for what they need and never for which one it is.  A capability that a posterior lacks answers None, and its caller
+says what that means for the user.
 
-Rewards are in the standardised units that the model was fitted in, points are in the unit cube, states first.
+======================  ===========================================================================================
+capability              who asks for it
+======================  ===========================================================================================
+moments at points       improvement methods, bounds, plots, predictions
+search over actions     policies, and every method that needs the best action of a state
+gains of states         knowledge gradients: what one more reward is expected to bring in other states
+correlation of states   the integral over states, the policy's memory of similar states
+draws of paths          entropy search, posterior sampling, plots of the policy's uncertainty
+plain records           saved policies, the page of a report
+======================  ===========================================================================================
+
+Rewards are in the standardized units that the model was fitted in, points are in the unit cube, states first.
 """
 
-from dataclasses import dataclass
-from math import inf
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
-from conbo.errors import ConboError
-from conbo.models import compiled_product_kernel
-from conbo.models.kernels import Kernel
-from conbo.models.noise import VaryingNoise
+from conbo.observations import Observations
+from conbo.spaces import Space
 
-CHUNK = 4096  # points per pass: the tables between them and the observations stay in the processor's cache
+# lines mean + slope z (..., q), similarity of neighbors (..., q-1) → value (...), ∂value/∂slope (..., q)
+Combine: TypeAlias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -39,207 +43,218 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class LookAhead:
-    """How one more observation at each of c candidates would change every posterior mean."""
+class BestActions:
+    """For each of m states the best action found, its mean, and the ends of all k climbs (other local maxima)."""
 
-    states: Tensor  # (c, state features), scaled
-    actions: Tensor  # (c, action features), scaled
-    weights: Tensor  # (c, n)
-    sd: Tensor  # (c,)
-    noise_gradient: Tensor  # (c, d), of the variance of the noise
+    actions: Tensor  # (m, d_x), unit cube
+    mean: Tensor  # (m,)
+    basins: Tensor  # (m, k, d_x), unit cube
+
+    @classmethod
+    def of_climbs(cls, ends: Tensor, mean: Tensor) -> "BestActions":
+        """The best of k ends (m, k, d_x) for each state, by their means (m, k)."""
+        best = mean.argmax(-1, keepdim=True)
+        chosen = ends.gather(1, best[..., None].expand(-1, -1, ends.shape[-1]))[:, 0]
+        return cls(chosen, mean.gather(1, best)[:, 0], ends)
+
+    @classmethod
+    def joined(cls, parts: "Sequence[BestActions]") -> "BestActions":
+        """What was found for several sets of states, as one."""
+        return cls(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(cls)))
+
+    def select(self, rows: Tensor) -> "BestActions":
+        """Some of the states."""
+        return BestActions(self.actions[rows], self.mean[rows], self.basins[rows])
 
 
 @dataclass(frozen=True)
-class Posterior:
-    """A Gaussian process conditioned on n observations."""
+class GainRule:
+    """How a gain is computed from the lines mean + slope z that stand for a state's look-ahead means.
 
-    kernel: Kernel
-    constant: float  # prior mean
-    noise: float | VaryingNoise  # variance of a new observation's noise
-    states: Tensor  # (n, state features), scaled
-    actions: Tensor  # (n, action features), scaled
-    factor: Tensor  # (n, n)
-    weights: Tensor  # (n,)
+    Where `nodes` is None the pool of actions itself gives the lines; otherwise each node z has a line, that of the action
+    which is best there.
+    """
+
+    nodes: Tensor | None  # (q,)
+    combine: Combine
+    rough: Callable[[Tensor, Tensor], Tensor]  # mean and slope (..., lines) → roughly the gain (...)
+
+
+class StateGains(Protocol):
+    """Values (k, m) of k candidates at m states each."""
 
     @property
-    def n_observations(self) -> int:
-        """How many observations it is conditioned on."""
-        return len(self.weights)
+    def values(self) -> Tensor:
+        """(k, m)."""
+
+    def gradient(self, weights: Tensor) -> Tensor:
+        """Gradient (k, d) in the candidates of Σ_i weights[:, i] values[:, i]."""
+
+
+class StateValue(Protocol):
+    """A value per state of a new observation elsewhere, such as a knowledge gradient."""
+
+    def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
+        """Rough values at shared states (m, d_s): a function from candidates (r, d) to (r, m)."""
+
+    def at(self, states: Tensor) -> Callable[[Tensor, Tensor], StateGains]:
+        """For r sets of states (r, m, d_s): (candidates (k, d), which set each belongs to (k,)) → gains."""
+
+
+@dataclass(frozen=True)
+class LineGains:
+    """Gains (k, m) computed from lines, with the derivative in the slopes of these."""
+
+    values: Tensor  # (k, m)
+    derivative: Tensor  # (k, m, q)
+    lines: "LookAheadLines"
+
+    def gradient(self, weights: Tensor) -> Tensor:
+        """Gradient (k, d) in the candidates of Σ_i weights[:, i] values[:, i], the best actions held fixed."""
+        return self.lines.gradient(self.derivative * weights[..., None])
+
+
+class LookAheadLines(Protocol):
+    """How the means at q points of each of m states would change with one more reward: mean + slope z."""
+
+    @property
+    def mean(self) -> Tensor:
+        """(k, m, q)."""
+
+    @property
+    def slope(self) -> Tensor:
+        """(k, m, q)."""
+
+    def gradient(self, pull: Tensor) -> Tensor:
+        """Gradient (k, d) in the candidates of Σ pull · slope, for pull (k, m, q), the points held fixed."""
+
+
+class ActionSearch(Protocol):
+    """Searches over actions that start from a pool of them."""
+
+    @property
+    def actions(self) -> Tensor:
+        """The pool (p, d_x), in the unit cube."""
+
+    def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
+        """argmax over actions of the posterior mean for states (m, d_s)."""
+
+    def gains(self, rule: GainRule) -> StateValue:
+        """Expected gains of states, with look-ahead maxima searched for from the pool."""
+
+
+class Paths(Protocol):
+    """Functions drawn from one posterior."""
+
+    @property
+    def n(self) -> int:
+        """Number of functions."""
+
+    def __call__(self, points: Tensor) -> Tensor:
+        """All draws at points (p, d): (p, n)."""
+
+    def along(self, points: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
+        """Values (p,) and gradients (p, d) at points (p, d), each of its own draw (p,)."""
+
+
+class Predicts(Protocol):
+    """Moments at points."""
 
     @property
     def n_state_dims(self) -> int:
         """Columns of a point that are its state."""
-        return len(self.kernel.states.columns.categories)
-
-    def scaled(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Unit-cube points (..., d) as scaled features of states and of actions."""
-        d_s = self.n_state_dims
-        return self.kernel.states.scaled(points[..., :d_s]), self.kernel.actions.scaled(points[..., d_s:])
-
-    def prior_covariance(self, a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> Tensor:
-        """k⁰ between two sets of scaled features."""
-        if a[0].dim() == b[0].dim() == 2 and compiled_product_kernel.handles(self.kernel, *a, *b):
-            return compiled_product_kernel.covariance(self.kernel, a, b)
-        covariance = self.kernel.scale(a[0], b[0]) * self.kernel.actions.correlation(a[1], b[1])
-        offset = self.kernel.offset(a[0], b[0])
-        return covariance if offset is None else covariance + offset
-
-    def noise_at(self, points: Tensor) -> Tensor:
-        """Variances of the noise of new rewards at points (n, d)."""
-        if isinstance(self.noise, VaryingNoise):
-            return self.noise.at(points)
-        return points.new_full(points.shape[:-1], self.noise)
-
-    def noise_gradient(self, points: Tensor) -> Tensor:
-        """Their gradients (n, d)."""
-        return self.noise.gradient(points) if isinstance(self.noise, VaryingNoise) else torch.zeros_like(points)
-
-    def solve(self, columns: Tensor) -> Tensor:
-        """K⁻¹ columns."""
-        return torch.cholesky_solve(columns, self.factor)
 
     def mean(self, points: Tensor) -> Tensor:
         """Posterior mean of points (n, d)."""
-        parts = []
-        for chunk in points.split(CHUNK):
-            cross = self.prior_covariance(self.scaled(chunk), (self.states, self.actions))
-            parts.append(self.constant + cross @ self.weights)
-        return torch.cat(parts)
 
     def variance(self, points: Tensor) -> Tensor:
         """Posterior variance of the noise-free reward at points (n, d)."""
-        parts = []
-        for chunk in points.split(CHUNK):
-            here = self.scaled(chunk)
-            cross = self.prior_covariance(here, (self.states, self.actions))
-            root = torch.linalg.solve_triangular(self.factor, cross.mT, upper=False)
-            parts.append((self.kernel.variance(here[0]) - root.square().sum(0)).clamp_min(0))
-        return torch.cat(parts)
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
         """Posterior covariance between points a (p, d) and b (q, d)."""
-        a_scaled, b_scaled, observed = self.scaled(a), self.scaled(b), (self.states, self.actions)
-        roots = [
-            torch.linalg.solve_triangular(self.factor, self.prior_covariance(observed, points), upper=False)
-            for points in (a_scaled, b_scaled)
-        ]
-        # row by row: the tables on the way to a large matrix would not fit into the processor's cache
-        rows = max(1, CHUNK * 32 // max(1, len(b)))
-        pieces = zip(*(tensor.split(rows) for tensor in (*a_scaled, roots[0].mT)), strict=True)
-        return torch.cat(
-            [self.prior_covariance((state, action), b_scaled) - root @ roots[1] for state, action, root in pieces]
-        )
+
+    def prior_variance(self, states: Tensor) -> Tensor:
+        """Variance (c,) of the rewards of states (c, d_s) before any was seen: the scale of rounding errors."""
+
+    def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of points (c, p, d)."""
 
     def moments(self, points: Tensor) -> Moments:
-        """Mean, variance and their closed-form gradients at points (n, d)."""
-        here = self.scaled(points)
-        cross = self.prior_covariance(here, (self.states, self.actions))  # (n, n_observations)
-        solved = self.solve(cross.mT).mT
-        pairs = torch.stack([self.weights.expand_as(solved), solved])
-        mean_gradient, variance_gradient = covariance_gradient(self.kernel, here, (self.states, self.actions), pairs)
-        return Moments(
-            self.constant + cross @ self.weights,
-            (self.kernel.variance(here[0]) - (cross * solved).sum(-1)).clamp_min(0),
-            mean_gradient,
-            -2 * variance_gradient,
-        )
+        """Mean, variance and their gradients at points (n, d)."""
 
-    def look_ahead(self, candidates: Tensor) -> LookAhead:
-        """Prepare one more observation at each candidate (c, d): O(n²) each, once."""
-        here = self.scaled(candidates)
-        cross = self.prior_covariance(here, (self.states, self.actions))  # (c, n)
-        weights = self.solve(cross.mT).mT
-        variance = (self.kernel.variance(here[0]) - (cross * weights).sum(-1)).clamp_min(0)
-        sd = (variance + self.noise_at(candidates)).sqrt()
-        return LookAhead(here[0], here[1], weights, sd, self.noise_gradient(candidates))
+    def noise_at(self, points: Tensor) -> Tensor:
+        """Variances of the noise of new rewards at points (n, d)."""
 
-    def look_ahead_slope(self, ahead: LookAhead, points: Tensor) -> Tensor:
-        """σ̃ of points (p, d) for every candidate: (c, p)."""
-        here = self.scaled(points)
-        own = self.prior_covariance((ahead.states, ahead.actions), here)
-        old = self.prior_covariance((self.states, self.actions), here)
-        return (own - ahead.weights @ old) / ahead.sd[:, None]
+    def noise_gradient(self, points: Tensor) -> Tensor:
+        """Gradients (n, d) of these variances."""
+
+    def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
+        """How far every observed reward is above its prediction from all others, and that prediction's standard
+        deviation, noise included: (n,) each."""
 
 
-def covariance_gradient(
-    kernel: Kernel, here: tuple[Tensor, Tensor], there: tuple[Tensor, Tensor], weights: Tensor
-) -> Tensor:
-    """Gradient in each point of Σ_m weights[..., p, m] k(point p, there m), in the unit cube: (..., p, d).
+class ComparesStates(Protocol):
+    """How alike states are, as far as the best action is concerned."""
 
-    `here` holds scaled features (p, ·); `there` (m, ·), or (p, m, ·) where every point has partners of its own.
-    """
-    if compiled_product_kernel.handles(kernel, *here, *there, weights):
-        in_states, in_actions = compiled_product_kernel.weighted_gradient(kernel, here, there, weights)
-    else:
-        in_states, in_actions = _weighted_gradient(kernel, here, there, weights)
-    return torch.cat(
-        [kernel.states.in_unit_cube(in_states, here[0]), kernel.actions.in_unit_cube(in_actions, here[1])], -1
-    )
+    @property
+    def state_lengthscales(self) -> Tensor:
+        """Over which distances rewards change with the state: (d_s,), in the unit cube."""
 
+    def state_features(self, states: Tensor) -> Tensor:
+        """States (..., d_s) in units in which distances mean similarity."""
 
-def _weighted_gradient(
-    kernel: Kernel, here: tuple[Tensor, Tensor], there: tuple[Tensor, Tensor], weights: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The same in scaled features of states and of actions."""
-    own_partners = there[0].dim() == 3
-    states, actions = (t[:, None] for t in here) if own_partners else here
+    def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
+        """Correlation (p, q) between the shapes of states, given as features."""
 
-    def table(values: Tensor) -> Tensor:
-        return values[:, 0] if own_partners else values  # (p, m)
+    def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
+        """Which states (m, d_s) correlate so highly with a known one (k, d_s) that its best action is a good start."""
 
-    value, slope, _ = (table(t) for t in kernel.actions.tables(actions, there[1]))
-    in_actions = _pull(weights * table(kernel.scale(states, there[0])) * slope, here[1], there[1])
-    if not kernel.states.columns.numeric:
-        return in_actions.new_zeros(*in_actions.shape[:-1], here[0].shape[-1]), in_actions
-    state_slope = table(kernel.scale_slope(states, there[0])) * value
-    offset_slope = kernel.offset_slope(states, there[0])
-    if offset_slope is not None:
-        state_slope = state_slope + table(offset_slope)
-    return _pull(weights * state_slope, here[0], there[0]), in_actions
+    def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
+        """How much of what is learned at each point (p, d) a reward at each chosen one (q, d) tells: (p, q), 0 to 1."""
 
 
-def _pull(table: Tensor, here: Tensor, there: Tensor) -> Tensor:
-    """-Σ_m table[..., p, m] (here_p - there_m)."""
-    towards = (table @ there) if there.dim() == 2 else torch.einsum("...pm,pmf->...pf", table, there)
-    return towards - table.sum(-1, keepdim=True) * here
+class LooksAhead(Protocol):
+    """What one more reward would change."""
+
+    @property
+    def batches_look_ahead(self) -> bool:
+        """Whether look-ahead at thousands of pairs of points takes milliseconds; if not, callers use fewer of them."""
+
+    def even_actions(self, actions: Tensor) -> Tensor:
+        """Evenly spread actions (p, d_x), moved so that they are even in what the model sees of them."""
+
+    def action_search(self, space: Space, actions: Tensor) -> ActionSearch:
+        """A search over actions that starts from a pool (p, d_x)."""
+
+    def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> LookAheadLines:
+        """Lines at actions (k, m, q, d_x) of states (k, m, d_s) for candidates (k, d)."""
+
+    def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
+        """σ̃ of points (p, d) for every candidate (c, d): (c, p)."""
+
+    def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> Paths | None:
+        """n functions drawn from the posterior."""
 
 
-def condition(
-    kernel: Kernel,
-    constant: float,
-    noise: Tensor | float | VaryingNoise,
-    points: Tensor,
-    rewards: Tensor,
-    new_noise: float | VaryingNoise | None = None,
-) -> Posterior:
-    """Condition a prior on observed points (n, d) and rewards (n,).
+class KeepsRecords(Protocol):
+    """The posterior as plain values, which JSON can hold."""
 
-    `noise` is one variance, one for each point, or a function of the point; `new_noise` that of further rewards, by
-    default the same, or where each point has its own, their mean.
-    """
-    d_s = len(kernel.states.columns.categories)
-    states, actions = kernel.states.scaled(points[:, :d_s]), kernel.actions.scaled(points[:, d_s:])
-    covariance = kernel.scale(states, states) * kernel.actions.correlation(actions, actions)
-    offset = kernel.offset(states, states)
-    if offset is not None:
-        covariance = covariance + offset
-    known = noise.at(points) if isinstance(noise, VaryingNoise) else noise
-    variances = torch.as_tensor(known, dtype=points.dtype, device=points.device).expand(len(points))
-    factor = cholesky(covariance + torch.diag(variances))
-    weights = torch.cholesky_solve((rewards - constant)[:, None], factor)[:, 0]
-    if new_noise is None:
-        new_noise = float(noise.mean()) if isinstance(noise, Tensor) else noise
-    return Posterior(kernel, constant, new_noise, states, actions, factor, weights)
+    def record(self) -> dict[str, Any] | None:
+        """What a saved policy needs beside the observations."""
+
+    def page_record(self, space: Space) -> dict[str, Any] | None:
+        """What the page of a report needs to compute the posterior by itself; None: show a table of values."""
+
+    def conditioned_on(self, points: Tensor, rewards: Tensor, noise: Tensor | None) -> "Posterior | None":
+        """The same hyperparameters with other observations; `noise` holds variances where these are known."""
 
 
-def cholesky(matrix: Tensor) -> Tensor:
-    """Lower factor; rounding that makes the matrix indefinite is met with the least jitter that helps."""
-    factor, info = torch.linalg.cholesky_ex(matrix)
-    jitter = max(1e-10 * float(matrix.diagonal().mean()), 1e-300)
-    while info.item() != 0:
-        if not jitter < inf:
-            raise ConboError("a covariance matrix must be finite, but got infinite or undefined entries.")
-        eye = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
-        factor, info = torch.linalg.cholesky_ex(matrix + jitter * eye)
-        jitter *= 10
-    return factor
+class Posterior(Predicts, ComparesStates, LooksAhead, KeepsRecords, Protocol):
+    """A fitted model: all of the above."""
+
+
+class Model(Protocol):
+    """What is fitted to the rewards."""
+
+    def fit(self, space: Space, observations: Observations) -> Posterior:
+        """The posterior, given observations with standardized rewards."""

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from conbo.models.kernel_families import KernelFamily, Pullback
-from conbo.models.kernels import Columns, Kernel
-from conbo.models.posterior import covariance_gradient
+from conbo.models.columns import Columns
+from conbo.models.kernels import Kernel
 from conbo.models.warp import Warp
 
 LARGEST_BEND = 1.5  # beyond, most of a bent range may hold no reward at all
@@ -61,7 +61,7 @@ class WarpedFamily:
 
     def kernel(self, parameters: Tensor) -> Kernel:
         """Unpack."""
-        return self.family.kernel(parameters).bent(self._warp(parameters))
+        return self.family.kernel(parameters[: self.n_own]).warped(self._warp(parameters))
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
         """Row by row, since every warp has points of its own."""
@@ -74,7 +74,7 @@ class WarpedFamily:
 
     def _warp(self, parameters: Tensor) -> Warp:
         numbers = list(self.actions.numeric)
-        exponents = parameters[self.n_own :][: self.n_warps].unflatten(0, (2, -1))
+        exponents = parameters[self.n_own :].unflatten(0, (2, -1))
         logarithms = exponents.new_zeros(2, len(self.actions.categories))
         logarithms[:, numbers] = exponents
         return Warp(*logarithms)
@@ -86,15 +86,15 @@ class _Row:
     def __init__(self, warped: WarpedFamily, parameters: Tensor, points: Tensor) -> None:
         self._d_s, numbers = len(warped.states.categories), list(warped.actions.numeric)
         states, actions, warp = points[:, : self._d_s], points[:, self._d_s :], warped._warp(parameters)
-        bent, self._kernel = warp(actions), warped.family.kernel(parameters)
+        bent, self._kernel = warp(actions), warped.family.kernel(parameters[: warped.n_own])
         self._here = self._kernel.states.scaled(states), self._kernel.actions.scaled(bent)
         self._slopes = torch.stack(warp.slopes_in_exponents(actions))[..., numbers]
         self._numbers = numbers
-        matrix, self._pull = warped.family.covariance(parameters[None], torch.cat([states, bent], -1))
+        matrix, self._pull = warped.family.covariance(parameters[None, : warped.n_own], torch.cat([states, bent], -1))
         self.matrix = matrix[0]
 
     def pullback(self, gradient: Tensor) -> Tensor:
         """The gradient in parameters (p,) of Σ gradient · matrix, for a symmetric gradient (n, n)."""
         own = torch.cat(self._pull(gradient[None]), -1)[0]
-        in_bent = covariance_gradient(self._kernel, self._here, self._here, 2 * gradient)[:, self._d_s :]
+        in_bent = self._kernel.gradient(self._here, self._here, 2 * gradient)[:, self._d_s :]
         return torch.cat([own, (in_bent[:, self._numbers] * self._slopes).sum(1).flatten()])

@@ -9,20 +9,17 @@ any other                                  full multi-start search; the state an
 =========================================  =======================================================
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from conbo.belief import Belief
 from conbo.errors import SettingError
-from conbo.models.posterior import Posterior
-from conbo.search.action_candidates import ActionPool, action_candidates, pooled
-from conbo.search.best_actions import best_actions
+from conbo.search.action_candidates import action_candidates
 
 FIRST_BLOCK = 16  # unknown states searched in full before the others are compared with them
 STEPS, STEPS_NEARBY = 10, 5  # of Newton's method: it converges at once from the action of a similar state
-FARTHEST = 1.0  # lengthscale of a state, in units of its range: the best action may change where the reward hardly does
 MOST_REMEMBERED = 512  # states to compare with: beyond, comparing would cost more than searching
 CHUNK = 10_000  # states a pass: bounds the memory of comparing them
 MOST_ANSWERS = 100_000  # kept for states that are asked again
@@ -52,8 +49,8 @@ class ArgmaxPolicy:
     """States (m, d_s) to actions (m, d_x), in the unit cube; remembers its answers."""
 
     def __init__(self, recipe: GpArgmax, belief: Belief, candidates: Tensor) -> None:
-        self._recipe, self._belief, self._posterior = recipe, belief, belief.posterior
-        self._pool = self._prepared(candidates)
+        self._recipe, self._belief = recipe, belief
+        self._full_search = belief.search(candidates)
         self.wipe_cache()
 
     def wipe_cache(self) -> None:
@@ -84,7 +81,7 @@ class ArgmaxPolicy:
             full = len(self._states) >= MOST_REMEMBERED
             # every so many: neighbours in a table are often neighbours in the space
             chosen = unknown if full else unknown[:: -(-len(unknown) // block)]
-            found = best_actions(self._belief, self._pool, states[chosen], self._recipe.starts, STEPS)
+            found = self._full_search.best(states[chosen], self._recipe.starts, STEPS)
             actions[chosen] = found.actions
             searched[chosen] = True
             kept = MOST_REMEMBERED - len(self._states)
@@ -94,19 +91,12 @@ class ArgmaxPolicy:
             unknown = unknown[~self._resemble_remembered(states[unknown])]
             block *= 2
         if not searched.all():
-            remembered = self._prepared(self._actions)
-            actions[~searched] = best_actions(self._belief, remembered, states[~searched], 1, STEPS_NEARBY).actions
+            nearby_search = self._belief.search(self._actions)
+            actions[~searched] = nearby_search.best(states[~searched], 1, STEPS_NEARBY).actions
         return actions
 
     def _resemble_remembered(self, states: Tensor) -> Tensor:
         """Which states (m, d_s) are highly correlated with a remembered one."""
-        if len(self._states) == 0 or not isinstance(self._posterior, Posterior):
+        if len(self._states) == 0:
             return torch.zeros(len(states), dtype=torch.bool, device=states.device)
-        factor = self._posterior.kernel.states
-        factor = replace(factor, lengthscales=factor.lengthscales.clamp_max(FARTHEST))
-        correlation = factor.correlation(factor.scaled(states), factor.scaled(self._states))
-        return correlation.amax(-1) >= self._recipe.similar
-
-    def _prepared(self, actions: Tensor) -> ActionPool | Tensor:
-        """Actions (p, d_x) as the pool of a search."""
-        return pooled(self._posterior, actions) if isinstance(self._posterior, Posterior) else actions
+        return self._belief.posterior.resemble(states, self._states, self._recipe.similar)

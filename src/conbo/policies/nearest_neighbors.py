@@ -10,7 +10,7 @@ from torch import Tensor
 
 from conbo.belief import Belief
 from conbo.errors import SettingError
-from conbo.models.kernels import Columns, squared_distances
+from conbo.models.columns import Columns, squared_distances
 
 
 @dataclass(frozen=True)

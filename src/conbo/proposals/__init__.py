@@ -1,5 +1,6 @@
-"""Where to evaluate next: every proposal turns a belief into points."""
+"""Where to evaluate next: every proposal turns a belief into a suggestion."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -8,11 +9,22 @@ from torch import Tensor
 from conbo.belief import Belief
 
 
-class Proposal(Protocol):
-    """A way to choose points; implementations are frozen dataclasses of settings."""
+@dataclass(frozen=True)
+class Suggestion:
+    """Points to evaluate next, and what their proposal knows of them."""
 
-    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
-        """n valid points (n, d) of the unit cube, states first; `state` (d_s,) fixes the first columns.
+    points: Tensor  # (n, d), valid points of the unit cube, states first
+    expected_gain: float | None = None  # of one evaluation, in rewards, where the proposal can say
+
+
+class Proposal(Protocol):
+    """A way to choose points; implementations are frozen dataclasses of settings.
+
+    One whose suggestions have an `expected_gain` says so by a class attribute `knows_gains = True`.
+    """
+
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
+        """n points to evaluate; `state` (d_s,) fixes the first columns.
 
         Where all columns are actions, `belief.n_state_dims` is 0 and d_s is still the length of `state`.
         """

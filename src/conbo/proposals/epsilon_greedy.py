@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from conbo.belief import Belief
+from conbo.proposals import Suggestion
 from conbo.errors import SettingError
 from conbo.policies.policy_gradient import PolicyGradient
 
@@ -24,7 +25,7 @@ class EpsilonGreedy:
         if not 0 <= self.epsilon <= 1:
             raise SettingError(f"`0 <= epsilon <= 1` must hold, but got epsilon={self.epsilon}.")
 
-    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
         """n points (n, d), states first."""
         states = belief.states.sample(n, generator) if state is None else state.expand(n, -1)
         d_x = belief.space.n_action_dims
@@ -33,4 +34,4 @@ class EpsilonGreedy:
         explores = torch.rand(n, 1, generator=generator, dtype=torch.float64) < self.epsilon
         greedy = self.policy.build(belief, generator).mean(states.to(belief.device)) + noise.to(belief.device)
         actions = torch.where(explores.to(belief.device), uniform.to(belief.device), greedy.clamp(0, 1))
-        return belief.snap(torch.cat([states.to(belief.device), actions], -1))
+        return Suggestion(belief.snap(torch.cat([states.to(belief.device), actions], -1)))

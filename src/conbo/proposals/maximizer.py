@@ -5,7 +5,7 @@ smooth function with gradients around given starts (`local`), and full values (c
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -13,11 +13,10 @@ from torch import Tensor
 from conbo.ascent import BatchedFunction, Race, ascend
 from conbo.belief import Belief
 from conbo.errors import SettingError
-from conbo.models.posterior import Posterior
+from conbo.proposals import Suggestion
 from conbo.proposals.penalized_batch import penalized_batch, penalty
 from conbo.quasi_random import sobol
-from conbo.search.action_candidates import action_candidates, pooled
-from conbo.search.best_actions import best_actions
+from conbo.search.action_candidates import action_candidates
 
 NEAR_POLICY = 0.25  # share of the screened points that are near the present policy
 REACH = 0.1  # standard deviation of the distance to it, in the unit cube
@@ -61,7 +60,7 @@ class Search:
 class Maximizer:
     """Screen `screened` points, climb from the best `starts`, look again at the best `finalists` of the ends.
 
-    With a `race`, starts that have fallen behind after a few iterations are climbed no further.
+    With `race`, starts that lag after a few iterations are dropped (successive halving).
     """
 
     acquisition: AcquisitionRecipe
@@ -70,6 +69,7 @@ class Maximizer:
     iterations: int = 40
     finalists: int = 4
     race: Race | None = None
+    knows_gains: ClassVar[bool] = True  # unless a method says that its values mean something else
 
     def __post_init__(self) -> None:
         if not 1 <= self.finalists <= self.starts <= self.screened:
@@ -78,10 +78,11 @@ class Maximizer:
                 f"but got {self.finalists}, {self.starts} and {self.screened}."
             )
 
-    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
-        """n points (n, d), apart from each other and from pending ones."""
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
+        """n points, apart from each other and from pending ones."""
         search = self.search(belief, generator, state)
-        return penalized_batch(belief, search.points, search.values, n)
+        points = penalized_batch(belief, search.points, search.values, n)
+        return Suggestion(points, belief.scale * search.highest)
 
     def search(self, belief: Belief, generator: torch.Generator, state: Tensor | None = None) -> Search:
         """Maximise, and keep the whole history."""
@@ -96,13 +97,13 @@ class Maximizer:
         function = acquisition.local(starts)
         ascent = ascend(function, starts, lower, upper, self.iterations, FIRST_STEP, tolerance, self.race)
         best = ascent.values.argsort(descending=True, stable=True)[: self.finalists]
-        ends = dictate(belief.snap(ascent.points[best]), state)
+        ends = fix_state(belief.snap(ascent.points[best]), state)
         final = acquisition(ends)
         visited = ascent.history_values.exp() if log else ascent.history_values
-        points = torch.cat([ends, dictate(belief.snap(ascent.history_points), state), candidates])
+        points = torch.cat([ends, fix_state(belief.snap(ascent.history_points), state), candidates])
         # rough values are brought to the level of full ones by what the starts turned out to be worth
         level = visited[: len(starts)].sum() / screened[chosen].sum().clamp_min(1e-300)
-        # a climb's fixed states flatter the points that it visits: none of them may outrank the final values
+        # values along a climb are optimistic, because its sampled states are fixed: cap them at the best final value
         rest = torch.cat([visited, level.clamp(0, 1) * screened]).clamp_max(float(final.amax()) * (1 - 1e-9))
         values = torch.cat([final, rest])
         highest = max(float(values.amax()), 0.0)
@@ -117,22 +118,21 @@ def screening_points(belief: Belief, n: int, generator: torch.Generator, state: 
     seed = int(torch.randint(2**31, (1,), generator=generator))
     spread = sobol(n, d_s + d_x, seed)
     states = belief.states.from_uniform(spread[:, :d_s]) if d_s else spread[:, :0]
-    points = dictate(torch.cat([states, spread[:, d_s:]], -1).to(belief.device), state)
+    points = fix_state(torch.cat([states, spread[:, d_s:]], -1).to(belief.device), state)
     near = int(NEAR_POLICY * n)
     if near:
-        pool: Tensor = action_candidates(belief, 64, generator)
-        actions = pooled(belief.posterior, pool) if isinstance(belief.posterior, Posterior) else pool
-        best = best_actions(belief, actions, points[:near, :d_s], starts=2).actions
+        search = belief.search(action_candidates(belief, 64, generator))
+        best = search.best(points[:near, :d_s], starts=2).actions
         noise = torch.randn(near, d_x, generator=generator, dtype=torch.float64).to(belief.device)
         points[:near, d_s:] = (best + REACH * noise).clamp(0, 1)
-    return dictate(belief.snap(points), state)
+    return fix_state(belief.snap(points), state)
 
 
-def dictate(points: Tensor, state: Tensor | None) -> Tensor:
-    """The points with a dictated state in their first columns."""
-    if state is not None:
-        points[:, : len(state)] = state
-    return points
+def fix_state(points: Tensor, state: Tensor | None) -> Tensor:
+    """The points (n, d), with a given state (d_s,) in place of their own."""
+    if state is None:
+        return points
+    return torch.cat([state.expand(len(points), -1), points[:, len(state) :]], -1)
 
 
 def spread_best(belief: Belief, points: Tensor, values: Tensor, k: int) -> Tensor:
@@ -173,8 +173,8 @@ class StochasticMaximizer:
     iterations: int = 40
     step: float = 0.03  # in the unit cube
 
-    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
-        """n points (n, d), apart from each other and from pending ones."""
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
+        """n points, apart from each other and from pending ones."""
         candidates = screening_points(belief, self.screened, generator, state)
         screened = self.acquisition.build(belief, generator).screen(candidates)
         x = candidates[spread_best(belief, candidates, screened, self.starts)]
@@ -187,9 +187,9 @@ class StochasticMaximizer:
             second = 0.999 * second + 0.001 * gradient.square()
             move = (first / (1 - 0.9**k)) / ((second / (1 - 0.999**k)).sqrt() + 1e-300)
             x = (x + self.step / k**0.5 * move).clamp(lower, upper)
-        ends = dictate(belief.snap(x), state)
+        ends = fix_state(belief.snap(x), state)
         final = self.acquisition.build(belief, generator)(ends)
         points, values = torch.cat([ends, candidates]), torch.cat([final, screened.clamp_max(float(final.amax()))])
         if not float(values.amax()) > FLAT:
             values = weighted_variance(belief, points)
-        return penalized_batch(belief, points, values, n)
+        return Suggestion(penalized_batch(belief, points, values, n))

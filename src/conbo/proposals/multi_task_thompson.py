@@ -27,12 +27,11 @@ import torch
 from torch import Tensor
 
 from conbo.belief import Belief
+from conbo.proposals import Suggestion
 from conbo.errors import SettingError
-from conbo.models.kernels import Columns, squared_distances
-from conbo.models.pathwise import draw_paths
-from conbo.models.posterior import Posterior, cholesky
-from conbo.search.action_candidates import action_candidates, pooled
-from conbo.search.best_actions import best_actions
+from conbo.models.columns import Columns, squared_distances
+from conbo.models.factorization import cholesky
+from conbo.search.action_candidates import action_candidates
 
 NEAR_POLICY = 40  # the policy's action and neighbours of it
 NEAREST, BEST = 10, 4  # observations with the nearest states, and how many of them are taken
@@ -54,7 +53,7 @@ class MultiTaskThompson:
         if self.draw not in ("joint", "pathwise"):
             raise SettingError(f"`draw` must be 'joint' or 'pathwise', but got {self.draw!r}.")
 
-    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
         """n points (n, d), one for each draw."""
         points = discretisation(belief, self.points, generator, state)  # (n_s, n_x, d)
         flat = points.flatten(0, 1)
@@ -64,7 +63,7 @@ class MultiTaskThompson:
         if self.weighted:
             weights = belief.states.density(points[:, 0, : belief.n_state_dims].cpu()).to(points)
             improvement = improvement * weights[:, None, None]
-        return distinct_argmax(flat, improvement.flatten(0, 1))
+        return Suggestion(distinct_argmax(flat, improvement.flatten(0, 1)))
 
 
 def discretisation(belief: Belief, size: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
@@ -77,9 +76,7 @@ def discretisation(belief: Belief, size: int, generator: torch.Generator, state:
         states = state[None, :d_s]
     n_actions = ceil(size / len(states))
     near_policy, near_best = min(NEAR_POLICY, -(-3 * n_actions // 4)), min(2 * BEST, n_actions // 6)
-    pool = action_candidates(belief, 64, generator)
-    prepared = pooled(belief.posterior, pool) if isinstance(belief.posterior, Posterior) else pool
-    policy = best_actions(belief, prepared, states).actions
+    policy = belief.search(action_candidates(belief, 64, generator)).best(states).actions
     actions = torch.cat(
         [
             with_neighbours(policy[:, None], near_policy, generator),
@@ -133,9 +130,7 @@ def joint_draws(belief: Belief, points: Tensor, n: int, generator: torch.Generat
 
 def pathwise_draws(belief: Belief, points: Tensor, n: int, generator: torch.Generator) -> Tensor:
     """The same by random Fourier features."""
-    if not isinstance(belief.posterior, Posterior):
-        raise SettingError("`draw='pathwise'` needs a built-in model, but got a BoTorch model: use 'joint'.")
-    return draw_paths(belief.posterior, n, generator)(points)
+    return belief.draw_paths(n, generator)(points)
 
 
 def distinct_argmax(points: Tensor, values: Tensor) -> Tensor:

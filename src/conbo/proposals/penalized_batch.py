@@ -9,21 +9,13 @@ import torch
 from torch import Tensor
 
 from conbo.belief import Belief
-from conbo.models.posterior import Posterior
 
 DISTINCT = 0.01  # two points of a batch have a penalty factor of at least this
 
 
 def penalty(belief: Belief, points: Tensor, chosen: Tensor) -> Tensor:
     """φ of each point (p, d) against each chosen one (q, d): (p, q)."""
-    posterior = belief.posterior
-    if isinstance(posterior, Posterior):
-        there = posterior.scaled(chosen)
-        covariance = posterior.prior_covariance(posterior.scaled(points), there)
-        return (1 - covariance / posterior.kernel.variance(there[0])).clamp(0, 1)
-    # a BoTorch model need not have a stationary prior: use its posterior correlation instead
-    scale = (posterior.variance(points)[:, None] * posterior.variance(chosen)).sqrt().clamp_min(1e-300)
-    return (1 - posterior.covariance(points, chosen) / scale).clamp(0, 1)
+    return (1 - belief.posterior.similarity(points, chosen)).clamp(0, 1)
 
 
 def penalized_batch(belief: Belief, points: Tensor, values: Tensor, n: int) -> Tensor:

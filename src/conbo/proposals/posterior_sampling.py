@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from conbo.belief import Belief
+from conbo.proposals import Suggestion
 from conbo.errors import SettingError
-from conbo.models.pathwise import draw_paths
-from conbo.models.posterior import Posterior
 from conbo.proposals.uniform import UniformProposal
 from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates
@@ -36,19 +35,18 @@ class PosteriorSampling:
         if self.states < 1:
             raise SettingError(f"`states` must be at least 1, but got states={self.states}.")
 
-    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
         """n points (n, d), one for each draw."""
-        if not isinstance(belief.posterior, Posterior):
-            raise SettingError("drawn functions need a built-in model, but got a BoTorch model: use 'mts'.")
         states = policy_states(belief, self.states, generator) if state is None else state[None]
-        paths = draw_paths(belief.posterior, n + SPARE, generator)
+        paths = belief.draw_paths(n + SPARE, generator)
         pool = action_candidates(belief, 64, generator)
         actions = path_peaks(belief, paths, pool, states, self.climb)  # (c, n + SPARE, d_x)
         points = torch.cat([states[:, None].expand(-1, n + SPARE, -1), actions], -1)
         variance = belief.posterior.variance(points.flatten(0, 1)).unflatten(0, points.shape[:2])
         ranked = variance.argsort(dim=0, descending=True, stable=True)
         best = points.gather(0, ranked[..., None].expand_as(points)).unbind(1)  # of each draw, most uncertain first
-        return new_points(belief, best, UniformProposal().propose(belief, n, generator, state), n)
+        spare = UniformProposal().propose(belief, n, generator, state).points
+        return Suggestion(new_points(belief, best, spare, n))
 
 
 def policy_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:

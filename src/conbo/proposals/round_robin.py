@@ -12,7 +12,8 @@ from torch import Tensor
 from conbo.acquisition.state_improvement import StateImprovement
 from conbo.belief import Belief
 from conbo.errors import SettingError
-from conbo.models.kernels import squared_distances
+from conbo.models.columns import squared_distances
+from conbo.proposals import Suggestion
 from conbo.proposals.maximizer import Maximizer
 
 
@@ -20,15 +21,15 @@ from conbo.proposals.maximizer import Maximizer
 class RoundRobin:
     """EI in the state whose turn it is."""
 
-    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
         """n points (n, d), apart from each other and from pending ones."""
         batch: list[Tensor] = []
         for _ in range(n):
             there = next_state(belief) if state is None else state
-            point = Maximizer(StateImprovement(there)).propose(belief, 1, generator, there)
+            point = Maximizer(StateImprovement(there)).propose(belief, 1, generator, there).points
             belief = replace(belief, observations=belief.observations.with_pending(point))
             batch.append(point)
-        return torch.cat(batch)
+        return Suggestion(torch.cat(batch))
 
 
 def next_state(belief: Belief) -> Tensor:

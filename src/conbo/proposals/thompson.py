@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from conbo.belief import Belief
-from conbo.models.posterior import cholesky
-from conbo.proposals.maximizer import dictate, screening_points
+from conbo.proposals import Suggestion
+from conbo.models.factorization import cholesky
+from conbo.proposals.maximizer import fix_state, screening_points
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Thompson:
 
     points: int = 1000
 
-    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
         """n points (n, d), one for each draw."""
         spread = screening_points(belief, self.points // 2, generator, state)
         best = spread[belief.posterior.mean(spread).topk(min(10, len(spread))).indices]
@@ -28,9 +29,9 @@ class Thompson:
         width = 10 ** (-2 * torch.rand(self.points // 2, 1, generator=generator, dtype=torch.float64))
         noise = torch.randn(self.points // 2, d, generator=generator, dtype=torch.float64)
         near = best[torch.arange(self.points // 2) % len(best)] + (0.3 * width * noise).to(best)
-        points = torch.cat([spread, dictate(belief.snap(near.clamp(0, 1)), state)])
+        points = torch.cat([spread, fix_state(belief.snap(near.clamp(0, 1)), state)])
         mean, covariance = belief.posterior.mean(points), belief.posterior.covariance(points, points)
         jitter = 1e-8 * torch.eye(len(points), dtype=points.dtype, device=points.device)
         root = cholesky(covariance + jitter)
         draws = torch.randn(len(points), n, generator=generator, dtype=torch.float64).to(points)
-        return points[(mean[:, None] + root @ draws).argmax(0)]
+        return Suggestion(points[(mean[:, None] + root @ draws).argmax(0)])

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from conbo.acquisition.state_improvement import StateImprovement
 from conbo.belief import Belief
+from conbo.proposals import Suggestion
 from conbo.policies.single_action import reference_state
 from conbo.proposals.maximizer import Maximizer
 
@@ -18,7 +19,7 @@ from conbo.proposals.maximizer import Maximizer
 class Transfer:
     """EI in the reference state, or in the one that is dictated."""
 
-    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
         """n points (n, d), apart from each other and from pending ones."""
         there = reference_state(belief) if state is None else state
         return Maximizer(StateImprovement(there)).propose(belief, n, generator, there)

@@ -6,14 +6,15 @@ import torch
 from torch import Tensor
 
 from conbo.belief import Belief
+from conbo.proposals import Suggestion
 
 
 @dataclass(frozen=True)
 class UniformProposal:
     """Independent points that ignore all rewards."""
 
-    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
         """n points (n, d), states first."""
         states = belief.states.sample(n, generator) if state is None else state.expand(n, -1)
         actions = torch.rand(n, belief.space.n_action_dims, generator=generator, dtype=torch.float64)
-        return belief.snap(torch.cat([states.to(belief.device), actions.to(belief.device)], -1))
+        return Suggestion(belief.snap(torch.cat([states.to(belief.device), actions.to(belief.device)], -1)))

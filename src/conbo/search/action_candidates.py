@@ -1,38 +1,13 @@
 """A pool of actions, shared by every state: where searches over actions start."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from conbo.belief import Belief
-from conbo.models.posterior import Posterior
 from conbo.quasi_random import sobol
 
 MOST_OBSERVED = 32  # of the observed actions, the best so many join the pool
 MOST_COMBINATIONS = 64  # of categories: so many or fewer are all in the pool
-
-
-@dataclass(frozen=True)
-class ActionPool:
-    """p actions with what is needed again and again: their features and their κ with the observations."""
-
-    actions: Tensor  # (p, d_x), unit cube
-    features: Tensor  # (p, features), scaled
-    correlation: Tensor  # (n, p), with the observed actions
-    likeness: Tensor  # (p, p), among themselves
-
-
-def pooled(posterior: Posterior, actions: Tensor) -> ActionPool:
-    """Prepare actions (p, d_x) for use as a pool."""
-    factor = posterior.kernel.actions
-    features = factor.scaled(actions)
-    return ActionPool(
-        actions,
-        features,
-        factor.correlation(posterior.actions, features),
-        factor.correlation(features, features),
-    )
 
 
 def action_candidates(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
@@ -40,9 +15,7 @@ def action_candidates(belief: Belief, n: int, generator: torch.Generator) -> Ten
     d_x = belief.space.n_action_dims
     seed = int(torch.randint(2**31, (1,), generator=generator))
     spread = sobol(n, d_x, seed).to(belief.device)
-    if isinstance(belief.posterior, Posterior) and (warp := belief.posterior.kernel.actions.warp) is not None:
-        spread[1::2] = warp.inverse(spread[1::2])  # evenly in bent actions, too
-    spread = belief.snap_actions(spread)
+    spread = belief.snap_actions(belief.posterior.even_actions(spread))
     observations = belief.observations
     best = observations.rewards.argsort(descending=True, stable=True)[:MOST_OBSERVED]
     observed = observations.points[best, belief.n_state_dims :]

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from conbo.belief import Belief
-from conbo.models.posterior import Posterior
+from conbo.models.factorization import factorize
+from conbo.models.posterior import Predicts
 
 JITTER = 1e-6  # of the mean variance: draws that only choose actions may be rough
 ROUNDING = 1e-12  # of the prior variance
@@ -22,25 +23,20 @@ def every_action(belief: Belief, most: int) -> Tensor | None:
     return torch.cartesian_prod(*levels).reshape(count, len(levels))
 
 
-def likely_peaks(posterior: Posterior, pool: Tensor, states: Tensor, normals: Tensor, n: int) -> Tensor:
+def likely_peaks(posterior: Predicts, pool: Tensor, states: Tensor, normals: Tensor, n: int) -> Tensor:
     """n actions (c, n, d_x) of a pool (p, d_x) that are highest most often in each of states (c, d_s), then those
     that come closest to it, in as many joint draws as there are standard normals (p, draws)."""
     mean, covariance = joint_moments(posterior, states, pool.expand(len(states), -1, -1))
-    prior = posterior.kernel.variance(posterior.kernel.states.scaled(states))[:, None]
-    extra = JITTER * covariance.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True) + ROUNDING * prior
-    factor, _ = torch.linalg.cholesky_ex(covariance + torch.diag_embed(extra.expand_as(mean)))
+    rounding = ROUNDING * posterior.prior_variance(states)[:, None]
+    extra = JITTER * covariance.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True) + rounding
+    factor, _ = factorize(covariance + torch.diag_embed(extra.expand_as(mean)))
     draws = mean[..., None] + factor @ normals  # (c, p, draws)
     best, which = draws.max(1, keepdim=True)
     often = torch.zeros_like(mean).scatter_add(1, which[:, 0], torch.ones_like(best[:, 0]))
     return pool[(often + (draws - best).amax(-1)).topk(min(n, len(pool))).indices]
 
 
-def joint_moments(posterior: Posterior, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+def joint_moments(posterior: Predicts, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
     """Posterior mean (c, p) and covariance (c, p, p) of actions (c, p, d_x) of each of states (c, d_s)."""
     c, p, _ = actions.shape
-    here = posterior.scaled(torch.cat([states[:, None].expand(c, p, -1), actions], -1))
-    cross = posterior.prior_covariance(here, (posterior.states, posterior.actions))  # (c, p, n)
-    solved = torch.linalg.solve_triangular(posterior.factor, cross.flatten(0, 1).mT, upper=False)
-    root = solved.mT.unflatten(0, (c, p))
-    covariance = posterior.prior_covariance(here, here) - root @ root.mT
-    return posterior.constant + cross @ posterior.weights, covariance
+    return posterior.joint(torch.cat([states[:, None].expand(c, p, -1), actions], -1))

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from conbo.ascent import ascend
 from conbo.belief import Belief
-from conbo.models.pathwise import Paths
+from conbo.models.posterior import Paths
 
 
 def path_peaks(belief: Belief, paths: Paths, pool: Tensor, states: Tensor, climb: int) -> Tensor:

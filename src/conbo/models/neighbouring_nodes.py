@@ -14,7 +14,6 @@ from torch import Tensor
 from conbo.models import compiled
 from conbo.models.action_functions import ActionFunctions, Maxima
 from conbo.models.compiled import Array, exact
-from conbo.models.kernels import PROFILES
 
 SLOW = 0.1  # maximisers that move less than this (scaled distance per unit of z) stand still
 STEADY, JUMP = 4.0, 10.0  # times faster than beside: still smooth; surely a jump
@@ -46,14 +45,14 @@ def neighbour_likeness(functions: ActionFunctions, actions: Tensor, nodes: Tenso
     if compiled.handles(profile) and actions.device.type == "cpu":
         rows = actions.flatten(0, -3).numpy()
         result = np.empty((len(rows), len(nodes) - 1))
-        _likeness(profile == "matern52", rows, nodes.numpy(), result)
+        _likeness(profile.name == "matern52", rows, nodes.numpy(), result)
         return torch.from_numpy(result.reshape(*actions.shape[:-2], len(nodes) - 1))
     apart = (actions[..., 1:, :] - actions[..., :-1, :]).square().sum(-1)
     speed = apart.sqrt() / (nodes[1:] - nodes[:-1])
     beside = torch.nn.functional.pad(speed, (1, 1))
     usual = torch.maximum(beside[..., :-2], beside[..., 2:]).clamp_min(SLOW)
     steady = ((JUMP - speed / usual) / (JUMP - STEADY)).clamp(0, 1)
-    return PROFILES[profile][0](apart)[0] * steady
+    return profile.value(apart) * steady
 
 
 @exact

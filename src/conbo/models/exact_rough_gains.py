@@ -9,23 +9,27 @@ mean (basins), how they react to observations, and the curvature at the best of 
 Good enough to say which candidates deserve a closer look and at which states they matter; not used as a value.
 """
 
+from collections.abc import Callable
 from functools import cached_property
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from conbo.acquisition.expected_max import expected_max
 from conbo.models.action_functions import state_functions, state_rows
+from conbo.models.conditioned import Conditioned
 from conbo.models.kernels import Factor
-from conbo.models.posterior import Posterior
-from conbo.search.best_actions import BestActions
+from conbo.models.posterior import BestActions
 
 
-class RoughKnowledgeGradient:
-    """Rough KG_c of any candidates at m shared states (m, d_s)."""
+Rough: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # mean and slope (..., lines) → roughly the gain (...)
 
-    def __init__(self, posterior: Posterior, states: Tensor, best: BestActions) -> None:
-        self._posterior, self._states = posterior, states
+
+class RoughGains:
+    """Rough gains of any candidates at m shared states (m, d_s)."""
+
+    def __init__(self, posterior: Conditioned, states: Tensor, best: BestActions, rough: Rough) -> None:
+        self._posterior, self._rough = posterior, rough
         self.best = best
         rows = state_rows(posterior, states[:, None])
         self._features = rows.features[:, 0]  # (m, state features)
@@ -83,7 +87,7 @@ class RoughKnowledgeGradient:
             own_slope = own_slope + new_offset - ahead.weights @ self._offset.mT
         lines = torch.cat([self._basin_mean.expand(r, m, k), mean[..., None]], -1)
         slopes = torch.cat([basin_slope, (own_slope / sd)[..., None]], -1)
-        return expected_max(lines, slopes).gain + self._bend(
+        return self._rough(lines, slopes) + self._bend(
             kernel.actions, ahead.actions, ahead.weights, new_scale, sd
         )
 

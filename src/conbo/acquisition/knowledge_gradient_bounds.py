@@ -1,0 +1,67 @@
+"""Bounds of a knowledge gradient, searched for thoroughly: to judge estimates by, not to choose points with."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from conbo.acquisition.convex_integral import ConvexIntegral
+from conbo.errors import SettingError
+from conbo.models.action_functions import ActionFunctions, Maxima, look_ahead_functions, state_rows
+from conbo.models.distinct_best import distinct_best
+from conbo.models.exact_gains import ExactGains, snapped
+from conbo.models.neighbouring_nodes import neighbour_likeness, shared_between_nodes
+
+STARTS, STEPS = 6, 20  # of every inner maximization
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """KG_c and what it lies between: (r, m) each."""
+
+    best: Tensor
+    lower: Tensor
+    upper: Tensor
+
+
+def knowledge_gradient_bounds(gains: ExactGains, candidates: Tensor, states: Tensor) -> Bounds:
+    """Best estimate, lower and upper bound (r, m) of KG_c; states (r, m, d_s).
+
+    The bounds hold as far as every inner maximum is found: each is searched for from several starts, and the
+    steepest slopes, which the upper bound needs beyond the outer nodes, are two more inner problems.
+    """
+    nodes, posterior = gains.rule.nodes, gains.posterior
+    if nodes is None or float(nodes[len(nodes) // 2]) != 0.0:
+        raise SettingError("bounds need nodes around z = 0: use HybridKG.")
+    prepared = state_rows(posterior, states)
+    functions = look_ahead_functions(posterior, posterior.look_ahead(candidates), prepared)
+    basins = gains.pool.best(states.flatten(0, 1), STARTS, STEPS).basins
+    maxima = snapped(gains.pool.space, functions, thorough_maxima(gains, functions, nodes, basins))
+    maxima = shared_between_nodes(maxima, nodes)
+    similarity = neighbour_likeness(functions, maxima.actions, nodes)
+    integral, middle = ConvexIntegral(nodes), len(nodes) // 2
+    slope = maxima.slope - maxima.slope[:, middle : middle + 1]
+    gain = maxima.mean - maxima.mean[:, middle : middle + 1] + slope * nodes
+    slopes_alone = replace(functions, mean_weights=torch.zeros_like(functions.mean_weights))
+    ends = nodes.new_tensor([-1.0, 1.0])
+    steepest = thorough_maxima(gains, slopes_alone, ends, basins).slope - maxima.slope[:, middle : middle + 1]
+    lower = integral.lower(gain.clamp_min(0), slope)
+    upper = torch.maximum(integral.upper(gain.clamp_min(0), steepest), lower)
+    best = integral(maxima.mean, maxima.slope, similarity).best.clamp(lower, upper)
+    return Bounds(*(value.unflatten(0, states.shape[:2]) for value in (best, lower, upper)))
+
+
+def thorough_maxima(gains: ExactGains, functions: ActionFunctions, nodes: Tensor, basins: Tensor) -> Maxima:
+    """Maxima at every node from several starts: the best of pool and μⁿ's local maxima, and the candidate."""
+    pool = gains.pool
+    mean, slope = functions.pooled(pool.correlation, pool.features)
+    scores = mean[:, None] + nodes[:, None] * slope[:, None]  # (rows, q, p)
+    rows, q, _ = scores.shape
+    chosen = distinct_best(scores.flatten(0, 1), pool.similarity, STARTS).unflatten(0, (rows, q))
+    special = torch.cat([functions.factor.scaled(basins), functions.new_points[:, None]], 1)
+    starts = torch.cat([pool.features[chosen], special[:, None].expand(-1, q, -1, -1)], 2)
+    k = starts.shape[2]
+    maxima = functions.maximize(starts.flatten(1, 2), nodes.repeat_interleave(k), STEPS, True)
+    value = (maxima.mean + nodes.repeat_interleave(k) * maxima.slope).unflatten(1, (q, k))
+    best = value.argmax(-1) + torch.arange(q, device=nodes.device) * k  # (rows, q)
+    return maxima.take(best)

@@ -1,0 +1,151 @@
+"""Expected gains of states for any BoTorch model, through its posterior and autograd.
+
+Nothing is known of the kernel here, so σ̃ = kⁿ((s_i, x'), candidate) / sd is the covariance of a pair of points,
+and the inner maximizers are found by a pooled search and quasi-Newton steps.  Slower than the built-in models; the
+estimates, and the rule that the maximizers are held fixed in the gradient, are the same.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from conbo.ascent import ascend
+from conbo.models.posterior import GainRule, LineGains
+from conbo.models.snapping import snap_actions
+from conbo.spaces import Space
+
+if TYPE_CHECKING:
+    from conbo.models.botorch_model import BotorchPosterior
+
+COLD_ITERATIONS, WARM_ITERATIONS = 12, 2  # of an inner maximization, from the pool or from where the last one ended
+ROUGH_ACTIONS = 24  # of the pool, in rough estimates
+WIDTH = 0.2  # distance in the unit cube over which two actions count as alike
+
+
+@dataclass(frozen=True)
+class BotorchLines:
+    """The lines mean + slope z of q actions for each of k candidates and m states."""
+
+    mean: Tensor  # (k, m, q)
+    slope: Tensor  # (k, m, q)
+    posterior: "BotorchPosterior"
+    candidates: Tensor  # (k, d)
+    states: Tensor  # (k, m, d_s)
+    actions: Tensor  # (k, m, q, d_x)
+
+    @classmethod
+    def at(cls, posterior: "BotorchPosterior", candidates: Tensor, states: Tensor, actions: Tensor) -> "BotorchLines":
+        """At actions (k, m, q, d_x) of states (k, m, d_s), for candidates (k, d)."""
+        k, m, q, _ = actions.shape
+        points = torch.cat([states[:, :, None].expand(k, m, q, -1), actions], -1).flatten(0, 2)
+        sd = (posterior.variance(candidates) + posterior.noise_at(candidates)).sqrt()
+        partner = candidates[:, None, None].expand(k, m, q, -1).flatten(0, 2)
+        covariance = posterior.pair_covariance(points, partner).reshape(k, m, q)
+        mean = posterior.mean(points).reshape(k, m, q)
+        return cls(mean, covariance / sd[:, None, None], posterior, candidates, states, actions)
+
+    def gradient(self, pull: Tensor) -> Tensor:
+        """Gradient (k, d) in the candidates of Σ pull · slope, for pull (k, m, q), the actions held fixed."""
+        with torch.enable_grad():
+            variable = self.candidates.detach().clone().requires_grad_(True)
+            slope = BotorchLines.at(self.posterior, variable, self.states, self.actions).slope
+            (gradient,) = torch.autograd.grad((slope * pull).sum(), variable)
+        return gradient
+
+    def take(self, chosen: Tensor) -> "BotorchLines":
+        """Some of the lines of every candidate and state: chosen (k, m, q')."""
+        index = chosen[..., None].expand(*chosen.shape, self.actions.shape[-1])
+        mean, slope = self.mean.gather(-1, chosen), self.slope.gather(-1, chosen)
+        actions = self.actions.gather(2, index)
+        return BotorchLines(mean, slope, self.posterior, self.candidates, self.states, actions)
+
+
+@dataclass(frozen=True)
+class BotorchGains:
+    """Gains of states by a rule, with look-ahead maxima searched for from a pool of actions (p, d_x)."""
+
+    posterior: "BotorchPosterior"
+    space: Space
+    actions: Tensor
+    rule: GainRule
+
+    def at(self, states: Tensor) -> "BotorchStatesAhead":
+        """Prepare r sets of m states (r, m, d_s)."""
+        return BotorchStatesAhead(self, states)
+
+    def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
+        """Rough values at shared states (m, d_s), with a part of the pool: from candidates (r, d) to (r, m)."""
+        actions = self.actions if self.rule.nodes is None else self.actions[-ROUGH_ACTIONS:]
+
+        def function(candidates: Tensor) -> Tensor:
+            shared = states.expand(len(candidates), -1, -1)
+            lines = self.lines(candidates, shared, actions.expand(*shared.shape[:2], -1, -1))
+            return self.rule.rough(lines.mean, lines.slope)
+
+        return function
+
+    def lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
+        """Lines at actions (k, m, q, d_x) of states (k, m, d_s), for candidates (k, d)."""
+        with torch.no_grad():
+            return BotorchLines.at(self.posterior, candidates, states, actions)
+
+
+class BotorchStatesAhead:
+    """r sets of m fixed states; remembers where the last look-ahead maxima were found."""
+
+    def __init__(self, gains: BotorchGains, states: Tensor) -> None:
+        self._gains, self._states = gains, states
+        self._last: Tensor | None = None  # (r, m, q, d_x)
+        self._visited = torch.zeros(len(states), dtype=torch.bool, device=states.device)
+
+    def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
+        """Gains (k, m) of candidates (k, d), each with its own set of states `rows` (k,)."""
+        gains, states, nodes = self._gains, self._states[rows], self._gains.rule.nodes
+        if nodes is None:
+            lines = gains.lines(candidates, states, gains.actions.expand(*states.shape[:2], -1, -1))
+        else:
+            lines = gains.lines(candidates, states, self._maximizers(candidates, states, nodes, rows))
+            lines = lines.take(best_lines(lines, nodes))  # every node takes the best line that any node found
+        return LineGains(*gains.rule.combine(lines.mean, lines.slope, similarity(lines.actions)), lines)
+
+    def _maximizers(self, candidates: Tensor, states: Tensor, nodes: Tensor, rows: Tensor) -> Tensor:
+        """The best actions (k, m, q, d_x) at every node."""
+        gains, (k, m, _), q = self._gains, states.shape, len(nodes)
+        if self._last is not None and bool(self._visited[rows].all()):
+            starts, iterations = self._last[rows], WARM_ITERATIONS
+        else:
+            pooled = gains.lines(candidates, states, gains.actions.expand(k, m, -1, -1))
+            starts, iterations = gains.actions[best_lines(pooled, nodes)], COLD_ITERATIONS
+        z = nodes.expand(k, m, q).flatten()
+
+        def function(actions: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+            candidate, state = which // (m * q), which // q
+            with torch.enable_grad():
+                variable = actions.detach().requires_grad_(True)
+                own_states = states.flatten(0, 1)[state][:, None]
+                lines = BotorchLines.at(gains.posterior, candidates[candidate], own_states, variable[:, None, None])
+                value = lines.mean[:, 0, 0] + z[which] * lines.slope[:, 0, 0]
+                (gradient,) = torch.autograd.grad(value.sum(), variable)
+            return value.detach(), gradient
+
+        lower, upper = starts.new_zeros(starts.shape[-1]), starts.new_ones(starts.shape[-1])
+        found = ascend(function, starts.flatten(0, 2), lower, upper, iterations).points
+        actions = snap_actions(gains.space, found).reshape(starts.shape)
+        if self._last is None:
+            self._last = actions.new_zeros(len(self._states), *actions.shape[1:])
+        self._last[rows], self._visited[rows] = actions, True
+        return actions
+
+
+def best_lines(lines: BotorchLines, nodes: Tensor) -> Tensor:
+    """For every node the line that is highest there: (k, m, q)."""
+    return (lines.mean[..., None, :] + nodes[:, None] * lines.slope[..., None, :]).argmax(-1)
+
+
+def similarity(actions: Tensor) -> Tensor:
+    """How alike neighboring actions (..., q, d_x) are: (..., q-1)."""
+    apart = (actions[..., 1:, :] - actions[..., :-1, :]).square().sum(-1)
+    return torch.exp(-apart / (2 * WIDTH**2))

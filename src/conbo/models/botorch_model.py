@@ -1,0 +1,230 @@
+"""Any BoTorch model as a posterior: the same questions, answered through its own `posterior` and autograd.
+
+Slower than the built-in models, whose formulas are written out, but the estimators and methods are the same.
+Points reach the model with numbers in the unit cube and categories as 0, 1, 2, …, as BoTorch's models expect.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
+from torch import Tensor
+
+from conbo.ascent import ascend
+from conbo.models.botorch_gains import BotorchGains, BotorchLines
+from conbo.models.posterior import BestActions, GainRule, Model, Moments
+from conbo.models.snapping import snap_actions
+from conbo.observations import Observations
+from conbo.spaces import Space
+
+if TYPE_CHECKING:  # else imported on first use: BoTorch takes a second, and most studies do without it
+    from botorch.models.gpytorch import GPyTorchModel
+    from botorch.posteriors.gpytorch import GPyTorchPosterior
+
+# (points (n, d), rewards (n, 1), variances of the rewards (n, 1) or None) → model, not yet fitted
+ModelFactory: TypeAlias = Callable[[Tensor, Tensor, Tensor | None], "GPyTorchModel"]
+
+ASSUMED_LENGTHSCALE = 0.3  # of states, in the unit cube: nothing is known of the model's kernel
+CHUNK = 256  # states a pass: each is asked for with every action of the pool
+ITERATIONS = 20  # of a climb to a state's best action
+
+
+@dataclass(frozen=True)
+class BotorchModel:
+    """A function that makes a BoTorch model, to be fitted the way BoTorch does."""
+
+    factory: ModelFactory
+
+    def fit(self, space: Space, observations: Observations) -> "BotorchPosterior":
+        """Build the user's model on standardized rewards and fit it."""
+        from botorch.fit import fit_gpytorch_mll
+        from gpytorch.mlls import ExactMarginalLogLikelihood
+
+        categories, noise = space.state_categories + space.action_categories, observations.noise
+        inputs = model_inputs(observations.points, categories)
+        model = self.factory(inputs, observations.rewards[:, None], None if noise is None else noise[:, None])
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        model.eval()
+        model.requires_grad_(False)
+        new_noise = float(noise.mean()) if noise is not None else float(model.likelihood.noise.mean())
+        return BotorchPosterior(model, categories, space.n_state_dims, new_noise)
+
+
+@dataclass(frozen=True)
+class BotorchPosterior:
+    """A fitted BoTorch model, as the `Posterior` protocol has it."""
+
+    model: "GPyTorchModel"
+    categories: tuple[int, ...]  # of all columns, 0 for numbers
+    n_state_dims: int
+    noise: float  # variance of a new observation's noise
+
+    def inputs(self, points: Tensor) -> Tensor:
+        """Unit-cube points as the model's inputs."""
+        return model_inputs(points, self.categories)
+
+    def _joint(self, points: Tensor) -> "GPyTorchPosterior":
+        """The joint posterior of q points (..., q, d)."""
+        from botorch.posteriors.gpytorch import GPyTorchPosterior
+
+        posterior = self.model.posterior(self.inputs(points))
+        assert isinstance(posterior, GPyTorchPosterior)  # a Gaussian process
+        return posterior
+
+    def mean(self, points: Tensor) -> Tensor:
+        """Posterior mean of points (..., d), each on its own: no covariances between them are built."""
+        return self._joint(points[..., None, :]).mean[..., 0, 0]
+
+    def variance(self, points: Tensor) -> Tensor:
+        """Posterior variance of the noise-free reward at points (..., d)."""
+        return self._joint(points[..., None, :]).variance[..., 0, 0]
+
+    def noise_at(self, points: Tensor) -> Tensor:
+        """Variances of the noise of new rewards at points (..., d)."""
+        return points.new_full(points.shape[:-1], self.noise)
+
+    def noise_gradient(self, points: Tensor) -> Tensor:
+        """Zero (..., d): the noise of a new reward is taken to be the same everywhere."""
+        return torch.zeros_like(points)
+
+    def covariance(self, a: Tensor, b: Tensor) -> Tensor:
+        """Posterior covariance between points a (p, d) and b (q, d)."""
+        return self._joint(torch.cat([a, b])).distribution.covariance_matrix[: len(a), len(a) :]
+
+    def prior_variance(self, states: Tensor) -> Tensor:
+        """One (c,) for states (c, d_s): rewards are standardized."""
+        return states.new_ones(len(states))
+
+    def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of points (c, p, d)."""
+        joint = self._joint(points)
+        return joint.mean[..., 0], joint.distribution.covariance_matrix
+
+    def pair_covariance(self, a: Tensor, b: Tensor) -> Tensor:
+        """Posterior covariance of each pair of points a (n, d), b (n, d)."""
+        return self._joint(torch.stack([a, b], -2)).distribution.covariance_matrix[:, 0, 1]
+
+    def moments(self, points: Tensor) -> Moments:
+        """Mean, variance and their gradients by autograd."""
+        with torch.enable_grad():
+            variable = points.detach().clone().requires_grad_(True)
+            posterior = self._joint(variable[:, None])
+            mean, variance = posterior.mean[:, 0, 0], posterior.variance[:, 0, 0]
+            gradients = [torch.autograd.grad(v.sum(), variable, retain_graph=True)[0] for v in (mean, variance)]
+        return Moments(mean.detach(), variance.detach(), *gradients)
+
+    def leave_one_out(self) -> None:
+        """Not known in closed form."""
+
+    @property
+    def batches_look_ahead(self) -> bool:
+        """It does not: the model is asked pair by pair."""
+        return False
+
+    @property
+    def state_lengthscales(self) -> Tensor:
+        """A guess: (d_s,)."""
+        like = next(self.model.parameters())
+        return torch.full((self.n_state_dims,), ASSUMED_LENGTHSCALE, dtype=torch.float64, device=like.device)
+
+    def state_features(self, states: Tensor) -> Tensor:
+        """States (..., d_s) in units of the guessed lengthscales."""
+        return states / ASSUMED_LENGTHSCALE
+
+    def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
+        """A squared exponential (p, q) of the distance between features."""
+        return torch.exp(-torch.cdist(a, b).square() / 2)
+
+    def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
+        """None does, since nothing is known of the model's kernel."""
+        return torch.zeros(len(states), dtype=torch.bool, device=states.device)
+
+    def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
+        """The posterior correlation (p, q): the prior of a BoTorch model need not be stationary."""
+        scale = (self.variance(points)[:, None] * self.variance(chosen)).sqrt().clamp_min(1e-300)
+        return self.covariance(points, chosen) / scale
+
+    def even_actions(self, actions: Tensor) -> Tensor:
+        """The actions themselves: nothing is known of any warping."""
+        return actions
+
+    def action_search(self, space: Space, actions: Tensor) -> "BotorchSearch":
+        """A search over actions that starts from a pool (p, d_x)."""
+        return BotorchSearch(self, space, actions)
+
+    def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
+        """Lines at actions (k, m, q, d_x) of states (k, m, d_s) for candidates (k, d)."""
+        return BotorchLines.at(self, candidates, states, actions)
+
+    def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
+        """σ̃ of points (p, d) for every candidate (c, d): (c, p)."""
+        sd = (self.variance(candidates) + self.noise_at(candidates)).sqrt()
+        return self.covariance(candidates, points) / sd[:, None]
+
+    def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> None:
+        """Whole functions cannot be drawn."""
+
+    def record(self) -> None:
+        """A BoTorch model has no plain record."""
+
+    def page_record(self, space: Space) -> None:
+        """Nor can a page compute it."""
+
+    def conditioned_on(self, points: Tensor, rewards: Tensor, noise: Tensor | None) -> None:
+        """A fitted model is not taken back to other observations."""
+
+
+@dataclass(frozen=True)
+class BotorchSearch:
+    """A search over actions: score the pool state by state, then climb by autograd."""
+
+    posterior: BotorchPosterior
+    space: Space
+    actions: Tensor  # (p, d_x)
+
+    def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
+        """argmax over actions of the posterior mean for states (m, d_s); quasi-Newton steps, `steps` or more."""
+        return BestActions.joined([self._best(chunk, starts) for chunk in states.split(CHUNK)])
+
+    def _best(self, states: Tensor, starts: int) -> BestActions:
+        m, p, d_x = len(states), len(self.actions), self.actions.shape[-1]
+        joint = torch.cat([states[:, None].expand(m, p, -1), self.actions.expand(m, p, d_x)], -1)
+        with torch.no_grad():
+            scores = self.posterior.mean(joint.flatten(0, 1)).unflatten(0, (m, p))
+        k = min(starts, p)
+        first = self.actions[scores.topk(k, -1).indices].flatten(0, 1)  # (m·k, d_x)
+        rows = states.repeat_interleave(k, 0)
+
+        def function(x: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+            with torch.enable_grad():
+                variable = x.detach().requires_grad_(True)
+                mean = self.posterior.mean(torch.cat([rows[which], variable], -1))
+                (gradient,) = torch.autograd.grad(mean.sum(), variable)
+            return mean.detach(), gradient
+
+        lower, upper = torch.zeros_like(first[0]), torch.ones_like(first[0])
+        ends = snap_actions(self.space, ascend(function, first, lower, upper, iterations=ITERATIONS).points)
+        with torch.no_grad():
+            mean = self.posterior.mean(torch.cat([rows, ends], -1)).unflatten(0, (m, k))
+        return BestActions.of_climbs(ends.unflatten(0, (m, k)), mean)
+
+    def gains(self, rule: GainRule) -> BotorchGains:
+        """Expected gains of states, with look-ahead maxima searched for from the pool."""
+        return BotorchGains(self.posterior, self.space, self.actions, rule)
+
+
+def model_inputs(points: Tensor, categories: tuple[int, ...]) -> Tensor:
+    """Numbers stay in the unit cube, categories become 0, 1, 2, …"""
+    if not any(categories):
+        return points
+    columns = [
+        (points[..., i] * count).floor().clamp(0, count - 1) if count else points[..., i]
+        for i, count in enumerate(categories)
+    ]
+    return torch.stack(columns, -1)
+
+
+def as_model(model: Model | ModelFactory) -> Model:
+    """The model itself, or a BoTorch model where it is a function that makes one."""
+    return model if hasattr(model, "fit") else BotorchModel(model)

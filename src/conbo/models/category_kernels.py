@@ -1,0 +1,234 @@
+"""Kernels for states with categories: how alike two choices are is learned, not read off a distance.
+
+===============  ==========================  =====================================================
+paper            here                        meaning
+===============  ==========================  =====================================================
+σ₀² + δ_ss' σ₁²  ``Trend``                   A of categories: a common trend, and differences from it
+W Wᵀ + diag(v)   ``MultiTask``               A of categories: low rank, and what each has of its own
+σ₃² δ_ss'        ``constant``                B, what a state has whatever the action
+===============  ==========================  =====================================================
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import product
+from math import sqrt
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from conbo.models.columns import same_choices
+from conbo.models.kernels import Factor, Kernel, factors_record
+from conbo.models.prior_draws import FourierFeatures, FourierTerms, PriorDraws, random_phases
+
+
+@dataclass(frozen=True)
+class CategoryTerm:
+    """a(s) a(s'), times δ of every column that is `own`."""
+
+    amplitude: Callable[[Tensor], Tensor]  # choices (..., columns) → a (...)
+    own: tuple[bool, ...]
+
+
+class CategoryTable(Protocol):
+    """A covariance between the choices of states."""
+
+    def covariance(self, a: Tensor, b: Tensor) -> Tensor:
+        """Between choices a (..., p, columns) and b (..., q, columns)."""
+
+    def variance(self, choices: Tensor) -> Tensor:
+        """Of choices (..., columns) with themselves."""
+
+    def terms(self, columns: int) -> list[CategoryTerm]:
+        """The terms whose sum it is, for so many categorical columns."""
+
+    def record(self) -> dict[str, Any]:
+        """A plain record, with its `type`."""
+
+    def to(self, device: torch.device) -> "CategoryTable":
+        """The same on another device."""
+
+
+@dataclass(frozen=True)
+class Trend:
+    """σ₀² + δ σ₁² between categories: what all states share, and how each differs from it."""
+
+    trend: float
+    difference: float
+
+    def covariance(self, a: Tensor, b: Tensor) -> Tensor:
+        """Between choices a (..., p, columns) and b (..., q, columns)."""
+        return same_choices(a, b).mul_(self.difference).add_(self.trend)
+
+    def variance(self, choices: Tensor) -> Tensor:
+        """Of choices (..., columns) with themselves."""
+        total = self.trend + self.difference
+        return torch.full(choices.shape[:-1], total, dtype=torch.float64, device=choices.device)
+
+    def terms(self, columns: int) -> list[CategoryTerm]:
+        """One that all choices share, and one that each has of its own."""
+        kinds = ((self.trend, False), (self.difference, True))
+        return [CategoryTerm(_constant(variance), (own,) * columns) for variance, own in kinds]
+
+    def record(self) -> dict[str, Any]:
+        """Both variances."""
+        return {"type": "trend", "trend": self.trend, "difference": self.difference}
+
+    def to(self, device: torch.device) -> "Trend":
+        """It holds no tensors."""
+        return self
+
+
+@dataclass(frozen=True)
+class MultiTask:
+    """W Wᵀ + diag(v) between the choices of a column (the intrinsic coregionalization model).
+
+    Several columns are multiplied: parameters grow with the sum of their numbers of choices, not with the number
+    of combinations, and a combination that was never seen is judged by what its choices did elsewhere.
+    """
+
+    loadings: tuple[Tensor, ...]  # W of each column, (choices, rank)
+    own: tuple[Tensor, ...]  # v of each column, (choices,)
+
+    def covariance(self, a: Tensor, b: Tensor) -> Tensor:
+        """Between choices a (..., p, columns) and b (..., q, columns)."""
+        parts = []
+        for column, (loadings, own) in enumerate(zip(self.loadings, self.own, strict=True)):
+            mine, other = a[..., column], b[..., column]
+            own_part = same_choices(mine[..., None], other[..., None]) * own[mine][..., None]
+            parts.append(loadings[mine] @ loadings[other].mT + own_part)
+        return _product(parts)
+
+    def variance(self, choices: Tensor) -> Tensor:
+        """Of choices (..., columns) with themselves."""
+        columns = zip(self.loadings, self.own, choices.unbind(-1), strict=True)
+        return _product([loadings[choice].square().sum(-1) + own[choice] for loadings, own, choice in columns])
+
+    def terms(self, columns: int) -> list[CategoryTerm]:
+        """W Wᵀ + diag(v) is a sum over the columns of (W, √v); a product of sums is a sum over all picks from each."""
+        tables = [torch.cat([w, v.sqrt()[:, None]], -1) for w, v in zip(self.loadings, self.own, strict=True)]
+        ranks = [w.shape[1] for w in self.loadings]
+        picks = product(*(range(rank + 1) for rank in ranks))
+        return [
+            CategoryTerm(_picked(tables, pick), tuple(p == rank for p, rank in zip(pick, ranks, strict=True)))
+            for pick in picks
+        ]
+
+    def record(self) -> dict[str, Any]:
+        """W and v of every column."""
+        loadings, own = ([tensor.tolist() for tensor in part] for part in (self.loadings, self.own))
+        return {"type": "multi-task", "loadings": loadings, "own": own}
+
+    def to(self, device: torch.device) -> "MultiTask":
+        """The same on another device."""
+        return MultiTask(tuple(w.to(device) for w in self.loadings), tuple(v.to(device) for v in self.own))
+
+
+@dataclass(frozen=True)
+class CategoryKernel(Kernel):
+    """(T(s, s') κ(x, x') + δ_ss' σ₃²) k_C(s, s'): T and δ of the state's categories, k_C of its numbers if it has any.
+
+    With `Trend` and without numbers this is the paper's σ₀² M(x,x') + δ_ss' (σ₁² M(x,x') + σ₃²).
+    """
+
+    states: Factor  # of coded columns; the lengthscales of categories have no meaning
+    actions: Factor
+    categories: CategoryTable
+    constant: float
+
+    def scale(self, a: Tensor, b: Tensor) -> Tensor:
+        """T k_C."""
+        table = self.categories.covariance(self.choices(a), self.choices(b))
+        return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
+
+    def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
+        """T ψ_C."""
+        return self.categories.covariance(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
+
+    def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
+        """δ σ₃² k_C."""
+        table = same_choices(self.choices(a), self.choices(b)).mul_(self.constant)
+        return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
+
+    def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
+        """δ σ₃² ψ_C."""
+        return self.constant * same_choices(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
+
+    def variance(self, states: Tensor) -> Tensor:
+        """T(s, s) + σ₃²."""
+        return self.categories.variance(self.choices(states)) + self.constant
+
+    def to(self, device: torch.device) -> "CategoryKernel":
+        """The same on another device."""
+        return replace(super().to(device), categories=self.categories.to(device))
+
+    def choices(self, states: Tensor) -> Tensor:
+        """The numbers of the choices (..., categorical columns) of scaled features (..., width)."""
+        columns = list(self.states.columns.categorical)
+        return (states[..., columns] / self.states.feature_scales[columns]).round().long()
+
+    def _numbers(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """φ, ψ, χ between the numbers of states."""
+        columns = list(self.states.columns.numeric_features)
+        return self.states.tables(a[..., columns], b[..., columns])
+
+    def draw_prior(self, n: int, features: int, generator: torch.Generator) -> PriorDraws:
+        """By random Fourier features of every term, the offset being the last, where the spectra are known."""
+        if self.states.profile.spectrum is None or self.actions.profile.spectrum is None:
+            return super().draw_prior(n, features, generator)
+        columns = self.states.columns
+        everywhere_own = CategoryTerm(_constant(self.constant), (True,) * len(columns.categorical))
+        terms = [*self.categories.terms(len(columns.categorical)), everywhere_own]
+        j, numeric = features * len(terms), list(columns.numeric)
+        like = self.actions.lengthscales
+        frequencies = self.actions.profile.frequencies(self.actions.columns.width, j, generator).to(like)
+        frequencies[:, -features:] = 0.0  # an offset does not depend on the action
+        state_frequencies = frequencies.new_zeros(columns.width, j)
+        state_frequencies[numeric] = self.states.profile.frequencies(len(numeric), j, generator).to(like)
+        start = random_phases(generator, j).to(like)
+        own = torch.tensor([term.own for term in terms]).to(like).repeat_interleave(features, 0)  # (j, columns)
+        counts = [columns.categories[column] for column in columns.categorical]
+        phases = [random_phases(generator, c, j).to(like) * mine for c, mine in zip(counts, own.T, strict=True)]
+
+        def amplitude(states: Tensor) -> Tensor:
+            choices = self.choices(states)
+            scales = torch.stack([term.amplitude(choices) for term in terms], -1)
+            return (sqrt(2 / features) * scales).repeat_interleave(features, -1)
+
+        def phase(states: Tensor) -> Tensor:
+            total = states @ state_frequencies + start
+            for table, choice in zip(phases, self.choices(states).unbind(-1), strict=True):
+                total = total + table[choice]
+            return total
+
+        return FourierFeatures.drawn(FourierTerms(amplitude, frequencies, phase, state_frequencies), n, generator)
+
+    def record(self) -> dict[str, Any]:
+        """Lengthscales, warp, the table's own record and the constant."""
+        return {**factors_record(self), **self.categories.record(), "constant": self.constant}
+
+    def page_columns(self) -> tuple[int, ...] | None:
+        """All categories are looked up."""
+        return self.states.columns.categorical
+
+
+def _constant(variance: float) -> Callable[[Tensor], Tensor]:
+    return lambda choices: torch.full_like(choices[..., 0], sqrt(variance), dtype=torch.float64)
+
+
+def _picked(tables: list[Tensor], pick: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
+    columns = [table[:, place] for table, place in zip(tables, pick, strict=True)]
+
+    def amplitude(choices: Tensor) -> Tensor:
+        parts = [column[choice] for column, choice in zip(columns, choices.unbind(-1), strict=True)]
+        return torch.stack(parts).prod(0)
+
+    return amplitude
+
+
+def _product(parts: list[Tensor]) -> Tensor:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total * part
+    return total

@@ -1,0 +1,94 @@
+"""How the columns of a block of parameters (states, or actions) enter a kernel: as features."""
+
+from dataclasses import dataclass
+from math import sqrt
+
+import torch
+from torch import Tensor
+
+
+def squared_distances(a: Tensor, b: Tensor) -> Tensor:
+    """|a_i - b_j|² for a (..., p, d) and b (..., q, d), by one matrix product."""
+    cross = a @ b.mT
+    result = a.square().sum(-1)[..., :, None] + b.square().sum(-1)[..., None, :] - 2 * cross
+    return result.clamp_min_(0)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How the columns of one block (states or actions) enter a kernel: numbers as they are, categories one-hot.
+
+    For a kernel that looks categories up they are `coded` instead: one feature each, the number of the choice.
+    """
+
+    categories: tuple[int, ...]  # number of choices of each column, 0 for a number
+    coded: bool = False
+
+    def _width(self, count: int) -> int:
+        return 1 if self.coded else max(count, 1)
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return len(self.owner)
+
+    @property
+    def owner(self) -> tuple[int, ...]:
+        """The column that each feature belongs to."""
+        return tuple(c for c, count in enumerate(self.categories) for _ in range(self._width(count)))
+
+    @property
+    def numeric(self) -> tuple[int, ...]:
+        """The columns that are numbers."""
+        return tuple(c for c, count in enumerate(self.categories) if count == 0)
+
+    @property
+    def categorical(self) -> tuple[int, ...]:
+        """The columns that are categories."""
+        return tuple(c for c, count in enumerate(self.categories) if count)
+
+    @property
+    def numeric_features(self) -> tuple[int, ...]:
+        """The features of the numbers, in the same order."""
+        return tuple(f for f, c in enumerate(self.owner) if self.categories[c] == 0)
+
+    def choices(self, points: Tensor) -> Tensor:
+        """The numbers of the choices (..., categorical columns) of unit-cube points (..., d)."""
+        columns = list(self.categorical)
+        counts = torch.tensor([self.categories[c] for c in columns], dtype=torch.long, device=points.device)
+        return (points[..., columns] * counts).long().clamp_min(0).minimum(counts - 1)
+
+    def features(self, points: Tensor) -> Tensor:
+        """Unit-cube points (..., d) as features (..., width)."""
+        if not any(self.categories):
+            return points
+        choices = self.choices(points)
+        if self.coded:
+            features = points.clone()
+            features[..., list(self.categorical)] = choices.to(points.dtype)
+            return features
+        parts = [points[..., column, None] for column in range(len(self.categories))]
+        for place, column in enumerate(self.categorical):
+            one_hot = torch.nn.functional.one_hot(choices[..., place], self.categories[column])
+            parts[column] = one_hot.to(points.dtype) / sqrt(2.0)
+        return torch.cat(parts, -1)
+
+    def points(self, features: Tensor) -> Tensor:
+        """The inverse of `features`."""
+        if not any(self.categories):
+            return features
+        parts, start = [], 0
+        for count in self.categories:
+            own = features[..., start : start + self._width(count)]
+            if count:
+                choice = own[..., 0] if self.coded else own.argmax(-1).to(features.dtype)
+                parts.append((choice + 0.5) / count)
+            else:
+                parts.append(own[..., 0])
+            start += self._width(count)
+        return torch.stack(parts, -1)
+
+
+def same_choices(a: Tensor, b: Tensor) -> Tensor:
+    """δ between the choices a (..., p, columns) and b (..., q, columns): whether they agree in every column."""
+    return (a[..., :, None, :] == b[..., None, :, :]).all(-1).to(torch.float64)

@@ -1,0 +1,169 @@
+"""A Gaussian process conditioned on n observations: an immutable record with a cached factorization.
+
+======================  =====================  ========================================================
+paper (supplement)      here                   meaning
+======================  =====================  ========================================================
+X̃ⁿ                      ``states, actions``    observed points, as scaled features of the kernel
+K = k⁰(X̃,X̃) + σ²I       ``factor``             its lower Cholesky factor
+Ỹⁿ = K⁻¹(Y - μ⁰)        ``weights``            μⁿ(s,x) = μ⁰ + k⁰(s,x,X̃) Ỹⁿ
+K⁻¹k⁰(X̃, x̃ⁿ⁺¹)          ``LookAhead.weights``  what a new point takes away from the old ones
+σⁿ_y(x̃ⁿ⁺¹)              ``LookAhead.sd``       standard deviation of the new reward
+σ̃(s,x; x̃ⁿ⁺¹)            ``look_ahead_slopes``  μⁿ⁺¹ = μⁿ + σ̃ Z
+======================  =====================  ========================================================
+
+Rewards are in the standardized units that the model was fitted in, points are in the unit cube, states first.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conbo.models.kernels import Features, Kernel
+from conbo.models.noise import VaryingNoise
+from conbo.models.posterior import Moments
+
+CHUNK = 4096  # points per pass: the tables between them and the observations stay in the processor's cache
+
+
+@dataclass(frozen=True)
+class LookAhead:
+    """How one more observation at each of c candidates would change every posterior mean."""
+
+    states: Tensor  # (c, state features), scaled
+    actions: Tensor  # (c, action features), scaled
+    weights: Tensor  # (c, n)
+    sd: Tensor  # (c,)
+    noise_gradient: Tensor  # (c, d), of the variance of the noise
+
+
+@dataclass(frozen=True)
+class Conditioned:
+    """A Gaussian process conditioned on n observations."""
+
+    kernel: Kernel
+    constant: float  # prior mean
+    noise: float | VaryingNoise  # variance of a new observation's noise
+    states: Tensor  # (n, state features), scaled
+    actions: Tensor  # (n, action features), scaled
+    factor: Tensor  # (n, n)
+    weights: Tensor  # (n,)
+
+    @property
+    def n_observations(self) -> int:
+        """How many observations it is conditioned on."""
+        return len(self.weights)
+
+    @property
+    def n_state_dims(self) -> int:
+        """Columns of a point that are its state."""
+        return len(self.kernel.states.columns.categories)
+
+    @property
+    def observed(self) -> Features:
+        """The observed points, as scaled features."""
+        return self.states, self.actions
+
+    def noise_at(self, points: Tensor) -> Tensor:
+        """Variances of the noise of new rewards at points (n, d)."""
+        if isinstance(self.noise, VaryingNoise):
+            return self.noise.at(points)
+        return points.new_full(points.shape[:-1], self.noise)
+
+    def noise_gradient(self, points: Tensor) -> Tensor:
+        """Their gradients (n, d)."""
+        return self.noise.gradient(points) if isinstance(self.noise, VaryingNoise) else torch.zeros_like(points)
+
+    @property
+    def observed_noise(self) -> Tensor:
+        """Variances (n,) of the observed rewards' noise: what the factor has beyond the kernel."""
+        return (self.factor.square().sum(-1) - self.kernel.variance(self.states)).clamp_min(0)
+
+    def solve(self, columns: Tensor) -> Tensor:
+        """K⁻¹ columns."""
+        return torch.cholesky_solve(columns, self.factor)
+
+    def mean(self, points: Tensor) -> Tensor:
+        """Posterior mean of points (n, d)."""
+        parts = []
+        for chunk in points.split(CHUNK):
+            cross = self.kernel.covariance(self.kernel.scaled(chunk), self.observed)
+            parts.append(self.constant + cross @ self.weights)
+        return torch.cat(parts)
+
+    def variance(self, points: Tensor) -> Tensor:
+        """Posterior variance of the noise-free reward at points (n, d)."""
+        parts = []
+        for chunk in points.split(CHUNK):
+            here = self.kernel.scaled(chunk)
+            cross = self.kernel.covariance(here, self.observed)
+            root = torch.linalg.solve_triangular(self.factor, cross.mT, upper=False)
+            parts.append((self.kernel.variance(here[0]) - root.square().sum(0)).clamp_min(0))
+        return torch.cat(parts)
+
+    def covariance(self, a: Tensor, b: Tensor) -> Tensor:
+        """Posterior covariance between points a (p, d) and b (q, d)."""
+        a_scaled, b_scaled = self.kernel.scaled(a), self.kernel.scaled(b)
+        roots = [
+            torch.linalg.solve_triangular(self.factor, self.kernel.covariance(self.observed, points), upper=False)
+            for points in (a_scaled, b_scaled)
+        ]
+        # row by row: the tables on the way to a large matrix would not fit into the processor's cache
+        rows = max(1, CHUNK * 32 // max(1, len(b)))
+        pieces = zip(*(tensor.split(rows) for tensor in (*a_scaled, roots[0].mT)), strict=True)
+        return torch.cat(
+            [self.kernel.covariance((state, action), b_scaled) - root @ roots[1] for state, action, root in pieces]
+        )
+
+    def prior_variance(self, states: Tensor) -> Tensor:
+        """Variance (c,) of the rewards of states (c, d_s) before any was seen: the scale of rounding errors."""
+        return self.kernel.variance(self.kernel.states.scaled(states))
+
+    def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of points (c, p, d)."""
+        here = self.kernel.scaled(points)
+        cross = self.kernel.covariance(here, self.observed)  # (c, p, n)
+        solved = torch.linalg.solve_triangular(self.factor, cross.flatten(0, 1).mT, upper=False)
+        root = solved.mT.unflatten(0, points.shape[:2])
+        covariance = self.kernel.covariance(here, here) - root @ root.mT
+        return self.constant + cross @ self.weights, covariance
+
+    def moments(self, points: Tensor) -> Moments:
+        """Mean, variance and their closed-form gradients at points (n, d)."""
+        here = self.kernel.scaled(points)
+        cross = self.kernel.covariance(here, self.observed)  # (n, n_observations)
+        solved = self.solve(cross.mT).mT
+        pairs = torch.stack([self.weights.expand_as(solved), solved])
+        mean_gradient, variance_gradient = self.kernel.gradient(here, self.observed, pairs)
+        return Moments(
+            self.constant + cross @ self.weights,
+            (self.kernel.variance(here[0]) - (cross * solved).sum(-1)).clamp_min(0),
+            mean_gradient,
+            -2 * variance_gradient,
+        )
+
+    def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
+        """How far every observed reward is above its prediction from all others, and that prediction's standard
+        deviation, noise included: (n,) each.
+
+        In closed form: with K⁻¹ of all observations, yᵢ - μ₋ᵢ = αᵢ / K⁻¹ᵢᵢ and σ₋ᵢ² = 1 / K⁻¹ᵢᵢ.  The hyperparameters
+        are those fitted to all rewards.
+        """
+        precision = torch.cholesky_inverse(self.factor).diagonal()
+        return self.weights / precision, precision.rsqrt()
+
+    def look_ahead(self, candidates: Tensor) -> LookAhead:
+        """Prepare one more observation at each candidate (c, d): O(n²) each, once."""
+        here = self.kernel.scaled(candidates)
+        cross = self.kernel.covariance(here, self.observed)  # (c, n)
+        weights = self.solve(cross.mT).mT
+        variance = (self.kernel.variance(here[0]) - (cross * weights).sum(-1)).clamp_min(0)
+        sd = (variance + self.noise_at(candidates)).sqrt()
+        return LookAhead(here[0], here[1], weights, sd, self.noise_gradient(candidates))
+
+    def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
+        """σ̃ of points (p, d) for every candidate (c, d): (c, p)."""
+        ahead, here = self.look_ahead(candidates), self.kernel.scaled(points)
+        own = self.kernel.covariance((ahead.states, ahead.actions), here)
+        old = self.kernel.covariance(self.observed, here)
+        return (own - ahead.weights @ old) / ahead.sd[:, None]

@@ -1,0 +1,122 @@
+"""The exact posterior of a built-in Gaussian process, with every capability in closed form."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conbo.models.conditioned import Conditioned
+from conbo.models.exact_gains import ExactGains, ExactLines, lines_at
+from conbo.models.exact_search import ActionPool
+from conbo.models.factorization import cholesky
+from conbo.models.kernels import Kernel
+from conbo.models.noise import VaryingNoise
+from conbo.models.page_record import page_record
+from conbo.models.pathwise import DrawnPaths, draw_paths
+from conbo.models.posterior import GainRule
+from conbo.spaces import Space
+
+LARGEST_LENGTHSCALE = 1.0  # of a state where actions are remembered: the best action may change where rewards hardly do
+
+
+class ExactSearch(ActionPool):
+    """A search over actions, by Newton's method on closed-form derivatives."""
+
+    def gains(self, rule: GainRule) -> ExactGains:
+        """Expected gains of states, with look-ahead maxima searched for from the pool."""
+        return ExactGains(self, rule)
+
+
+@dataclass(frozen=True)
+class ExactPosterior(Conditioned):
+    """A Gaussian process conditioned on n observations, as the `Posterior` protocol has it."""
+
+    @property
+    def batches_look_ahead(self) -> bool:
+        """It does: look-ahead is linear algebra."""
+        return True
+
+    @property
+    def state_lengthscales(self) -> Tensor:
+        """Those of the kernel: (d_s,)."""
+        return self.kernel.states.lengthscales
+
+    def state_features(self, states: Tensor) -> Tensor:
+        """States (..., d_s) as the kernel's scaled features."""
+        return self.kernel.states.scaled(states)
+
+    def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
+        """A(s, s') of states given as features, scaled to one for each with itself: (p, q)."""
+        own = [self.kernel.scale(each[:, None], each[:, None])[:, 0, 0].sqrt() for each in (a, b)]
+        return self.kernel.scale(a, b) / own[0][:, None] / own[1]
+
+    def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
+        """Which states (m, d_s) correlate by at least so much with a known one (k, d_s)."""
+        factor = self.kernel.states
+        factor = replace(factor, lengthscales=factor.lengthscales.clamp_max(LARGEST_LENGTHSCALE))
+        return factor.correlation(factor.scaled(states), factor.scaled(known)).amax(-1) >= least
+
+    def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
+        """k⁰(point, chosen) / k⁰(chosen, chosen): (p, q)."""
+        there = self.kernel.scaled(chosen)
+        return self.kernel.covariance(self.kernel.scaled(points), there) / self.kernel.variance(there[0])
+
+    def even_actions(self, actions: Tensor) -> Tensor:
+        """Every second action is moved so that these are even after input warping."""
+        warp = self.kernel.actions.warp
+        if warp is None:
+            return actions
+        moved = actions.clone()
+        moved[1::2] = warp.inverse(moved[1::2])
+        return moved
+
+    def action_search(self, space: Space, actions: Tensor) -> ExactSearch:
+        """A search over actions that starts from a pool (p, d_x)."""
+        return ExactSearch(self, space, actions)
+
+    def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> ExactLines:
+        """Lines at actions (k, m, q, d_x) of states (k, m, d_s) for candidates (k, d)."""
+        return lines_at(self, candidates, states, actions)
+
+    def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> DrawnPaths:
+        """n functions drawn from the posterior, each with so many random features for every term of the kernel."""
+        return draw_paths(self, n, generator, features)
+
+    def record(self) -> dict[str, Any]:
+        """Kernel, prior mean and noise."""
+        noise = self.noise
+        learned = noise if isinstance(noise, float) else {"log_level": noise.log_level, "slopes": noise.slopes.tolist()}
+        return {"kernel": self.kernel.record(), "constant": self.constant, "noise": learned}
+
+    def page_record(self, space: Space) -> dict[str, Any] | None:
+        """Everything that the page's own model needs, where it knows the kernel."""
+        return page_record(self, space)
+
+    def conditioned_on(self, points: Tensor, rewards: Tensor, noise: Tensor | None) -> "ExactPosterior":
+        """The same hyperparameters with other observations."""
+        known = self.noise if noise is None else noise
+        return condition(self.kernel, self.constant, known, points, rewards, self.noise)
+
+
+def condition(
+    kernel: Kernel,
+    constant: float,
+    noise: Tensor | float | VaryingNoise,
+    points: Tensor,
+    rewards: Tensor,
+    new_noise: float | VaryingNoise | None = None,
+) -> ExactPosterior:
+    """Condition a prior on observed points (n, d) and rewards (n,).
+
+    `noise` is one variance, one for each point, or a function of the point; `new_noise` that of further rewards, by
+    default the same, or where each point has its own, their mean.
+    """
+    observed = kernel.scaled(points)
+    known = noise.at(points) if isinstance(noise, VaryingNoise) else noise
+    variances = torch.as_tensor(known, dtype=points.dtype, device=points.device).expand(len(points))
+    factor = cholesky(kernel.covariance(observed, observed) + torch.diag(variances))
+    weights = torch.cholesky_solve((rewards - constant)[:, None], factor)[:, 0]
+    if new_noise is None:
+        new_noise = float(noise.mean()) if isinstance(noise, Tensor) else noise
+    return ExactPosterior(kernel, constant, new_noise, *observed, factor, weights)

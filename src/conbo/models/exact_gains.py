@@ -1,0 +1,183 @@
+"""Expected gains of states under an exact Gaussian process, in closed form.
+
+All inner problems of (candidates × states × z) are one batch of `ActionFunctions`.  By the envelope theorem the
+gradient in the candidate needs no derivative of the maximizers: with these held fixed it is a weighted kernel gradient.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conbo.models.action_functions import (
+    ActionFunctions,
+    Maxima,
+    StateRows,
+    look_ahead_functions,
+    state_rows,
+)
+from conbo.models.conditioned import Conditioned, LookAhead
+from conbo.models.distinct_best import distinct_best
+from conbo.models.exact_rough_gains import RoughGains
+from conbo.models.exact_search import ActionPool, BestActionsOnce
+from conbo.models.neighbouring_nodes import neighbour_likeness, shared_between_nodes
+from conbo.models.posterior import GainRule, LineGains
+from conbo.models.snapping import snap_actions
+from conbo.spaces import Space
+
+RACE_STEPS = 2  # Newton steps from each of several starts, before the best of them goes on
+COLD_STEPS = 4  # Newton steps from there
+WARM_STEPS = 1  # Newton steps of an inner maximization that starts where the last outer step ended
+BASINS = 4  # local maxima of the posterior mean that are kept for each state
+
+
+@dataclass(frozen=True)
+class ExactLines:
+    """The lines mean + slope z of q actions for each of k candidates and m states."""
+
+    mean: Tensor  # (k, m, q)
+    slope: Tensor  # (k, m, q)
+    actions: Tensor  # (k, m, q, features), scaled
+    correlation: Tensor  # (k, m, q, n) with the observed actions
+    posterior: Conditioned
+    ahead: LookAhead
+    rows: StateRows
+
+    def gradient(self, pull: Tensor) -> Tensor:
+        """Gradient (k, d) in the candidates of Σ pull · slope, for pull (k, m, q), the actions held fixed."""
+        posterior, ahead, rows = self.posterior, self.ahead, self.rows
+        # Σ pull σ̃ = Σ pull kⁿ(x*, candidate) / sd; the observed points' share of kⁿ needs one solve
+        at_observed = (pull[..., None, :] @ self.correlation)[..., 0, :] * rows.scale  # (k, m, n)
+        if rows.offset is not None:
+            at_observed = at_observed + pull.sum(-1, keepdim=True) * rows.offset
+        solved = posterior.solve(at_observed.sum(1).mT).mT  # (k, n)
+        total = (pull * self.slope).sum((1, 2))
+        old_weights = (total / ahead.sd)[:, None] * ahead.weights - solved
+        here = ahead.states, ahead.actions
+        k, m, q = pull.shape
+        states = rows.features[:, :, None].expand(k, m, q, -1).flatten(1, 2)
+        new = posterior.kernel.gradient(here, (states, self.actions.flatten(1, 2)), pull.flatten(1, 2))
+        old = posterior.kernel.gradient(here, posterior.observed, old_weights)
+        noise = (total / (2 * ahead.sd))[:, None] * ahead.noise_gradient
+        return (new + old - noise) / ahead.sd[:, None]
+
+
+def lines_at(posterior: Conditioned, candidates: Tensor, states: Tensor, actions: Tensor) -> ExactLines:
+    """Lines at actions (k, m, q, d_x) of states (k, m, d_s) for candidates (k, d)."""
+    ahead, rows = posterior.look_ahead(candidates), state_rows(posterior, states)
+    features, shape = posterior.kernel.actions.scaled(actions), states.shape[:2]
+    at_actions = look_ahead_functions(posterior, ahead, rows).at(features.flatten(0, 1))
+    mean, slope, correlation = (part.unflatten(0, shape) for part in at_actions)
+    return ExactLines(mean, slope, features, correlation, posterior, ahead, rows)
+
+
+class ExactGains:
+    """Gains of states by a rule, with look-ahead maxima searched for from a pool of actions."""
+
+    def __init__(self, pool: ActionPool, rule: GainRule) -> None:
+        self.pool, self.rule = pool, rule
+        self.policy = BestActionsOnce(pool, BASINS)
+
+    @property
+    def posterior(self) -> Conditioned:
+        """The Gaussian process that the gains are about."""
+        return self.pool.posterior
+
+    def at(self, states: Tensor) -> "StatesAhead":
+        """Prepare r sets of m states (r, m, d_s)."""
+        return StatesAhead(self, states)
+
+    def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
+        """Rough values at shared states (m, d_s), quickly: a function from candidates (r, d) to (r, m)."""
+        if self.rule.nodes is not None:
+            return RoughGains(self.posterior, states, self.policy(states), self.rule.rough)
+
+        def discrete(candidates: Tensor) -> Tensor:
+            sets = self.at(states.expand(len(candidates), -1, -1))
+            return sets(candidates, torch.arange(len(candidates), device=candidates.device)).values
+
+        return discrete
+
+
+class StatesAhead:
+    """r sets of m fixed states; knows where the last look-ahead maxima were found."""
+
+    def __init__(self, gains: ExactGains, states: Tensor) -> None:
+        self._gains, self._shape = gains, states.shape[:2]
+        self._rows = state_rows(gains.posterior, states)
+        self._states = states
+        self._last: Tensor | None = None  # (r, m, q, features)
+        self._visited = torch.zeros(len(states), dtype=torch.bool, device=states.device)
+
+    def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
+        """Gains (k, m) of candidates (k, d), each with its own set of states `rows` (k,)."""
+        posterior, rule = self._gains.posterior, self._gains.rule
+        ahead, prepared = posterior.look_ahead(candidates), self._rows.select(rows)
+        functions = look_ahead_functions(posterior, ahead, prepared)
+        shape = len(rows), self._shape[1]
+        if rule.nodes is None:
+            pool = self._gains.pool
+            mean, slope = (part.unflatten(0, shape) for part in functions.pooled(pool.correlation, pool.features))
+            actions, correlation = pool.features.expand(*shape, -1, -1), pool.correlation.mT.expand(*shape, -1, -1)
+            similarity = mean  # a discrete set has no neighbors
+        else:
+            maxima = self._maxima(functions, rule.nodes, rows)
+            parts = (maxima.mean, maxima.slope, maxima.actions, maxima.correlation)
+            mean, slope, actions, correlation = (part.unflatten(0, shape) for part in parts)
+            similarity = neighbour_likeness(functions, actions, rule.nodes)
+        lines = ExactLines(mean, slope, actions, correlation, posterior, ahead, prepared)
+        return LineGains(*rule.combine(mean, slope, similarity), lines)
+
+    def _maxima(self, functions: ActionFunctions, nodes: Tensor, rows: Tensor) -> Maxima:
+        """The best action of every function (k·m) at every node."""
+        if self._last is not None and bool(self._visited[rows].all()):
+            starts, steps = self._last[rows].flatten(0, 1), WARM_STEPS
+        else:
+            starts, steps = self._race(functions, nodes, self._cold_starts(functions, nodes, rows)), COLD_STEPS
+        maxima = functions.maximize(starts, nodes, steps, keep_correlation=True)
+        maxima = shared_between_nodes(snapped(self._gains.pool.space, functions, maxima), nodes)
+        found = maxima.actions.unflatten(0, (len(rows), self._shape[1]))
+        if self._last is None:
+            self._last = found.new_zeros(self._shape[0], *found.shape[1:])
+        self._last[rows], self._visited[rows] = found, True
+        return maxima
+
+    def _cold_starts(self, functions: ActionFunctions, nodes: Tensor, rows: Tensor) -> Tensor:
+        """Starts (k·m, q, starts, features) for every function and node.
+
+        The best of the pool, its best that is not alike, the best local maximum of μⁿ, and the candidate's action.
+        """
+        pool = self._gains.pool
+        mean, slope = functions.pooled(pool.correlation, pool.features)
+        scores = mean[:, None] + nodes[:, None] * slope[:, None]  # (k·m, q, p)
+        pooled_best = distinct_best(scores.flatten(0, 1), pool.similarity, 2).unflatten(0, scores.shape[:2])
+        basins = functions.factor.scaled(self._gains.policy(self._states[rows].flatten(0, 1)).basins)
+        basin_mean, basin_slope, _ = functions.at(basins)
+        basin = (basin_mean[:, None] + nodes[:, None] * basin_slope[:, None]).argmax(-1)  # (k·m, q)
+        own = functions.new_points[:, None].expand(-1, len(nodes), -1)
+        return torch.cat(
+            [
+                pool.features[pooled_best],
+                basins.gather(1, basin[..., None].expand_as(own))[:, :, None],
+                own[:, :, None],
+            ],
+            2,
+        )
+
+    def _race(self, functions: ActionFunctions, nodes: Tensor, starts: Tensor) -> Tensor:
+        """For every function and node the start (k·m, q, features) that is highest after a few steps from each."""
+        _, q, k, _ = starts.shape
+        z = nodes.repeat_interleave(k)
+        maxima = functions.maximize(starts.flatten(1, 2), z, RACE_STEPS)
+        best = (maxima.mean + z * maxima.slope).unflatten(1, (q, k)).argmax(-1)
+        chosen = best + k * torch.arange(q, device=best.device)
+        return maxima.take(chosen).actions
+
+
+def snapped(space: Space, functions: ActionFunctions, maxima: Maxima) -> Maxima:
+    """The same maxima, moved to the nearest actions that the space allows where some are integers."""
+    if not space.has_integer_actions:
+        return maxima
+    features = functions.factor.scaled(snap_actions(space, functions.factor.unscaled(maxima.actions)))
+    return Maxima(features, *functions.at(features))

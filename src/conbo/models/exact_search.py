@@ -1,0 +1,96 @@
+"""The best action of each of many states under the posterior mean: batched multi-start search.
+
+The pool is scored for all states by one matrix product; for every state the best pool actions that are not each
+other's neighbors start a Newton ascent.  All states and starts climb in one batch.
+"""
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from conbo.models.action_functions import ActionFunctions, state_functions
+from conbo.models.conditioned import Conditioned
+from conbo.models.distinct_best import distinct_best
+from conbo.models.posterior import BestActions
+from conbo.models.snapping import snap_actions
+from conbo.spaces import Integer, Space
+
+CHUNK = 2048  # states a pass
+
+
+class ActionPool:
+    """p actions with what is needed again and again: their features and their κ with the observations."""
+
+    def __init__(self, posterior: Conditioned, space: Space, actions: Tensor) -> None:
+        self.posterior, self.space, self.actions = posterior, space, actions
+        factor = posterior.kernel.actions
+        self.features = factor.scaled(actions)  # (p, features), scaled
+        self.correlation = factor.correlation(posterior.actions, self.features)  # (n, p), with the observed actions
+
+    @cached_property
+    def similarity(self) -> Tensor:
+        """κ among the actions of the pool: (p, p)."""
+        return self.posterior.kernel.actions.correlation(self.features, self.features)
+
+    def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
+        """argmax over actions of the posterior mean for states (m, d_s)."""
+        return BestActions.joined([self._best(chunk, starts, steps) for chunk in states.split(CHUNK)])
+
+    def _best(self, states: Tensor, starts: int, steps: int) -> BestActions:
+        functions = state_functions(self.posterior, states)
+        scores = functions.mean_constant[:, None] + functions.mean_weights @ self.correlation
+        chosen = distinct_best(scores, self.similarity, starts)  # (m, k)
+        maxima = functions.maximize(self.features[chosen], states.new_zeros(1), steps)
+        actions, mean = self.posterior.kernel.actions.unscaled(maxima.actions), maxima.mean
+        if self.space.has_integer_actions:
+            actions, mean = polish_integers(self.space, functions, actions)
+        return BestActions.of_climbs(actions, mean)
+
+
+class BestActionsOnce:
+    """`ActionPool.best` that remembers: a state that was asked for before costs nothing."""
+
+    def __init__(self, pool: ActionPool, starts: int) -> None:
+        self._pool, self._starts = pool, starts
+        self._rows: dict[tuple[float, ...], int] = {}  # of a state, in what is known
+        self._known: list[BestActions] = []
+
+    def __call__(self, states: Tensor) -> BestActions:
+        """For states (m, d_s)."""
+        keys = [tuple(state) for state in states.tolist()]
+        new = {key: row for row, key in enumerate(keys) if key not in self._rows}
+        if new or not self._known:
+            found = self._pool.best(states[list(new.values())], self._starts)
+            self._rows |= zip(new, range(len(self._rows), len(self._rows) + len(new)), strict=True)
+            self._known = [BestActions.joined([*self._known, found])]
+        return self._known[0].select(torch.tensor([self._rows[key] for key in keys], device=states.device))
+
+
+def polish_integers(space: Space, functions: ActionFunctions, actions: Tensor) -> tuple[Tensor, Tensor]:
+    """Snap actions (m, k, d_x) to the space, then step every integer down and up where that helps."""
+
+    def mean_at(points: Tensor) -> Tensor:
+        return functions.at(functions.factor.scaled(points))[0]
+
+    actions = snap_actions(space, actions)
+    mean = mean_at(actions)
+    for column, parameter in enumerate(space.actions.values()):
+        if not isinstance(parameter, Integer):
+            continue
+        for direction in (-1, 1):
+            moved = actions.clone()
+            moved[..., column] = _neighbor(parameter, moved[..., column], direction)
+            there = mean_at(moved)
+            better = there > mean
+            actions = torch.where(better[..., None], moved, actions)
+            mean = torch.where(better, there, mean)
+    return actions, mean
+
+
+def _neighbor(parameter: Integer, values: Tensor, direction: int) -> Tensor:
+    """The next integer up or down; there may be far too many to list them."""
+    here = np.floor(parameter.scale.from_unit(values.cpu().numpy()) + 0.5)
+    there = np.clip(here + direction, parameter.low, parameter.high)
+    return torch.from_numpy(parameter.encode(there)).to(values)

@@ -1,0 +1,102 @@
+"""The built-in models: Gaussian processes whose kernels, noise and warping are chosen by the rewards."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from conbo.errors import SettingError
+from conbo.models.category_families import MultiTaskFamily, TrendFamily
+from conbo.models.columns import Columns
+from conbo.models.exact import ExactPosterior
+from conbo.models.fit import fit
+from conbo.models.kernel_families import KernelFamily, ProductFamily
+from conbo.models.profiles import MATERN52, PROFILES, SQUARED_EXPONENTIAL, Profile, profile_of
+from conbo.observations import Observations
+from conbo.spaces import Space
+
+TRIED_PROFILES = (SQUARED_EXPONENTIAL, MATERN52)  # by `profile="auto"`, the smoothest first
+STRUCTURES = ("auto", "product", "trend", "multi-task")
+
+StateStructure: TypeAlias = Callable[[Space, Profile], KernelFamily]
+
+
+@dataclass(frozen=True)
+class GaussianProcess:
+    """The built-in models: a kernel over actions, tied to the states in one of three ways.
+
+    `profile` says how smooth rewards are: "matern52" (twice differentiable), "squared-exponential" (infinitely often),
+    or "auto": the first, unless the other makes the rewards seen so far clearly more probable. It may also be a
+    `Profile` of your own.
+
+    ==============  =============================================================================================
+    `states`        how two states are alike
+    ==============  =============================================================================================
+    "product"       by their distance: σ² k_S k_X, for any states
+    "trend"         categories share a trend and differ from it: three variances, whatever their number
+    "multi-task"    categories share what is learned that they share: W Wᵀ + diag(v), W with `rank` columns
+    "auto"          "trend" where some state is a category, "product" elsewhere
+    a function      of your own, from (space, profile) to a family of kernels
+    ==============  =============================================================================================
+
+    Where some states are categories and some are numbers, "trend" and "multi-task" are multiplied by a correlation
+    of the numbers.
+
+    `noise` says what to expect of noise that is not known: "small" for rewards that are exact, or nearly so, until
+    many of them say otherwise; "auto" for a moderate one, until a few of them do, and the same everywhere, unless
+    they are clearly more probable if it varies with state and action.
+
+    `actions` are taken as they are ("straight"), or ("auto") bent where rewards clearly change faster in one part of
+    their range than in another.
+    """
+
+    profile: str | Profile = "auto"
+    states: str | StateStructure = "auto"
+    rank: int = 2
+    noise: str = "auto"
+    actions: str = "auto"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.profile, str):
+            if self.profile not in ("auto", *PROFILES):
+                raise SettingError(f"`profile` must be one of auto, {', '.join(PROFILES)}, but got {self.profile!r}.")
+        elif not isinstance(self.profile, Profile):
+            raise SettingError(f"`profile` must be a name or a Profile, but got {self.profile!r}.")
+        elif self.profile.name in PROFILES and not self.profile.built_in:
+            raise SettingError(f"`profile` must not have the name of a built-in one, but got {self.profile.name!r}.")
+        if not callable(self.states) and self.states not in STRUCTURES:
+            allowed = "auto, product, trend, multi-task or a function"
+            raise SettingError(f"`states` must be {allowed}, but got {self.states!r}.")
+        if not isinstance(self.rank, int) or self.rank < 1:
+            raise SettingError(f"`rank` must be an integer of at least 1, but got rank={self.rank!r}.")
+        if self.noise not in ("auto", "small"):
+            raise SettingError(f"`noise` must be auto or small, but got {self.noise!r}.")
+        if self.actions not in ("auto", "straight"):
+            raise SettingError(f"`actions` must be auto or straight, but got {self.actions!r}.")
+
+    def families(self, space: Space) -> list[KernelFamily]:
+        """The kernels that are tried, up to their hyperparameters, the smoothest first."""
+        profiles = TRIED_PROFILES if self.profile == "auto" else (profile_of(self.profile),)
+        return [self._family(space, profile) for profile in profiles]
+
+    def _family(self, space: Space, profile: Profile) -> KernelFamily:
+        if callable(self.states):
+            return self.states(space, profile)
+        categories, actions = space.state_categories, Columns(space.action_categories)
+        states = self.states
+        if states == "auto":
+            states = "trend" if any(categories) else "product"
+        if states == "product":
+            return ProductFamily(Columns(categories), actions, profile)
+        if not any(categories):
+            raise SettingError(f"`states={states!r}` needs a state that is categorical: use 'product' instead.")
+        coded = Columns(categories, coded=True)
+        if states == "trend":
+            return TrendFamily(coded, actions, profile)
+        return MultiTaskFamily(coded, actions, profile, self.rank)
+
+    def fit(self, space: Space, observations: Observations) -> ExactPosterior:
+        """Hyperparameters by maximum a posteriori, then conditioning on the observations."""
+        points, rewards = observations.points, observations.rewards
+        small, warp = self.noise == "small", self.actions == "auto"
+        fitted = fit(self.families(space), points, rewards, observations.noise, small, warp)
+        return fitted.posterior(points, rewards)

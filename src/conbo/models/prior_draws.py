@@ -1,0 +1,121 @@
+"""Functions drawn from a Gaussian process before any reward, evaluated anywhere, with gradients.
+
+Two ways to draw f⁰, both a weighted sum of fixed features with weights w ~ N(0, I):
+
+==================  =======================================  ===================================================
+here                f⁰(s, x)                                 when
+==================  =======================================  ===================================================
+`FourierFeatures`   Σ_j w_j a_j(s) cos(ω_jᵀ x + b_j(s))      the spectral density of κ is known
+`NystromFeatures`   k(·, U) L⁻ᵀ w,  L Lᵀ = k(U, U)           any kernel: exact at the points U, smoother between
+==================  =======================================  ===================================================
+
+The phase b_j is linear in the numbers of a state, b(s) = b + ω_sᵀ s; where categories share nothing (δ_ss'), each
+of them adds random phases of its own.
+
+References: Rahimi & Recht (2007); Williams & Seeger (2001).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import pi
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from conbo.models.factorization import cholesky
+from conbo.quasi_random import sobol
+
+if TYPE_CHECKING:
+    from conbo.models.kernels import Features, Kernel
+
+
+class PriorDraws(Protocol):
+    """c functions drawn from a prior of mean zero."""
+
+    def values(self, here: "Features") -> Tensor:
+        """All draws (p, c) at points given as scaled features."""
+
+    def along(self, here: "Features", draws: Tensor) -> "tuple[Tensor, Features]":
+        """Values (p,) and gradients in scaled features at p points, each of its own draw (p,)."""
+
+
+@dataclass(frozen=True)
+class FourierTerms:
+    """j features amplitude(s) · cos(ω_xᵀ x + phase(s)) of scaled state and action features."""
+
+    amplitude: Callable[[Tensor], Tensor]  # scaled state features (..., f) → (..., j)
+    frequencies: Tensor  # (action features, j)
+    phase: Callable[[Tensor], Tensor]  # scaled state features (..., f) → (..., j)
+    state_frequencies: Tensor  # (state features, j): gradient of the phase; zero for categories
+
+    def angles(self, states: Tensor, actions: Tensor) -> Tensor:
+        """Arguments (..., j) of the cosines."""
+        return actions @ self.frequencies + self.phase(states)
+
+
+@dataclass(frozen=True)
+class FourierFeatures:
+    """Draws as sums of random cosines."""
+
+    terms: FourierTerms
+    weights: Tensor  # (j, c)
+
+    @classmethod
+    def drawn(cls, terms: FourierTerms, n: int, generator: torch.Generator) -> "FourierFeatures":
+        """n draws with random weights."""
+        weights = random_normals(generator, terms.frequencies.shape[1], n).to(terms.frequencies)
+        return cls(terms, weights)
+
+    def values(self, here: "Features") -> Tensor:
+        """All draws (p, c) at points given as scaled features."""
+        return (self.terms.amplitude(here[0]) * torch.cos(self.terms.angles(*here))) @ self.weights
+
+    def along(self, here: "Features", draws: Tensor) -> "tuple[Tensor, Features]":
+        """Values (p,) and gradients in scaled features at p points, each of its own draw (p,)."""
+        terms, angles = self.terms, self.terms.angles(*here)
+        weighted = self.weights[:, draws].mT * terms.amplitude(here[0])
+        falling = -weighted * torch.sin(angles)
+        gradients = falling @ terms.state_frequencies.mT, falling @ terms.frequencies.mT
+        return (weighted * torch.cos(angles)).sum(-1), gradients
+
+
+@dataclass(frozen=True)
+class NystromFeatures:
+    """Draws as sums of the kernel's own bumps at m points."""
+
+    kernel: "Kernel"
+    points: "Features"  # scaled features of the m points
+    weights: Tensor  # (m, c), L⁻ᵀ w
+
+    def values(self, here: "Features") -> Tensor:
+        """All draws (p, c) at points given as scaled features."""
+        return self.kernel.covariance(here, self.points) @ self.weights
+
+    def along(self, here: "Features", draws: Tensor) -> "tuple[Tensor, Features]":
+        """Values (p,) and gradients in scaled features at p points, each of its own draw (p,)."""
+        weights = self.weights[:, draws].mT  # (p, m)
+        value = (self.kernel.covariance(here, self.points) * weights).sum(-1)
+        return value, self.kernel.weighted_gradient(here, self.points, weights)
+
+
+def nystrom_draws(kernel: "Kernel", n: int, features: int, generator: torch.Generator) -> NystromFeatures:
+    """n draws that are exact at so many quasi-random points of the unit cube."""
+    like = kernel.actions.lengthscales
+    d = len(kernel.states.columns.categories) + len(kernel.actions.columns.categories)
+    seed = int(torch.randint(2**31, (1,), generator=generator))
+    points = kernel.scaled(sobol(features, d, seed).to(like))
+    covariance = kernel.covariance(points, points)
+    factor = cholesky(covariance + 1e-8 * covariance.diagonal().mean() * torch.eye(features).to(like))
+    weights = random_normals(generator, features, n).to(like)
+    return NystromFeatures(kernel, points, torch.linalg.solve_triangular(factor.mT, weights, upper=True))
+
+
+def random_normals(generator: torch.Generator, *shape: int) -> Tensor:
+    """Standard normal numbers."""
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def random_phases(generator: torch.Generator, *shape: int) -> Tensor:
+    """Uniform angles."""
+    return 2 * pi * torch.rand(*shape, generator=generator, dtype=torch.float64)

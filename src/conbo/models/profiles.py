@@ -1,0 +1,119 @@
+"""Correlations as functions of a distance: one record for each, with everything that any part of the library asks of it.
+
+A profile is a function φ of a Euclidean distance r between scaled features.  Three numbers say all that gradients and
+Hessians need: φ itself, ψ = -φ'/r and χ = -ψ'/r.  The gradient is -ψ (a-b), the Hessian -ψ I + χ (a-b)(a-b)ᵀ.
+
+The same formulas stand once more in `compiled_profiles.py` for the compiled loops and once in `reports/profiles.js` for
+the report's page; tests hold the three against each other.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from conbo.errors import SettingError
+
+Tables: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
+Spectrum: TypeAlias = Callable[[int, int, torch.Generator], Tensor]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A correlation that depends on a distance.
+
+    Parameters
+    ----------
+    name
+        Stands in stored settings and saved policies.
+    tables
+        From squared scaled distances to φ, ψ and χ, elementwise.
+    unit
+        The scaled distance r that belongs to a distance of one lengthscale.
+    spectrum
+        Draws frequencies from the spectral density: ``spectrum(features, n, generator)`` returns a tensor
+        (features, n) for scaled features. Methods that draw whole functions need it; without it they say so.
+    """
+
+    name: str
+    tables: Tables = field(repr=False)
+    unit: float = 1.0
+    spectrum: Spectrum | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name or self.name == "auto":
+            raise SettingError(f"`name` of a profile must be a text other than 'auto', but got {self.name!r}.")
+        if not self.unit > 0:
+            raise SettingError(f"`unit > 0` must hold for a profile, but got unit={self.unit!r}.")
+
+    @property
+    def built_in(self) -> bool:
+        """Whether it is one of `PROFILES`, which the compiled loops and the report's page know."""
+        return self.name in PROFILES and PROFILES[self.name].tables is self.tables
+
+    def value(self, squared_distance: Tensor) -> Tensor:
+        """φ alone; may write into the memory of its argument."""
+        if self.tables is matern52 and not squared_distance.requires_grad:
+            return _matern52_in_place(squared_distance)
+        return self.tables(squared_distance)[0]
+
+    def frequencies(self, features: int, n: int, generator: torch.Generator) -> Tensor:
+        """n draws (features, n) from the spectral density, for scaled features."""
+        if self.spectrum is None:
+            raise SettingError(
+                f"functions can be drawn only if the profile has a `spectrum`, but {self.name!r} has none."
+            )
+        return self.spectrum(features, n, generator)
+
+
+def matern52(squared_distance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """φ, ψ, χ of the Matérn-5/2 correlation, with r = √5 |a-b| / l."""
+    r = squared_distance.sqrt()
+    decay = torch.exp(-r)
+    third = decay / 3
+    return (1 + r + squared_distance / 3) * decay, (1 + r) * third, third
+
+
+def _matern52_in_place(squared_distance: Tensor) -> Tensor:
+    """φ of `matern52`, in the memory of its argument: most calls want no more."""
+    r = squared_distance.sqrt()
+    polynomial = squared_distance.div_(3).add_(r).add_(1)
+    return r.neg_().exp_().mul_(polynomial)
+
+
+def matern52_spectrum(features: int, n: int, generator: torch.Generator) -> Tensor:
+    """Student's t with five degrees of freedom."""
+    normal = _normal(generator, features, n)
+    return normal / _normal(generator, 5, n).square().sum(0).sqrt()
+
+
+def squared_exponential(squared_distance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """φ, ψ, χ of the squared-exponential correlation, with r = |a-b| / l: all three are the same."""
+    value = torch.exp(-squared_distance / 2)
+    return value, value, value
+
+
+def squared_exponential_spectrum(features: int, n: int, generator: torch.Generator) -> Tensor:
+    """Standard normal."""
+    return _normal(generator, features, n)
+
+
+def _normal(generator: torch.Generator, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+MATERN52 = Profile("matern52", matern52, sqrt(5.0), matern52_spectrum)
+SQUARED_EXPONENTIAL = Profile("squared-exponential", squared_exponential, 1.0, squared_exponential_spectrum)
+PROFILES: dict[str, Profile] = {profile.name: profile for profile in (MATERN52, SQUARED_EXPONENTIAL)}
+
+
+def profile_of(profile: str | Profile) -> Profile:
+    """The built-in profile of this name, or the profile itself."""
+    if not isinstance(profile, str):
+        return profile
+    if profile not in PROFILES:
+        raise SettingError(f"`profile` must be one of {', '.join(PROFILES)}, but got {profile!r}.")
+    return PROFILES[profile]
