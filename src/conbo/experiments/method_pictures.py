@@ -12,9 +12,10 @@ from torch import Tensor
 from conbo.acquisition.conditional import ConBO, GaussianStates
 from conbo.acquisition.expected_max import expected_max
 from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, KnowledgeGradient, Lines, MonteCarloKG
-from conbo.belief import Belief, GaussianProcess, believe
+from conbo.belief import Belief, believe
 from conbo.bound_states import bind
 from conbo.experiments.drawing import DARK, OURS, panels, styled
+from conbo.gaussian_process import GaussianProcess
 from conbo.models.posterior import Posterior
 from conbo.observations import Observations
 from conbo.policies.gp_argmax import GpArgmax

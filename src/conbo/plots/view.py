@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conbo.belief import Belief, GaussianProcess, Model
+from conbo.belief import Belief, Model
 from conbo.errors import SettingError
+from conbo.gaussian_process import GaussianProcess
 from conbo.models.pathwise import draw_paths
 from conbo.models.posterior import Posterior
 from conbo.plots.axes import ParameterAxis, described, number

@@ -285,9 +285,9 @@ def _under_way(optimizer: Optimizer) -> list[Trial]:
 
 
 def _all_states(optimizer: Optimizer) -> list[Point]:
-    finite = optimizer.states.finite()
-    assert finite is not None  # checked when the run began
-    return list(optimizer.space.decode_states(finite[0].numpy()))
+    listed = optimizer.states.listed()
+    assert listed is not None  # checked when the run began
+    return list(optimizer.space.decode_states(listed[0]))
 
 
 @contextmanager
