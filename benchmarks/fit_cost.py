@@ -19,9 +19,9 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
 
+from conbo.models.columns import Columns
 from conbo.models.fit import fit
 from conbo.models.kernel_families import ProductFamily
-from conbo.models.kernels import Columns
 from conbo.models.log_posterior import LOG_LENGTHSCALE_BOUNDS, LOG_VARIANCE_BOUNDS, LogPosterior
 from conbo.models.noise import LOG_NOISE_BOUNDS
 

@@ -30,12 +30,16 @@ from torch import Tensor
 
 from conbo.acquisition.conditional import ConBO, ConditionalAcquisition, ExactStates
 from conbo.acquisition.knowledge_gradient import HybridKG
-from conbo.belief import Belief, GaussianProcess
+from conbo.belief import Belief
 from conbo.bound_states import bind
+from conbo.gaussian_process import GaussianProcess
 from conbo.method_table import METHODS
+from conbo.models.category_kernels import CategoryKernel, Trend
+from conbo.models.columns import Columns
+from conbo.models.exact import ExactPosterior, condition
+from conbo.models.factorization import cholesky
 from conbo.models.fit import fit
-from conbo.models.kernels import CategoryKernel, Columns, Factor, Trend
-from conbo.models.posterior import Posterior, cholesky, condition
+from conbo.models.kernels import Factor
 from conbo.observations import Observations
 from conbo.spaces import Categorical, Real, Space
 
@@ -77,7 +81,7 @@ def numbered(belief: Belief) -> Tensor:
 def same_model(belief: Belief) -> SingleTaskGP:
     """The posterior of a belief in BoTorch, hyperparameters fixed."""
     posterior, count = belief.posterior, belief.space.state_categories[0]
-    assert isinstance(posterior, Posterior)
+    assert isinstance(posterior, ExactPosterior)
 
     def index(shared: float, own: float) -> IndexKernel:
         kernel = IndexKernel(num_tasks=count, rank=1, active_dims=[0]).double()

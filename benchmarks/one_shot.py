@@ -20,8 +20,8 @@ from conbo.acquisition.expected_max import expected_max
 from conbo.acquisition.knowledge_gradient import HybridKG
 from conbo.ascent import Race, ascend
 from conbo.belief import Belief
+from conbo.models.exact import ExactPosterior
 from conbo.models.kernels import ProductKernel
-from conbo.models.posterior import Posterior
 from conbo.proposals.maximizer import FIRST_STEP, RELATIVE_GAIN, box, screening_points, spread_best
 from random_beliefs import random_belief
 
@@ -40,7 +40,7 @@ def correlation(a: Tensor, b: Tensor) -> Tensor:
 def one_shot(belief: Belief, acquisition: ConditionalAcquisition, start: Tensor) -> Tensor:
     """Where the joint climb from one start ends: a candidate (d,)."""
     posterior, d = belief.posterior, len(start)
-    assert isinstance(posterior, Posterior)
+    assert isinstance(posterior, ExactPosterior)
     kernel = posterior.kernel
     assert isinstance(kernel, ProductKernel)
     chosen = acquisition.states_of(start[None])

@@ -17,8 +17,9 @@ from botorch.models import SingleTaskGP
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from torch import Tensor
 
-from conbo.models.kernels import Columns, Factor, ProductKernel
-from conbo.models.posterior import condition
+from conbo.models.columns import Columns
+from conbo.models.exact import condition
+from conbo.models.kernels import Factor, ProductKernel
 from conbo.problems import branin
 from conbo.study import Study
 

@@ -9,8 +9,10 @@ from torch import Tensor
 
 from conbo.belief import Belief
 from conbo.bound_states import bind
-from conbo.models.kernels import Columns, Factor, ProductKernel
-from conbo.models.posterior import Posterior, cholesky, condition
+from conbo.models.columns import Columns
+from conbo.models.exact import ExactPosterior, condition
+from conbo.models.factorization import cholesky
+from conbo.models.kernels import Factor, ProductKernel
 from conbo.observations import Observations
 from conbo.spaces import Real, Space
 
@@ -39,7 +41,7 @@ def random_belief(d_s: int, d_x: int, n: int, seed: int) -> Belief:
 def botorch_model(belief: Belief) -> SingleTaskGP:
     """The same posterior in BoTorch, hyperparameters fixed."""
     posterior, points = belief.posterior, belief.observations.points
-    assert isinstance(posterior, Posterior)
+    assert isinstance(posterior, ExactPosterior)
     kernel = posterior.kernel
     assert isinstance(kernel, ProductKernel)
     d_s, d = belief.n_state_dims, points.shape[1]

@@ -22,8 +22,9 @@ import torch
 from parts import show
 from torch import Tensor
 
-from conbo.belief import Belief, GaussianProcess, believe
+from conbo.belief import Belief, fit_belief
 from conbo.bound_states import bind
+from conbo.gaussian_process import GaussianProcess
 from conbo.observations import Observations
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.spaces import Categorical, Real, Space
@@ -91,7 +92,7 @@ def compared(kind: str, space: Space, n: int, seed: int) -> dict[str, tuple[floa
     best = value(every).unflatten(0, (len(states), -1)).amax(-1)
     result = {}
     for name, model in MODELS.items():
-        belief = believe(space, bind(None, space), Observations(told, rewards, told[:0]), model)
+        belief = fit_belief(space, bind(None, space), Observations(told, rewards, told[:0]), model)
         actions = GpArgmax().build(belief, torch.Generator().manual_seed(0))(states)
         lost = (best - value(torch.cat([states, actions], -1))).mean() / unit
         result[name] = log_density(belief, new, value(new) / unit), float(lost)

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from conbo.acquisition.conditional import ConBO, StratifiedStates
 from conbo.acquisition.knowledge_gradient import HybridKG
-from conbo.belief import Belief, believe
+from conbo.belief import Belief, fit_belief
 from conbo.method_table import METHODS
 from conbo.optimizer import Optimizer
 from conbo.proposals.maximizer import Maximizer
@@ -113,7 +113,7 @@ def ask(quick: bool) -> Iterable[Row]:
 
             def whole(belief: Belief = belief, seed: int = seed) -> None:
                 with threads_for(len(belief.observations)):
-                    fitted = believe(belief.space, belief.states, belief.observations, METHODS["conbo"].model)
+                    fitted = fit_belief(belief.space, belief.states, belief.observations, METHODS["conbo"].model)
                     CONBO.propose(fitted, 1, generator(seed))
 
             times["conbo"].append(timed(whole))

@@ -38,12 +38,14 @@ from conbo.acquisition.knowledge_gradient import (
     Lines,
     MonteCarloKG,
 )
-from conbo.acquisition.neighbouring_nodes import neighbour_likeness
-from conbo.belief import Belief, GaussianProcess, believe
+from conbo.belief import Belief, fit_belief
 from conbo.bound_states import bind
+from conbo.gaussian_process import GaussianProcess
 from conbo.models.action_functions import look_ahead_functions, state_rows
-from conbo.models.kernels import Columns, Factor, ProductKernel
-from conbo.models.posterior import Posterior, condition
+from conbo.models.columns import Columns
+from conbo.models.exact import ExactPosterior, condition
+from conbo.models.kernels import Factor, ProductKernel
+from conbo.models.neighbouring_nodes import neighbour_likeness
 from conbo.observations import Observations
 from conbo.plots.style import INK as DARK
 from conbo.plots.style import POLICY as LEARNED
@@ -115,8 +117,8 @@ class Line:
     candidates: Tensor  # (c, 1)
 
     @property
-    def posterior(self) -> Posterior:
-        assert isinstance(self.belief.posterior, Posterior)
+    def posterior(self) -> ExactPosterior:
+        assert isinstance(self.belief.posterior, ExactPosterior)
         return self.belief.posterior
 
     @property
@@ -169,7 +171,7 @@ def line(*candidates: float) -> Line:
     return Line(belief, vector(*candidates)[:, None] / SIDE)
 
 
-def unscaled(posterior: Posterior, features: Tensor) -> Tensor:
+def unscaled(posterior: ExactPosterior, features: Tensor) -> Tensor:
     return SIDE * features[..., 0] / posterior.kernel.actions.feature_scales
 
 
@@ -464,7 +466,7 @@ def plane() -> Belief:
     noise = sd * torch.randn(len(points), generator=generator(1), dtype=torch.float64)
     rewards = reward(*(SIDE * points).unbind(-1)) + noise
     known = torch.full_like(rewards, sd**2)
-    return believe(space, bind(None, space), Observations(points, rewards, points[:0], known), GaussianProcess())
+    return fit_belief(space, bind(None, space), Observations(points, rewards, points[:0], known), GaussianProcess())
 
 
 @cache

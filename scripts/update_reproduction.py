@@ -16,7 +16,6 @@ from pathlib import Path
 
 from PIL import Image
 
-from conbo.belief import GaussianProcess
 from conbo.experiments.claims import claims_table, goal_table
 from conbo.experiments.drawing import save
 from conbo.experiments.figure_drawings import DRAWINGS
@@ -24,6 +23,7 @@ from conbo.experiments.method_pictures import PICTURES
 from conbo.experiments.paper_figures import FIGURES, MODEL_RIVALS, with_model
 from conbo.experiments.run_file import PACK_SUFFIX, Key, Run, pack, read_file, read_folder
 from conbo.experiments.summary import compare, markdown, table
+from conbo.gaussian_process import GaussianProcess
 from conbo.method_table import DEFAULT_METHOD, METHODS
 
 ROOT = Path(__file__).parents[1]

@@ -21,8 +21,10 @@ from conbo.acquisition.conditional import ConBO, GaussianStates, StratifiedState
 from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
 from conbo.belief import Belief
 from conbo.bound_states import bind
-from conbo.models.kernels import CategoryKernel, Columns, Factor, Kernel, ProductKernel, Trend
-from conbo.models.posterior import condition
+from conbo.models.category_kernels import CategoryKernel, Trend
+from conbo.models.columns import Columns
+from conbo.models.exact import condition
+from conbo.models.kernels import Factor, Kernel, ProductKernel
 from conbo.observations import Observations
 from conbo.spaces import Categorical, Real, Space
 from conbo.state_distributions import RecipeLike, Triangular, Uniform

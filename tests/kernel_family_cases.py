@@ -2,8 +2,9 @@
 
 from torch import Tensor, sin
 
-from conbo.models.kernel_families import KernelFamily, MultiTaskFamily, ProductFamily, TrendFamily
-from conbo.models.kernels import Columns
+from conbo.models.category_families import MultiTaskFamily, TrendFamily
+from conbo.models.columns import Columns
+from conbo.models.kernel_families import KernelFamily, ProductFamily
 from conbo.models.warped_family import WarpedFamily
 from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import points_in, reals, uniform

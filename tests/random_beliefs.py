@@ -11,9 +11,12 @@ from torch import Tensor
 
 from conbo.belief import Belief
 from conbo.bound_states import bind
-from conbo.models.kernels import CategoryKernel, Columns, Factor, Kernel, MultiTask, ProductKernel, Trend
+from conbo.models.category_kernels import CategoryKernel, MultiTask, Trend
+from conbo.models.columns import Columns
+from conbo.models.exact import ExactPosterior, condition
+from conbo.models.factorization import cholesky
+from conbo.models.kernels import Factor, Kernel, ProductKernel
 from conbo.models.noise import VaryingNoise
-from conbo.models.posterior import Posterior, cholesky, condition
 from conbo.models.warp import Warp
 from conbo.observations import Observations
 from conbo.spaces import Categorical, Real, Space
@@ -135,7 +138,7 @@ def belief_with(
 
 
 def belief_on(
-    space: Space, posterior: Posterior, points: Tensor, rewards: Tensor, distribution: RecipeLike = None
+    space: Space, posterior: ExactPosterior, points: Tensor, rewards: Tensor, distribution: RecipeLike = None
 ) -> Belief:
     """The belief that a posterior comes from."""
     return Belief(
@@ -148,8 +151,8 @@ def belief_on(
     )
 
 
-def posterior_of(belief: Belief) -> Posterior:
-    assert isinstance(belief.posterior, Posterior)
+def posterior_of(belief: Belief) -> ExactPosterior:
+    assert isinstance(belief.posterior, ExactPosterior)
     return belief.posterior
 
 

@@ -10,13 +10,15 @@ from torch import Tensor
 
 from conbo.acquisition.conditional import ConBO
 from conbo.acquisition.knowledge_gradient import HybridKG
-from conbo.belief import LEAST_NOISE, Belief, GaussianProcess, believe, standardisation, standardised_noise
+from conbo.belief import LEAST_NOISE, Belief, fit_belief, standardised_noise, standardization
 from conbo.bound_states import bind
 from conbo.errors import SettingError
-from conbo.models.botorch_posterior import BotorchPosterior
-from conbo.models.kernel_families import KernelFamily, MultiTaskFamily, ProductFamily, TrendFamily
-from conbo.models.kernels import CategoryKernel, Trend
-from conbo.models.posterior import Posterior
+from conbo.gaussian_process import GaussianProcess
+from conbo.models.botorch_model import BotorchPosterior
+from conbo.models.category_families import MultiTaskFamily, TrendFamily
+from conbo.models.category_kernels import CategoryKernel, Trend
+from conbo.models.exact import ExactPosterior
+from conbo.models.kernel_families import KernelFamily, ProductFamily
 from conbo.observations import Observations
 from conbo.proposals.maximizer import Maximizer
 from conbo.spaces import Categorical, Integer, Real, Space
@@ -38,7 +40,7 @@ def told(
 
 
 def belief_of(space: Space, observations: Observations, model: GaussianProcess | None = None) -> Belief:
-    return believe(space, bind(None, space), observations, model or GaussianProcess())
+    return fit_belief(space, bind(None, space), observations, model or GaussianProcess())
 
 
 @given(
@@ -49,7 +51,7 @@ def belief_of(space: Space, observations: Observations, model: GaussianProcess |
 def test_standardised_rewards_have_mean_zero_and_variance_one(rewards: list[float], scale: float, shift: float) -> None:
     values = scale * (tensor(rewards) + shift)
 
-    centre, spread = standardisation(values)
+    centre, spread = standardization(values)
     result = (values - centre) / spread
 
     assert torch.isfinite(result).all()
@@ -63,7 +65,7 @@ def test_standardised_rewards_have_mean_zero_and_variance_one(rewards: list[floa
 @pytest.mark.parametrize("value", [0.0, 1e-9, -3.0, 1e9, 1e200])
 @pytest.mark.parametrize("n", [1, 5])
 def test_constant_rewards_become_zero(value: float, n: int) -> None:
-    shift, scale = standardisation(torch.full((n,), value, dtype=torch.float64))
+    shift, scale = standardization(torch.full((n,), value, dtype=torch.float64))
 
     assert shift == pytest.approx(value)
     assert 0 < scale < float("inf")
@@ -135,7 +137,7 @@ def test_the_profile_follows_the_rewards() -> None:
         factor = torch.linalg.cholesky(covariance[0] + 1e-9 * torch.eye(60, dtype=torch.float64))
         rewards = factor @ torch.randn(60, generator=generator(), dtype=torch.float64)
         posterior = belief_of(space, Observations(points, rewards, points[:0]), GaussianProcess()).posterior
-        assert isinstance(posterior, Posterior)
+        assert isinstance(posterior, ExactPosterior)
         assert posterior.kernel.actions.profile == family.profile
 
 
@@ -162,7 +164,7 @@ def test_few_noisy_rewards_are_taken_for_exact_only_on_request() -> None:
     rewards = points.sum(-1) + 0.5 * torch.randn(20, generator=generator(2), dtype=torch.float64)
     observed = Observations(points, rewards, points[:0])
     usual, small = (
-        believe(space, bind(None, space), observed, GaussianProcess(noise=noise)).posterior
+        fit_belief(space, bind(None, space), observed, GaussianProcess(noise=noise)).posterior
         for noise in ("auto", "small")
     )
     assert float(usual.noise) > 50 * float(small.noise)
@@ -203,7 +205,7 @@ def test_states_that_mirror_each_other_are_seen_by_the_multi_task_kernel() -> No
 def test_a_fitted_belief_holds_everything_and_is_in_double_precision() -> None:
     belief = belief_of(CATEGORIES, told(CATEGORIES))
 
-    assert isinstance(belief.posterior, Posterior)
+    assert isinstance(belief.posterior, ExactPosterior)
     assert isinstance(belief.posterior.kernel, CategoryKernel)
     assert isinstance(belief.posterior.kernel.categories, Trend)
     assert belief.n_state_dims == 1
@@ -269,7 +271,7 @@ def test_a_factory_of_botorch_models_takes_the_place_of_ours() -> None:
         return SingleTaskGP(points, rewards, noise, outcome_transform=None)
 
     observations = told(space, scale=1e5)
-    belief = believe(space, bind(None, space), observations, factory)
+    belief = fit_belief(space, bind(None, space), observations, factory)
 
     ((points, rewards, noise),) = seen
     assert isinstance(belief.posterior, BotorchPosterior)

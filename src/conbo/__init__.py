@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from conbo import errors, plots, problems
-    from conbo.belief import GaussianProcess
-    from conbo.method_table import methods
+    from conbo.gaussian_process import GaussianProcess
+    from conbo.method_list import methods
     from conbo.optimizer import Optimizer
     from conbo.policies.policy import load_policy
     from conbo.reports import report
@@ -20,7 +20,7 @@ __version__ = "0.1.0"
 _HOME = {
     "Categorical": "spaces",
     "Density": "state_distributions",
-    "GaussianProcess": "belief",
+    "GaussianProcess": "gaussian_process",
     "Integer": "spaces",
     "Normal": "state_distributions",
     "Optimizer": "optimizer",
@@ -32,7 +32,7 @@ _HOME = {
     "Uniform": "state_distributions",
     "Weights": "state_distributions",
     "load_policy": "policies.policy",
-    "methods": "method_table",
+    "methods": "method_list",
     "open_study": "study",
     "report": "reports",
     "study_names": "study",

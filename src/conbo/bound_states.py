@@ -1,4 +1,8 @@
-"""P[s] bound to a space: what a recipe of `state_distributions` becomes on the unit cube."""
+"""P[s] bound to a space: what a recipe of `state_distributions` becomes on the unit cube.
+
+Arrays do the work, and tensors are made of them where they are asked for, so that a study can be created, read and
+asked for its initial design before torch is imported.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,20 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from conbo.errors import SpaceError
-from conbo.quasi_random import sobol, uniform
+from conbo.quasi_random import sobol_points, uniform
 from conbo.spaces import Array, Point, Real, Space, closest
 from conbo.state_distributions import Density, Normal, Product, RecipeLike, Triangular, Uniform, Weights
 from conbo.state_marginals import Marginal, marginal
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 MAX_STATES = 100_000  # more states than this are sampled instead of listed
 POOL_SIZE = 2**13  # quasi-random states that stand for a density without a quantile function
@@ -26,7 +32,7 @@ LEAST_ACCEPTANCE = 1e-3  # below this, rejection sampling would take forever
 
 
 class StateDistribution(Protocol):
-    """P[s] on the unit cube; all tensors are float64 and discrete states lie at the centres of their bins."""
+    """P[s] on the unit cube; all numbers are float64 and discrete states lie at the centers of their bins."""
 
     @property
     def has_quantile(self) -> bool:
@@ -35,14 +41,20 @@ class StateDistribution(Protocol):
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         """Independent states (n, d)."""
 
-    def from_uniform(self, u: Tensor) -> Tensor:
+    def transform(self, u: Array) -> Array:
         """States (n, d) that follow P[s] as evenly as the u (n, d) follow the uniform distribution."""
+
+    def from_uniform(self, u: Tensor) -> Tensor:
+        """Do the same as `transform`, for tensors."""
 
     def density(self, states: Tensor) -> Tensor:
         """The density (...) of states (..., d) on the unit cube; a discrete level is spread over its bin."""
 
-    def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
+    def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
         """All states (m, d) and their probabilities (m,), or None if there are more than max_states."""
+
+    def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
+        """Do the same as `listed`, as tensors."""
 
 
 def bind(recipe: RecipeLike, space: Space) -> StateDistribution:
@@ -79,12 +91,16 @@ class IndependentStates:
         """Independent states (n, d)."""
         return self.from_uniform(uniform(n, len(self.marginals), generator))
 
-    def from_uniform(self, u: Tensor) -> Tensor:
+    def transform(self, u: Array) -> Array:
         """States (n, d), column by column through the quantile functions."""
         states = np.empty(u.shape)
         for column, one in enumerate(self.marginals):
-            states[..., column] = one.quantile(_array(u[..., column]))
-        return torch.from_numpy(states)
+            states[..., column] = one.quantile(u[..., column])
+        return states
+
+    def from_uniform(self, u: Tensor) -> Tensor:
+        """Do the same as `transform`, for tensors."""
+        return _tensor(self.transform(_array(u)))
 
     def density(self, states: Tensor) -> Tensor:
         """The density (...) of states (..., d)."""
@@ -92,9 +108,9 @@ class IndependentStates:
         density = _inside(points)
         for column, one in enumerate(self.marginals):
             density = density * one.density(points[..., column])
-        return torch.as_tensor(density)  # of a single state it is a scalar, which from_numpy refuses
+        return _tensor(density)
 
-    def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
+    def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
         """All states of positive probability, or None if there are more than max_states."""
         sizes = [marginal.n_atoms for marginal in self.marginals]
         if math.prod(sizes) > max_states:
@@ -103,7 +119,11 @@ class IndependentStates:
         states = _grid([levels for levels, _ in atoms])
         probabilities = _grid([probabilities for _, probabilities in atoms]).prod(axis=1)
         positive = probabilities > 0  # a tail may have none in floating point
-        return torch.from_numpy(states[positive]), torch.from_numpy(probabilities[positive])
+        return states[positive], probabilities[positive]
+
+    def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
+        """Do the same as `listed`, as tensors."""
+        return _tensors(self.listed(max_states))
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,22 +146,30 @@ class WeightedStates:
             return self._sample_by_rejection(self.recipe.bound, n, generator)
         return self.from_uniform(uniform(n, self.space.n_state_dims, generator))
 
-    def from_uniform(self, u: Tensor) -> Tensor:
+    def transform(self, u: Array) -> Array:
         """States (n, d) of the pool, taken in proportion to their probabilities."""
-        return torch.from_numpy(self.pool[_transport(_array(u), self.pool, self.probabilities)])
+        return self.pool[_transport(u, self.pool, self.probabilities)]
+
+    def from_uniform(self, u: Tensor) -> Tensor:
+        """Do the same as `transform`, for tensors."""
+        return _tensor(self.transform(_array(u)))
 
     def density(self, states: Tensor) -> Tensor:
         """The density (...) of states (..., d)."""
         points = _array(states)
         rows = points.reshape(math.prod(points.shape[:-1]), self.space.n_state_dims)
         density = _unit_density(self.recipe, self.space, rows) / self.normalizer
-        return torch.as_tensor(density.reshape(points.shape[:-1]) * _inside(points))
+        return _tensor(density.reshape(points.shape[:-1]) * _inside(points))
 
-    def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
+    def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
         """All states of positive probability, or None if there are more than max_states."""
         if not self.complete or len(self.pool) > max_states:
             return None
-        return torch.from_numpy(self.pool), torch.from_numpy(self.probabilities)
+        return self.pool, self.probabilities
+
+    def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
+        """Do the same as `listed`, as tensors."""
+        return _tensors(self.listed(max_states))
 
     def _sample_by_user(
         self,
@@ -149,11 +177,13 @@ class WeightedStates:
         n: int,
         generator: torch.Generator,
     ) -> Tensor:
+        import torch
+
         seed = int(torch.randint(2**63 - 1, (), generator=generator, device=generator.device))
         states = [self.space.validate_state(state) for state in sampler(np.random.default_rng(seed), n)]
         if len(states) != n:
             raise SpaceError(f"`sampler` must return {n} states when asked for {n}, but got {len(states)}.")
-        return torch.from_numpy(self.space.encode_states(states))
+        return _tensor(self.space.encode_states(states))
 
     def _sample_by_rejection(self, bound: float, n: int, generator: torch.Generator) -> Tensor:
         d = self.space.n_state_dims
@@ -165,21 +195,21 @@ class WeightedStates:
             states = self.space.snap_states(draws[:, :d])
             keep = draws[:, d] * ceiling < _unit_density(self.recipe, self.space, states)
             accepted = np.concatenate([accepted, states[keep]])
-        return torch.from_numpy(accepted[:n])
+        return _tensor(accepted[:n])
 
 
 # Any density
 
 
 def _bind_density(recipe: Density, space: Space) -> StateDistribution:
-    listed = bind(Uniform(), space).finite()
+    listed = bind(Uniform(), space).listed()
     if listed is not None:
         # the integral over a bin is the function's value: volume and volume ratio cancel
-        pool = listed[0].numpy()
+        pool = listed[0]
         masses = _values(recipe, space, pool)
         normalizer = float(masses.sum())
     else:
-        pool = space.snap_states(sobol(POOL_SIZE, space.n_state_dims, seed=0).numpy())
+        pool = space.snap_states(sobol_points(POOL_SIZE, space.n_state_dims, seed=0))
         masses = _unit_density(recipe, space, pool)
         normalizer = float(masses.mean())
     if not 0 < normalizer < math.inf:
@@ -281,7 +311,17 @@ def _transport(u: Array, points: Array, masses: Array) -> NDArray[np.int64]:
 
 
 def _array(tensor: Tensor) -> Array:
-    return tensor.detach().cpu().to(torch.float64).numpy()
+    return tensor.detach().cpu().double().numpy()
+
+
+def _tensor(array: Array) -> Tensor:
+    import torch
+
+    return torch.as_tensor(array)  # of a single state it may be a scalar, which from_numpy refuses
+
+
+def _tensors(listed: tuple[Array, Array] | None) -> tuple[Tensor, Tensor] | None:
+    return None if listed is None else (_tensor(listed[0]), _tensor(listed[1]))
 
 
 def _inside(points: Array) -> Array:

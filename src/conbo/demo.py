@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from conbo.method_table import DEFAULT_METHOD
+from conbo.method_list import DEFAULT_METHOD
 from conbo.plots import posterior_surface, save
 from conbo.problems import Problem, branin, opportunity_cost
 from conbo.spaces import Value

@@ -2,38 +2,34 @@
 
 What trial k suggests depends on (seed, k) and on the rewards that its predecessors have, not on the order in
 which these were told or the process that asked: a resumed study goes on as if it had never stopped.
+
+Only what needs a model imports torch, through `conbo.learner` on first use: torch takes seconds to import.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from conbo.acquisition.state_improvement import RewardImprovement
-from conbo.belief import Belief, GaussianProcess, Model, believe
 from conbo.bound_states import bind
-from conbo.errors import ConboError, SettingError, TrialError
-from conbo.method_table import DEFAULT_METHOD, Method, method
-from conbo.models.posterior import condition
-from conbo.observations import Observations
-from conbo.policies.gp_argmax import GpArgmax
-from conbo.policies.interaction import warn_without_interaction
-from conbo.policies.policy import Policy
-from conbo.proposals.maximizer import Maximizer
-from conbo.proposals.penalized_batch import penalized_batch
-from conbo.quasi_random import sobol
-from conbo.spaces import Point, Space, Value
+from conbo.errors import SettingError, TrialError
+from conbo.gaussian_process import GaussianProcess
+from conbo.method_list import DEFAULT_METHOD, Method, listed
+from conbo.quasi_random import sobol_points
+from conbo.spaces import Array, Point, Space, Value
 from conbo.state_distributions import Product, RecipeLike, Weights
-from conbo.threads import threads_for
-from conbo.trials import Trial, unlike_before
+from conbo.trials import SuggestedTrials, Trial, unlike_before
+
+if TYPE_CHECKING:
+    from conbo.belief import ModelLike
+    from conbo.learner import Learner
+    from conbo.policies.policy import Policy
 
 Direction: TypeAlias = Literal["maximize", "minimize"]
 
 MOST_INITIAL = 20  # the default size of the initial design stops growing with the dimension here
-VALUE_STATES = 64  # on which the value of the policy is estimated
 
 # random streams: no two of them share a number
 _SUGGESTION, _DESIGN = 0, 1
@@ -53,7 +49,7 @@ class Optimizer:
         space: Space,
         state_distribution: RecipeLike = None,
         method: str | Method = DEFAULT_METHOD,
-        model: Model | None = None,
+        model: ModelLike | None = None,
         seed: int = 0,
         initial: int | None = None,
         direction: Direction = "maximize",
@@ -67,20 +63,42 @@ class Optimizer:
         self.space = space
         self.state_distribution = state_distribution
         self.states = bind(state_distribution, space)
-        self.method = method if isinstance(method, Method) else _named(method)
-        if self.method.needs_finite_states and self.states.finite() is None:
+        self._method = method
+        known = method if isinstance(method, Method) else listed(method)
+        if known.needs_finite_states and self.states.listed() is None:
             raise SettingError(
-                f"'{self.method.name}' visits the states in turn and must have finitely many of them, but there "
+                f"'{self.method_name}' visits the states in turn and must have finitely many of them, but there "
                 "are more: use 'pei', 'mts' or 'conbo', which take continuous states."
             )
-        self.model = self.method.model if model is None else model
+        self.model = known.model if model is None else model
         self.seed = at_least(0, "seed", seed)
         d = space.n_state_dims + space.n_action_dims
         self.initial = min(2 * d + 2, MOST_INITIAL) if initial is None else at_least(1, "initial", initial)
         self.maximize = direction == "maximize"
-        self.expected_gain: float | None = None  # of the last suggestion, in rewards, where its method can say
         self._trials: list[Trial] = []
-        self._beliefs: dict[bool, Belief] = {}  # by whether states are actions; emptied by every reward
+        self._made_learner: Learner | None = None
+
+    @property
+    def method_name(self) -> str:
+        """The name of the method."""
+        return self._method.name if isinstance(self._method, Method) else self._method
+
+    @property
+    def method(self) -> Method:
+        """The method with its recipe, which is imported on first use."""
+        if isinstance(self._method, Method):
+            return self._method
+        from conbo.method_table import method
+
+        return method(self._method)
+
+    @property
+    def _learner(self) -> Learner:
+        if self._made_learner is None:
+            from conbo.learner import Learner
+
+            self._made_learner = Learner(self.space, self.states, self.method, self.model, self.maximize)
+        return self._made_learner
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -95,46 +113,44 @@ class Optimizer:
     def restore(self, trials: Iterable[Trial]) -> None:
         """Go on from trials that an optimizer of the same settings made, in the order of their numbers."""
         self._trials = list(trials)
-        self._beliefs.clear()
 
     def fit(self) -> None:
         """Fit the model that the next suggestion needs, ahead of it."""
-        if self.method.uses_model and self.n_completed >= self.initial:
-            self._fitted(self.method.states_as_actions)
+        if self.n_completed >= self.initial:
+            self._learner.fit(self._trials)
 
     @property
     def knows_gains(self) -> bool:
         """Whether the method can say what the next evaluation is expected to gain."""
-        return isinstance(self.method.proposal, Maximizer) and self.method.values_are_gains
+        return self._learner.knows_gains
 
     def ask(self, n: int = 1, state: Point | None = None) -> list[Trial]:
         """n new trials; `state` is one that the environment dictates."""
-        trials = self.suggest(n, state)
+        trials = self.suggest(n, state).trials
         self.adopt(trials)
         return trials
 
-    def suggest(self, n: int = 1, state: Point | None = None) -> list[Trial]:
+    def suggest(self, n: int = 1, state: Point | None = None) -> SuggestedTrials:
         """What `ask` would return, without a record of it."""
         at_least(1, "n", n)
         dictated = None if state is None else self.space.validate_state(state)
         first = len(self._trials)
-        self.expected_gain = None
-        initial = self.n_completed < self.initial
-        points = self._design(first, n) if initial else self._propose(n, first, dictated)
-        rows = points.numpy()
+        gain = None
+        if self.n_completed < self.initial:
+            rows = self._design(first, n)
+        else:
+            suggestion = self._learner.propose(self._trials, n, self._suggestion_seed(first), dictated)
+            rows, gain = suggestion.points.numpy(), suggestion.expected_gain
         d_s = self.space.n_state_dims
         states = self.space.decode_states(rows[:, :d_s]) if dictated is None else [dict(dictated)] * n
         actions = self.space.decode_actions(rows[:, d_s:])
         pairs = enumerate(zip(states, actions, strict=True), start=first)
-        return [Trial(number, dict(s), x) for number, (s, x) in pairs]
+        return SuggestedTrials([Trial(number, dict(s), x) for number, (s, x) in pairs], gain)
 
     def adopt(self, trials: Iterable[Trial]) -> None:
         """Put trials in the places of their numbers, as they were recorded elsewhere."""
         for trial in sorted(trials, key=lambda trial: trial.number):
-            known = self._trials[trial.number : trial.number + 1]
             self._trials[trial.number : trial.number + 1] = [trial]
-            if trial.status == "completed" and [trial] != known:
-                self._beliefs.clear()
 
     def tell(self, trial: Trial | int, reward: float, noise: float | None = None) -> None:
         """The reward of a trial, and its variance where it is known: for all trials, or for none."""
@@ -166,14 +182,11 @@ class Optimizer:
     def suggest_improving(self, state: Point) -> Trial:
         """What `ask_improving` would return, without a record of it."""
         if self.n_completed == 0:
-            return self.suggest(state=state)[0]
+            return self.suggest(state=state).trials[0]
         valid = self.space.validate_state(state)
-        there = torch.from_numpy(self.space.encode_states([valid]))[0]
-        belief, number = self._with_pending(self._fitted(states_as_actions=False)), len(self._trials)
-        self.expected_gain = None
-        with threads_for(len(belief.observations)):
-            points = Maximizer(RewardImprovement(there)).propose(belief, 1, self._generator(number), there)
-        (action,) = self.space.decode_actions(points[:, len(there) :].numpy())
+        number = len(self._trials)
+        rows = self._learner.propose_improving(self._trials, self._suggestion_seed(number), valid)
+        (action,) = self.space.decode_actions(rows)
         return Trial(number, valid, action)
 
     def best_observed(self) -> list[dict[str, Any]]:
@@ -181,11 +194,11 @@ class Optimizer:
 
         States of probability zero have a row only if they have a completed trial.
         """
-        finite = self.states.finite()
-        if finite is None:
+        listed = self.states.listed()
+        if listed is None:
             raise SettingError("the best observed action of every state needs finitely many states: use `policy()`.")
         best: dict[tuple[Value, ...], Trial | None] = {}
-        for state in self.space.decode_states(finite[0].numpy()):
+        for state in self.space.decode_states(listed[0]):
             best[tuple(state.values())] = None
         for trial in self._with_status("completed"):
             known = best.get(key := tuple(trial.state.values()))
@@ -216,28 +229,15 @@ class Optimizer:
                 )
         self.states = bind(state_distribution, space)
         self.space, self.state_distribution = space, state_distribution
-        self._beliefs.clear()
+        self._made_learner = None
 
     def policy(self) -> Policy:
         """The best action for every state, by what was told up to now."""
-        belief = self._fitted(states_as_actions=False)
-        if self.method.policy is None:
-            warn_without_interaction(belief)
-        return Policy(belief, self.maximize, self.method.policy)
+        return self._learner.policy(self._trials)
 
     def policy_value(self) -> float:
         """The model's own estimate of the policy's expected reward over P[s]."""
-        belief = self._fitted(states_as_actions=False)
-        if (finite := self.states.finite(VALUE_STATES)) is not None:
-            states, weights = finite
-        else:
-            states = self.states.from_uniform(sobol(VALUE_STATES, self.space.n_state_dims, seed=0))
-            weights = torch.full((VALUE_STATES,), 1 / VALUE_STATES, dtype=torch.float64)
-        with threads_for(len(belief.observations)), torch.no_grad():
-            recipe = self.method.policy or GpArgmax(candidates=64)
-            actions = recipe.build(belief, torch.Generator().manual_seed(0))(states)
-            mean = belief.to_reward(belief.posterior.mean(torch.cat([states, actions], -1)))
-        return float(weights @ mean) * self._sign
+        return self._learner.policy_value(self._trials)
 
     @property
     def _sign(self) -> int:
@@ -247,70 +247,15 @@ class Optimizer:
     def _with_status(self, status: str) -> list[Trial]:
         return [trial for trial in self._trials if trial.status == status]
 
-    def _design(self, first: int, n: int) -> Tensor:
+    def _design(self, first: int, n: int) -> Array:
         """Points first to first + n of the quasi-random design, with states that follow P[s]."""
         d_s, d_x = self.space.n_state_dims, self.space.n_action_dims
-        u = sobol(first + n, d_s + d_x, _stream(self.seed, _DESIGN) % 2**31)[first:]
-        points = torch.cat([self.states.from_uniform(u[:, :d_s]), u[:, d_s:]], -1)
-        return torch.from_numpy(self.space.snap(points.numpy()))
+        u = sobol_points(first + n, d_s + d_x, _stream(self.seed, _DESIGN) % 2**31)[first:]
+        return self.space.snap(np.concatenate([self.states.transform(u[:, :d_s]), u[:, d_s:]], axis=1))
 
-    def _propose(self, n: int, number: int, state: Point | None) -> Tensor:
-        generator = self._generator(number)
-        dictated = None if state is None else torch.from_numpy(self.space.encode_states([state]))[0]
-        belief = self._fitted(self.method.states_as_actions) if self.method.uses_model else self._prior()
-        belief = self._with_pending(belief)
-        proposal = self.method.proposal
-        with threads_for(len(belief.observations)):
-            if not self.knows_gains or not isinstance(proposal, Maximizer):
-                return proposal.propose(belief, n, generator, dictated)
-            search = proposal.search(belief, generator, dictated)
-            self.expected_gain = belief.scale * search.highest
-            return penalized_batch(belief, search.points, search.values, n)
-
-    def _generator(self, number: int) -> torch.Generator:
+    def _suggestion_seed(self, number: int) -> int:
         """The randomness of the suggestion with this number."""
-        return torch.Generator().manual_seed(_stream(self.seed, _SUGGESTION, number))
-
-    def _with_pending(self, belief: Belief) -> Belief:
-        """The same belief with the trials whose rewards are awaited."""
-        pending = self._encoded(self._with_status("running"))
-        return replace(belief, observations=belief.observations.with_pending(pending))
-
-    def _fitted(self, states_as_actions: bool) -> Belief:
-        """What is known now; a fit is made once for the same data."""
-        if states_as_actions not in self._beliefs:
-            observations = self._observations()
-            if len(observations) == 0:
-                raise ConboError("a policy needs at least one completed trial, but there is none.")
-            space = self.space.with_states_as_actions() if states_as_actions else self.space
-            states = bind(None, space) if states_as_actions else self.states
-            with threads_for(len(observations)):
-                self._beliefs[states_as_actions] = believe(space, states, observations, self.model)
-        return self._beliefs[states_as_actions]
-
-    def _prior(self) -> Belief:
-        """What was known before any reward: for methods that do not look at the model."""
-        family, *_ = GaussianProcess().families(self.space)
-        kernel = family.kernel(torch.zeros(family.n_lengthscales + family.n_variances, dtype=torch.float64))
-        observations = self._observations()
-        nothing = observations.points[:0], observations.rewards[:0]
-        posterior = condition(kernel, 0.0, 1.0, *nothing, new_noise=1.0)
-        return Belief(self.space, self.states, observations, posterior, shift=0.0, scale=1.0)
-
-    def _observations(self) -> Observations:
-        completed = self._with_status("completed")
-        points = self._encoded(completed)
-        rewards = torch.tensor([trial.reward for trial in completed], dtype=torch.float64) * self._sign
-        noise = [trial.noise for trial in completed if trial.noise is not None]
-        known = torch.tensor(noise, dtype=torch.float64) if noise else None
-        return Observations(points, rewards, pending=points[:0], noise=known)
-
-    def _encoded(self, trials: Iterable[Trial]) -> Tensor:
-        """The points (n, d) of trials."""
-        trials = list(trials)
-        states = self.space.encode_states([trial.state for trial in trials])
-        actions = self.space.encode_actions([trial.action for trial in trials])
-        return torch.from_numpy(np.concatenate([states, actions], axis=1))
+        return _stream(self.seed, _SUGGESTION, number)
 
 
 def at_least(least: int, name: str, value: object) -> int:
@@ -324,9 +269,6 @@ def has_weights(recipe: RecipeLike, name: str) -> bool:
     """Whether this P[s] lists the values of a state with their weights, so that a new one would have none."""
     marginals = recipe.marginals if isinstance(recipe, Product) else recipe
     return isinstance(marginals.get(name) if isinstance(marginals, Mapping) else marginals, Weights)
-
-
-_named = method  # the constructor has a parameter of the same name
 
 
 def _stream(*numbers: int) -> int:

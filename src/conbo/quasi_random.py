@@ -1,15 +1,72 @@
-"""Points of the unit cube, random and quasi-random."""
+"""Points of the unit cube, random and quasi-random.
 
-import torch
-from torch import Tensor
+The quasi-random points are those of torch's `SobolEngine`, bit for bit, but they need NumPy alone: a study asks for its
+initial design before it needs torch, which takes seconds to import. The direction numbers are those of Joe & Kuo
+(2008), as torch has them; a random lower triangular matrix and a random shift scramble them (Matoušek 1998).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from conbo.parameters import Array
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+BITS = 30  # of a coordinate
+_DIRECTIONS = Path(__file__).with_name("sobol_directions.npy")
 
 
 def sobol(n: int, d: int, seed: int) -> Tensor:
-    """Scrambled quasi-random points (n, d) of the unit cube (d >= 1), apart from torch's global state."""
-    engine = torch.quasirandom.SobolEngine(d, scramble=True, seed=seed)
-    return engine.draw(n, dtype=torch.float64)
+    """Scrambled quasi-random points (n, d) of the unit cube (d >= 1) as a tensor."""
+    import torch
+
+    return torch.from_numpy(sobol_points(n, d, seed))
+
+
+def sobol_points(n: int, d: int, seed: int) -> Array:
+    """Scrambled quasi-random points (n, d) of the unit cube (d >= 1)."""
+    directions = _directions()[:d]
+    if d > len(directions):  # more columns than the table has
+        return _torch_sobol(n, d, seed)
+    # the bits that torch draws: the last ones of the Mersenne Twister's numbers
+    numbers = np.random.RandomState(seed % 2**32).randint(2**32, size=d * BITS * (1 + BITS), dtype=np.uint32)
+    bits = (numbers & 1).astype(np.int64)
+    powers = 1 << np.arange(BITS)
+    shift = bits[: d * BITS].reshape(d, BITS) @ powers  # (d,)
+    matrices = np.tril(bits[d * BITS :].reshape(d, BITS, BITS), -1) + np.eye(BITS, dtype=np.int64)
+    direction_bits = directions[:, :, None] >> np.arange(BITS)[::-1] & 1  # (d, directions, bits), the highest first
+    scrambled = (direction_bits @ matrices.transpose(0, 2, 1) & 1) @ powers[::-1]  # (d, directions)
+    # in the order of the Gray code, a point differs from the one before by a single direction
+    steps = np.arange(1, n)
+    changed = np.frexp(steps & -steps)[1] - 1  # the place of the lowest bit that is set
+    integers = np.bitwise_xor.accumulate(np.vstack([shift, scrambled.T[changed]]), axis=0)
+    points = integers[:n] / 2**BITS
+    points[:1] = (shift / 2**BITS).astype(np.float32)  # torch rounds the first point
+    return points
+
+
+@lru_cache(maxsize=1)
+def _directions() -> NDArray[np.int64]:
+    """The direction numbers (columns, BITS)."""
+    return np.load(_DIRECTIONS).astype(np.int64)
+
+
+def _torch_sobol(n: int, d: int, seed: int) -> Array:
+    import torch
+
+    return torch.quasirandom.SobolEngine(d, scramble=True, seed=seed).draw(n, dtype=torch.float64).numpy()
 
 
 def uniform(n: int, d: int, generator: torch.Generator) -> Tensor:
     """Independent points (n, d)."""
+    import torch
+
     return torch.rand(n, d, generator=generator, dtype=torch.float64, device=generator.device)

@@ -50,6 +50,14 @@ class Trial:
         return self if self.status == "failed" else replace(self, status="failed", error=str(error))
 
 
+@dataclass(frozen=True)
+class SuggestedTrials:
+    """New trials, and what their method knows of them."""
+
+    trials: list[Trial]
+    expected_gain: float | None = None  # of one evaluation, in rewards; None where the method cannot say
+
+
 def unlike_before(told: Trial) -> RewardError:
     """What is wrong with a noise that is given for some rewards only."""
     return RewardError(

@@ -20,7 +20,7 @@ from conbo.acquisition.conditional import (
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG, MonteCarloKG
 from conbo.belief import Belief
 from conbo.errors import SettingError
-from conbo.models.posterior import condition
+from conbo.models.exact import condition
 from conbo.spaces import Categorical, Integer, Real, Space
 from conbo.state_distributions import RecipeLike, Triangular, Uniform, Weights
 from random_beliefs import (

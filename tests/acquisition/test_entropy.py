@@ -16,8 +16,8 @@ from conbo.acquisition.entropy import (
 )
 from conbo.belief import Belief
 from conbo.errors import SettingError
+from conbo.models.factorization import cholesky
 from conbo.models.pathwise import draw_paths
-from conbo.models.posterior import cholesky
 from conbo.search.path_peaks import path_peaks
 from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import (

@@ -12,8 +12,8 @@ from conbo.acquisition.expected_max import expected_max
 from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
 from conbo.belief import Belief
 from conbo.errors import SettingError
+from conbo.models.exact import condition
 from conbo.models.kernels import Kernel
-from conbo.models.posterior import condition
 from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import (
     MODELS,

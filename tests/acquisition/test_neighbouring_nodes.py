@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 
 from conbo.acquisition.convex_integral import quantile_nodes
-from conbo.acquisition.neighbouring_nodes import neighbour_likeness, shared_between_nodes
 from conbo.models import compiled
 from conbo.models.action_functions import ActionFunctions, Maxima, state_functions
+from conbo.models.neighbouring_nodes import neighbour_likeness, shared_between_nodes
 from random_beliefs import belief_with, posterior_of, product_kernel, reals, tensor, uniform
 
 NODES = quantile_nodes(5)

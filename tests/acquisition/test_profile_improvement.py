@@ -14,7 +14,7 @@ from conbo.acquisition.profile_improvement import (
 )
 from conbo.belief import Belief
 from conbo.errors import SettingError
-from conbo.models.posterior import condition
+from conbo.models.exact import condition
 from conbo.spaces import Categorical, Real, Space
 from random_beliefs import (
     belief_on,

@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from conbo.belief import GaussianProcess, believe
+from conbo.belief import fit_belief
 from conbo.bound_states import bind
+from conbo.gaussian_process import GaussianProcess
+from conbo.models.exact import ExactPosterior
 from conbo.models.noise import VaryingNoise
-from conbo.models.posterior import Posterior
 from conbo.observations import Observations
 from conbo.spaces import Categorical, Integer, Real, Space
 from contracts.test_methods_contract import QUICK
@@ -26,7 +27,7 @@ def test_suggestions_stay_on_the_device(name: str, device: str) -> None:
     rows = torch.from_numpy(space.snap(torch.rand(9, 3, generator=torch.Generator().manual_seed(1)).double().numpy()))
     rewards = torch.sin(5 * rows).sum(-1)
     observed = Observations(rows.to(device), rewards.to(device), pending=rows[:0].to(device))
-    belief = believe(space, bind(None, space), observed, GaussianProcess())
+    belief = fit_belief(space, bind(None, space), observed, GaussianProcess())
     points = method.proposal.propose(belief, 2, torch.Generator().manual_seed(2))
     assert points.shape == (2, 3)
     assert points.dtype == torch.float64
@@ -42,8 +43,8 @@ def test_bent_actions_and_noise_that_varies_stay_there_too(name: str, device: st
     noise = 0.01 * torch.exp(4 * rows[:, 0]) * torch.randn(120, generator=generator)
     rewards = torch.tanh(10 * rows[:, 1]) * torch.sin(3 * rows[:, 0]) + rows[:, 2] + noise
     observed = Observations(rows.to(device), rewards.to(device), pending=rows[:0].to(device))
-    belief = believe(CONTINUOUS, bind(None, CONTINUOUS), observed, GaussianProcess())
-    assert isinstance(belief.posterior, Posterior)
+    belief = fit_belief(CONTINUOUS, bind(None, CONTINUOUS), observed, GaussianProcess())
+    assert isinstance(belief.posterior, ExactPosterior)
     assert isinstance(belief.posterior.noise, VaryingNoise)
     assert belief.posterior.kernel.actions.warp is not None
     points = QUICK[name].proposal.propose(belief, 2, torch.Generator().manual_seed(2))

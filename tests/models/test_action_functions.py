@@ -15,8 +15,8 @@ from conbo.models.action_functions import (
     state_functions,
     state_rows,
 )
+from conbo.models.exact import ExactPosterior
 from conbo.models.kernels import Kernel
-from conbo.models.posterior import Posterior
 from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import (
     belief_with,
@@ -52,7 +52,7 @@ KERNELS: dict[str, tuple[Space, Kernel]] = {
 NODES = tensor([-2.0, -0.7, 0.0, 0.7, 2.0])
 
 
-def setting(name: str, r: int = 6, m: int = 4, n: int = 20) -> tuple[Posterior, Tensor, Tensor]:
+def setting(name: str, r: int = 6, m: int = 4, n: int = 20) -> tuple[ExactPosterior, Tensor, Tensor]:
     """A posterior, r candidates, and m states for each of them."""
     space, kernel = KERNELS[name]
     posterior = posterior_of(belief_with(space, kernel, n=n, constant=0.3))
@@ -232,8 +232,9 @@ warnings.simplefilter("error")
 import torch
 from conbo.models import compiled
 from conbo.models.action_functions import state_functions
-from conbo.models.kernels import Columns, Factor, ProductKernel
-from conbo.models.posterior import condition
+from conbo.models.columns import Columns
+from conbo.models.kernels import Factor, ProductKernel
+from conbo.models.exact import condition
 assert not compiled.AVAILABLE
 one = torch.tensor([0.3], dtype=torch.float64)
 factor = Factor(Columns((0,)), one)
@@ -249,7 +250,7 @@ def test_without_numba_the_library_goes_on_in_torch() -> None:
 
     space = reals(1, 1)
     points = torch.linspace(0, 1, 12, dtype=torch.float64).reshape(6, 2)
-    from conbo.models.posterior import condition
+    from conbo.models.exact import condition
 
     posterior = condition(product_kernel(space, 0.3, 0.3), 0.0, 0.01, points, points.sum(-1))
     functions = state_functions(posterior, tensor([[0.3]]))

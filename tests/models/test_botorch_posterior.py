@@ -10,9 +10,9 @@ from torch import Tensor
 
 from conbo.acquisition.conditional import ConBO
 from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
-from conbo.belief import Belief, believe
+from conbo.belief import Belief, fit_belief
 from conbo.bound_states import bind
-from conbo.models.botorch_posterior import BotorchPosterior, fit_botorch, model_inputs
+from conbo.models.botorch_model import BotorchPosterior, fit_botorch, model_inputs
 from conbo.observations import Observations
 from conbo.proposals.maximizer import Maximizer
 from conbo.spaces import Categorical, Real, Space
@@ -154,7 +154,7 @@ def test_conbo_works_through_a_multi_task_model() -> None:
     def factory(x: Tensor, y: Tensor, noise: Tensor | None) -> MultiTaskGP:
         return MultiTaskGP(x, y, task_feature=0, outcome_transform=None)
 
-    belief = believe(CATEGORIES, bind(None, CATEGORIES), Observations(points, rewards, points[:0]), factory)
+    belief = fit_belief(CATEGORIES, bind(None, CATEGORIES), Observations(points, rewards, points[:0]), factory)
     proposal = Maximizer(ConBO(HybridKG(n_z=3)), screened=8, starts=3, iterations=2, finalists=3)
 
     points = proposal.propose(belief, 2, generator())

@@ -5,8 +5,9 @@ import torch
 from torch import Tensor
 
 from conbo.models import compiled, compiled_product_kernel
+from conbo.models.exact import ExactPosterior, condition
 from conbo.models.kernels import ProductKernel
-from conbo.models.posterior import Posterior, condition, covariance_gradient
+from conbo.models.posterior import covariance_gradient
 from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import points_in, product_kernel, reals, trend_kernel, uniform
 
@@ -26,7 +27,7 @@ KERNELS: dict[str, tuple[Space, ProductKernel]] = {
 }
 
 
-def prior(space: Space, kernel: ProductKernel) -> Posterior:
+def prior(space: Space, kernel: ProductKernel) -> ExactPosterior:
     return condition(kernel, 0.0, 1.0, points_in(space, 0), uniform(0))
 
 

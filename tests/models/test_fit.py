@@ -13,9 +13,9 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
+from conbo.models.category_kernels import CategoryKernel, MultiTask
 from conbo.models.fit import Fit, fit
 from conbo.models.kernel_families import ProductFamily
-from conbo.models.kernels import CategoryKernel, MultiTask
 from conbo.models.log_posterior import LOG_LENGTHSCALE_BOUNDS, LOG_VARIANCE_BOUNDS, LogPosterior
 from conbo.models.noise import LOG_NOISE_BOUNDS, VaryingNoise
 from kernel_family_cases import FAMILIES, columns, data

@@ -10,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from conbo.models.kernels import PROFILES, CategoryKernel, Columns, Factor, Kernel, MultiTask, Trend, squared_distances
-from conbo.models.posterior import condition
+from conbo.models.category_kernels import CategoryKernel, MultiTask, Trend
+from conbo.models.columns import Columns, squared_distances
+from conbo.models.exact import condition
+from conbo.models.kernels import Factor, Kernel
+from conbo.models.profiles import PROFILES
 from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import (
     multi_task_kernel,

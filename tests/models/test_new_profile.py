@@ -7,8 +7,8 @@ from torch import Tensor
 from conbo.errors import SettingError
 from conbo.models import compiled
 from conbo.models.action_functions import state_functions
-from conbo.models.kernels import PROFILES
 from conbo.models.pathwise import spectral_frequencies
+from conbo.models.profiles import PROFILES
 from random_beliefs import belief_with, generator, points_in, posterior_of, product_kernel, reals
 
 

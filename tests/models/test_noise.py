@@ -5,7 +5,7 @@ from math import exp
 import pytest
 import torch
 
-from conbo.models.kernels import Columns
+from conbo.models.columns import Columns
 from conbo.models.noise import VaryingNoise
 from random_beliefs import finite_differences, tensor, uniform
 

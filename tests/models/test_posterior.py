@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from conbo.errors import ConboError
+from conbo.models.conditioned import CHUNK
+from conbo.models.exact import ExactPosterior, condition
+from conbo.models.factorization import cholesky
 from conbo.models.kernels import Kernel
-from conbo.models.posterior import CHUNK, Posterior, cholesky, condition
 from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import (
     MODELS,
@@ -276,5 +278,5 @@ def test_a_posterior_cannot_be_changed_and_is_in_double_precision() -> None:
     moments = posterior.moments(points_in(space, 2))
     for value in (*vars(posterior).values(), *vars(ahead).values(), *vars(moments).values()):
         assert not isinstance(value, Tensor) or value.dtype == torch.float64
-    assert isinstance(posterior, Posterior)
+    assert isinstance(posterior, ExactPosterior)
     assert posterior.n_state_dims == 2

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from conbo import plots
-from conbo.models.posterior import Posterior, condition
+from conbo.models.exact import ExactPosterior, condition
 from conbo.plots.checks import covered
 from learned_studies import view
 
@@ -14,7 +14,7 @@ from learned_studies import view
 def test_leave_one_out_is_leaving_one_out(kind: str) -> None:
     seen = view(kind)
     belief, posterior = seen.belief, seen.belief.posterior
-    assert isinstance(posterior, Posterior)
+    assert isinstance(posterior, ExactPosterior)
     mean, std = seen.leave_one_out
     rewards = (belief.observations.rewards - belief.shift) / belief.scale
     for i in (0, 7, 15):

@@ -9,7 +9,7 @@ from plotly import graph_objects as go
 
 from conbo import plots
 from conbo.errors import ConboError, SettingError
-from conbo.models.botorch_posterior import ModelFactory
+from conbo.models.botorch_model import ModelFactory
 from conbo.plots.view import view_of
 from conbo.spaces import Real, Space
 from conbo.study import Study

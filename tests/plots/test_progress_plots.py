@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from conbo import plots
-from conbo.models.posterior import Posterior
+from conbo.models.exact import ExactPosterior
 from conbo.plots import progress
 from conbo.plots.progress import checkpoints, earlier
 from conbo.plots.view import View, view_of
@@ -46,8 +46,8 @@ def test_long_studies_keep_their_hyperparameters(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(progress, "MOST_FITTED", 10)
     seen = view("one_state")
     now, before = seen.belief.posterior, earlier(seen.belief, 20, seen.model).posterior
-    assert isinstance(now, Posterior)
-    assert isinstance(before, Posterior)
+    assert isinstance(now, ExactPosterior)
+    assert isinstance(before, ExactPosterior)
     assert before.kernel is now.kernel
     assert before.n_observations == 20
     assert earlier(seen.belief, 8, seen.model).posterior.kernel is not now.kernel  # type: ignore[union-attr]

@@ -5,16 +5,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conbo.search.best_actions import best_actions
 from torch import Tensor
 
 import conbo.policies.gp_argmax
-from conbo.belief import Belief, GaussianProcess, believe
+from conbo.belief import Belief, fit_belief
 from conbo.bound_states import bind
 from conbo.errors import SettingError
+from conbo.gaussian_process import GaussianProcess
 from conbo.observations import Observations
 from conbo.policies.gp_argmax import ArgmaxPolicy, GpArgmax
 from conbo.quasi_random import sobol
-from conbo.search.best_actions import best_actions
 from conbo.spaces import Categorical, Integer, Parameter, Real, Space
 
 SPACES = {
@@ -35,7 +36,7 @@ def belief_over(space: Space, n: int = 40) -> Belief:
     points = torch.from_numpy(space.snap(sobol(n, d, seed=1).numpy()))
     angles = 2.5 * points @ torch.linspace(1, 2, d, dtype=torch.float64)
     rewards = torch.sin(2 * angles) + 0.3 * points[:, -1] * angles
-    return believe(space, bind(None, space), Observations(points, rewards, points[:0]), GaussianProcess())
+    return fit_belief(space, bind(None, space), Observations(points, rewards, points[:0]), GaussianProcess())
 
 
 def built(belief: Belief, **settings: Any) -> ArgmaxPolicy:

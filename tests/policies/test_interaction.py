@@ -8,7 +8,7 @@ from botorch.models import SingleTaskGP
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from torch import Tensor
 
-from conbo.belief import GaussianProcess, Model
+from conbo.gaussian_process import GaussianProcess
 from conbo.policies.interaction import NoInteractionWarning
 from conbo.spaces import Categorical, Real, Space
 from conbo.study import Study
@@ -30,7 +30,7 @@ def additive_model(points: Tensor, rewards: Tensor, noise: Tensor | None) -> Sin
     return SingleTaskGP(points, rewards, noise, covar_module=kernels[0] + kernels[1], outcome_transform=None)
 
 
-def study_of(space: Space, reward: Callable[[float, float], float], model: Model | None = None) -> Study:
+def study_of(space: Space, reward: Callable[[float, float], float], model: ModelLike | None = None) -> Study:
     study = Study(space, method="uniform", model=model)
     study.run(lambda s, x: reward(float(s["s"]), float(x["x"])), evaluations=40, progress=False)
     return study
@@ -46,7 +46,9 @@ def study_of(space: Space, reward: Callable[[float, float], float], model: Model
     ],
     ids=["additive rewards", "additive model", "constant rewards", "no effect of states"],
 )
-def test_one_warning_without_interaction(space: Space, reward: Callable[[float, float], float], model: Model) -> None:
+def test_one_warning_without_interaction(
+    space: Space, reward: Callable[[float, float], float], model: ModelLike
+) -> None:
     study = study_of(space, reward, model)
     with pytest.warns(NoInteractionWarning, match="The policy is the same for every state") as caught:
         policy = study.policy()

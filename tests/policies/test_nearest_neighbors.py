@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from conbo.errors import SettingError
-from conbo.models.posterior import condition
+from conbo.models.exact import condition
 from conbo.policies.nearest_neighbors import NearestNeighbors
 from conbo.spaces import Categorical, Real, Space
 from random_beliefs import belief_on, generator, product_kernel, reals, tensor

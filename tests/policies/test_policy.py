@@ -11,8 +11,9 @@ import torch
 from botorch.models import SingleTaskGP
 from torch import Tensor
 
-from conbo.belief import Belief, GaussianProcess, Model
+from conbo.belief import Belief
 from conbo.errors import PointError, SettingError
+from conbo.gaussian_process import GaussianProcess
 from conbo.models.noise import VaryingNoise
 from conbo.policies import StatePolicy
 from conbo.policies.gp_argmax import GpArgmax
@@ -36,7 +37,7 @@ def objective(state: dict[str, Any], action: dict[str, Any]) -> float:
     return 100 - 10 * math.log(action["dose"] / ideal) ** 2 - (action["days"] - 3) ** 2
 
 
-def learned(space: Space = SPACE, noise: float | None = None, model: Model | None = None, n: int = 40) -> Policy:
+def learned(space: Space = SPACE, noise: float | None = None, model: ModelLike | None = None, n: int = 40) -> Policy:
     study = Study(space, method="uniform", model=model)
     for trial in study.ask(n):
         study.tell(trial, objective(trial.state, trial.action), noise)

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from conbo.errors import SettingError
-from conbo.models.posterior import condition
+from conbo.models.exact import condition
 from conbo.policies.policy_gradient import PolicyGradient, QuadraticPolicy, baseline, quadratic
 from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import belief_on, finite_differences, generator, product_kernel, reals, tensor, uniform

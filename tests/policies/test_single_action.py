@@ -2,7 +2,7 @@
 
 import torch
 
-from conbo.models.posterior import condition
+from conbo.models.exact import condition
 from conbo.policies.single_action import SingleAction, best_observed, reference_state
 from conbo.spaces import Categorical, Real, Space
 from conbo.state_distributions import Normal, Weights

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from conbo.errors import SettingError
-from conbo.models.posterior import condition
+from conbo.models.exact import condition
 from conbo.policies.policy_gradient import PolicyGradient
 from conbo.proposals.epsilon_greedy import EpsilonGreedy
 from random_beliefs import belief_on, generator, product_kernel, reals, tensor

@@ -4,6 +4,7 @@ from math import ceil
 
 import pytest
 import torch
+from conbo.search.best_actions import best_actions
 
 from conbo.errors import SettingError
 from conbo.proposals.multi_task_thompson import (
@@ -15,7 +16,6 @@ from conbo.proposals.multi_task_thompson import (
     pathwise_draws,
 )
 from conbo.search.action_candidates import action_candidates, pooled
-from conbo.search.best_actions import best_actions
 from conbo.spaces import Categorical, Real, Space
 from conbo.state_distributions import Weights
 from random_beliefs import belief_with, generator, posterior_of, product_kernel, reals, tensor, trend_kernel

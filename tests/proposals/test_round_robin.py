@@ -7,7 +7,7 @@ import torch
 
 from conbo.acquisition.state_improvement import RewardImprovement, StateImprovement
 from conbo.errors import SettingError
-from conbo.models.posterior import condition
+from conbo.models.exact import condition
 from conbo.optimizer import Optimizer
 from conbo.proposals.round_robin import RoundRobin, next_state
 from conbo.proposals.transfer import Transfer

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from conbo.belief import GaussianProcess
-from conbo.models.posterior import Posterior
+from conbo.gaussian_process import GaussianProcess
+from conbo.models.exact import ExactPosterior
 from conbo.plots.view import View, view_of
 from conbo.reports.html import page
 from conbo.spaces import Categorical, Integer, Real, Space
@@ -130,7 +130,7 @@ def test_the_explorer_is_the_policy(opened: Open, kind: str) -> None:
 @pytest.mark.parametrize("kind", BENT)
 def test_actions_are_really_bent(kind: str) -> None:
     posterior = seen(kind).belief.posterior
-    assert isinstance(posterior, Posterior)
+    assert isinstance(posterior, ExactPosterior)
     assert posterior.kernel.actions.warp is not None
 
 

@@ -12,9 +12,10 @@ import pytest
 import torch
 
 import conbo
-from conbo.belief import GaussianProcess, believe
+from conbo.belief import fit_belief
 from conbo.bound_states import bind
-from conbo.models.posterior import Posterior, condition
+from conbo.gaussian_process import GaussianProcess
+from conbo.models.exact import ExactPosterior, condition
 from conbo.observations import Observations
 from conbo.plots.view import View
 from conbo.policies.policy import Policy
@@ -155,9 +156,9 @@ def large(n: int) -> View:
     rewards = -(points[:, 2:] - points[:, :1]).square().sum(-1) + torch.sin(5 * points[:, 1])
     states = bind(None, space)
     first = Observations(points[:60], rewards[:60], points[:0])
-    belief = believe(space, states, first, GaussianProcess())
+    belief = fit_belief(space, states, first, GaussianProcess())
     posterior = belief.posterior
-    assert isinstance(posterior, Posterior)
+    assert isinstance(posterior, ExactPosterior)
     standardised = (rewards - belief.shift) / belief.scale
     known = condition(posterior.kernel, posterior.constant, 1e-2, points, standardised)
     belief = replace(belief, observations=Observations(points, rewards, points[:0]), posterior=known)

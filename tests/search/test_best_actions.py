@@ -1,18 +1,21 @@
 """The best action of every state: against a dense grid, in every kind of space."""
 
+import conbo.search.best_actions
 import numpy as np
 import pytest
 import torch
 from botorch.models import SingleTaskGP
+from conbo.search.best_actions import best_actions
 from torch import Tensor
 
-import conbo.search.best_actions
-from conbo.belief import Belief, believe
+from conbo.belief import Belief, fit_belief
 from conbo.bound_states import bind
 from conbo.models import compiled
-from conbo.models.posterior import Posterior
+from conbo.models.distinct_best import ALIKE, distinct_best
+from conbo.models.exact import ExactPosterior
+from conbo.models.exact_search import CHUNK, BestActionsOnce
+from conbo.models.posterior import BestActions
 from conbo.search.action_candidates import ActionPool, action_candidates, pooled
-from conbo.search.best_actions import ALIKE, CHUNK, BestActions, BestActionsOnce, best_actions, distinct_best
 from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import (
     belief_with,
@@ -51,7 +54,7 @@ def belief_over(name: str, n: int = 40, profile: str = "matern52") -> Belief:
 
 def found(belief: Belief, states: Tensor, **settings: int) -> BestActions:
     actions = action_candidates(belief, 96, generator())
-    pool = pooled(belief.posterior, actions) if isinstance(belief.posterior, Posterior) else actions
+    pool = pooled(belief.posterior, actions) if isinstance(belief.posterior, ExactPosterior) else actions
     return best_actions(belief, pool, states, **settings)
 
 
@@ -212,7 +215,7 @@ def test_a_botorch_model_is_searched_by_autograd() -> None:
     def factory(points: Tensor, rewards: Tensor, noise: Tensor | None) -> SingleTaskGP:
         return SingleTaskGP(points, rewards, outcome_transform=None)
 
-    belief = believe(space, bind(None, space), ours.observations, factory)
+    belief = fit_belief(space, bind(None, space), ours.observations, factory)
     states = points_in(space, 6, seed=6)[:, :2]
 
     result = found(belief, states)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from conbo.models.posterior import condition
+from conbo.models.exact import condition
 from conbo.search.likely_peaks import every_action, joint_moments, likely_peaks
 from conbo.spaces import Categorical, Integer, Space
 from random_beliefs import belief_with, generator, posterior_of, product_kernel, reals, tensor, uniform

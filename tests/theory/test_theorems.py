@@ -10,8 +10,9 @@ from torch import Tensor
 from conbo.acquisition.conditional import ConBO
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG
 from conbo.belief import Belief
+from conbo.models.exact import condition
+from conbo.models.factorization import cholesky
 from conbo.models.kernels import Kernel
-from conbo.models.posterior import cholesky, condition
 from conbo.spaces import Categorical, Real, Space
 from conbo.state_distributions import Weights
 from random_beliefs import belief_on, belief_with, generator, points_in, product_kernel, tensor, trend_kernel

@@ -8,7 +8,7 @@ from conbo.experiments.evidence import LEAST_SEEDS, Check, Evidence
 from conbo.experiments.paper_figures import FIGURES, KNOWLEDGE_GRADIENTS, WIDTHS, swept_label, width_problem
 from conbo.experiments.run_file import Key, Run
 from conbo.experiments.summary import compare, markdown
-from conbo.method_table import DEFAULT_METHOD
+from conbo.method_list import DEFAULT_METHOD
 
 GOAL = 0.7  # of the best rival's evaluations
 MOST_EXCEPTIONS = 3  # that are named

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from conbo.experiments.evaluation import evaluate
 from conbo.experiments.scoring import Scorer
-from conbo.method_table import Method
+from conbo.method_list import Method
 from conbo.optimizer import Optimizer
 from conbo.trials import Trial
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache
+from typing import cast
 
 import numpy as np
 import torch
@@ -11,11 +12,12 @@ from torch import Tensor
 
 from conbo.acquisition.conditional import ConBO, GaussianStates
 from conbo.acquisition.expected_max import expected_max
-from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, KnowledgeGradient, Lines, MonteCarloKG
-from conbo.belief import Belief, GaussianProcess, believe
+from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
+from conbo.belief import Belief, fit_belief
 from conbo.bound_states import bind
 from conbo.experiments.drawing import DARK, OURS, panels, styled
-from conbo.models.posterior import Posterior
+from conbo.gaussian_process import GaussianProcess
+from conbo.models.exact_gains import ExactGains, ExactLines
 from conbo.observations import Observations
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.proposals.maximizer import Maximizer
@@ -101,15 +103,14 @@ ESTIMATORS: dict[str, Estimator | None] = {
     "μⁿ⁺¹ for several z": None,
     "KG by discretisation": DiscreteKG(12),
     "KG by Monte Carlo": MonteCarloKG(30),
-    "Hybrid KG": PAPERS_CONBO.value,  # type: ignore[dict-item]
+    "Hybrid KG": PAPERS_CONBO.value,
 }
 
 
 def _draw_estimator(axes: Axes, belief: Belief, recipe: Estimator | None) -> None:
     posterior, x = belief.posterior, unit(401)[:, None]
-    assert isinstance(posterior, Posterior)
     candidate = torch.tensor([[CANDIDATE / SIDE]], dtype=torch.float64)
-    mean, slope = posterior.mean(x), posterior.look_ahead_slope(posterior.look_ahead(candidate), x)[0]
+    mean, slope = posterior.mean(x), posterior.look_ahead_slopes(candidate, x)[0]
     axes.axvline(CANDIDATE, color=NEXT, linestyle="--", linewidth=1.2)
     draw_observed(axes, belief)
     if recipe is None:
@@ -117,17 +118,17 @@ def _draw_estimator(axes: Axes, belief: Belief, recipe: Estimator | None) -> Non
     else:
         kg, value, lines = estimate(belief, recipe, candidate)
         axes.text(0.04, 0.95, f"KG = {value:.3f}", transform=axes.transAxes, va="top")
-        z = [] if kg.nodes is None else kg.nodes.tolist()
+        z = [] if kg.rule.nodes is None else kg.rule.nodes.tolist()
         _draw_maximisers(axes, kg, lines)
     for number in z:
         axes.plot(SIDE * x, mean + slope * number, color=LINES, linewidth=0.8, alpha=0.6)
     axes.plot(SIDE * x, mean, color=DARK, linewidth=2)
 
 
-def _draw_maximisers(axes: Axes, kg: KnowledgeGradient, lines: Lines) -> None:
+def _draw_maximisers(axes: Axes, kg: ExactGains, lines: ExactLines) -> None:
     """The points of KG_d, or where the sampled functions are highest."""
     mean, slope = lines.mean[0, 0], lines.slope[0, 0]
-    if kg.nodes is None:
+    if kg.rule.nodes is None:
         useful = expected_max(mean, slope).probability > 1e-3
         for place, height, used in zip(SIDE * kg.pool.actions[:, 0], mean, useful, strict=True):
             colour = OURS if used else PALE
@@ -135,16 +136,15 @@ def _draw_maximisers(axes: Axes, kg: KnowledgeGradient, lines: Lines) -> None:
             axes.plot(place, height, "o", color=colour, markeredgecolor="white", markersize=6, zorder=5)
         return
     places = SIDE * kg.posterior.kernel.actions.unscaled(lines.actions[0, 0])[:, 0]
-    axes.plot(places, mean + slope * kg.nodes, "o", color=OURS, markeredgecolor="white", markersize=6, zorder=5)
+    axes.plot(places, mean + slope * kg.rule.nodes, "o", color=OURS, markeredgecolor="white", markersize=6, zorder=5)
 
 
-def estimate(belief: Belief, recipe: Estimator, candidate: Tensor) -> tuple[KnowledgeGradient, float, Lines]:
+def estimate(belief: Belief, recipe: Estimator, candidate: Tensor) -> tuple[ExactGains, float, ExactLines]:
     """An estimator, its value at a candidate (1, d), and the lines in z that it was computed from."""
-    kg = recipe.build(belief, generator())
-    assert isinstance(kg, KnowledgeGradient)
+    kg = cast(ExactGains, recipe.build(belief, generator()))  # the model is a built-in one
     only_state = torch.zeros(1, 1, 0, dtype=torch.float64)
     gains = kg.at(only_state)(candidate, torch.zeros(1, dtype=torch.long))
-    return kg, float(gains.values[0, 0]), gains.lines
+    return kg, float(gains.values[0, 0]), cast(ExactLines, gains.lines)
 
 
 @cache
@@ -155,7 +155,7 @@ def line() -> Belief:
     rewards = torch.sin(1.4 * SIDE * points[:, 0])
     rewards = (rewards - rewards.mean()) / rewards.std()  # so that the model's units are those of the rewards
     noise = torch.full_like(rewards, 0.01)
-    return believe(space, bind(None, space), Observations(points, rewards, points[:0], noise), GaussianProcess())
+    return fit_belief(space, bind(None, space), Observations(points, rewards, points[:0], noise), GaussianProcess())
 
 
 @cache
@@ -167,7 +167,7 @@ def plane() -> Belief:
     hill = torch.exp(-(((action - 1.5 - 0.65 * state) / 2) ** 2))
     rewards = 0.5 * torch.sin(0.9 * action + 0.35 * state) + hill
     noise = torch.full_like(rewards, 0.04)
-    return believe(space, bind(None, space), Observations(points, rewards, points[:0], noise), GaussianProcess())
+    return fit_belief(space, bind(None, space), Observations(points, rewards, points[:0], noise), GaussianProcess())
 
 
 def generator(seed: int = 0) -> torch.Generator:

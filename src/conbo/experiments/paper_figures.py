@@ -10,12 +10,12 @@ from functools import partial
 
 from conbo.acquisition.conditional import ConBO, StateValueRecipe
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG, MonteCarloKG
-from conbo.belief import GaussianProcess
 from conbo.errors import SettingError
 from conbo.experiments.run_file import Key, Run
 from conbo.experiments.runner import Task
 from conbo.experiments.scoring import Scoring
 from conbo.experiments.sweep import Sweep
+from conbo.gaussian_process import GaussianProcess
 from conbo.method_table import DEFAULT_METHOD, METHODS, PUBLISHED_MODEL, Method
 from conbo.proposals.maximizer import Maximizer
 from conbo.spaces import closest

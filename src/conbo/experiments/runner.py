@@ -32,7 +32,7 @@ from conbo.experiments.run_file import (
     trial_line,
 )
 from conbo.experiments.scoring import Scorer, Scoring, scorer
-from conbo.method_table import Method
+from conbo.method_list import Method
 from conbo.optimizer import Optimizer
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from conbo.experiments.problem_names import load_problem
 from conbo.experiments.run_file import Key, Run, RunSettings, append, lines_of, read_folder
 from conbo.experiments.runner import Result, Task, make_run
 from conbo.experiments.scoring import Scoring
-from conbo.method_table import PUBLISHED_MODEL, Method
+from conbo.method_list import PUBLISHED_MODEL, Method
 from conbo.optimizer import Optimizer
 
 Changed: TypeAlias = Literal["stop", "keep", "again"]

@@ -42,9 +42,7 @@ def weighted_gradient(
     *lead, p, m = weights.shape
     batches = np.ascontiguousarray(weights.reshape(prod(lead), p, m).numpy())
     in_states, in_actions = (np.empty((len(batches), *block.shape)) for block in here)
-    _weighted_gradient(
-        _materns(profiles), outputscale, _rows(here), _partners(there), batches, in_states, in_actions
-    )
+    _weighted_gradient(_materns(profiles), outputscale, _rows(here), _partners(there), batches, in_states, in_actions)
     states, actions = (torch.from_numpy(block.reshape(*lead, *block.shape[1:])) for block in (in_states, in_actions))
     return states, actions
 

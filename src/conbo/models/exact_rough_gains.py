@@ -21,7 +21,6 @@ from conbo.models.conditioned import Conditioned
 from conbo.models.kernels import Factor
 from conbo.models.posterior import BestActions
 
-
 Rough: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # mean and slope (..., lines) → roughly the gain (...)
 
 
@@ -87,9 +86,7 @@ class RoughGains:
             own_slope = own_slope + new_offset - ahead.weights @ self._offset.mT
         lines = torch.cat([self._basin_mean.expand(r, m, k), mean[..., None]], -1)
         slopes = torch.cat([basin_slope, (own_slope / sd)[..., None]], -1)
-        return self._rough(lines, slopes) + self._bend(
-            kernel.actions, ahead.actions, ahead.weights, new_scale, sd
-        )
+        return self._rough(lines, slopes) + self._bend(kernel.actions, ahead.actions, ahead.weights, new_scale, sd)
 
     def _bend(self, factor: Factor, actions: Tensor, weights: Tensor, new_scale: Tensor, sd: Tensor) -> Tensor:
         """Half of V''(0), no more than the steepest line could gain: (r, m)."""

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from conbo.ascent import Race, ascend
+from conbo.models.exact import ExactPosterior, condition
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.kernels import Kernel
 from conbo.models.log_posterior import Expected, LogPosterior
 from conbo.models.noise import VaryingNoise
-from conbo.models.exact import ExactPosterior, condition
 from conbo.models.warped_family import WarpedFamily
 
 CLIMBED_STARTS = 2  # of those that are looked at, the best few are climbed from

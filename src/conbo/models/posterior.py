@@ -1,8 +1,8 @@
 """What a posterior can do: a protocol of small capabilities that every fitted model offers.
 
-`exact.py` (built-in Gaussian processes) and `botorch_model.py` (any BoTorch model) stand side by side behind it; callers
-ask for what they need and never for which one it is.  A capability that a posterior lacks answers None, and its caller
-says what that means for the user.
+`exact.py` (built-in Gaussian processes) and `botorch_model.py` (any BoTorch model) stand side by side behind it.
+Callers ask for what they need, never for which one it is.  A capability that a posterior lacks answers None, and its
+caller says what that means for the user.
 
 ======================  ===========================================================================================
 capability              who asks for it
@@ -71,8 +71,8 @@ class BestActions:
 class GainRule:
     """How a gain is computed from the lines mean + slope z that stand for a state's look-ahead means.
 
-    Where `nodes` is None the pool of actions itself gives the lines; otherwise each node z has a line, that of the action
-    which is best there.
+    Where `nodes` is None the pool of actions itself gives the lines.  Otherwise each node z has a line: that of the
+    action which is best there.
     """
 
     nodes: Tensor | None  # (q,)

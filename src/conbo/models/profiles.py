@@ -1,4 +1,4 @@
-"""Correlations as functions of a distance: one record for each, with everything that any part of the library asks of it.
+"""Correlations as functions of a distance: one record for each, with all that any part of the library asks of it.
 
 A profile is a function φ of a Euclidean distance r between scaled features.  Three numbers say all that gradients and
 Hessians need: φ itself, ψ = -φ'/r and χ = -ψ'/r.  The gradient is -ψ (a-b), the Hessian -ψ I + χ (a-b)(a-b)ᵀ.

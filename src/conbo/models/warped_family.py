@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from conbo.models.kernel_families import KernelFamily, Pullback
 from conbo.models.columns import Columns
+from conbo.models.kernel_families import KernelFamily, Pullback
 from conbo.models.kernels import Kernel
 from conbo.models.warp import Warp
 

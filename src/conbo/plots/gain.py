@@ -10,7 +10,6 @@ from torch import Tensor
 
 from conbo.acquisition.conditional import ConBO, ConditionalAcquisition
 from conbo.acquisition.knowledge_gradient import HybridKG
-from conbo.models.posterior import Posterior
 from conbo.plots.axes import ParameterAxis, described
 from conbo.plots.planes import HEIGHT, Plane, plane_of
 from conbo.plots.policy_plots import along
@@ -94,7 +93,7 @@ def acquisition(
     screens points.
     """
     view = view_of(study)
-    closed_form = isinstance(view.belief.posterior, Posterior)
+    closed_form = view.belief.posterior.batches_look_ahead
     plane = plane_of(view, state, action, at, RESOLUTION if closed_form else COARSE)
     if plane is None:
         return remaining_gain(view)

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from plotly import graph_objects as go
 
-from conbo.belief import Belief, Model, believe
-from conbo.models.posterior import Posterior, condition
+from conbo.belief import Belief, ModelLike, fit_belief, standardized
 from conbo.plots.axes import label, number
 from conbo.plots.policy_plots import around
 from conbo.plots.style import FAILED, MODEL, POLICY, QUIET, WAITING, band, canvas, dots, line
@@ -34,8 +33,10 @@ def policy_value(study: Studied) -> go.Figure:
     rewards. A best observed reward means little where rewards are noisy and depend on the state: watch this instead.
     """
     view = view_of(study)
-    counts = checkpoints(len(view.points)) if isinstance(view.belief.posterior, Posterior) else [len(view.points)]
-    value, std, hindsight = (np.array(column) for column in zip(*(_value_after(view, n) for n in counts), strict=True))
+    known = ((n, _value_after(view, n)) for n in checkpoints(len(view.points)))
+    values = {n: value for n, value in known if value is not None}
+    counts = list(values)
+    value, std, hindsight = (np.array(column) for column in zip(*values.values(), strict=True))
     figure = canvas(height=340)
     n = np.arange(1, len(view.points) + 1)
     figure.add_trace(dots(n, view.rewards, "observed rewards", QUIET, size=4, opacity=0.5, rim=0))
@@ -56,32 +57,34 @@ def checkpoints(n: int) -> list[int]:
     return sorted({round(step) for step in steps.tolist()} | {n})
 
 
-def _value_after(view: View, n: int) -> tuple[float, float, float]:
-    """After n rewards: the value of the policy, its standard deviation, and its value by the model of all rewards."""
+def _value_after(view: View, n: int) -> tuple[float, float, float] | None:
+    """After n rewards: the value of the policy, its standard deviation, and its value by the model of all rewards.
+
+    None where the model cannot be taken back to fewer rewards.
+    """
     if n == len(view.points):
         return *view.value, view.value[0]
     states, weights = view.typical_states
     belief = earlier(view.belief, n, view.model)
+    if belief is None:
+        return None
     recipe = view.policy.recipe or GpArgmax(candidates=64)
     with threads_for(n), torch.no_grad():
         points = torch.cat([states, recipe.build(belief, torch.Generator().manual_seed(0))(states)], -1)
     return *view.value_of(belief, points), float(weights.numpy() @ view.mean(points))
 
 
-def earlier(belief: Belief, n: int, model: Model) -> Belief:
-    """What was known after the first n rewards, by a built-in model."""
-    posterior, observations = belief.posterior, belief.observations
-    assert isinstance(posterior, Posterior)  # a BoTorch model cannot be taken back
+def earlier(belief: Belief, n: int, model: ModelLike) -> Belief | None:
+    """What was known after the first n rewards; None where the model cannot be taken back to them."""
+    observations = belief.observations
     noise = None if observations.noise is None else observations.noise[:n]
     first = replace(observations, points=observations.points[:n], rewards=observations.rewards[:n], noise=noise)
-    if n <= MOST_FITTED:
-        with threads_for(n):
-            return believe(belief.space, belief.states, first, model)
-    rewards = (first.rewards - belief.shift) / belief.scale
-    variances = posterior.noise if noise is None else (noise / belief.scale**2).clamp_min(1e-7)
+    seen = standardized(first, belief.shift, belief.scale)
     with threads_for(n):
-        known = condition(posterior.kernel, posterior.constant, variances, first.points, rewards, posterior.noise)
-    return replace(belief, observations=first, posterior=known)
+        known = belief.posterior.conditioned_on(seen.points, seen.rewards, seen.noise)
+        if known is not None and n <= MOST_FITTED:
+            return fit_belief(belief.space, belief.states, first, model)
+    return None if known is None else replace(belief, observations=first, posterior=known)
 
 
 def timeline(study: Studied) -> go.Figure:

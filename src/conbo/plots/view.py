@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conbo.belief import Belief, GaussianProcess, Model
+from conbo.belief import Belief, ModelLike
 from conbo.errors import SettingError
-from conbo.models.pathwise import draw_paths
-from conbo.models.posterior import Posterior
+from conbo.gaussian_process import GaussianProcess
 from conbo.plots.axes import ParameterAxis, described, number
 from conbo.policies import StatePolicy
 from conbo.policies.gp_argmax import GpArgmax
@@ -40,7 +39,7 @@ class View:
     trials: tuple[Trial, ...]
     title: str = "Study"
     settings: Mapping[str, str] = field(default_factory=dict)  # of the study, to be shown
-    model: Model = field(default_factory=GaussianProcess)  # that was fitted
+    model: ModelLike = field(default_factory=GaussianProcess)  # that was fitted
     _drawn: dict[bytes, Tensor] = field(default_factory=dict)  # best actions of drawn functions, by their states
 
     @property
@@ -106,17 +105,18 @@ class View:
     def best_of_draws(self, states: Tensor) -> Tensor | None:
         """For states (m, d_s) the best actions of some functions drawn from the posterior: (m, draws, d_x).
 
-        None for a BoTorch model, of which whole functions cannot be drawn, and for a policy that does not follow it.
+        None for a model of which whole functions cannot be drawn, and for a policy that does not follow the model.
         """
-        belief, posterior = self.belief, self.belief.posterior
-        if not isinstance(posterior, Posterior) or self.policy.recipe is not None:
+        if self.policy.recipe is not None:
             return None
-        key = states.numpy().tobytes()
+        belief, key = self.belief, states.numpy().tobytes()
         if key not in self._drawn:
             generator = torch.Generator().manual_seed(0)
             pool = torch.cat([action_candidates(belief, CANDIDATES, generator), self.actions(states)])
             with threads_for(len(self.points)), torch.no_grad():
-                paths = draw_paths(posterior, DRAWS, generator, FEATURES)
+                paths = belief.posterior.draw_paths(DRAWS, generator, FEATURES)
+                if paths is None:
+                    return None
                 self._drawn[key] = path_peaks(belief, paths, pool, states, CLIMB)
         return self._drawn[key]
 
@@ -150,15 +150,13 @@ class View:
     def leave_one_out(self) -> tuple[Array, Array]:
         """Mean and standard deviation of every reward, predicted from all others, in the user's units and sign.
 
-        In closed form: with K⁻¹ of all observations, μ₋ᵢ = yᵢ - αᵢ / K⁻¹ᵢᵢ and σ₋ᵢ² = 1 / K⁻¹ᵢᵢ, the noise of the
-        reward included. The hyperparameters are those fitted to all rewards.
+        The noise of the reward is included, and the hyperparameters are those fitted to all rewards.
         """
-        posterior = self.belief.posterior
-        if not isinstance(posterior, Posterior):
+        left_out = self.belief.posterior.leave_one_out()
+        if left_out is None:
             raise SettingError("leave-one-out predictions need a built-in model, but this study has a BoTorch model.")
-        precision = torch.cholesky_inverse(posterior.factor).diagonal()
-        away = (posterior.weights / precision).numpy() * self.belief.scale * self.sign
-        return self.rewards - away, precision.rsqrt().numpy() * self.belief.scale
+        above, std = (part.numpy() * self.belief.scale for part in left_out)
+        return self.rewards - above * self.sign, std
 
     def axis(self, name: str) -> ParameterAxis:
         """A state or an action as an axis."""

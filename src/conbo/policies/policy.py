@@ -12,7 +12,7 @@ from conbo.belief import Belief
 from conbo.errors import SettingError
 from conbo.policies import PolicyRecipe, StatePolicy
 from conbo.policies.gp_argmax import GpArgmax
-from conbo.policies.policy_file import from_record, to_record
+from conbo.policies.policy_file import KernelReader, from_record, to_record
 from conbo.spaces import Categorical, Parameter, Point, Value, is_number
 from conbo.threads import threads_for
 
@@ -107,13 +107,16 @@ class Policy:
         return [Prediction(*row) for row in zip(decoded, mean.tolist(), std.tolist(), strict=True)]
 
 
-def load_policy(path: str | Path) -> Policy:
-    """The policy that `Policy.save` wrote."""
+def load_policy(path: str | Path, *, kernel: KernelReader | None = None) -> Policy:
+    """The policy that `Policy.save` wrote.
+
+    Where its model has a kernel of your own, `kernel(record, space)` makes it from what its method `record` returned.
+    """
     try:
         record = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
         raise SettingError(f"a policy file must be JSON, but '{path}' is not.") from error
-    return Policy(*from_record(record))
+    return Policy(*from_record(record, kernel))
 
 
 def _into_range(parameters: Mapping[str, Parameter], state: Point) -> Point:

@@ -3,19 +3,22 @@
 Where actions are not the model's best, the settings of the rule that finds them in the data are there too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from conbo.belief import Belief, standardised_noise
+from conbo.belief import Belief, standardized
 from conbo.bound_states import bind
 from conbo.errors import SettingError
-from conbo.models.kernels import CategoryKernel, Columns, Factor, Kernel, MultiTask, ProductKernel, Trend
+from conbo.models.category_kernels import CategoryKernel, MultiTask, Trend
+from conbo.models.columns import Columns
+from conbo.models.exact import condition
+from conbo.models.kernels import Factor, Kernel, ProductKernel
 from conbo.models.noise import VaryingNoise
-from conbo.models.posterior import Posterior, condition
+from conbo.models.profiles import profile_of
 from conbo.models.warp import Warp
 from conbo.observations import Observations
 from conbo.policies import PolicyRecipe
@@ -26,6 +29,9 @@ from conbo.policies.single_action import SingleAction
 from conbo.spaces import Space
 
 FORMAT = "conbo-policy-1"
+
+KernelReader: TypeAlias = Callable[[Mapping[str, Any], Space], Kernel]
+
 RECIPES: dict[str, type[Any]] = {
     "model": GpArgmax,
     "nearest-neighbors": NearestNeighbors,
@@ -36,17 +42,15 @@ RECIPES: dict[str, type[Any]] = {
 
 def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> dict[str, Any]:
     """What `from_record` needs to restore the policy."""
-    posterior, observations = belief.posterior, belief.observations
-    if not isinstance(posterior, Posterior):
+    observations, model = belief.observations, belief.posterior.record()
+    if model is None:
         raise SettingError("a policy must have a built-in model to be saved, but this one has a BoTorch model.")
     return {
         "format": FORMAT,
         "space": belief.space.to_dict(),
         "direction": "maximize" if maximize else "minimize",
         "policy": None if recipe is None else _recipe_record(belief, recipe),
-        "kernel": _kernel_record(posterior.kernel),
-        "constant": posterior.constant,
-        "noise": _noise_record(posterior.noise),
+        **model,
         "shift": belief.shift,
         "scale": belief.scale,
         "points": observations.points.tolist(),
@@ -55,8 +59,11 @@ def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> di
     }
 
 
-def from_record(record: object) -> tuple[Belief, bool, PolicyRecipe | None]:
-    """The belief of a saved policy, whether it maximises, and its recipe; P[s] was not saved and is uniform."""
+def from_record(record: object, kernel: KernelReader | None = None) -> tuple[Belief, bool, PolicyRecipe | None]:
+    """The belief of a saved policy, whether it maximizes, and its recipe; P[s] was not saved and is uniform.
+
+    `kernel` reads the record of a kernel of the user's own.
+    """
     if not isinstance(record, Mapping) or record.get("format") != FORMAT:
         raise SettingError(f"a policy file must be of the format {FORMAT!r}, but this one is not.")
     space = Space.from_dict(record["space"])
@@ -64,13 +71,13 @@ def from_record(record: object) -> tuple[Belief, bool, PolicyRecipe | None]:
     points, rewards = _tensor(record["points"]), _tensor(record["rewards"])
     known = None if record["reward_noise"] is None else _tensor(record["reward_noise"])
     observations = Observations(points, rewards, pending=points[:0], noise=known)
-    known_noise, new_noise = standardised_noise(observations, scale), _noise(record["noise"], space)
+    seen, new_noise = standardized(observations, shift, scale), _noise(record["noise"], space)
     posterior = condition(
-        _kernel(record["kernel"], space),
+        (kernel or _kernel)(record["kernel"], space),
         record["constant"],
-        new_noise if known_noise is None else known_noise,
+        new_noise if seen.noise is None else seen.noise,
         points,
-        (rewards - shift) / scale,
+        seen.rewards,
         new_noise,
     )
     belief = Belief(space, bind(None, space), observations, posterior, shift, scale)
@@ -96,27 +103,8 @@ def _recipe(record: Mapping[str, Any] | None) -> PolicyRecipe | None:
     return recipe
 
 
-def _kernel_record(kernel: Kernel) -> dict[str, Any]:
-    record: dict[str, Any] = {
-        "profile": kernel.actions.profile,
-        "state_lengthscales": kernel.states.lengthscales.tolist(),
-        "action_lengthscales": kernel.actions.lengthscales.tolist(),
-    }
-    if (warp := kernel.actions.warp) is not None:
-        record["warp"] = {"log_a": warp.log_a.tolist(), "log_b": warp.log_b.tolist()}
-    if isinstance(kernel, ProductKernel):
-        return {"type": "product", **record, "outputscale": kernel.outputscale}
-    assert isinstance(kernel, CategoryKernel)  # there are no others
-    constant, categories = kernel.constant, kernel.categories
-    if isinstance(categories, Trend):
-        variances = {"trend": categories.trend, "difference": categories.difference, "constant": constant}
-        return {"type": "trend", **record, **variances}
-    loadings, own = ([tensor.tolist() for tensor in part] for part in (categories.loadings, categories.own))
-    return {"type": "multi-task", **record, "loadings": loadings, "own": own, "constant": constant}
-
-
 def _kernel(record: Mapping[str, Any], space: Space) -> Kernel:
-    profile = record["profile"]
+    profile = profile_of(record["profile"])
     coded = record["type"] != "product"
     states = Factor(Columns(space.state_categories, coded), _tensor(record["state_lengthscales"]), profile)
     bent = record.get("warp")
@@ -129,10 +117,6 @@ def _kernel(record: Mapping[str, Any], space: Space) -> Kernel:
         return CategoryKernel(states, actions, trend, record["constant"])
     tasks = MultiTask(tuple(map(_tensor, record["loadings"])), tuple(map(_tensor, record["own"])))
     return CategoryKernel(states, actions, tasks, record["constant"])
-
-
-def _noise_record(noise: float | VaryingNoise) -> float | dict[str, Any]:
-    return noise if isinstance(noise, float) else {"log_level": noise.log_level, "slopes": noise.slopes.tolist()}
 
 
 def _noise(record: float | Mapping[str, Any], space: Space) -> float | VaryingNoise:

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from conbo.ascent import ascend
-from conbo.belief import Belief, standardisation
+from conbo.belief import Belief, standardization
 from conbo.errors import SettingError
-from conbo.models.kernels import Columns, squared_distances
+from conbo.models.columns import Columns, squared_distances
 
 LARGEST = 10.0  # coefficient
 RIDGE = 1e-3  # weight of an observation without advantage in the first guess, and of the coefficients' size
@@ -48,7 +48,7 @@ class PolicyGradient:
         columns, d_s = Columns(belief.space.state_categories), belief.n_state_dims
         observations = belief.observations
         states, actions = columns.features(observations.points[:, :d_s]), observations.points[:, d_s:]
-        shift, scale = standardisation(observations.rewards)
+        shift, scale = standardization(observations.rewards)
         rewards = (observations.rewards - shift) / scale
         advantage = rewards - baseline(states, rewards, self.spread)
         coefficients = self._fitted(quadratic(states), actions, advantage)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from conbo.belief import Belief
-from conbo.proposals import Suggestion
 from conbo.errors import SettingError
 from conbo.policies.policy_gradient import PolicyGradient
+from conbo.proposals import Suggestion
 
 
 @dataclass(frozen=True)

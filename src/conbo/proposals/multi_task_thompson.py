@@ -27,10 +27,10 @@ import torch
 from torch import Tensor
 
 from conbo.belief import Belief
-from conbo.proposals import Suggestion
 from conbo.errors import SettingError
 from conbo.models.columns import Columns, squared_distances
 from conbo.models.factorization import cholesky
+from conbo.proposals import Suggestion
 from conbo.search.action_candidates import action_candidates
 
 NEAR_POLICY = 40  # the policy's action and neighbours of it

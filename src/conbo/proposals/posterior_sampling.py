@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from conbo.belief import Belief
-from conbo.proposals import Suggestion
 from conbo.errors import SettingError
+from conbo.proposals import Suggestion
 from conbo.proposals.uniform import UniformProposal
 from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from conbo.belief import Belief
-from conbo.proposals import Suggestion
 from conbo.models.factorization import cholesky
+from conbo.proposals import Suggestion
 from conbo.proposals.maximizer import fix_state, screening_points
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from conbo.acquisition.state_improvement import StateImprovement
 from conbo.belief import Belief
-from conbo.proposals import Suggestion
 from conbo.policies.single_action import reference_state
+from conbo.proposals import Suggestion
 from conbo.proposals.maximizer import Maximizer
 
 

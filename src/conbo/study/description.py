@@ -1,15 +1,20 @@
 """The settings of a study as a plain record that JSON can hold, and the way back."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from conbo.belief import GaussianProcess, Model
 from conbo.errors import StudyError
-from conbo.method_table import METHODS, Method
+from conbo.gaussian_process import GaussianProcess
+from conbo.method_list import LISTED, Method
 from conbo.optimizer import Direction
 from conbo.spaces import Space
 from conbo.state_distributions import Density, Normal, Product, RecipeLike, Triangular, Uniform, Weights
+
+if TYPE_CHECKING:
+    from conbo.belief import ModelLike
 
 _MARGINALS = {"uniform": Uniform, "triangular": Triangular, "normal": Normal, "weights": Weights}
 
@@ -20,11 +25,16 @@ class Settings:
 
     space: Space
     direction: Direction
-    method: Method
+    method: str | Method  # a name of `conbo.methods()`, or one of the user's own
     state_distribution: RecipeLike
-    model: Model
+    model: ModelLike
     seed: int
     initial: int
+
+    @property
+    def method_name(self) -> str:
+        """The name of the method."""
+        return self.method if isinstance(self.method, str) else self.method.name
 
     def to_record(self) -> dict[str, Any]:
         """A plain record; of functions and methods of the user's own it has no more than their names and fields."""
@@ -52,7 +62,11 @@ def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Sett
     )
 
 
-def _method_record(method: Method) -> Any:
+def _method_record(method: str | Method) -> Any:
+    if isinstance(method, str):
+        return method
+    from conbo.method_table import METHODS
+
     known = METHODS.get(method.name)
     return method.name if known is not None and repr(known) == repr(method) else _record(method)
 
@@ -93,14 +107,14 @@ def _marginal_record(recipe: Uniform | Triangular | Normal | Weights) -> dict[st
     return {**kind, **{field.name: getattr(recipe, field.name) for field in fields(recipe)}}
 
 
-def _method(record: Any) -> Method:
-    if isinstance(record, str) and record in METHODS:
-        return METHODS[record]
+def _method(record: Any) -> str:
+    if isinstance(record, str) and record in LISTED:
+        return record
     name = record if isinstance(record, str) else record["name"]
     raise StudyError(f"the study's method '{name}' is not one of conbo's: open it with Study(..., method=...).")
 
 
-def _model(record: Any) -> Model:
+def _model(record: Any) -> ModelLike:
     if isinstance(record, Mapping) and record["type"] == GaussianProcess.__name__:
         return GaussianProcess(**{key: value for key, value in record.items() if key != "type"})
     raise StudyError("the study's model is a function: open it with Study(..., model=...).")

@@ -260,12 +260,12 @@ class Run:
         if last := self._last_states(optimizer):
             return [optimizer.suggest_improving(last[0])]
         before_the_last = missing - (len(_all_states(optimizer)) if self._plan.finish else 0)
-        trials = optimizer.suggest(min(self._plan.batch or 1, before_the_last))
-        gain, least = optimizer.expected_gain, self._plan.stop_below
+        suggested = optimizer.suggest(min(self._plan.batch or 1, before_the_last))
+        gain, least = suggested.expected_gain, self._plan.stop_below
         if least is not None and gain is not None and gain < least:
             self._stopped = "stop_below"
             return []
-        return trials
+        return suggested.trials
 
     def _last_states(self, optimizer: Optimizer) -> list[Point] | None:
         """The states that have not had their last evaluation, or None if its time has not come."""
@@ -285,9 +285,9 @@ def _under_way(optimizer: Optimizer) -> list[Trial]:
 
 
 def _all_states(optimizer: Optimizer) -> list[Point]:
-    finite = optimizer.states.finite()
-    assert finite is not None  # checked when the run began
-    return list(optimizer.space.decode_states(finite[0].numpy()))
+    listed = optimizer.states.listed()
+    assert listed is not None  # checked when the run began
+    return list(optimizer.space.decode_states(listed[0]))
 
 
 @contextmanager

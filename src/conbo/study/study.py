@@ -1,16 +1,16 @@
 """A study: an objective, evaluated where it teaches most about the best action of every state."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-from conbo.belief import Model
 from conbo.errors import SettingError, SpaceError
-from conbo.method_table import DEFAULT_METHOD, Method
+from conbo.method_list import DEFAULT_METHOD, Method
 from conbo.optimizer import Direction, Optimizer, at_least
-from conbo.policies.policy import Policy
 from conbo.spaces import Point, Space, Value, is_number
 from conbo.state_distributions import RecipeLike
 from conbo.study.database import Database, Storage
@@ -23,6 +23,10 @@ from conbo.study.stored import create_or_resume, stored_settings
 from conbo.study.tables import COLUMNS, observation, read_csv, write_csv
 from conbo.study.workers import worker_name
 from conbo.trials import Trial, unlike_before
+
+if TYPE_CHECKING:
+    from conbo.belief import ModelLike
+    from conbo.policies.policy import Policy
 
 
 class Study:
@@ -39,7 +43,7 @@ class Study:
         direction: Direction = "maximize",
         method: str | Method = DEFAULT_METHOD,
         state_distribution: RecipeLike = None,
-        model: Model | None = None,
+        model: ModelLike | None = None,
         seed: int | None = None,
         initial: int | None = None,
         *,
@@ -51,7 +55,7 @@ class Study:
             raise SpaceError(f"a parameter must not be named like a column of the observations: '{taken[0]}'.")
         self.name = name
         self._settings = Settings(
-            space, direction, checked.method, state_distribution, checked.model, checked.seed, checked.initial
+            space, direction, method, state_distribution, checked.model, checked.seed, checked.initial
         )
         given = {"model": model, "seed": seed, "initial": initial}
         of_no_matter = [key for key, value in given.items() if value is None]
@@ -76,10 +80,10 @@ class Study:
     @property
     def method(self) -> str:
         """The name of the method."""
-        return self._settings.method.name
+        return self._settings.method_name
 
     @property
-    def model(self) -> Model:
+    def model(self) -> ModelLike:
         """What is fitted to the rewards."""
         return self._settings.model
 
@@ -144,7 +148,9 @@ class Study:
 
         It is yours: no other worker is given it, and it is awaited until it is told or failed.
         """
-        trials = self._shared.add(lambda optimizer: optimizer.suggest(1 if n is None else n, state), worker_name())
+        trials = self._shared.add(
+            lambda optimizer: optimizer.suggest(1 if n is None else n, state).trials, worker_name()
+        )
         return trials[0] if n is None else trials
 
     def tell(self, trial: Trial | int, reward: float, noise: float | None = None) -> None:
@@ -254,12 +260,12 @@ def _check(plan: Plan, objective: object, workers: int | None, optimizer: Optimi
             raise SettingError(f"`0 < {name} < inf` must hold, but got {name}={seconds!r}.")
     if plan.stop_below is not None and not optimizer.knows_gains:
         rule = "`stop_below` needs a method that knows what an evaluation gains, like 'conbo' or 'pei'"
-        raise SettingError(f"{rule}, but got method='{optimizer.method.name}'.")
+        raise SettingError(f"{rule}, but got method='{optimizer.method_name}'.")
     if plan.finish not in (None, "best-observed"):
         raise SettingError(f"`finish` must be None or 'best-observed', but got {plan.finish!r}.")
     if plan.finish is not None:
-        finite = optimizer.states.finite()
-        n = float("inf") if finite is None else len(finite[0])
+        listed = optimizer.states.listed()
+        n = float("inf") if listed is None else len(listed[0])
         if n >= plan.evaluations:
             rule = "`finish='best-observed'` ends with one evaluation in every state and needs more of them than states"
             raise SettingError(f"{rule}, but got evaluations={plan.evaluations} for {n} states.")

@@ -1,23 +1,24 @@
-"""The built-in models: Gaussian processes whose kernels, noise and warping are chosen by the rewards."""
+"""The built-in models by their settings, which are plain values: torch is imported when a kernel is made of them."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from conbo.errors import SettingError
-from conbo.models.category_families import MultiTaskFamily, TrendFamily
-from conbo.models.columns import Columns
-from conbo.models.exact import ExactPosterior
-from conbo.models.fit import fit
-from conbo.models.kernel_families import KernelFamily, ProductFamily
-from conbo.models.profiles import MATERN52, PROFILES, SQUARED_EXPONENTIAL, Profile, profile_of
-from conbo.observations import Observations
-from conbo.spaces import Space
 
-TRIED_PROFILES = (SQUARED_EXPONENTIAL, MATERN52)  # by `profile="auto"`, the smoothest first
+if TYPE_CHECKING:
+    from conbo.models.exact import ExactPosterior
+    from conbo.models.kernel_families import KernelFamily
+    from conbo.models.profiles import Profile
+    from conbo.observations import Observations
+    from conbo.spaces import Space
+
+TRIED_PROFILES = ("squared-exponential", "matern52")  # by `profile="auto"`, the smoothest first
 STRUCTURES = ("auto", "product", "trend", "multi-task")
 
-StateStructure: TypeAlias = Callable[[Space, Profile], KernelFamily]
+StateStructure: TypeAlias = "Callable[[Space, Profile], KernelFamily]"
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,12 @@ class GaussianProcess:
 
     def __post_init__(self) -> None:
         if isinstance(self.profile, str):
-            if self.profile not in ("auto", *PROFILES):
-                raise SettingError(f"`profile` must be one of auto, {', '.join(PROFILES)}, but got {self.profile!r}.")
-        elif not isinstance(self.profile, Profile):
+            if self.profile not in ("auto", *TRIED_PROFILES):
+                allowed = ", ".join(("auto", *sorted(TRIED_PROFILES)))
+                raise SettingError(f"`profile` must be one of {allowed}, or a Profile, but got {self.profile!r}.")
+        elif not hasattr(self.profile, "tables"):
             raise SettingError(f"`profile` must be a name or a Profile, but got {self.profile!r}.")
-        elif self.profile.name in PROFILES and not self.profile.built_in:
+        elif self.profile.name in TRIED_PROFILES and not self.profile.built_in:
             raise SettingError(f"`profile` must not have the name of a built-in one, but got {self.profile.name!r}.")
         if not callable(self.states) and self.states not in STRUCTURES:
             allowed = "auto, product, trend, multi-task or a function"
@@ -75,10 +77,16 @@ class GaussianProcess:
 
     def families(self, space: Space) -> list[KernelFamily]:
         """The kernels that are tried, up to their hyperparameters, the smoothest first."""
-        profiles = TRIED_PROFILES if self.profile == "auto" else (profile_of(self.profile),)
-        return [self._family(space, profile) for profile in profiles]
+        from conbo.models.profiles import profile_of
+
+        profiles = TRIED_PROFILES if self.profile == "auto" else (self.profile,)
+        return [self._family(space, profile_of(profile)) for profile in profiles]
 
     def _family(self, space: Space, profile: Profile) -> KernelFamily:
+        from conbo.models.category_families import MultiTaskFamily, TrendFamily
+        from conbo.models.columns import Columns
+        from conbo.models.kernel_families import ProductFamily
+
         if callable(self.states):
             return self.states(space, profile)
         categories, actions = space.state_categories, Columns(space.action_categories)
@@ -95,7 +103,9 @@ class GaussianProcess:
         return MultiTaskFamily(coded, actions, profile, self.rank)
 
     def fit(self, space: Space, observations: Observations) -> ExactPosterior:
-        """Hyperparameters by maximum a posteriori, then conditioning on the observations."""
+        """The posterior of standardized rewards: hyperparameters by maximum a posteriori, then conditioning."""
+        from conbo.models.fit import fit
+
         points, rewards = observations.points, observations.rewards
         small, warp = self.noise == "small", self.actions == "auto"
         fitted = fit(self.families(space), points, rewards, observations.noise, small, warp)

@@ -1,0 +1,144 @@
+"""What is made of trials: fitted models, suggestions and policies. It is the part of an optimizer that needs torch."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from conbo.acquisition.state_improvement import RewardImprovement
+from conbo.belief import Belief, ModelLike, fit_belief
+from conbo.bound_states import StateDistribution, bind
+from conbo.errors import ConboError
+from conbo.gaussian_process import GaussianProcess
+from conbo.method_list import Method
+from conbo.models.exact import condition
+from conbo.observations import Observations
+from conbo.policies.gp_argmax import GpArgmax
+from conbo.policies.interaction import warn_without_interaction
+from conbo.policies.policy import Policy
+from conbo.proposals import Suggestion
+from conbo.proposals.maximizer import Maximizer
+from conbo.quasi_random import sobol
+from conbo.spaces import Array, Point, Space
+from conbo.threads import threads_for
+from conbo.trials import Trial
+
+VALUE_STATES = 64  # on which the value of the policy is estimated
+
+
+class Learner:
+    """Fits models to trials, which are always given in the order of their numbers."""
+
+    def __init__(
+        self, space: Space, states: StateDistribution, method: Method, model: ModelLike, maximize: bool
+    ) -> None:
+        self._space, self._states, self._method, self._model = space, states, method, model
+        self._maximize = maximize
+        # by whether states are actions: the completed trials, and what they say
+        self._beliefs: dict[bool, tuple[list[Trial], Belief]] = {}
+
+    @property
+    def knows_gains(self) -> bool:
+        """Whether the method can say what the next evaluation is expected to gain."""
+        return self._method.values_are_gains and getattr(self._method.proposal, "knows_gains", False)
+
+    def fit(self, trials: Sequence[Trial]) -> None:
+        """Fit the model that the next suggestion needs, ahead of it."""
+        if self._method.uses_model:
+            self._fitted(trials, self._method.states_as_actions)
+
+    def propose(self, trials: Sequence[Trial], n: int, seed: int, state: Point | None = None) -> Suggestion:
+        """The next n points, with the expected gain in reward where the method knows it.
+
+        `state` is one that the environment dictates.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        dictated = None if state is None else torch.from_numpy(self._space.encode_states([state]))[0]
+        method = self._method
+        belief = self._fitted(trials, method.states_as_actions) if method.uses_model else self._prior(trials)
+        belief = self._with_pending(belief, trials)
+        with threads_for(len(belief.observations)):
+            suggestion = method.proposal.propose(belief, n, generator, dictated)
+        return suggestion if self.knows_gains else replace(suggestion, expected_gain=None)
+
+    def propose_improving(self, trials: Sequence[Trial], seed: int, state: Point) -> Array:
+        """The action (1, d_x) whose reward in this state is expected to exceed the best reward there by most."""
+        there = torch.from_numpy(self._space.encode_states([state]))[0]
+        generator = torch.Generator().manual_seed(seed)
+        belief = self._with_pending(self._fitted(trials, states_as_actions=False), trials)
+        with threads_for(len(belief.observations)):
+            points = Maximizer(RewardImprovement(there)).propose(belief, 1, generator, there).points
+        return points[:, len(there) :].numpy()
+
+    def policy(self, trials: Sequence[Trial]) -> Policy:
+        """The best action for every state."""
+        belief = self._fitted(trials, states_as_actions=False)
+        if self._method.policy is None:
+            warn_without_interaction(belief)
+        return Policy(belief, self._maximize, self._method.policy)
+
+    def policy_value(self, trials: Sequence[Trial]) -> float:
+        """The model's own estimate of the policy's expected reward over P[s]."""
+        belief = self._fitted(trials, states_as_actions=False)
+        if (finite := self._states.finite(VALUE_STATES)) is not None:
+            states, weights = finite
+        else:
+            states = self._states.from_uniform(sobol(VALUE_STATES, self._space.n_state_dims, seed=0))
+            weights = torch.full((VALUE_STATES,), 1 / VALUE_STATES, dtype=torch.float64)
+        with threads_for(len(belief.observations)), torch.no_grad():
+            recipe = self._method.policy or GpArgmax(candidates=64)
+            actions = recipe.build(belief, torch.Generator().manual_seed(0))(states)
+            mean = belief.to_reward(belief.posterior.mean(torch.cat([states, actions], -1)))
+        return float(weights @ mean) * self._sign
+
+    @property
+    def _sign(self) -> int:
+        """Inside, rewards are always to be maximized."""
+        return 1 if self._maximize else -1
+
+    def _with_pending(self, belief: Belief, trials: Iterable[Trial]) -> Belief:
+        """The same belief with the trials whose rewards are awaited."""
+        pending = self._encoded([trial for trial in trials if trial.status == "running"])
+        return replace(belief, observations=belief.observations.with_pending(pending))
+
+    def _fitted(self, trials: Iterable[Trial], states_as_actions: bool) -> Belief:
+        """What is known now; a fit is made once for the same data."""
+        completed = _completed(trials)
+        known, belief = self._beliefs.get(states_as_actions, (None, None))
+        if belief is None or known != completed:
+            if not completed:
+                raise ConboError("a policy needs at least one completed trial, but there is none.")
+            space = self._space.with_states_as_actions() if states_as_actions else self._space
+            states = bind(None, space) if states_as_actions else self._states
+            with threads_for(len(completed)):
+                belief = fit_belief(space, states, self._observations(completed), self._model)
+            self._beliefs[states_as_actions] = completed, belief
+        return belief
+
+    def _prior(self, trials: Iterable[Trial]) -> Belief:
+        """What was known before any reward: for methods that do not look at the model."""
+        family, *_ = GaussianProcess().families(self._space)
+        kernel = family.kernel(torch.zeros(family.n_lengthscales + family.n_variances, dtype=torch.float64))
+        observations = self._observations(_completed(trials))
+        nothing = observations.points[:0], observations.rewards[:0]
+        posterior = condition(kernel, 0.0, 1.0, *nothing, new_noise=1.0)
+        return Belief(self._space, self._states, observations, posterior, shift=0.0, scale=1.0)
+
+    def _observations(self, completed: Sequence[Trial]) -> Observations:
+        points = self._encoded(completed)
+        rewards = torch.tensor([trial.reward for trial in completed], dtype=torch.float64) * self._sign
+        noise = [trial.noise for trial in completed if trial.noise is not None]
+        known = torch.tensor(noise, dtype=torch.float64) if noise else None
+        return Observations(points, rewards, pending=points[:0], noise=known)
+
+    def _encoded(self, trials: Sequence[Trial]) -> Tensor:
+        """The points (n, d) of trials."""
+        states = self._space.encode_states([trial.state for trial in trials])
+        actions = self._space.encode_actions([trial.action for trial in trials])
+        return torch.from_numpy(np.concatenate([states, actions], axis=1))
+
+
+def _completed(trials: Iterable[Trial]) -> list[Trial]:
+    return [trial for trial in trials if trial.status == "completed"]

@@ -1,0 +1,171 @@
+"""What methods are, and the built-in ones by name: what can be said of them without torch.
+
+`conbo.method_table` has their recipes, which take seconds to import. (The module is not called `methods`: importing it
+would put it in the place of the function `conbo.methods`.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from conbo.errors import SettingError
+from conbo.gaussian_process import GaussianProcess
+
+if TYPE_CHECKING:
+    from conbo.belief import ModelLike
+    from conbo.policies import PolicyRecipe
+    from conbo.proposals import Proposal
+
+DEFAULT_METHOD = "conbo"
+
+# The papers compare methods on this kernel, so their methods come with it.
+PUBLISHED_MODEL = GaussianProcess("matern52", noise="small", actions="straight")
+
+_PAPER = "Pearce, Klaise & Groves (2020)"
+
+
+@dataclass(frozen=True)
+class Method:
+    """How a study chooses its evaluations."""
+
+    name: str
+    summary: str  # one line
+    reference: str
+    proposal: Proposal
+    model: ModelLike = PUBLISHED_MODEL  # unless the study says otherwise
+    states_as_actions: bool = False  # the proposal sees a belief in which all columns are actions
+    uses_model: bool = True  # else no model is fitted to suggest a point
+    needs_finite_states: bool = False
+    values_are_gains: bool = True  # of a Maximizer: expected gains in reward, not information or uncertainty
+    policy: PolicyRecipe | None = None  # None: the action with the highest posterior mean
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A built-in method without its recipe."""
+
+    summary: str  # one line
+    reference: str
+    model: GaussianProcess = PUBLISHED_MODEL
+    needs_finite_states: bool = False
+
+
+LISTED: dict[str, Listed] = {
+    "uniform": Listed(
+        "random search: states from P[s], uniform actions",
+        "the baseline of every comparison",
+    ),
+    "expected-improvement": Listed(
+        "expected improvement over all states and actions jointly",
+        "Jones, Schonlau & Welch (1998)",
+    ),
+    "conbo": Listed(
+        "knowledge gradient over all states, accurate at five look-ahead samples (the default)",
+        f"{_PAPER}, with our integrals over outcomes and states",
+        GaussianProcess(),
+    ),
+    "conbo-3": Listed(
+        "the paper's ConBO with three look-ahead samples",
+        _PAPER,
+    ),
+    "conbo-5": Listed(
+        "the paper's ConBO with five look-ahead samples",
+        _PAPER,
+    ),
+    "kg-hybrid": Listed(
+        "hybrid knowledge gradient, states treated as actions",
+        _PAPER,
+    ),
+    "kg-discrete": Listed(
+        "knowledge gradient over random discrete actions, states treated as actions",
+        "Frazier, Powell & Dayanik (2009)",
+    ),
+    "kg-monte-carlo": Listed(
+        "knowledge gradient by Monte Carlo, states treated as actions",
+        "Wu & Frazier (2017)",
+    ),
+    "thompson": Listed(
+        "Thompson sampling, states treated as actions",
+        "Thompson (1933); Kandasamy et al. (2018)",
+    ),
+    "conbo-es": Listed(
+        "entropy search over all states: information about the best action of each",
+        f"Hennig & Schuler (2012); {_PAPER}",
+    ),
+    "conbo-pes": Listed(
+        "predictive entropy search over all states: the same information, the other way round",
+        f"Hernández-Lobato, Hoffman & Ghahramani (2014); {_PAPER}",
+    ),
+    "conbo-mes": Listed(
+        "max-value entropy search over all states: information about the best value of each",
+        f"Wang & Jegelka (2017); {_PAPER}",
+    ),
+    "scot": Listed(
+        "finitely many states in turn, expected improvement within each",
+        "Bardenet, Brendel, Kégl & Sebag (2013)",
+        needs_finite_states=True,
+    ),
+    "pei": Listed(
+        "profile expected improvement: over the best predicted value of the same state",
+        "Ginsbourger et al. (2014)",
+    ),
+    "peqi": Listed(
+        "profile expected improvement of the 0.75 quantile, for noisy rewards",
+        "Picheny et al. (2013); Ginsbourger et al. (2014)",
+    ),
+    "revi": Listed(
+        "knowledge gradient summed over a discretisation of states and actions",
+        "Pearce & Branke (2018)",
+    ),
+    "mts": Listed(
+        "multi-task Thompson sampling: the state where a draw promises most over the policy",
+        "Char et al. (2019)",
+    ),
+    "mts-pathwise": Listed(
+        "multi-task Thompson sampling on 20,000 points, by drawn functions",
+        "Char et al. (2019); Wilson et al. (2020)",
+    ),
+    "ps-bax": Listed(
+        "the most uncertain point of the policy of a drawn function",
+        "Cheng, Astudillo, Desautels & Yue (2024)",
+    ),
+    "ae-lsvi": Listed(
+        "the state whose best value is least certain, with the optimistic action",
+        "Li et al. (2023)",
+    ),
+    "knn": Listed(
+        "random search; the policy is the best observed action of the 10 nearest states",
+        _PAPER,
+    ),
+    "policy-gradient": Listed(
+        "a quadratic Gaussian policy, fitted to its own ε-greedy data",
+        f"Williams (1992); {_PAPER}",
+    ),
+    "transfer-ei": Listed(
+        "expected improvement in one state, whose best action is used for all",
+        _PAPER,
+    ),
+}
+
+
+class Summaries(dict[str, str]):
+    """Method names with one line each; prints as a table."""
+
+    def __repr__(self) -> str:
+        width = max(map(len, self))
+        return "\n".join(f"{name:<{width}}  {summary}" for name, summary in self.items())
+
+
+def methods() -> Summaries:
+    """The names of all methods, with one line on each."""
+    return Summaries({name: one.summary for name, one in LISTED.items()})
+
+
+def listed(name: str) -> Listed:
+    """The built-in method of this name; raises SettingError if there is none."""
+    if name not in LISTED:
+        from conbo.spaces import closest
+
+        raise SettingError(f"unknown method {name!r}: {closest(str(name), LISTED)}")
+    return LISTED[name]
