@@ -49,7 +49,7 @@ def generator(seed: int) -> torch.Generator:
 
 def suggest(belief: Belief, seed: int) -> Tensor:
     with threads_for(len(belief.observations)):
-        return CONBO.propose(belief, 1, generator(seed))
+        return CONBO.propose(belief, 1, generator(seed)).points
 
 
 def cost(quick: bool) -> Iterable[Row]:
@@ -91,8 +91,8 @@ def batches(quick: bool) -> Iterable[Row]:
         for seed in range(3 if quick else 9):
             belief = random_belief(d_s, d_x, 100, seed)
             with threads_for(100):
-                one.append(timed(lambda belief=belief, seed=seed: CONBO.propose(belief, 1, generator(seed))))
-                eight.append(timed(lambda belief=belief, seed=seed: CONBO.propose(belief, 8, generator(seed))))
+                one.append(timed(lambda belief=belief, seed=seed: CONBO.propose(belief, 1, generator(seed)).points))
+                eight.append(timed(lambda belief=belief, seed=seed: CONBO.propose(belief, 8, generator(seed)).points))
         yield {
             "dimensions": f"{d_s}+{d_x}",
             "n": 100,
@@ -114,7 +114,7 @@ def ask(quick: bool) -> Iterable[Row]:
             def whole(belief: Belief = belief, seed: int = seed) -> None:
                 with threads_for(len(belief.observations)):
                     fitted = fit_belief(belief.space, belief.states, belief.observations, METHODS["conbo"].model)
-                    CONBO.propose(fitted, 1, generator(seed))
+                    CONBO.propose(fitted, 1, generator(seed)).points
 
             times["conbo"].append(timed(whole))
             times["optuna"].append(timed(optuna_ask(belief)))
@@ -201,8 +201,8 @@ def quality(quick: bool) -> Iterable[Row]:
                 belief = random_belief(d_s, d_x, n, seed)
                 with threads_for(n):
                     judge = ConBO(HybridKG(9), StratifiedStates(64)).build(belief, generator(seed + 99))
-                    found = CONBO.propose(belief, 1, generator(seed))
-                    best = thorough.propose(belief, 1, generator(seed + 7))
+                    found = CONBO.propose(belief, 1, generator(seed)).points
+                    best = thorough.propose(belief, 1, generator(seed + 7)).points
                     values = judge(torch.cat([found, best]))
                 shares.append(float(values[0] / values.amax()))
             yield {

@@ -5,6 +5,7 @@ from torch import Tensor, sin
 from conbo.models.category_families import MultiTaskFamily, TrendFamily
 from conbo.models.columns import Columns
 from conbo.models.kernel_families import KernelFamily, ProductFamily
+from conbo.models.profiles import SQUARED_EXPONENTIAL
 from conbo.models.warped_family import WarpedFamily
 from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import points_in, reals, uniform
@@ -27,16 +28,16 @@ def columns(space: Space, coded: bool = False) -> tuple[Columns, Columns]:
 
 FAMILIES: dict[str, tuple[Space, KernelFamily]] = {
     "matern": (reals(1, 2), ProductFamily(*columns(reals(1, 2)))),
-    "squared exponential": (reals(1, 2), ProductFamily(*columns(reals(1, 2)), "squared-exponential")),
+    "squared exponential": (reals(1, 2), ProductFamily(*columns(reals(1, 2)), SQUARED_EXPONENTIAL)),
     "no states": (reals(0, 2), ProductFamily(*columns(reals(0, 2)))),
     "mixed": (MIXED, ProductFamily(*columns(MIXED))),
     "trend": (CATEGORIES, TrendFamily(*columns(CATEGORIES, True))),
-    "trend squared exponential": (CATEGORIES, TrendFamily(*columns(CATEGORIES, True), "squared-exponential")),
+    "trend squared exponential": (CATEGORIES, TrendFamily(*columns(CATEGORIES, True), SQUARED_EXPONENTIAL)),
     "mixed trend": (TWO_KINDS, TrendFamily(*columns(TWO_KINDS, True))),
     "multi-task": (CATEGORIES, MultiTaskFamily(*columns(CATEGORIES, True))),
     "mixed multi-task": (TWO_KINDS, MultiTaskFamily(*columns(TWO_KINDS, True), rank=1)),
     "warped": (reals(1, 2), WarpedFamily(ProductFamily(*columns(reals(1, 2))))),
-    "warped mixed": (MIXED, WarpedFamily(ProductFamily(*columns(MIXED), "squared-exponential"))),
+    "warped mixed": (MIXED, WarpedFamily(ProductFamily(*columns(MIXED), SQUARED_EXPONENTIAL))),
     "warped multi-task": (CATEGORIES, WarpedFamily(MultiTaskFamily(*columns(CATEGORIES, True)))),
 }
 

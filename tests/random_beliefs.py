@@ -17,6 +17,7 @@ from conbo.models.exact import ExactPosterior, condition
 from conbo.models.factorization import cholesky
 from conbo.models.kernels import Factor, Kernel, ProductKernel
 from conbo.models.noise import VaryingNoise
+from conbo.models.profiles import Profile, profile_of
 from conbo.models.warp import Warp
 from conbo.observations import Observations
 from conbo.spaces import Categorical, Real, Space
@@ -48,12 +49,12 @@ def product_kernel(
     states: Sequence[float] | float = 0.4,
     actions: Sequence[float] | float = 0.4,
     variance: float = 1.0,
-    profile: str = "matern52",
+    profile: str | Profile = "matern52",
 ) -> ProductKernel:
     """σ² k_S k_X with these lengthscales."""
 
     def factor(categories: tuple[int, ...], lengthscales: Sequence[float] | float) -> Factor:
-        return Factor(Columns(categories), tensor(lengthscales).expand(len(categories)), profile)
+        return Factor(Columns(categories), tensor(lengthscales).expand(len(categories)), profile_of(profile))
 
     return ProductKernel(factor(space.state_categories, states), factor(space.action_categories, actions), variance)
 
@@ -62,7 +63,7 @@ def trend_kernel(
     space: Space,
     actions: Sequence[float] | float = 0.4,
     variances: tuple[float, float, float] = (1.0, 0.4, 0.2),
-    profile: str = "matern52",
+    profile: str | Profile = "matern52",
     states: Sequence[float] | float = 1.0,
 ) -> CategoryKernel:
     """((σ₀² + δ σ₁²) k_X + δ σ₃²) k_C."""
@@ -75,7 +76,7 @@ def multi_task_kernel(
     actions: Sequence[float] | float = 0.4,
     rank: int = 2,
     constant: float = 0.2,
-    profile: str = "matern52",
+    profile: str | Profile = "matern52",
     states: Sequence[float] | float = 1.0,
     seed: int = 0,
 ) -> CategoryKernel:
@@ -90,7 +91,7 @@ def _category_kernel(
     space: Space,
     states: Sequence[float] | float,
     actions: Sequence[float] | float,
-    profile: str,
+    profile: str | Profile,
     categories: Trend | MultiTask,
     constant: float,
 ) -> CategoryKernel:
@@ -105,12 +106,12 @@ def varying_noise(space: Space, log_level: float = -3.0, seed: int = 0) -> Varyi
     return VaryingNoise(columns, log_level, 3 * uniform(columns.width, seed=seed) - 1.5)
 
 
-def bent(kernel: Kernel, seed: int = 0) -> Kernel:
-    """The same with bent actions."""
+def warped(kernel: Kernel, seed: int = 0) -> Kernel:
+    """The same with input warping of the actions."""
     categories = kernel.actions.columns.categories
     exponents = 1.6 * uniform(2, len(categories), seed=seed) - 0.8
     exponents[:, [column for column, count in enumerate(categories) if count]] = 0.0
-    return kernel.bent(Warp(*exponents))
+    return kernel.warped(Warp(*exponents))
 
 
 def points_in(space: Space, n: int, seed: int = 0) -> Tensor:
@@ -131,8 +132,8 @@ def belief_with(
     """A belief whose rewards are a draw from the very prior that it holds."""
     points = points_in(space, n, seed)
     prior = condition(kernel, constant, 1.0, points[:0], points.new_zeros(0), new_noise=noise)
-    scaled = prior.scaled(points)
-    covariance = prior.prior_covariance(scaled, scaled) + torch.diag(prior.noise_at(points))
+    scaled = kernel.scaled(points)
+    covariance = kernel.covariance(scaled, scaled) + torch.diag(prior.noise_at(points))
     rewards = constant + cholesky(covariance) @ torch.randn(n, generator=generator(seed + 1), dtype=torch.float64)
     return belief_on(space, condition(kernel, constant, noise, points, rewards), points, rewards, distribution)
 

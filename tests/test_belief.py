@@ -1,4 +1,6 @@
-"""What is known now: standardised rewards, the model that fits the space, and rewards of any size."""
+"""What is known now: standardized rewards, the model that fits the space, and rewards of any size."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from torch import Tensor
 
 from conbo.acquisition.conditional import ConBO
 from conbo.acquisition.knowledge_gradient import HybridKG
-from conbo.belief import LEAST_NOISE, Belief, fit_belief, standardised_noise, standardization
+from conbo.belief import LEAST_NOISE, Belief, fit_belief, standardization, standardized
 from conbo.bound_states import bind
 from conbo.errors import SettingError
 from conbo.gaussian_process import GaussianProcess
@@ -19,6 +21,7 @@ from conbo.models.category_families import MultiTaskFamily, TrendFamily
 from conbo.models.category_kernels import CategoryKernel, Trend
 from conbo.models.exact import ExactPosterior
 from conbo.models.kernel_families import KernelFamily, ProductFamily
+from conbo.models.profiles import MATERN52
 from conbo.observations import Observations
 from conbo.proposals.maximizer import Maximizer
 from conbo.spaces import Categorical, Integer, Real, Space
@@ -48,7 +51,7 @@ def belief_of(space: Space, observations: Observations, model: GaussianProcess |
     st.sampled_from([1e-300, 1e-9, 1.0, 1e9, 1e200, 1e300]),
     st.floats(-5, 5),
 )
-def test_standardised_rewards_have_mean_zero_and_variance_one(rewards: list[float], scale: float, shift: float) -> None:
+def test_standardized_rewards_have_mean_zero_and_variance_one(rewards: list[float], scale: float, shift: float) -> None:
     values = scale * (tensor(rewards) + shift)
 
     centre, spread = standardization(values)
@@ -90,7 +93,7 @@ def test_the_scale_of_rewards_changes_neither_model_nor_suggestion(space: Space,
 
     others = points_in(space, 30, seed=4)
     torch.testing.assert_close(plain.posterior.mean(others), scaled.posterior.mean(others), rtol=0, atol=1e-4)
-    suggestions = [proposal.propose(belief, 1, generator()) for belief in (plain, scaled)]
+    suggestions = [proposal.propose(belief, 1, generator()).points for belief in (plain, scaled)]
     torch.testing.assert_close(*suggestions, rtol=0, atol=1e-3)
 
 
@@ -106,7 +109,7 @@ def test_poor_data_of_any_size_give_a_model_and_a_valid_suggestion(kind: str, sc
     }[kind]
 
     belief = belief_of(space, observations)
-    point = Maximizer(ConBO(HybridKG(n_z=3)), screened=32, iterations=5).propose(belief, 1, generator())
+    point = Maximizer(ConBO(HybridKG(n_z=3)), screened=32, iterations=5).propose(belief, 1, generator()).points
 
     assert torch.isfinite(belief.posterior.mean(points_in(space, 9, seed=2))).all()
     np.testing.assert_allclose(space.snap(point.numpy()), point.numpy(), atol=1e-12)
@@ -125,7 +128,7 @@ def test_the_kernel_follows_the_kind_of_states() -> None:
         (family,) = GaussianProcess("matern52", "multi-task", rank=3).families(space)
         assert isinstance(family, MultiTaskFamily)
         assert family.rank == 3
-        assert family.profile == "matern52"
+        assert family.profile is MATERN52
 
 
 def test_the_profile_follows_the_rewards() -> None:
@@ -144,7 +147,7 @@ def test_the_profile_follows_the_rewards() -> None:
 def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(SettingError, match=r"`profile` must be one of auto, .*, but got 'cosine'\."):
         GaussianProcess("cosine")
-    with pytest.raises(SettingError, match=r"`states` must be auto, product, trend or multi-task, but got 'sum'\."):
+    with pytest.raises(SettingError, match=r"`states` must be auto, product, trend, multi-task or a function, but got 'sum'\."):
         GaussianProcess(states="sum")
     for rank in (0, 1.5):
         with pytest.raises(SettingError, match=rf"`rank` must be an integer of at least 1, but got rank={rank}\."):
@@ -215,12 +218,15 @@ def test_a_fitted_belief_holds_everything_and_is_in_double_precision() -> None:
     assert len(belief.observations) == 12
 
 
-def test_known_noise_is_standardised_but_never_zero() -> None:
+def test_known_noise_is_standardized_but_never_zero() -> None:
     noise = tensor([0.0, 4.0])
     observations = Observations(uniform(2, 2), tensor([1.0, 5.0]), uniform(0, 2), noise)
 
-    assert standardised_noise(observations, 2.0).tolist() == [LEAST_NOISE, 1.0]  # type: ignore[union-attr]
-    assert standardised_noise(Observations(uniform(2, 2), noise, uniform(0, 2)), 2.0) is None
+    known = standardized(observations, 3.0, 2.0)
+    assert known.rewards.tolist() == [-1.0, 1.0]
+    assert known.noise is not None
+    assert known.noise.tolist() == [LEAST_NOISE, 1.0]
+    assert standardized(replace(observations, noise=None), 3.0, 2.0).noise is None
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-9, 1.0, 1e9, 1e200])
@@ -257,8 +263,8 @@ def test_points_are_snapped_to_what_the_space_allows() -> None:
 
     np.testing.assert_array_equal(snapped.numpy(), MIXED.snap(points.numpy()))
     np.testing.assert_array_equal(belief.snap_actions(points[..., 2:]).numpy(), snapped[..., 2:].numpy())
-    assert belief.has_integers
-    assert not belief_of(CATEGORIES, told(CATEGORIES)).has_integers
+    assert belief.space.has_integer_actions
+    assert not belief_of(CATEGORIES, told(CATEGORIES)).space.has_integer_actions
 
 
 @pytest.mark.filterwarnings("ignore")  # BoTorch has its own views on our data

@@ -26,12 +26,12 @@ class Greedy:
 
     seen: list[tuple[Belief, Tensor | None]] = field(default_factory=list)
 
-    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
         self.seen.append((belief, state))
         points = torch.rand(64, belief.observations.points.shape[1], generator=generator, dtype=torch.float64)
         if state is not None:
             points[:, : len(state)] = state
-        return belief.snap(points)[belief.posterior.mean(points).topk(n).indices]
+        return Suggestion(belief.snap(points)[belief.posterior.mean(points).topk(n).indices])
 
 
 def greedy(**settings: bool) -> Method:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import conbo.acquisition.conditional
-import conbo.acquisition.knowledge_gradient
+import conbo.models.exact_gains
 from conbo.acquisition.conditional import (
     ConBO,
     ExactStates,
@@ -333,7 +333,7 @@ def test_local_values_have_the_right_gradient_with_states_held_fixed(
     acquisition = ConBO(HybridKG(), recipe).build(belief, generator())
     function, rows = acquisition.local(starts), torch.arange(4)
     function(starts, rows)
-    monkeypatch.setattr(conbo.acquisition.knowledge_gradient, "WARM_STEPS", 0)
+    monkeypatch.setattr(conbo.models.exact_gains, "WARM_STEPS", 0)
 
     value, gradient = function(starts, rows)
 

@@ -17,7 +17,6 @@ from conbo.acquisition.entropy import (
 from conbo.belief import Belief
 from conbo.errors import SettingError
 from conbo.models.factorization import cholesky
-from conbo.models.pathwise import draw_paths
 from conbo.search.path_peaks import path_peaks
 from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import (
@@ -182,7 +181,7 @@ class TestEveryEstimate:
 
 def test_likely_peaks_are_maxima_of_drawn_functions() -> None:
     belief = belief_with(reals(1, 2), product_kernel(reals(1, 2)), n=12)
-    paths = draw_paths(posterior_of(belief), 6, generator(), features=128)
+    paths = belief.draw_paths(6, generator(), features=128)
     states, pool = torch.tensor([[0.2], [0.9]], dtype=torch.float64), points_in(reals(0, 2), 40, seed=1)
     start = path_peaks(belief, paths, pool, states, climb=0)
     peaks = path_peaks(belief, paths, pool, states, climb=30)

@@ -36,7 +36,7 @@ def test_the_suggestion_has_the_widest_interval_of_a_best_value() -> None:
     posterior = posterior_of(BELIEF)
     mean, sd = (t.reshape(201, 201) for t in (posterior.mean(GRID), posterior.variance(GRID).sqrt()))
     widths = (mean + 2 * sd).amax(1) - (mean - 2 * sd).amax(1)
-    (point,) = Maximizer(OptimisticGap()).propose(BELIEF, 1, generator())
+    (point,) = Maximizer(OptimisticGap()).propose(BELIEF, 1, generator()).points
     value = OptimisticGap().build(BELIEF, generator(1))(point[None])
     assert float(value) == pytest.approx(float(widths.amax()), rel=0.02)
 

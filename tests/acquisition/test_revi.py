@@ -36,10 +36,9 @@ def expected(belief: Belief, point: Tensor, states: Tensor, weights: Tensor, act
     z = torch.linspace(-9, 9, 20_001, dtype=torch.float64)
     density = torch.exp(-(z**2) / 2) / density_norm(z)
     total = torch.zeros((), dtype=torch.float64)
-    ahead = posterior.look_ahead(point[None])
     for state, weight in zip(states, weights, strict=True):
         grid = torch.cat([state.expand(len(actions), -1), actions], -1)
-        mean, slope = posterior.mean(grid), posterior.look_ahead_slope(ahead, grid)[0]
+        mean, slope = posterior.mean(grid), posterior.look_ahead_slopes(point[None], grid)[0]
         best = (mean[:, None] + slope[:, None] * z).amax(0)
         total = total + weight * ((best * density).sum() - mean.amax())
     return total

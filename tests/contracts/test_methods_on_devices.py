@@ -28,7 +28,7 @@ def test_suggestions_stay_on_the_device(name: str, device: str) -> None:
     rewards = torch.sin(5 * rows).sum(-1)
     observed = Observations(rows.to(device), rewards.to(device), pending=rows[:0].to(device))
     belief = fit_belief(space, bind(None, space), observed, GaussianProcess())
-    points = method.proposal.propose(belief, 2, torch.Generator().manual_seed(2))
+    points = method.proposal.propose(belief, 2, torch.Generator().manual_seed(2)).points
     assert points.shape == (2, 3)
     assert points.dtype == torch.float64
     assert points.device.type == device
@@ -47,7 +47,7 @@ def test_bent_actions_and_noise_that_varies_stay_there_too(name: str, device: st
     assert isinstance(belief.posterior, ExactPosterior)
     assert isinstance(belief.posterior.noise, VaryingNoise)
     assert belief.posterior.kernel.actions.warp is not None
-    points = QUICK[name].proposal.propose(belief, 2, torch.Generator().manual_seed(2))
+    points = QUICK[name].proposal.propose(belief, 2, torch.Generator().manual_seed(2)).points
     assert points.shape == (2, 3)
     assert points.dtype == torch.float64
     assert points.device.type == device

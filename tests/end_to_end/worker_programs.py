@@ -87,15 +87,16 @@ class Recorded:
     proposal: Proposal
     journal: Path
 
-    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
-        points = self.proposal.propose(belief, n, generator, state)
+    def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
+        suggestion = self.proposal.propose(belief, n, generator, state)
+        points = suggestion.points
         pending = belief.observations.pending
         others = torch.triu_indices(n, n, offset=1)
         between = penalty(belief, points, points)[*others]
         factors = torch.cat([penalty(belief, points, pending).flatten(), between])
         seen = {"points": points.tolist(), "pending": pending.tolist(), "factors": factors.tolist()}
         append(self.journal, json.dumps(seen))
-        return points
+        return suggestion
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def test_values_are_the_posterior_mean_and_the_look_ahead_slope(name: str) -> No
     for row in range(24):
         candidate, state = row // 4, states[row // 4, row % 4]
         points = torch.cat([state.expand(7, -1), actions], -1)
-        expected = posterior.mean(points), posterior.look_ahead_slope(ahead, points)[candidate]
+        expected = posterior.mean(points), posterior.look_ahead_slopes(candidates[[candidate]], points)[0]
         for ours, theirs in zip((at_mean[row], at_slope[row]), expected, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
         for ours, theirs in zip((pooled[0][row], pooled[1][row]), expected, strict=True):

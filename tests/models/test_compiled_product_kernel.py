@@ -5,11 +5,10 @@ import torch
 from torch import Tensor
 
 from conbo.models import compiled, compiled_product_kernel
-from conbo.models.exact import ExactPosterior, condition
 from conbo.models.kernels import ProductKernel
-from conbo.models.posterior import covariance_gradient
+from conbo.models.profiles import MATERN52, SQUARED_EXPONENTIAL, Profile, squared_exponential
 from conbo.spaces import Categorical, Integer, Real, Space
-from random_beliefs import points_in, product_kernel, reals, trend_kernel, uniform
+from random_beliefs import points_in, product_kernel, reals, uniform
 
 MIXED = Space(
     states={"s": Real(0, 1), "k": Categorical([*"ab"])},
@@ -27,56 +26,50 @@ KERNELS: dict[str, tuple[Space, ProductKernel]] = {
 }
 
 
-def prior(space: Space, kernel: ProductKernel) -> ExactPosterior:
-    return condition(kernel, 0.0, 1.0, points_in(space, 0), uniform(0))
-
-
 def assert_same(quick: Tensor, reference: Tensor) -> None:
     torch.testing.assert_close(quick, reference, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_covariances_are_those_of_torch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = prior(*KERNELS[name])
-    a, b = (model.scaled(points_in(KERNELS[name][0], n, seed)) for seed, n in ((1, 9), (2, 14)))
+    space, kernel = KERNELS[name]
+    a, b = (kernel.scaled(points_in(space, n, seed)) for seed, n in ((1, 9), (2, 14)))
 
-    quick = model.prior_covariance(a, b)
+    quick = kernel.covariance(a, b)
     monkeypatch.setattr(compiled, "AVAILABLE", False)
 
-    assert_same(quick, model.prior_covariance(a, b))
+    assert_same(quick, kernel.covariance(a, b))
 
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("p", [1, 6])
 def test_gradients_are_those_of_torch(name: str, p: int, monkeypatch: pytest.MonkeyPatch) -> None:
     space, kernel = KERNELS[name]
-    model = prior(space, kernel)
-    here, shared = model.scaled(points_in(space, p, seed=1)), model.scaled(points_in(space, 8, seed=2))
-    states, actions = model.scaled(points_in(space, p * 8, seed=3))
+    here, shared = kernel.scaled(points_in(space, p, seed=1)), kernel.scaled(points_in(space, 8, seed=2))
+    states, actions = kernel.scaled(points_in(space, p * 8, seed=3))
     own = states.unflatten(0, (p, 8)), actions.unflatten(0, (p, 8))
     weights = uniform(2, p, 8, seed=4) - 0.5
     cases = [(shared, weights[0]), (own, weights[0]), (shared, weights)]
 
-    quick = [covariance_gradient(kernel, here, *case) for case in cases]
+    quick = [kernel.gradient(here, *case) for case in cases]
     monkeypatch.setattr(compiled, "AVAILABLE", False)
 
     for gradient, case in zip(quick, cases, strict=True):
-        assert_same(gradient, covariance_gradient(kernel, here, *case))
+        assert_same(gradient, kernel.gradient(here, *case))
 
 
-def test_what_autograd_follows_and_other_kernels_are_left_to_torch() -> None:
-    categories = Space(states={"k": Categorical([*"abc"])}, actions={"x": Real(0, 1)})
+def test_what_autograd_follows_and_other_profiles_are_left_to_torch() -> None:
+    own = Profile("own", squared_exponential)
     points = uniform(3, 2)
 
-    assert compiled_product_kernel.handles(MATERN, points) == compiled.AVAILABLE
-    assert not compiled_product_kernel.handles(MATERN, points, uniform(3).requires_grad_(True))
-    assert not compiled_product_kernel.handles(trend_kernel(categories), points)
+    assert compiled_product_kernel.handles((MATERN52, SQUARED_EXPONENTIAL), points) == compiled.AVAILABLE
+    assert not compiled_product_kernel.handles((MATERN52, MATERN52), points, uniform(3).requires_grad_(True))
+    assert not compiled_product_kernel.handles((MATERN52, own), points)
 
 
 def test_no_points_have_no_covariances() -> None:
-    model = prior(*KERNELS["matern"])
-    none, some = model.scaled(points_in(TWO, 0)), model.scaled(points_in(TWO, 4))
+    none, some = MATERN.scaled(points_in(TWO, 0)), MATERN.scaled(points_in(TWO, 4))
 
-    assert model.prior_covariance(none, some).shape == (0, 4)
-    assert covariance_gradient(MATERN, none, some, uniform(0, 4)).shape == (0, 3)
-    assert covariance_gradient(MATERN, some, none, uniform(4, 0)).tolist() == torch.zeros(4, 3).tolist()
+    assert MATERN.covariance(none, some).shape == (0, 4)
+    assert MATERN.gradient(none, some, uniform(0, 4)).shape == (0, 3)
+    assert MATERN.gradient(some, none, uniform(4, 0)).tolist() == torch.zeros(4, 3).tolist()

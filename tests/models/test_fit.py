@@ -15,6 +15,7 @@ from torch import Tensor
 
 from conbo.models.category_kernels import CategoryKernel, MultiTask
 from conbo.models.fit import Fit, fit
+from conbo.models.profiles import SQUARED_EXPONENTIAL
 from conbo.models.kernel_families import ProductFamily
 from conbo.models.log_posterior import LOG_LENGTHSCALE_BOUNDS, LOG_VARIANCE_BOUNDS, LogPosterior
 from conbo.models.noise import LOG_NOISE_BOUNDS, VaryingNoise
@@ -211,7 +212,7 @@ def test_no_range_is_bent_so_far_that_most_of_it_holds_no_reward() -> None:
     points = torch.rand(60, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     s, x, y = points.T
     rewards = standardised(-((torch.log(x + 0.02) + 1 + 2 * s) ** 2) - (torch.log(1.02 - y) + 1 + s) ** 2)
-    smooth = ProductFamily(*columns(space), "squared-exponential")
+    smooth = ProductFamily(*columns(space), SQUARED_EXPONENTIAL)
     result = fit([smooth], points, rewards, bend=True)
     warp = result.kernel.actions.warp
     assert warp is not None

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from conbo.belief import Belief
-from conbo.models.pathwise import draw_paths, fourier_features
+from conbo.models.prior_draws import FourierFeatures
 from conbo.spaces import Categorical, Real, Space
 from random_beliefs import (
     belief_with,
-    bent,
+    warped,
     finite_differences,
     generator,
     multi_task_kernel,
@@ -33,7 +33,7 @@ BELIEFS = {
     "mixed trend": belief_with(MIXED, trend_kernel(MIXED, states=0.5)),
     "multi-task": belief_with(CATEGORIES, multi_task_kernel(CATEGORIES)),
     "mixed multi-task": belief_with(TWO_KINDS, multi_task_kernel(TWO_KINDS, rank=1, states=0.5)),
-    "bent": belief_with(MIXED, bent(product_kernel(MIXED))),
+    "warped": belief_with(MIXED, warped(product_kernel(MIXED))),
     "no states": belief_with(reals(0, 2), product_kernel(reals(0, 2))),
 }
 
@@ -41,7 +41,7 @@ BELIEFS = {
 @pytest.mark.parametrize("belief", BELIEFS.values(), ids=BELIEFS)
 def test_draws_have_the_posterior_s_mean_and_covariance(belief: Belief) -> None:
     points, posterior = points_in(belief.space, 20, seed=5), posterior_of(belief)
-    draws = draw_paths(posterior, 5000, generator(), features=1024)(points)
+    draws = posterior.draw_paths(5000, generator(), features=1024)(points)
     torch.testing.assert_close(draws.mean(1), posterior.mean(points), atol=0.05, rtol=0)
     # 1024 random features know the prior covariance to about 1 / √1024
     torch.testing.assert_close(torch.cov(draws), posterior.covariance(points, points), atol=0.12, rtol=0)
@@ -50,23 +50,24 @@ def test_draws_have_the_posterior_s_mean_and_covariance(belief: Belief) -> None:
 @pytest.mark.parametrize("belief", BELIEFS.values(), ids=BELIEFS)
 def test_features_reproduce_the_kernel(belief: Belief) -> None:
     points, posterior = points_in(belief.space, 20, seed=5), posterior_of(belief)
-    here = posterior.scaled(points)
-    features = fourier_features(posterior.kernel, 20_000, generator())
-    table = features.values(*here)
-    torch.testing.assert_close(table @ table.mT, posterior.prior_covariance(here, here), atol=0.05, rtol=0)
+    here = posterior.kernel.scaled(points)
+    prior = posterior.kernel.draw_prior(1, 20_000, generator())
+    assert isinstance(prior, FourierFeatures)
+    table = prior.terms.amplitude(here[0]) * torch.cos(prior.terms.angles(*here))
+    torch.testing.assert_close(table @ table.mT, posterior.kernel.covariance(here, here), atol=0.05, rtol=0)
 
 
 def test_draws_go_through_exact_rewards() -> None:
     belief = belief_with(reals(1, 1), product_kernel(reals(1, 1)), n=6, noise=1e-8)
     observations = belief.observations
-    values = draw_paths(posterior_of(belief), 5, generator())(observations.points)
+    values = posterior_of(belief).draw_paths(5, generator())(observations.points)
     torch.testing.assert_close(values, observations.rewards[:, None].expand(-1, 5), atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize("belief", BELIEFS.values(), ids=BELIEFS)
 def test_single_draws_agree_with_all_and_have_the_right_gradient(belief: Belief) -> None:
     points = points_in(belief.space, 12, seed=3) * 0.98 + 0.01  # differences must not leave a category
-    paths, draws = draw_paths(posterior_of(belief), 4, generator(), features=128), torch.arange(12) % 4
+    paths, draws = posterior_of(belief).draw_paths(4, generator(), features=128), torch.arange(12) % 4
     values, gradients = paths.along(points, draws)
     torch.testing.assert_close(values, paths(points).gather(1, draws[:, None])[:, 0])
     numeric = finite_differences(lambda p: paths.along(p, draws)[0], points)

@@ -18,7 +18,7 @@ from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import (
     MODELS,
     belief_with,
-    bent,
+    warped,
     finite_differences,
     multi_task_kernel,
     points_in,
@@ -50,8 +50,8 @@ def kernels() -> dict[str, tuple[Space, Kernel]]:
         "squared exponential": (two, product_kernel(two, 0.4, [0.3, 0.8], 1.7, "squared-exponential")),
         "no states": (reals(0, 2), product_kernel(reals(0, 2))),
         "mixed": (MIXED, product_kernel(MIXED, [0.5, 0.9], [0.4, 0.6, 1.1], 0.8)),
-        "bent": (two, bent(product_kernel(two, 0.4, [0.3, 0.8], 1.7))),
-        "bent mixed": (MIXED, bent(product_kernel(MIXED, [0.5, 0.9], [0.4, 0.6, 1.1], 0.8))),
+        "warped": (two, warped(product_kernel(two, 0.4, [0.3, 0.8], 1.7))),
+        "warped mixed": (MIXED, warped(product_kernel(MIXED, [0.5, 0.9], [0.4, 0.6, 1.1], 0.8))),
         "trend": (CATEGORIES, trend_kernel(CATEGORIES, [0.4, 0.6])),
         "mixed trend": (MIXED, trend_kernel(MIXED, [0.4, 0.6, 1.1], states=0.5)),
         "multi-task": (CATEGORIES, multi_task_kernel(CATEGORIES, [0.4, 0.6])),
@@ -190,7 +190,7 @@ def test_look_ahead_equals_conditioning_on_one_more_observation(name: str) -> No
     candidates, others = points_in(space, 4, seed=7), points_in(space, 9, seed=8)
 
     ahead = posterior.look_ahead(candidates)
-    slopes = posterior.look_ahead_slope(ahead, others)
+    slopes = posterior.look_ahead_slopes(candidates, others)
 
     torch.testing.assert_close(ahead.sd.square(), posterior.variance(candidates) + 0.05)
     for c, candidate in enumerate(candidates):
@@ -217,7 +217,7 @@ def test_covariances_are_symmetric_and_positive_semidefinite(name: str, seed: in
     torch.testing.assert_close(covariance, covariance.mT, rtol=0, atol=1e-9)
     assert float(torch.linalg.eigvalsh(covariance).amin()) > -1e-8
     torch.testing.assert_close(covariance.diagonal().clamp_min(0), posterior.variance(points), rtol=0, atol=1e-9)
-    assert (posterior.variance(points) <= kernel.variance(posterior.scaled(points)[0]) + 1e-9).all()
+    assert (posterior.variance(points) <= kernel.variance(kernel.scaled(points)[0]) + 1e-9).all()
 
 
 def test_noise_free_observations_are_interpolated() -> None:
@@ -244,8 +244,8 @@ def test_a_singular_covariance_is_factorised_with_little_jitter() -> None:
     posterior = condition(KERNELS["matern"][1], 0.0, 0.0, points, points.sum(-1), new_noise=0.1)
     matrix = posterior.factor @ posterior.factor.mT
 
-    scaled = posterior.scaled(points)
-    torch.testing.assert_close(matrix, posterior.prior_covariance(scaled, scaled), rtol=0, atol=1e-6)
+    scaled = posterior.kernel.scaled(points)
+    torch.testing.assert_close(matrix, posterior.kernel.covariance(scaled, scaled), rtol=0, atol=1e-6)
     torch.testing.assert_close(posterior.mean(points), points.sum(-1), rtol=0, atol=1e-5)
 
 

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conbo.search.best_actions import best_actions
 from torch import Tensor
 
 import conbo.policies.gp_argmax
@@ -13,6 +12,8 @@ from conbo.belief import Belief, fit_belief
 from conbo.bound_states import bind
 from conbo.errors import SettingError
 from conbo.gaussian_process import GaussianProcess
+from conbo.models.exact import ExactSearch
+from conbo.models.posterior import BestActions
 from conbo.observations import Observations
 from conbo.policies.gp_argmax import ArgmaxPolicy, GpArgmax
 from conbo.quasi_random import sobol
@@ -95,7 +96,7 @@ def test_a_state_asked_again_is_not_searched_again(monkeypatch: pytest.MonkeyPat
     states = some_states(belief, 50)
     first = policy(states)
     with monkeypatch.context() as patch:
-        patch.setattr(conbo.policies.gp_argmax, "best_actions", None)
+        patch.setattr(ExactSearch, "best", None)
         assert torch.equal(policy(states.flip(0)), first.flip(0))
     policy.wipe_cache()
     searches = counted_searches(monkeypatch)
@@ -126,11 +127,13 @@ def counted_searches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """(states, starts) of every search that is made from now on."""
     searches: list[tuple[int, int]] = []
 
-    def counting(belief: Belief, pool: Any, states: Tensor, starts: int, steps: int) -> Any:
-        searches.append((len(states), starts))
-        return best_actions(belief, pool, states, starts, steps)
+    search = ExactSearch.best
 
-    monkeypatch.setattr(conbo.policies.gp_argmax, "best_actions", counting)
+    def counting(self: ExactSearch, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
+        searches.append((len(states), starts))
+        return search(self, states, starts, steps)
+
+    monkeypatch.setattr(ExactSearch, "best", counting)
     return searches
 
 

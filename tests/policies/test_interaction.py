@@ -8,6 +8,7 @@ from botorch.models import SingleTaskGP
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from torch import Tensor
 
+from conbo.belief import ModelLike
 from conbo.gaussian_process import GaussianProcess
 from conbo.policies.interaction import NoInteractionWarning
 from conbo.spaces import Categorical, Real, Space

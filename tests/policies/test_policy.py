@@ -11,7 +11,7 @@ import torch
 from botorch.models import SingleTaskGP
 from torch import Tensor
 
-from conbo.belief import Belief
+from conbo.belief import Belief, ModelLike
 from conbo.errors import PointError, SettingError
 from conbo.gaussian_process import GaussianProcess
 from conbo.models.noise import VaryingNoise

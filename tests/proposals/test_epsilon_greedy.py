@@ -20,14 +20,14 @@ BELIEF = belief_on(
 
 @pytest.mark.parametrize(("epsilon", "sd"), [(0.0, 0.1), (1.0, (1 / 12) ** 0.5)])
 def test_actions_are_drawn_from_the_policy_or_uniform(epsilon: float, sd: float) -> None:
-    points = EpsilonGreedy(PolicyGradient(spread=0.1), epsilon).propose(BELIEF, 4000, generator())
+    points = EpsilonGreedy(PolicyGradient(spread=0.1), epsilon).propose(BELIEF, 4000, generator()).points
     assert float(points[:, 1].mean()) == pytest.approx(0.5, abs=0.02)
     assert float(points[:, 1].std()) == pytest.approx(sd, rel=0.05)
     assert float(points[:, 0].std()) == pytest.approx((1 / 12) ** 0.5, rel=0.05)  # states follow P[s]
 
 
 def test_a_dictated_state_is_kept() -> None:
-    assert torch.equal(EpsilonGreedy().propose(BELIEF, 5, generator(), tensor([0.3]))[:, 0], tensor([0.3] * 5))
+    assert torch.equal(EpsilonGreedy().propose(BELIEF, 5, generator(), tensor([0.3])).points[:, 0], tensor([0.3] * 5))
 
 
 def test_epsilon_is_checked() -> None:

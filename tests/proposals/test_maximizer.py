@@ -67,7 +67,7 @@ def belief_over(name: str, n: int = 15) -> Belief:
 def test_suggestions_are_valid_and_the_same_for_the_same_seed(name: str, proposal: str) -> None:
     belief, space = belief_over(name), SPACES[name]
 
-    first, second = (PROPOSALS[proposal].propose(belief, 2, generator(3)) for _ in range(2))
+    first, second = (PROPOSALS[proposal].propose(belief, 2, generator(3)).points for _ in range(2))
 
     assert torch.equal(first, second)
     assert first.shape == (2, space.n_state_dims + space.n_action_dims)
@@ -83,7 +83,7 @@ def test_a_dictated_state_is_kept_exactly(name: str, proposal: str) -> None:
     if name == "real":
         state = tensor([1 / 3])
 
-    points = PROPOSALS[proposal].propose(belief, 3, generator(), state)
+    points = PROPOSALS[proposal].propose(belief, 3, generator(), state).points
 
     assert torch.equal(points[:, : space.n_state_dims], state.expand(3, -1))
     np.testing.assert_allclose(space.snap(points.numpy()), points.numpy(), rtol=0, atol=1e-12)
@@ -93,7 +93,7 @@ def test_a_dictated_state_is_kept_where_states_are_actions() -> None:
     belief = belief_over("all actions")
     state = points_in(MIXED, 1, seed=5)[0, :3]
 
-    points = PROPOSALS["improvement"].propose(belief, 2, generator(), state)
+    points = PROPOSALS["improvement"].propose(belief, 2, generator(), state).points
 
     assert torch.equal(points[:, :3], state.expand(2, -1))
 
@@ -103,7 +103,7 @@ def test_the_best_action_is_found_for_a_dictated_state() -> None:
     recipe = ConBO(HybridKG())
     state = tensor([0.3])
 
-    point = Maximizer(recipe).propose(belief, 1, generator(), state)
+    point = Maximizer(recipe).propose(belief, 1, generator(), state).points
 
     grid = torch.cat([tensor([[0.3]]).expand(201, 1), torch.linspace(0, 1, 201, dtype=torch.float64)[:, None]], -1)
     acquisition = EVEN.build(belief, generator(1))
@@ -116,7 +116,7 @@ def test_suggestions_are_nearly_as_good_as_the_best_of_a_dense_grid(seed: int) -
     belief = belief_with(space, product_kernel(space, 0.4, 0.25), n=12, seed=seed)
     judge, best = grid_search(belief)
 
-    point = Maximizer(ConBO(HybridKG())).propose(belief, 1, generator(seed))
+    point = Maximizer(ConBO(HybridKG())).propose(belief, 1, generator(seed)).points
 
     assert float(judge(point)) >= 0.9 * best
 
@@ -126,7 +126,7 @@ def test_the_paper_s_stochastic_ascent_finds_good_points_too() -> None:
     belief = belief_with(space, product_kernel(space, 0.4, 0.25), n=12)
     judge, best = grid_search(belief)
 
-    point = StochasticMaximizer(ConBO(HybridKG(), GaussianStates())).propose(belief, 1, generator())
+    point = StochasticMaximizer(ConBO(HybridKG(), GaussianStates())).propose(belief, 1, generator()).points
 
     assert float(judge(point)) >= 0.8 * best
 
@@ -151,7 +151,7 @@ def test_the_history_is_complete_and_the_best_is_a_full_value() -> None:
     assert len(search.points) == len(search.values) >= 64 + 2 * 4 - 1
     np.testing.assert_allclose(MIXED.snap(search.points.numpy()), search.points.numpy(), rtol=0, atol=1e-12)
     assert int(search.values.argmax()) < 4  # one of the finalists
-    assert torch.equal(proposal.propose(belief, 1, generator())[0], search.points[int(search.values.argmax())])
+    assert torch.equal(proposal.propose(belief, 1, generator()).points[0], search.points[int(search.values.argmax())])
 
 
 @pytest.mark.parametrize("maximizer", [Maximizer, StochasticMaximizer])
@@ -161,7 +161,7 @@ def test_where_nothing_can_be_gained_the_least_known_likely_point_is_suggested(m
     belief = belief_with(space, product_kernel(space, 0.2), n=4, distribution=Triangular())
     proposal = maximizer(ConBO(HybridKG()))
 
-    point = proposal.propose(belief, 1, generator())
+    point = proposal.propose(belief, 1, generator()).points
 
     grid = torch.cat([torch.linspace(0, 1, 201, dtype=torch.float64)[:, None], torch.full((201, 1), 0.5)], -1)
     promise = weighted_variance(belief, grid)
@@ -200,7 +200,7 @@ def test_the_maximiser_knows_nothing_of_what_it_maximises() -> None:
     peak = tensor([0.37, 1.2])
     recipe: AcquisitionRecipe = Cone(peak)
 
-    point = Maximizer(recipe, iterations=40).propose(belief, 1, generator())
+    point = Maximizer(recipe, iterations=40).propose(belief, 1, generator()).points
 
     assert float(Cone(peak)(point)) >= 0.998 * float(Cone(peak)(tensor([[0.37, 1.0]])))
 
@@ -209,7 +209,7 @@ def test_the_maximiser_knows_nothing_of_what_it_maximises() -> None:
 def test_a_flat_acquisition_falls_back_to_the_largest_variance(height: float) -> None:
     belief = belief_over("no states", n=5)
 
-    point = Maximizer(Cone(tensor([0.5, 0.5]), height)).propose(belief, 1, generator())
+    point = Maximizer(Cone(tensor([0.5, 0.5]), height)).propose(belief, 1, generator()).points
 
     variance = belief.posterior.variance(points_in(belief.space, 500, seed=8))
     assert float(belief.posterior.variance(point)) >= float(variance.quantile(0.97))

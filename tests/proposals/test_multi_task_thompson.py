@@ -4,7 +4,6 @@ from math import ceil
 
 import pytest
 import torch
-from conbo.search.best_actions import best_actions
 
 from conbo.errors import SettingError
 from conbo.proposals.multi_task_thompson import (
@@ -15,7 +14,7 @@ from conbo.proposals.multi_task_thompson import (
     joint_draws,
     pathwise_draws,
 )
-from conbo.search.action_candidates import action_candidates, pooled
+from conbo.search.action_candidates import action_candidates
 from conbo.spaces import Categorical, Real, Space
 from conbo.state_distributions import Weights
 from random_beliefs import belief_with, generator, posterior_of, product_kernel, reals, tensor, trend_kernel
@@ -38,8 +37,8 @@ def test_the_discretisation_has_the_size_of_the_supplement(d_s: int, d_x: int) -
 def test_every_state_has_its_policy_s_action_and_the_best_near_ones() -> None:
     points = discretisation(BELIEF, 3000, generator())
     states, actions = points[:, 0, :1], points[:, :, 1:]
-    pool = pooled(posterior_of(BELIEF), action_candidates(BELIEF, 256, generator(1)))
-    torch.testing.assert_close(actions[:, 0], best_actions(BELIEF, pool, states).actions, atol=1e-4, rtol=0)
+    search = BELIEF.search(action_candidates(BELIEF, 256, generator(1)))
+    torch.testing.assert_close(actions[:, 0], search.best(states).actions, atol=1e-4, rtol=0)
     assert float((actions[:, 1:40] - actions[:, :1]).abs().mean()) < 0.1  # neighbours
     for k, best in enumerate(best_of_nearest(BELIEF, states).unbind(1)):
         assert torch.equal(actions[:, 40 + k], best)
@@ -62,7 +61,7 @@ def test_few_states_are_all_there_unless_they_cannot_occur() -> None:
 def test_the_point_has_the_greatest_improvement_of_its_draw(draw: str) -> None:
     drawn = joint_draws if draw == "joint" else pathwise_draws
     for seed in range(5):
-        (chosen,) = MultiTaskThompson(points=400, draw=draw).propose(BELIEF, 1, generator(seed))
+        (chosen,) = MultiTaskThompson(points=400, draw=draw).propose(BELIEF, 1, generator(seed)).points
         same = generator(seed)
         points = discretisation(BELIEF, 400, same)
         values = drawn(BELIEF, points.flatten(0, 1), 1, same).reshape(points.shape[:2])
@@ -72,8 +71,8 @@ def test_the_point_has_the_greatest_improvement_of_its_draw(draw: str) -> None:
 
 
 def test_weights_make_likely_states_more_interesting() -> None:
-    plain = [float(MultiTaskThompson(100).propose(FINITE, 1, generator(k))[0, 0]) for k in range(40)]
-    weighted = [float(MultiTaskThompson(100, weighted=True).propose(FINITE, 1, generator(k))[0, 0]) for k in range(40)]
+    plain = [float(MultiTaskThompson(100).propose(FINITE, 1, generator(k)).points[0, 0]) for k in range(40)]
+    weighted = [float(MultiTaskThompson(100, weighted=True).propose(FINITE, 1, generator(k)).points[0, 0]) for k in range(40)]
     assert sum(s > 0.5 for s in weighted) > sum(s > 0.5 for s in plain)
 
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from conbo.errors import SettingError
-from conbo.models.pathwise import draw_paths
 from conbo.proposals.posterior_sampling import PosteriorSampling, new_points, policy_states
 from conbo.search.action_candidates import action_candidates
 from conbo.search.path_peaks import path_peaks
@@ -18,10 +17,10 @@ BELIEF = belief_with(SPACE, product_kernel(SPACE, actions=0.3), n=12)
 
 
 def test_it_is_the_most_uncertain_point_of_the_drawn_policy() -> None:
-    chosen = PosteriorSampling(states=32).propose(BELIEF, 2, generator(5))
+    chosen = PosteriorSampling(states=32).propose(BELIEF, 2, generator(5)).points
     same, posterior = generator(5), posterior_of(BELIEF)
     states = policy_states(BELIEF, 32, same)
-    paths = draw_paths(posterior, 6, same)
+    paths = BELIEF.draw_paths(6, same)
     actions = path_peaks(BELIEF, paths, action_candidates(BELIEF, 64, same), states, 10)
     for k in range(2):
         policy = torch.cat([states, actions[:, k]], -1)

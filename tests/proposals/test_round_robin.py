@@ -31,7 +31,7 @@ REWARDS = 3.0 + 2.0 * BELIEF.observations.rewards  # in units that are not stand
 
 def test_a_batch_fills_up_the_states_with_the_fewest_evaluations() -> None:
     belief = belief_with(SPACE, product_kernel(SPACE), n=4)
-    batch = RoundRobin().propose(belief, 14, generator())
+    batch = RoundRobin().propose(belief, 14, generator()).points
     visited = torch.cat([belief.observations.points, batch])[:, :2]
     counts = torch.unique(visited, dim=0, return_counts=True)[1]
     assert counts.tolist() == [3] * 6
@@ -93,8 +93,8 @@ def test_a_state_without_rewards_is_compared_with_its_best_prediction() -> None:
 
 
 def test_transfer_stays_in_the_first_state() -> None:
-    assert Transfer().propose(BELIEF, 3, generator())[:, 0].tolist() == pytest.approx([1 / 6] * 3)
-    assert Transfer().propose(BELIEF, 1, generator(), tensor([0.5]))[0, 0] == 0.5
+    assert Transfer().propose(BELIEF, 3, generator()).points[:, 0].tolist() == pytest.approx([1 / 6] * 3)
+    assert Transfer().propose(BELIEF, 1, generator(), tensor([0.5])).points[0, 0] == 0.5
 
 
 def test_continuous_states_are_refused() -> None:

@@ -15,12 +15,12 @@ import conbo
 from conbo.belief import fit_belief
 from conbo.bound_states import bind
 from conbo.gaussian_process import GaussianProcess
+from conbo.models import page_record
 from conbo.models.exact import ExactPosterior, condition
 from conbo.observations import Observations
 from conbo.plots.view import View
 from conbo.policies.policy import Policy
 from conbo.quasi_random import sobol
-from conbo.reports import explorer
 from conbo.reports.explorer import explorer_record
 from conbo.reports.html import page
 from conbo.spaces import Real, Space
@@ -134,7 +134,7 @@ def test_a_model_of_botorch_has_a_page_without_calibration() -> None:
 
 def test_too_many_combinations_of_categories_travel_as_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "model" in explorer_record(view("wards"))
-    monkeypatch.setattr(explorer, "MOST_COMBINATIONS", 3)
+    monkeypatch.setattr(page_record, "MOST_COMBINATIONS", 3)
     table = explorer_record(view("wards"))["table"]
     means = np.frombuffer(b64decode(table["means"]))
     wanted = view("wards").policy.predict_many([{"ward": ward} for ward in "ABCD"])

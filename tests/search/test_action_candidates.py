@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
-from conbo.search.action_candidates import MOST_COMBINATIONS, MOST_OBSERVED, action_candidates, pooled
+from conbo.search.action_candidates import MOST_COMBINATIONS, MOST_OBSERVED, action_candidates
 from conbo.spaces import Categorical, Integer, Real, Space
-from random_beliefs import belief_with, generator, posterior_of, product_kernel, reals
+from random_beliefs import belief_with, generator, product_kernel, reals
 
 
 def test_the_pool_is_spread_over_the_actions_and_holds_the_best_observed() -> None:
@@ -44,18 +44,3 @@ def test_very_many_combinations_are_sampled() -> None:
     assert len(pool) == 32 + 5
     assert len({tuple(row) for row in pool[:32].tolist()}) > 24
     np.testing.assert_allclose(space.snap_actions(pool.numpy()), pool.numpy(), atol=1e-12)
-
-
-def test_a_prepared_pool_knows_its_correlations() -> None:
-    space = reals(1, 2)
-    posterior = posterior_of(belief_with(space, product_kernel(space, 0.4, [0.3, 0.6]), n=7))
-    actions = action_candidates(belief_with(space, product_kernel(space), n=7), 8, generator())
-
-    pool = pooled(posterior, actions)
-
-    factor = posterior.kernel.actions
-    assert torch.equal(pool.actions, actions)
-    torch.testing.assert_close(pool.features, factor.scaled(actions))
-    torch.testing.assert_close(pool.correlation, factor.correlation(posterior.actions, factor.scaled(actions)))
-    torch.testing.assert_close(pool.likeness.diagonal(), torch.ones(15, dtype=torch.float64))
-    torch.testing.assert_close(pool.likeness, pool.likeness.mT)

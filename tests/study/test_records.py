@@ -31,7 +31,7 @@ def records_of(study: Study) -> Records:
 
 def leased(study: Study, worker: str, lease: float = LONG, n: int = 1) -> list[Trial]:
     """Trials that a run of this worker evaluates."""
-    return study._shared.add(lambda optimizer: optimizer.suggest(n), worker, lease)
+    return study._shared.add(lambda optimizer: optimizer.suggest(n).trials, worker, lease)
 
 
 def taken_over(study: Study, worker: str, in_hand: Any = ()) -> int | None:

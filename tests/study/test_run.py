@@ -452,7 +452,7 @@ def test_runs_at_once_share_the_work(tmp_path: Path) -> None:
 
 def test_a_run_waits_for_another_one_s_trial_and_takes_it_over(tmp_path: Path) -> None:
     study = uniform(storage=tmp_path / "study.db")
-    (left,) = study._shared.add(lambda optimizer: optimizer.suggest(1), worker_name(), lease=0.5)
+    (left,) = study._shared.add(lambda optimizer: optimizer.suggest(1).trials, worker_name(), lease=0.5)
     summary = study.run(reward, 2, progress=False)
     assert (summary.completed, summary.stopped) == (2, "evaluations")
     assert [trial.attempts for trial in study.trials] == [2, 1]

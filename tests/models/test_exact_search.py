@@ -1,25 +1,22 @@
 """The best action of every state: against a dense grid, in every kind of space."""
 
-import conbo.search.best_actions
 import numpy as np
 import pytest
 import torch
 from botorch.models import SingleTaskGP
-from conbo.search.best_actions import best_actions
 from torch import Tensor
 
 from conbo.belief import Belief, fit_belief
 from conbo.bound_states import bind
 from conbo.models import compiled
 from conbo.models.distinct_best import ALIKE, distinct_best
-from conbo.models.exact import ExactPosterior
-from conbo.models.exact_search import CHUNK, BestActionsOnce
+from conbo.models.exact_search import CHUNK, ActionPool, BestActionsOnce
 from conbo.models.posterior import BestActions
-from conbo.search.action_candidates import ActionPool, action_candidates, pooled
+from conbo.search.action_candidates import action_candidates
 from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import (
     belief_with,
-    bent,
+    warped,
     generator,
     points_in,
     posterior_of,
@@ -43,19 +40,17 @@ SPACES = {
 }
 
 
-SPACES |= {"bent": SPACES["two actions"], "bent mixed": SPACES["mixed"]}
+SPACES |= {"warped": SPACES["two actions"], "warped mixed": SPACES["mixed"]}
 
 
 def belief_over(name: str, n: int = 40, profile: str = "matern52") -> Belief:
     space = SPACES[name]
     kernel = product_kernel(space, 0.5, 0.4, profile=profile)
-    return belief_with(space, bent(kernel) if name.startswith("bent") else kernel, n=n, noise=0.01)
+    return belief_with(space, warped(kernel) if name.startswith("warped") else kernel, n=n, noise=0.01)
 
 
 def found(belief: Belief, states: Tensor, **settings: int) -> BestActions:
-    actions = action_candidates(belief, 96, generator())
-    pool = pooled(belief.posterior, actions) if isinstance(belief.posterior, ExactPosterior) else actions
-    return best_actions(belief, pool, states, **settings)
+    return belief.search(action_candidates(belief, 96, generator())).best(states, **settings)
 
 
 def grid_over(space: Space, k: int) -> Tensor:
@@ -80,7 +75,7 @@ def test_the_best_action_is_no_worse_than_the_best_of_a_grid(name: str, profile:
     best = belief.posterior.mean(joint.flatten(0, 1)).reshape(12, -1).amax(-1)
     worse = best - result.mean
     # integers are rounded and then moved by one at most, the rest staying where it is
-    tolerance = 2e-3 if belief.has_integers else 1e-6
+    tolerance = 2e-3 if space.has_integer_actions else 1e-6
     assert float((worse < tolerance).double().mean()) > 0.9
     torch.testing.assert_close(
         belief.posterior.mean(torch.cat([states, result.actions], -1)), result.mean, rtol=0, atol=1e-8
@@ -152,21 +147,21 @@ def test_an_integer_is_polished_to_the_better_neighbour() -> None:
 
 
 @pytest.mark.parametrize("name", ["two actions", "no states", "mixed"])
-def test_a_state_is_searched_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_is_searched_once(name: str) -> None:
     belief = belief_over(name)
     states = points_in(SPACES[name], 12, seed=1)[:, : belief.n_state_dims]
-    pool = pooled(belief.posterior, action_candidates(belief, 64, generator(0)))
+    pool = posterior_of(belief).action_search(belief.space, action_candidates(belief, 64, generator(0)))
     searched = []
 
-    def counted(belief: Belief, pool: ActionPool, states: Tensor, starts: int) -> BestActions:
-        searched.extend(states.tolist())
-        return best_actions(belief, pool, states, starts)
+    class Counted(ActionPool):
+        def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
+            searched.extend(states.tolist())
+            return super().best(states, starts, steps)
 
-    monkeypatch.setattr(conbo.search.best_actions, "best_actions", counted)
-    once = BestActionsOnce(belief, pool, starts=3)
+    once = BestActionsOnce(Counted(pool.posterior, pool.space, pool.actions), starts=3)
 
     for rows in ([3, 1, 3], [0, 1, 2, 3], [11, 5, 0, 11], [5, 3]):
-        result, expected = once(states[rows]), best_actions(belief, pool, states[rows], starts=3)
+        result, expected = once(states[rows]), pool.best(states[rows], starts=3)
         torch.testing.assert_close(result.actions, expected.actions, rtol=0, atol=1e-6)
         torch.testing.assert_close(result.mean, expected.mean, rtol=0, atol=1e-12)
         torch.testing.assert_close(result.basins, expected.basins, rtol=0, atol=1e-6)
@@ -224,6 +219,21 @@ def test_a_botorch_model_is_searched_by_autograd() -> None:
     grid = grid_over(space, 15)
     joint = torch.cat([states[:, None].expand(6, len(grid), -1), grid.expand(6, -1, -1)], -1)
     with torch.no_grad():
-        best = belief.posterior.mean(joint.flatten(0, 1)[:, None])[:, 0].reshape(6, -1).amax(-1)
+        best = belief.posterior.mean(joint.flatten(0, 1)).reshape(6, -1).amax(-1)
     assert float((best - result.mean).median()) < 0.02
     assert posterior_of(ours).n_observations == 40
+
+
+def test_a_prepared_pool_knows_its_correlations() -> None:
+    space = reals(1, 2)
+    posterior = posterior_of(belief_with(space, product_kernel(space, 0.4, [0.3, 0.6]), n=7))
+    actions = action_candidates(belief_with(space, product_kernel(space), n=7), 8, generator())
+
+    pool = posterior.action_search(space, actions)
+
+    factor = posterior.kernel.actions
+    assert torch.equal(pool.actions, actions)
+    torch.testing.assert_close(pool.features, factor.scaled(actions))
+    torch.testing.assert_close(pool.correlation, factor.correlation(posterior.actions, factor.scaled(actions)))
+    torch.testing.assert_close(pool.similarity.diagonal(), torch.ones(15, dtype=torch.float64))
+    torch.testing.assert_close(pool.similarity, pool.similarity.mT)

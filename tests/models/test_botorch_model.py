@@ -12,7 +12,7 @@ from conbo.acquisition.conditional import ConBO
 from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
 from conbo.belief import Belief, fit_belief
 from conbo.bound_states import bind
-from conbo.models.botorch_model import BotorchPosterior, fit_botorch, model_inputs
+from conbo.models.botorch_model import BotorchModel, BotorchPosterior, model_inputs
 from conbo.observations import Observations
 from conbo.proposals.maximizer import Maximizer
 from conbo.spaces import Categorical, Real, Space
@@ -96,7 +96,7 @@ def test_the_knowledge_gradient_equals_that_of_our_own_posterior(estimator: Esti
 @pytest.mark.parametrize(
     "estimator", [HybridKG(), MonteCarloKG(6), DiscreteKG(10)], ids=["best", "Monte Carlo", "discrete"]
 )
-def test_the_gradient_equals_finite_differences_with_the_maximisers_held_fixed(estimator: Estimator) -> None:
+def test_the_gradient_equals_finite_differences_with_the_maximizers_held_fixed(estimator: Estimator) -> None:
     _, belief = twins()
     candidates = 0.05 + 0.9 * points_in(belief.space, 3, seed=3)
     states = points_in(belief.space, 6, seed=4)[:, :1].unflatten(0, (3, 2))
@@ -106,7 +106,7 @@ def test_the_gradient_equals_finite_differences_with_the_maximisers_held_fixed(e
 
     def total(points: Tensor) -> Tensor:
         with torch.no_grad():
-            _, slope = built.lines(points, states, gains.actions)  # type: ignore[union-attr]
+            slope = belief.posterior.look_ahead_lines(points, states, gains.lines.actions).slope
         return ((slope * gains.derivative).sum(-1) * weights).sum(-1)
 
     gradient = gains.gradient(weights)
@@ -139,7 +139,8 @@ def test_known_noise_reaches_the_model() -> None:
         seen.append(variances)
         return SingleTaskGP(x, y, variances, outcome_transform=None)
 
-    posterior = fit_botorch(factory, points, torch.sin(9 * points.sum(-1)), noise, (0, 0), 1)
+    observations = Observations(points, torch.sin(9 * points.sum(-1)), points[:0], noise)
+    posterior = BotorchModel(factory).fit(reals(1, 1), observations)
 
     assert seen[0] is not None
     assert torch.equal(seen[0][:, 0], noise)
@@ -157,7 +158,7 @@ def test_conbo_works_through_a_multi_task_model() -> None:
     belief = fit_belief(CATEGORIES, bind(None, CATEGORIES), Observations(points, rewards, points[:0]), factory)
     proposal = Maximizer(ConBO(HybridKG(n_z=3)), screened=8, starts=3, iterations=2, finalists=3)
 
-    points = proposal.propose(belief, 2, generator())
+    points = proposal.propose(belief, 2, generator()).points
 
     torch.testing.assert_close(points, torch.from_numpy(CATEGORIES.snap(points.numpy())), rtol=0, atol=1e-12)
     values = ConBO(HybridKG(n_z=3)).build(belief, generator())(points)
