@@ -73,7 +73,7 @@ def from_record(record: object, kernel: KernelReader | None = None) -> tuple[Bel
     observations = Observations(points, rewards, pending=points[:0], noise=known)
     seen, new_noise = standardized(observations, shift, scale), _noise(record["noise"], space)
     posterior = condition(
-        (kernel or _kernel)(record["kernel"], space),
+        (kernel or read_kernel)(record["kernel"], space),
         record["constant"],
         new_noise if seen.noise is None else seen.noise,
         points,
@@ -103,7 +103,7 @@ def _recipe(record: Mapping[str, Any] | None) -> PolicyRecipe | None:
     return recipe
 
 
-def _kernel(record: Mapping[str, Any], space: Space) -> Kernel:
+def read_kernel(record: Mapping[str, Any], space: Space) -> Kernel:
     profile = profile_of(record["profile"])
     coded = record["type"] != "product"
     states = Factor(Columns(space.state_categories, coded), _tensor(record["state_lengthscales"]), profile)
