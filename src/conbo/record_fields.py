@@ -1,5 +1,6 @@
 """Plain records from files and databases: every field is checked before it is used, and an error names it."""
 
+import hashlib
 import json
 import math
 from collections.abc import Collection, Iterator, Mapping
@@ -28,6 +29,12 @@ def parse_json(text: str | bytes) -> Any:
         raise RecordError("a record must be text in UTF-8, but is not.") from error
     except (ValueError, RecursionError) as error:
         raise error if isinstance(error, RecordError) else RecordError(f"a record must be JSON: {error}.") from error
+
+
+def checksum(record: Mapping[str, Any]) -> str:
+    """A hash of a record's content, whatever the order of its names and the white space of its file."""
+    text = json.dumps(record, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 @contextmanager

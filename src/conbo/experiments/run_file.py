@@ -232,12 +232,16 @@ def _settings(fields: Fields) -> RunSettings:
         raise RecordError(f"a run must be of format {FORMAT}, version {VERSION}, but this one is not.")
     names = [field.name for field in dataclass_fields(RunSettings)]
     fields.only(("format", "version", *names[:-1]), optional=("final_round",))
-    texts = (fields.text(name) for name in ("problem", "method", "recipe"))
-    counts = ("initial", "batch", "every", "test_states", "replications")
     return RunSettings(
-        *texts,
-        fields.whole("seed"),
-        *(fields.whole(name, least=1) for name in counts),
+        problem=fields.text("problem"),
+        method=fields.text("method"),
+        recipe=fields.text("recipe"),
+        seed=fields.whole("seed"),
+        initial=fields.whole("initial", least=1),
+        batch=fields.whole("batch", least=1),
+        every=fields.whole("every", least=1),
+        test_states=fields.whole("test_states", least=1),
+        replications=fields.whole("replications", least=1),
         final_round=fields.flag("final_round") if "final_round" in fields.record else False,
     )
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from conbo.belief import Belief, standardised_noise
 from conbo.bound_states import bind
-from conbo.errors import SettingError
+from conbo.errors import RecordError, SettingError
 from conbo.models.kernels import CategoryKernel, Columns, Factor, Kernel, MultiTask, ProductKernel, Trend
 from conbo.models.noise import VaryingNoise
 from conbo.models.posterior import Posterior, condition
@@ -21,11 +21,11 @@ from conbo.observations import Observations
 from conbo.policies import PolicyRecipe
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.nearest_neighbors import NearestNeighbors
+from conbo.policies.policy_fields import check, sealed
 from conbo.policies.policy_gradient import PolicyGradient
 from conbo.policies.single_action import SingleAction
 from conbo.spaces import Space
 
-FORMAT = "conbo-policy-1"
 RECIPES: dict[str, type[Any]] = {
     "model": GpArgmax,
     "nearest-neighbors": NearestNeighbors,
@@ -39,8 +39,7 @@ def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> di
     posterior, observations = belief.posterior, belief.observations
     if not isinstance(posterior, Posterior):
         raise SettingError("a policy must have a built-in model to be saved, but this one has a BoTorch model.")
-    return {
-        "format": FORMAT,
+    content = {
         "space": belief.space.to_dict(),
         "direction": "maximize" if maximize else "minimize",
         "policy": None if recipe is None else _recipe_record(belief, recipe),
@@ -53,13 +52,15 @@ def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> di
         "rewards": observations.rewards.tolist(),
         "reward_noise": None if observations.noise is None else observations.noise.tolist(),
     }
+    return sealed(content)
 
 
-def from_record(record: object) -> tuple[Belief, bool, PolicyRecipe | None]:
-    """The belief of a saved policy, whether it maximises, and its recipe; P[s] was not saved and is uniform."""
-    if not isinstance(record, Mapping) or record.get("format") != FORMAT:
-        raise SettingError(f"a policy file must be of the format {FORMAT!r}, but this one is not.")
-    space = Space.from_dict(record["space"])
+def from_record(record: Any) -> tuple[Belief, bool, PolicyRecipe | None]:
+    """The belief of a saved policy, whether it maximises, and its recipe; P[s] was not saved and is uniform.
+
+    Raises RecordError, which names the field, if the record is damaged.
+    """
+    space = check(record)
     shift, scale = record["shift"], record["scale"]
     points, rewards = _tensor(record["points"]), _tensor(record["rewards"])
     known = None if record["reward_noise"] is None else _tensor(record["reward_noise"])
@@ -74,6 +75,8 @@ def from_record(record: object) -> tuple[Belief, bool, PolicyRecipe | None]:
         new_noise,
     )
     belief = Belief(space, bind(None, space), observations, posterior, shift, scale)
+    if not bool(torch.isfinite(belief.to_reward(posterior.mean(points))).all()):
+        raise RecordError("`kernel` must give a finite estimate of every reward, but does not.")
     return belief, record["direction"] == "maximize", _recipe(record.get("policy"))
 
 
@@ -90,9 +93,8 @@ def _recipe(record: Mapping[str, Any] | None) -> PolicyRecipe | None:
     if record is None:
         return None
     settings = {key: tuple(value) if isinstance(value, list) else value for key, value in record.items()}
-    if (name := settings.pop("type")) not in RECIPES:
-        raise SettingError(f"a saved policy must be one of {', '.join(RECIPES)}, but this one is {name!r}.")
-    recipe: PolicyRecipe = RECIPES[name](**settings)
+    del settings["type"]
+    recipe: PolicyRecipe = RECIPES[record["type"]](**settings)
     return recipe
 
 
