@@ -2,17 +2,18 @@
 
 import json
 import re
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from test_methods_contract import PAIRS, QUICK, SPACES, assert_valid, reward
 
 import conbo
 from conbo.belief import ModelLike
 from conbo.gaussian_process import GaussianProcess
 from conbo.optimizer import Optimizer
-from test_methods_contract import PAIRS, QUICK, SPACES, assert_valid, reward
+from conbo.policies.policy_file import read_kernel
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 KINDS = ("reals", "mixed")
@@ -33,17 +34,6 @@ def model(name: str) -> GaussianProcess:
     if name == "profile":
         return GaussianProcess(profile=page()["heavy_tails"], noise="small", actions="straight")
     return GaussianProcess(profile="matern52", states=page()["level"], noise="small", actions="straight")
-
-
-def read_profile_kernel(record: Any, space: conbo.Space) -> Any:
-    """A product kernel, or that of categories, with the profile of the page."""
-    from dataclasses import replace
-
-    from conbo.policies.policy_file import read_kernel
-
-    kernel = read_kernel({**record, "profile": "matern52"}, space)
-    mine = page()["heavy_tails"]
-    return replace(kernel, states=replace(kernel.states, profile=mine), actions=replace(kernel.actions, profile=mine))
 
 
 MODELS = ("profile", "structure")
@@ -72,7 +62,8 @@ def learned(kind: str, own: ModelLike, storage: Path | None = None, n: int = 14)
 def test_saved_policies(kind: str, own: str, tmp_path: Path) -> None:
     policy = learned(kind, model(own)).policy()
     policy.save(tmp_path / "policy.json")
-    reader = read_profile_kernel if own == "profile" else page()["read_kernel"]
+    own_profile = partial(read_kernel, profile=page()["heavy_tails"])
+    reader = own_profile if own == "profile" else page()["read_level_kernel"]
     again = conbo.load_policy(tmp_path / "policy.json", kernel=reader)
     states = [{"s": s, "k": "b", "m": 2} if kind == "mixed" else {"s": s} for s in (0.3, 0.9)]
     for before, after in zip(policy.predict_many(states), again.predict_many(states), strict=True):
