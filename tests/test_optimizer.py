@@ -14,6 +14,7 @@ from conbo.belief import Belief
 from conbo.errors import ConboError, PointError, RewardError, SettingError, SpaceError, TrialError
 from conbo.method_table import Method
 from conbo.optimizer import Optimizer
+from conbo.proposals import Suggestion
 from conbo.spaces import Categorical, Integer, Real, Space
 from conbo.state_distributions import Triangular, Weights
 

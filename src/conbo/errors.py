@@ -31,3 +31,7 @@ class StudyError(ConboError, ValueError):
 
 class StorageError(ConboError, OSError):
     """A database that cannot be reached, read or written."""
+
+
+class RecordError(ConboError, ValueError):
+    """A file or a stored record that is damaged, or that a later conbo wrote."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -24,6 +24,7 @@ Value: TypeAlias = str | int | float | bool
 Array: TypeAlias = NDArray[np.float64]
 
 LARGEST_INTEGER = 10**12  # up to here float64 keeps every integer in its own bin, on both scales
+LARGEST_FLOAT = np.finfo(np.float64).max.item()
 LARGEST_LOG_RATIO = 1e300  # up to here high / low cannot overflow on its way through expm1
 
 
@@ -77,6 +78,7 @@ class Real:
     def __post_init__(self) -> None:
         for name in ("low", "high"):
             object.__setattr__(self, name, _finite_float(name, getattr(self, name)))
+        _check_log(self.log)
         _check_order(self.low, self.high)
         if not math.isfinite(self.high - self.low):
             raise SpaceError(f"`high - low` must be finite, but got low={self.low}, high={self.high}.")
@@ -129,6 +131,7 @@ class Integer:
                 rule = f"`{name}` must be an integer within ±{LARGEST_INTEGER}"
                 raise SpaceError(f"{rule}, but got {name}={getattr(self, name)}.")
             object.__setattr__(self, name, int(bound))
+        _check_log(self.log)
         _check_order(self.low, self.high)
         if self.log and self.low < 1:
             raise SpaceError(f"`low >= 1` must hold for integers on a log scale, but got low={self.low}.")
@@ -183,7 +186,7 @@ class Categorical:
     choices: tuple[Value, ...]
 
     def __init__(self, choices: Iterable[Value]) -> None:
-        if isinstance(choices, str) or not isinstance(choices, Iterable):
+        if isinstance(choices, str | Mapping) or not isinstance(choices, Iterable):
             raise SpaceError(f"`choices` must be a sequence of values, but got {choices!r}.")
         plain = tuple(_plain_choice(choice) for choice in choices)
         if not plain:
@@ -243,8 +246,13 @@ def is_number(value: object) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
+def _check_log(log: object) -> None:
+    if not isinstance(log, bool | np.bool_):
+        raise SpaceError(f"`log` must be True or False, but got log={log!r}.")
+
+
 def _finite_float(name: str, value: Any) -> float:
-    if not is_number(value) or not abs(value) < math.inf:
+    if not is_number(value) or not abs(value) <= LARGEST_FLOAT:  # a whole number may be larger than any float
         raise SpaceError(f"`{name}` must be a finite number, but got {name}={value!r}.")
     return float(value)
 

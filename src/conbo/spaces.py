@@ -11,8 +11,19 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from conbo.errors import PointError, SpaceError
-from conbo.parameters import Array, Categorical, Integer, Parameter, Real, Scale, Value, is_number
+from conbo.errors import PointError, RecordError, SpaceError
+from conbo.parameters import (
+    LARGEST_INTEGER,
+    Array,
+    Categorical,
+    Integer,
+    Parameter,
+    Real,
+    Scale,
+    Value,
+    is_number,
+)
+from conbo.record_fields import Fields
 
 __all__ = [
     "Array",
@@ -165,8 +176,9 @@ class Space:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Space:
-        """The space of a record that `to_dict` wrote."""
-        return cls(states=_from_records(record["states"]), actions=_from_records(record["actions"]))
+        """The space of a record that `to_dict` wrote; raises RecordError or SpaceError if it is another one."""
+        fields = Fields.of(record, "space").only(("states", "actions"))
+        return cls(states=_from_records(fields, "states"), actions=_from_records(fields, "actions"))
 
 
 def closest(name: str, known: Iterable[str]) -> str:
@@ -238,10 +250,24 @@ def _settings(parameter: Parameter) -> dict[str, Any]:
     return {"low": parameter.low, "high": parameter.high, "log": parameter.log}
 
 
-def _from_records(records: Iterable[Mapping[str, Any]]) -> dict[str, Parameter]:
+def _from_records(fields: Fields, role: str) -> dict[str, Parameter]:
     parameters: dict[str, Parameter] = {}
-    for record in records:
-        settings = dict(record)
-        name, kind = settings.pop("name"), settings.pop("type")
-        parameters[name] = _PARAMETERS[kind](**settings)
+    for i, record in enumerate(fields.items(role)):
+        settings = Fields.of(record, f"space.{role}[{i}]")
+        name = settings.text("name")
+        if name in parameters:
+            raise RecordError(f"{settings.path('name')} must not be that of another parameter, but got {name!r}.")
+        parameters[name] = _parameter(settings)
     return parameters
+
+
+def _parameter(settings: Fields) -> Parameter:
+    kind = settings.text("type", _PARAMETERS)
+    if kind == "categorical":
+        return Categorical(settings.only(("name", "type", "choices")).items("choices"))
+    settings.only(("name", "type", "low", "high"), optional=("log",))
+    log = settings.flag("log") if "log" in settings.record else False
+    if kind == "real":
+        return Real(settings.number("low"), settings.number("high"), log)
+    low, high = (settings.whole(name, -LARGEST_INTEGER, LARGEST_INTEGER) for name in ("low", "high"))
+    return Integer(low, high, log)

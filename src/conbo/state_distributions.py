@@ -21,6 +21,7 @@ from typing import TypeAlias
 import numpy as np
 
 from conbo.errors import SpaceError
+from conbo.parameters import LARGEST_FLOAT
 from conbo.spaces import Point, Value, is_number
 
 
@@ -36,8 +37,8 @@ class Triangular:
     mode: float | None = None
 
     def __post_init__(self) -> None:
-        if self.mode is not None and not is_number(self.mode):
-            raise SpaceError(f"`mode` must be a number, but got mode={self.mode!r}.")
+        if self.mode is not None and not _is_finite(self.mode):
+            raise SpaceError(f"`mode` must be a finite number, but got mode={self.mode!r}.")
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,9 @@ class Normal:
     sd: float
 
     def __post_init__(self) -> None:
-        if not is_number(self.mean) or not math.isfinite(self.mean):
+        if not _is_finite(self.mean):
             raise SpaceError(f"`mean` must be a finite number, but got mean={self.mean!r}.")
-        if not is_number(self.sd) or not 0 < self.sd < math.inf:
+        if not _is_finite(self.sd) or not self.sd > 0:
             raise SpaceError(f"`0 < sd < inf` must hold, but got sd={self.sd!r}.")
 
 
@@ -64,10 +65,10 @@ class Weights:
         if not isinstance(self.weights, Mapping):
             raise SpaceError(f"`weights` must be a mapping from values to weights, but got {self.weights!r}.")
         for value, weight in self.weights.items():
-            if not is_number(weight) or not 0 <= weight < math.inf:
+            if not _is_finite(weight) or weight < 0:
                 raise SpaceError(f"a weight must be finite and not negative, but got {weight!r} for {value!r}.")
-        if not sum(self.weights.values()) > 0:
-            raise SpaceError(f"at least one weight must be positive, but got {dict(self.weights)!r}.")
+        if not 0 < sum(map(float, self.weights.values())) < math.inf:
+            raise SpaceError(f"weights must have a positive and finite sum, but got {dict(self.weights)!r}.")
         object.__setattr__(self, "weights", dict(self.weights))
 
 
@@ -108,6 +109,11 @@ class Density:
             raise SpaceError(f"`function` must be callable, but got {self.function!r}.")
         if self.bound is not None and not 0 < self.bound < math.inf:
             raise SpaceError(f"`0 < bound < inf` must hold, but got bound={self.bound}.")
+
+
+def _is_finite(value: object) -> bool:
+    """Whether this is a number that a float can hold."""
+    return is_number(value) and abs(value) <= LARGEST_FLOAT  # type: ignore[arg-type]
 
 
 Recipe: TypeAlias = MarginalRecipe | Product | Density

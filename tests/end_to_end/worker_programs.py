@@ -19,7 +19,7 @@ from conbo import Real, Space, Study
 from conbo.belief import Belief
 from conbo.errors import ConboError
 from conbo.method_table import METHODS
-from conbo.proposals import Proposal
+from conbo.proposals import Proposal, Suggestion
 from conbo.proposals.penalized_batch import penalty
 from conbo.study import database
 

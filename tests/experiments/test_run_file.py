@@ -1,8 +1,9 @@
 import json
+from dataclasses import replace
 
 import pytest
 
-from conbo.errors import SettingError
+from conbo.errors import RecordError
 from conbo.experiments.run_file import (
     Checkpoint,
     Run,
@@ -25,8 +26,18 @@ def a_run(settings=SETTINGS, trials=3, complete=0):
     run = Run(settings, complete=complete)
     run.trials = [Trial(i, {"s": i / 7}, {"x": 0.3}, status="completed", reward=r) for i, r in enumerate(rewards)]
     run.seconds = {2: Seconds(0.01, 0.25)} if trials > 2 else {}
-    run.checkpoints = [Checkpoint(2, 1.5, "opportunity cost"), Checkpoint(trials, 0.5, "opportunity cost", 0.01, 0.25)]
+    run.checkpoints = [Checkpoint(2, 1.5, "opportunity cost")]
+    if trials > 2:
+        run.checkpoints.append(Checkpoint(trials, 0.5, "opportunity cost", 0.01, 0.25))
     return run
+
+
+def edited(path, line, **changes):
+    """A run whose line (from 1) says something else; a field is removed by None."""
+    lines = [json.loads(json.dumps(line)) for line in lines_of(a_run(complete=3))]
+    lines[line - 1] = {key: value for key, value in (lines[line - 1] | changes).items() if value is not None}
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
 
 
 def test_what_is_written_is_what_is_read(tmp_path):
@@ -106,12 +117,64 @@ def test_a_file_counts_more_than_a_pack_and_the_longer_of_two_packs_counts(tmp_p
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"trial": 0}\n', "a run must begin with its settings, but line 1"),
-        ('{"format": "conbo-run", "version": 99}\n', "must be a run of format conbo-run, version 1"),
+        ('{"trial": 0}\n', "line 1 of '.*other.jsonl': a run must begin with its settings"),
+        ('{"format": "conbo-run", "version": 99}\n', "line 1 of .* must be of format conbo-run, version 1"),
+        ("not json\n", "line 1 of '.*other.jsonl': a record must be JSON"),
+        ("[1, 2]\n", "line 1 of .*: a record must be an object with names, but got"),
     ],
 )
 def test_other_files_are_refused(tmp_path, text, message):
     path = tmp_path / "other.jsonl"
     path.write_text(text)
-    with pytest.raises(SettingError, match=message):
+    with pytest.raises(RecordError, match=message):
         list(read_file(path))
+
+
+@pytest.mark.parametrize(
+    ("line", "changes", "message"),
+    [
+        (1, {"seed": "3"}, "line 1 of .*: `seed` must be a whole number from 0 to .*, but got '3'"),
+        (1, {"every": None}, "line 1 of .*: `every` must be there, but is missing"),
+        (1, {"evry": 5}, "line 1 of .*: `evry` must not be there"),
+        (2, {"reward": "high"}, "line 2 of .*: `reward` must be a finite number, but got 'high'"),
+        (2, {"state": [1]}, r"line 2 of .*: `state` must be an object with names, but got \[1\]"),
+        (
+            3,
+            {"trial": 0},
+            "line 3 of .*: trials must be numbered 0, 1, 2, …, but trial 0 is there twice: two processes",
+        ),
+        (3, {"trial": 2}, "line 3 of .*: .* but trial 1 is missing: two processes"),
+        (4, {"seconds": [0.1]}, r"line 4 of .*: `seconds` must be a list of 2 numbers, but got \[0.1\]"),
+        (5, {"score": None}, "line 5 of .*: `score` must be there, but is missing"),
+        (6, {"checkpoint": 2}, "line 6 of .*: checkpoints must follow each other, but 2 comes after 2: two processes"),
+        (6, {"checkpoint": 4}, "line 6 of .*: a checkpoint must come after its trials, but 4 comes after 3"),
+        (7, {"complete": 4}, "line 7 of .*: `complete` must be a whole number from 1 to 3, but got 4"),
+    ],
+)
+def test_a_damaged_line_is_named(tmp_path, line, changes, message):
+    with pytest.raises(RecordError, match=message):
+        list(read_file(edited(tmp_path / "run.jsonl", line, **changes)))
+
+
+def test_nan_is_no_reward(tmp_path):
+    path = edited(tmp_path / "run.jsonl", 2, reward=float("nan"))
+    with pytest.raises(RecordError, match=r"line 2 of .*: a record must hold finite numbers, but got NaN"):
+        list(read_file(path))
+
+
+def test_a_damaged_pack_is_refused(tmp_path):
+    path = tmp_path / "runs.jsonl.xz"
+    pack([a_run()], path)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(RecordError, match=r"runs.jsonl.xz' must be a file of runs, but is damaged"):
+        list(read_file(path))
+
+
+def test_the_file_of_another_run_is_not_continued(tmp_path):
+    path = tmp_path / "run.jsonl"
+    append(path, *lines_of(a_run()))
+    with pytest.raises(RecordError, match=r"must hold the run .*seed=4.*, but holds .*seed=3"):
+        open_run(path, replace(SETTINGS, seed=4))
+    append(path, *lines_of(a_run()))
+    with pytest.raises(RecordError, match="must hold one run, but holds 2"):
+        open_run(path, SETTINGS)

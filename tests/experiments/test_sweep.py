@@ -1,13 +1,20 @@
-from concurrent.futures import ThreadPoolExecutor
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
+from multiprocessing import get_context
 
 import pytest
 from distributed import Client
 
 from conbo.errors import SettingError
 from conbo.experiments.run_file import pack, read_folder
+from conbo.experiments.run_lock import run_lock
 from conbo.experiments.scoring import Scoring
-from conbo.experiments.sweep import Sweep, recipe_of, sweep
+from conbo.experiments.sweep import Sweep, _prepare, recipe_of, sweep
 from conbo.method_table import METHODS
 from conbo.policies.nearest_neighbors import NearestNeighbors
 
@@ -108,6 +115,80 @@ def test_runs_of_a_method_that_changed_since_are_kept_or_made_again_on_demand(tm
     assert second.settings.recipe == recipe_of(changed.methods[1]) != first.settings.recipe
     assert second.trials == first.trials  # the data are the same, the policy is another
     assert second.checkpoints != first.checkpoints
+
+
+# Two sweeps in one folder
+
+
+def sweep_in_another_process(plan, folder):
+    """Starts once both are ready, so that they meet in the first run."""
+    (folder.parent / str(os.getpid())).touch()
+    while len([path for path in folder.parent.iterdir() if path.name.isdigit()]) < 2:
+        time.sleep(0.001)
+    return run(plan, folder)
+
+
+def test_two_sweeps_in_one_folder_make_every_run_once(tmp_path):
+    run(SMALL, tmp_path / "alone")
+    folder = tmp_path / "sweeps" / "shared"
+    folder.mkdir(parents=True)
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        reports = [pool.submit(sweep_in_another_process, SMALL, folder) for _ in range(2)]
+        assert [report.result().complete for report in reports] == [8, 8]
+    alone, shared = (read_folder(path) for path in (tmp_path / "alone", folder))
+    assert {key: r.trials for key, r in shared.items()} == {key: r.trials for key, r in alone.items()}
+    assert all(path.read_text().count("complete") == 1 for path in folder.glob("*.jsonl"))
+
+
+def test_a_sweep_waits_for_a_run_that_another_process_makes(tmp_path, monkeypatch, caplog):
+    one = replace(SMALL, seeds=1, problems=["branin"])
+    held = ExitStack()
+    path = tmp_path / one.tasks()[0].settings.file_name
+    assert held.enter_context(run_lock(path))
+    monkeypatch.setattr(time, "sleep", lambda seconds: held.close())  # the other process ends meanwhile
+    assert run(one, tmp_path).complete == 2
+    assert "1 runs are being made by another process" in caplog.text
+    assert all(r.is_complete for r in read_folder(tmp_path).values())
+
+
+def test_a_sweep_does_not_wait_longer_than_it_may(tmp_path):
+    one = replace(SMALL, seeds=1, problems=["branin"])
+    with run_lock(tmp_path / one.tasks()[0].settings.file_name) as ours:
+        assert ours
+        report = run(one, tmp_path, minutes=1 / 60)
+    assert (report.complete, report.paused) == (1, 1)
+
+
+def test_a_lock_dies_with_its_process(tmp_path):
+    path = tmp_path / "run.jsonl"
+    code = f"""
+import time
+from pathlib import Path
+from conbo.experiments.run_lock import run_lock
+with run_lock(Path({str(path)!r})) as ours:
+    print(ours, flush=True)
+    time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "True\n"
+        with run_lock(path) as ours:
+            assert not ours
+        process.kill()
+    with run_lock(path) as ours:
+        assert ours
+
+
+def test_runs_that_another_sweep_prepared_meanwhile_are_left_alone(tmp_path):
+    one = replace(SMALL, seeds=1, problems=["branin"], methods=[METHODS["knn"]])
+    changed = replace(one, methods=[replace(METHODS["knn"], policy=NearestNeighbors(3))])
+    run(one, tmp_path)
+    before = read_folder(tmp_path)
+    run(changed, tmp_path, changed="again")  # as another process would, after this one has read the folder
+    (task,) = changed.tasks()
+    made = (tmp_path / task.settings.file_name).read_text()
+    _prepare(task, before, tmp_path, "again")
+    assert (tmp_path / task.settings.file_name).read_text() == made
+    assert before == {}  # it is to be looked at again, under its lock
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from botorch.models import SingleTaskGP
 from torch import Tensor
 
 from conbo.belief import Belief, ModelLike
-from conbo.errors import PointError, SettingError
+from conbo.errors import PointError, RecordError, SettingError
 from conbo.gaussian_process import GaussianProcess
 from conbo.models.noise import VaryingNoise
 from conbo.policies import StatePolicy
@@ -226,13 +226,32 @@ def test_settings_of_a_rule_are_saved(tmp_path: Path) -> None:
     assert load_policy(tmp_path / "policy.json").recipe is None
 
 
+def as_of_conbo_0_1(path: Path) -> None:
+    """Turn a file into what conbo 0.1 wrote: without a version and a checksum."""
+    record = json.loads(path.read_text())
+    del record["conbo"], record["checksum"]
+    path.write_text(json.dumps(record | {"format": "conbo-policy-1"}))
+
+
+def test_a_file_from_before_there_were_checksums(tmp_path: Path) -> None:
+    policy = learned()
+    policy.save(tmp_path / "policy.json")
+    as_of_conbo_0_1(tmp_path / "policy.json")
+    with pytest.warns(UserWarning, match=r"this policy was saved by conbo 0\.1, without a checksum: save it again"):
+        loaded = load_policy(tmp_path / "policy.json")
+    assert loaded.predict_many(STATES) == policy.predict_many(STATES)
+
+
 def test_a_file_from_before_there_were_rules(tmp_path: Path) -> None:
     policy = learned()
     policy.save(tmp_path / "policy.json")
+    as_of_conbo_0_1(tmp_path / "policy.json")
     record = json.loads((tmp_path / "policy.json").read_text())
     del record["policy"]
     (tmp_path / "policy.json").write_text(json.dumps(record))
-    assert load_policy(tmp_path / "policy.json").predict_many(STATES) == policy.predict_many(STATES)
+    with pytest.warns(UserWarning, match="without a checksum"):
+        loaded = load_policy(tmp_path / "policy.json")
+    assert loaded.predict_many(STATES) == policy.predict_many(STATES)
 
 
 def test_rules_that_cannot_be_saved(policy: Policy, tmp_path: Path) -> None:
@@ -245,24 +264,29 @@ def test_rules_that_cannot_be_saved(policy: Policy, tmp_path: Path) -> None:
 
     with pytest.raises(SettingError, match=r"one of model, .* single-action to be saved, but this is Own\(\)"):
         Policy(policy.belief, recipe=Own()).save(tmp_path / "policy.json")
-    policy.save(tmp_path / "policy.json")
-    record = json.loads((tmp_path / "policy.json").read_text())
-    (tmp_path / "policy.json").write_text(json.dumps(record | {"policy": {"type": "oracle"}}))
-    with pytest.raises(SettingError, match=r"a saved policy must be one of model, .*, but this one is 'oracle'"):
-        load_policy(tmp_path / "policy.json")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("not json", "a policy file must be JSON, but '.*policy.json' is not"),
-        (json.dumps({"format": "other"}), "must be of the format 'conbo-policy-1', but this one is not"),
-        (json.dumps([1, 2]), "must be of the format 'conbo-policy-1', but this one is not"),
+        ("not json", "policy.json' is no policy that can be used: a record must be JSON"),
+        (
+            json.dumps({"format": "other"}),
+            "must be of the format 'conbo-policy-2' or 'conbo-policy-1', but got 'other'",
+        ),
+        (
+            json.dumps({"format": "conbo-policy-3", "conbo": "0.9.0"}),
+            r"but got 'conbo-policy-3', written by conbo 0\.9\.0",
+        ),
+        (json.dumps([1, 2]), r"a record must be an object with names, but got \[1, 2\]"),
+        ('{"format": "a", "format": "b"}', "`format` must be there once, but is there twice"),
+        ("[" * 100_000, "a record must be JSON: maximum recursion depth"),
     ],
+    ids=["no JSON", "other", "later", "list", "twice", "deep"],
 )
 def test_files_that_are_no_policies(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "policy.json").write_text(text)
-    with pytest.raises(SettingError, match=message):
+    with pytest.raises(RecordError, match=message):
         load_policy(tmp_path / "policy.json")
 
 

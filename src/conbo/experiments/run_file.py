@@ -19,16 +19,20 @@ import lzma
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from conbo.errors import SettingError
+from conbo.errors import RecordError
+from conbo.record_fields import Fields, errors_about, parse_json
 from conbo.trials import Trial
 
 FORMAT, VERSION = "conbo-run", 1
 Key: TypeAlias = tuple[str, str, int, int]
 RUN_SUFFIX, PACK_SUFFIX = ".jsonl", ".jsonl.xz"
+LONGEST_LINE = 10_000_000  # characters
+_REMEDY = "two processes may have written this run at once; remove its file, and it is made again."
 
 
 @dataclass(frozen=True)
@@ -146,21 +150,25 @@ def read_folder(folder: Path) -> dict[Key, Run]:
 
 
 def read_file(path: Path) -> Iterator[Run]:
-    """The run of a file, or the runs of a pack."""
+    """The run of a file, or the runs of a pack.
+
+    Raises
+    ------
+    RecordError
+        If a line is damaged, or the trials are not numbered 0, 1, 2, …; it names the file and the line.
+    """
     run: Run | None = None
-    with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith("\n"):
-                break  # the run was stopped while it wrote: that evaluation is made again
-            record = json.loads(line)
-            if "format" in record:
+    for number, line in enumerate(_lines(path), start=1):
+        with errors_about(f"line {number} of '{path}'"):
+            fields = Fields.of(parse_json(line))
+            if fields.has("format"):
                 if run is not None:
                     yield run
-                run = Run(_settings(path, record))
+                run = Run(_settings(fields))
             elif run is None:
-                raise SettingError(f"a run must begin with its settings, but line {number} of '{path}' does not.")
+                raise RecordError("a run must begin with its settings, but this one does not.")
             else:
-                _add(run, record)
+                _add(run, fields)
     if run is not None:
         yield run
 
@@ -173,8 +181,13 @@ def open_run(path: Path, settings: RunSettings) -> Run:
         path.write_text(json.dumps(header(settings)) + "\n", encoding="utf-8")
     elif whole != content:
         path.write_bytes(whole)  # without the line that was only half written
-    (run,) = read_file(path)
-    return run
+    runs = list(read_file(path))
+    if len(runs) > 1:
+        raise RecordError(f"'{path}' must hold one run, but holds {len(runs)}.")
+    # its recipe may be older: the sweep decides whether such a run is kept
+    if replace(runs[0].settings, recipe="") != replace(settings, recipe=""):
+        raise RecordError(f"'{path}' must hold the run {settings}, but holds {runs[0].settings}.")
+    return runs[0]
 
 
 def lines_of(run: Run, with_trials: bool = True) -> Iterator[dict[str, Any]]:
@@ -202,22 +215,71 @@ def _brief(value: float | str) -> float | str:
     return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
-def _settings(path: Path, record: dict[str, Any]) -> RunSettings:
-    if record.pop("format") != FORMAT or record.pop("version") != VERSION:
-        raise SettingError(f"'{path}' must be a run of format {FORMAT}, version {VERSION}, but is not.")
-    return RunSettings(**record)
+def _lines(path: Path) -> Iterator[str]:
+    """The whole lines; a last one without an end was being written, and that evaluation is made again."""
+    try:
+        with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as file:
+            while (line := file.readline(LONGEST_LINE)).endswith("\n"):
+                yield line
+    except (UnicodeDecodeError, lzma.LZMAError, EOFError) as error:
+        raise RecordError(f"'{path}' must be a file of runs, but is damaged: {error}.") from error
+    if len(line) == LONGEST_LINE:
+        raise RecordError(f"'{path}' must have lines of at most {LONGEST_LINE} characters, but has a longer one.")
 
 
-def _add(run: Run, record: dict[str, Any]) -> None:
+def _settings(fields: Fields) -> RunSettings:
+    if fields.value("format") != FORMAT or fields.value("version") != VERSION:
+        raise RecordError(f"a run must be of format {FORMAT}, version {VERSION}, but this one is not.")
+    names = [field.name for field in dataclass_fields(RunSettings)]
+    fields.only(("format", "version", *names[:-1]), optional=("final_round",))
+    return RunSettings(
+        problem=fields.text("problem"),
+        method=fields.text("method"),
+        recipe=fields.text("recipe"),
+        seed=fields.whole("seed"),
+        initial=fields.whole("initial", least=1),
+        batch=fields.whole("batch", least=1),
+        every=fields.whole("every", least=1),
+        test_states=fields.whole("test_states", least=1),
+        replications=fields.whole("replications", least=1),
+        final_round=fields.flag("final_round") if "final_round" in fields.record else False,
+    )
+
+
+def _add(run: Run, fields: Fields) -> None:
     run.failure = None  # the run went on
-    if "trial" in record:
-        point = record["state"], record["action"]
-        run.trials.append(Trial(record["trial"], *point, status="completed", reward=record["reward"]))
-        if "seconds" in record:
-            run.seconds[record["trial"]] = Seconds(*record["seconds"])
-    elif "checkpoint" in record:
-        run.checkpoints.append(Checkpoint(evaluations=record.pop("checkpoint"), **record))
-    elif "complete" in record:
-        run.complete = record["complete"]
+    if fields.has("trial"):
+        _add_trial(run, fields.only(("trial", "state", "action", "reward"), optional=("seconds",)))
+    elif fields.has("checkpoint"):
+        run.checkpoints.append(_checkpoint(run, fields))
+    elif fields.has("complete"):
+        run.complete = fields.only(("complete",)).whole("complete", least=1, most=run.evaluations)
     else:
-        run.failure = record["failure"]
+        run.failure = fields.only(("failure",)).text("failure")
+
+
+def _add_trial(run: Run, fields: Fields) -> None:
+    number, expected = fields.whole("trial"), len(run.trials)
+    if number != expected:
+        what = "is there twice" if number < expected else "is missing"
+        raise RecordError(f"trials must be numbered 0, 1, 2, …, but trial {min(number, expected)} {what}: {_REMEDY}")
+    point = fields.point("state"), fields.point("action")
+    run.trials.append(Trial(number, *point, status="completed", reward=fields.number("reward")))
+    if fields.has("seconds"):
+        run.seconds[number] = Seconds(*fields.numbers("seconds", 2, least=0))
+
+
+def _checkpoint(run: Run, fields: Fields) -> Checkpoint:
+    optional = ("fit_seconds", "suggest_seconds", "best_observed", "final_round")
+    fields.only(("checkpoint", "score", "measure"), optional)
+    evaluations = fields.whole("checkpoint", least=1)
+    if run.checkpoints and evaluations <= (last := run.checkpoints[-1].evaluations):
+        raise RecordError(f"checkpoints must follow each other, but {evaluations} comes after {last}: {_REMEDY}")
+    if run.trials and evaluations > len(run.trials):  # a pack is without the trials of complete runs
+        raise RecordError(f"a checkpoint must come after its trials, but {evaluations} comes after {len(run.trials)}.")
+    return Checkpoint(
+        evaluations,
+        fields.number("score"),
+        fields.text("measure"),
+        **{name: fields.number(name) for name in optional if fields.has(name)},
+    )

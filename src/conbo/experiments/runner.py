@@ -31,12 +31,13 @@ from conbo.experiments.run_file import (
     open_run,
     trial_line,
 )
+from conbo.experiments.run_lock import run_lock
 from conbo.experiments.scoring import Scorer, Scoring, scorer
 from conbo.method_list import Method
 from conbo.optimizer import Optimizer
 
 T = TypeVar("T")
-Outcome: TypeAlias = Literal["complete", "failed", "paused"]
+Outcome: TypeAlias = Literal["complete", "failed", "paused", "busy"]
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,22 @@ class Result:
 
 
 def make_run(task: Task, folder: Path, deadline: float | None = None) -> Result:
-    """Make a run or continue it, until it is complete or the time (as of `time.time`) is up."""
+    """Make a run or continue it, until it is complete or the time (as of `time.time`) is up.
+
+    If another process is at work on it, the outcome is "busy" and nothing is done.
+    """
     if deadline is not None and time.time() >= deadline:
         return Result("paused", 0)
-    torch.set_num_threads(1)
     path = folder / task.settings.file_name
+    with run_lock(path) as ours:
+        return _make(task, path, deadline) if ours else Result("busy", 0)
+
+
+def _make(task: Task, path: Path, deadline: float | None) -> Result:
+    torch.set_num_threads(1)
     run = open_run(path, task.settings)
+    if run.complete >= task.evaluations:
+        return Result("complete", 0)  # by another process, since the sweep began
     before = run.evaluations
     try:
         with warnings.catch_warnings():

@@ -1,8 +1,9 @@
 """Problem × method × seed on all cores, in pieces: what is complete stays, the rest is continued."""
 
+import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -14,7 +15,8 @@ from tqdm import tqdm
 
 from conbo.errors import SettingError
 from conbo.experiments.problem_names import load_problem
-from conbo.experiments.run_file import Key, Run, RunSettings, append, lines_of, read_folder
+from conbo.experiments.run_file import Key, Run, RunSettings, append, lines_of, read_file, read_folder
+from conbo.experiments.run_lock import run_lock
 from conbo.experiments.runner import Result, Task, make_run
 from conbo.experiments.scoring import Scoring
 from conbo.method_list import PUBLISHED_MODEL, Method
@@ -23,6 +25,9 @@ from conbo.optimizer import Optimizer
 Changed: TypeAlias = Literal["stop", "keep", "again"]
 
 DEFAULT_SCORING = Scoring()
+PAUSE = 0.5  # seconds between two looks at the runs of other processes
+
+_log = logging.getLogger("conbo")
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,8 @@ def sweep(
 ) -> Report:
     """Make or continue all runs in a folder.
 
+    Several sweeps may work in one folder: each run is made by one of them, and all wait for the last run.
+
     - `jobs` processes of this machine, or any `executor` with the interface of concurrent.futures whose workers see
       the same folder;
     - after so many `minutes` all runs pause, to be continued by the next call;
@@ -133,18 +140,41 @@ def _results(
     jobs: int,
     executor: Executor | None,
 ) -> Iterator[Result]:
-    """Results as they come."""
+    """Results as they come; runs that another process is at work on are tried again until they are free."""
     if executor is None and jobs == 1:
-        yield from (make_run(task, folder, deadline) for task in todo)
+        yield from _until_free(todo, lambda tasks: ((task, make_run(task, folder, deadline)) for task in tasks))
         return
     with _pool(jobs) if executor is None else _left_open(executor) as pool:
-        futures = [pool.submit(make_run, task, folder, deadline) for task in todo]
-        try:
-            yield from (future.result() for future in as_completed(futures))
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            raise
+
+        def attempts(tasks: Sequence[Task]) -> Iterator[tuple[Task, Result]]:
+            futures = {pool.submit(make_run, task, folder, deadline): task for task in tasks}
+            try:
+                yield from ((futures[future], future.result()) for future in as_completed(futures))
+            except BaseException:
+                for future in futures:
+                    future.cancel()
+                raise
+
+        yield from _until_free(todo, attempts)
+
+
+def _until_free(
+    tasks: Sequence[Task], attempts: Callable[[Sequence[Task]], Iterable[tuple[Task, Result]]]
+) -> Iterator[Result]:
+    said = False
+    while tasks:
+        busy: list[Task] = []
+        for task, result in attempts(tasks):
+            if result.outcome == "busy":
+                busy.append(task)
+            else:
+                yield result
+        tasks = busy
+        if tasks and not said:
+            _log.warning("%d runs are being made by another process: this one waits for them", len(tasks))
+            said = True
+        if tasks:
+            time.sleep(PAUSE)
 
 
 def _pool(jobs: int) -> Executor:
@@ -185,13 +215,17 @@ def _check(task: Task, run: Run | None, changed: Changed) -> None:
 def _prepare(task: Task, known: dict[Key, Run], folder: Path, changed: Changed) -> None:
     """Put the file of a run in its place: without what is stale, and out of its pack to be continued."""
     path, run = folder / task.settings.file_name, known.get(task.settings.key)
-    if run is None:
+    stale = run is not None and _is_stale(task, run, changed)
+    if run is None or (not stale and (path.exists() or _is_made(task, run))):
         return
-    if _is_stale(task, run, changed):
-        path.unlink(missing_ok=True)
+    with run_lock(path) as ours:
+        # a process that has the run has prepared it, and one that had it may have done so since `known` was read
+        if ours and stale and path.exists() and any(_is_stale(task, old, changed) for old in read_file(path)):
+            path.unlink()
+        elif ours and not stale and not path.exists():
+            append(path, *lines_of(run))
+    if stale:
         del known[task.settings.key]
-    elif not path.exists() and not _is_made(task, run):
-        append(path, *lines_of(run))
 
 
 def _is_stale(task: Task, run: Run, changed: Changed) -> bool:

@@ -10,7 +10,7 @@ the report's page; tests hold the three against each other.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import sqrt
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -56,9 +56,10 @@ class Profile:
 
     def value(self, squared_distance: Tensor) -> Tensor:
         """φ alone; may write into the memory of its argument."""
-        if self.tables is matern52 and not squared_distance.requires_grad:
-            return _matern52_in_place(squared_distance)
-        return self.tables(squared_distance)[0]
+        if squared_distance.requires_grad:
+            differentiable: Tensor = _Correlation.apply(squared_distance, self.tables)  # type: ignore[no-untyped-call]
+            return differentiable
+        return _matern52_in_place(squared_distance) if self.tables is matern52 else self.tables(squared_distance)[0]
 
     def frequencies(self, features: int, n: int, generator: torch.Generator) -> Tensor:
         """n draws (features, n) from the spectral density, for scaled features."""
@@ -67,6 +68,21 @@ class Profile:
                 f"functions can be drawn only if the profile has a `spectrum`, but {self.name!r} has none."
             )
         return self.spectrum(features, n, generator)
+
+
+class _Correlation(torch.autograd.Function):
+    """φ as a function of r² for autograd: its derivative is -ψ/2, which is finite at r = 0, unlike that of √r²."""
+
+    @staticmethod
+    def forward(context: Any, squared_distance: Tensor, tables: Tables) -> Tensor:
+        value, psi, _ = tables(squared_distance)
+        context.save_for_backward(psi)
+        return value
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (psi,) = context.saved_tensors
+        return -0.5 * psi * gradients[0], None
 
 
 def matern52(squared_distance: Tensor) -> tuple[Tensor, Tensor, Tensor]:

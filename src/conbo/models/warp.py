@@ -7,7 +7,9 @@ the distribution function of Kumaraswamy, for each number in the unit cube; a = 
 Reference: Snoek, Swersky, Zemel & Adams (2014), input warping for Bayesian optimization of non-stationary functions.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,3 +49,11 @@ class Warp:
     def to(self, device: torch.device) -> "Warp":
         """The same on another device."""
         return Warp(self.log_a.to(device), self.log_b.to(device))
+
+
+def read_warp(record: Mapping[str, Any] | None) -> Warp | None:
+    """The warp of a plain record, as `Factor.record` makes it."""
+    if record is None:
+        return None
+    log_a, log_b = (torch.tensor(record[name], dtype=torch.float64) for name in ("log_a", "log_b"))
+    return Warp(log_a, log_b)

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from conbo.belief import Belief
-from conbo.errors import SettingError
 from conbo.policies import PolicyRecipe, StatePolicy
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.policy_file import KernelReader, from_record, to_record
+from conbo.record_fields import errors_about, parse_json
 from conbo.spaces import Categorical, Parameter, Point, Value, is_number
 from conbo.threads import threads_for
 
@@ -110,13 +110,20 @@ class Policy:
 def load_policy(path: str | Path, *, kernel: KernelReader | None = None) -> Policy:
     """The policy that `Policy.save` wrote.
 
-    Where its model has a kernel of your own, `kernel(record, space)` makes it from what its method `record` returned.
+    Parameters
+    ----------
+    path
+        The file. One that conbo 0.1 wrote has no checksum, and loads with a warning.
+    kernel
+        Reads a kernel of your own: ``kernel(record, space)`` makes it from what its method `record` returned.
+
+    Raises
+    ------
+    RecordError
+        If the file is damaged, or was written by a later conbo; it names the field.
     """
-    try:
-        record = json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise SettingError(f"a policy file must be JSON, but '{path}' is not.") from error
-    return Policy(*from_record(record, kernel))
+    with errors_about(f"'{path}' is no policy that can be used"):
+        return Policy(*from_record(parse_json(Path(path).read_bytes()), kernel))
 
 
 def _into_range(parameters: Mapping[str, Parameter], state: Point) -> Point:

@@ -12,23 +12,22 @@ from torch import Tensor
 
 from conbo.belief import Belief, standardized
 from conbo.bound_states import bind
-from conbo.errors import SettingError
+from conbo.errors import RecordError, SettingError
 from conbo.models.category_kernels import CategoryKernel, MultiTask, Trend
 from conbo.models.columns import Columns
 from conbo.models.exact import condition
 from conbo.models.kernels import Factor, Kernel, ProductKernel
 from conbo.models.noise import VaryingNoise
-from conbo.models.profiles import profile_of
-from conbo.models.warp import Warp
+from conbo.models.profiles import Profile, profile_of
+from conbo.models.warp import read_warp
 from conbo.observations import Observations
 from conbo.policies import PolicyRecipe
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.nearest_neighbors import NearestNeighbors
+from conbo.policies.policy_fields import check, sealed
 from conbo.policies.policy_gradient import PolicyGradient
 from conbo.policies.single_action import SingleAction
 from conbo.spaces import Space
-
-FORMAT = "conbo-policy-1"
 
 KernelReader: TypeAlias = Callable[[Mapping[str, Any], Space], Kernel]
 
@@ -45,8 +44,7 @@ def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> di
     observations, model = belief.observations, belief.posterior.record()
     if model is None:
         raise SettingError("a policy must have a built-in model to be saved, but this one has a BoTorch model.")
-    return {
-        "format": FORMAT,
+    content = {
         "space": belief.space.to_dict(),
         "direction": "maximize" if maximize else "minimize",
         "policy": None if recipe is None else _recipe_record(belief, recipe),
@@ -57,23 +55,23 @@ def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> di
         "rewards": observations.rewards.tolist(),
         "reward_noise": None if observations.noise is None else observations.noise.tolist(),
     }
+    return sealed(content)
 
 
-def from_record(record: object, kernel: KernelReader | None = None) -> tuple[Belief, bool, PolicyRecipe | None]:
+def from_record(record: Any, kernel: KernelReader | None = None) -> tuple[Belief, bool, PolicyRecipe | None]:
     """The belief of a saved policy, whether it maximizes, and its recipe; P[s] was not saved and is uniform.
 
-    `kernel` reads the record of a kernel of the user's own.
+    `kernel` reads the record of a kernel of the user's own. Raises RecordError, which names the field, if the record is
+    damaged.
     """
-    if not isinstance(record, Mapping) or record.get("format") != FORMAT:
-        raise SettingError(f"a policy file must be of the format {FORMAT!r}, but this one is not.")
-    space = Space.from_dict(record["space"])
+    space = check(record, own_kernel=kernel is not None)
     shift, scale = record["shift"], record["scale"]
     points, rewards = _tensor(record["points"]), _tensor(record["rewards"])
     known = None if record["reward_noise"] is None else _tensor(record["reward_noise"])
     observations = Observations(points, rewards, pending=points[:0], noise=known)
     seen, new_noise = standardized(observations, shift, scale), _noise(record["noise"], space)
     posterior = condition(
-        (kernel or _kernel)(record["kernel"], space),
+        (kernel or read_kernel)(record["kernel"], space),
         record["constant"],
         new_noise if seen.noise is None else seen.noise,
         points,
@@ -81,6 +79,8 @@ def from_record(record: object, kernel: KernelReader | None = None) -> tuple[Bel
         new_noise,
     )
     belief = Belief(space, bind(None, space), observations, posterior, shift, scale)
+    if not bool(torch.isfinite(belief.to_reward(posterior.mean(points))).all()):
+        raise RecordError("`kernel` must give a finite estimate of every reward, but does not.")
     return belief, record["direction"] == "maximize", _recipe(record.get("policy"))
 
 
@@ -97,18 +97,17 @@ def _recipe(record: Mapping[str, Any] | None) -> PolicyRecipe | None:
     if record is None:
         return None
     settings = {key: tuple(value) if isinstance(value, list) else value for key, value in record.items()}
-    if (name := settings.pop("type")) not in RECIPES:
-        raise SettingError(f"a saved policy must be one of {', '.join(RECIPES)}, but this one is {name!r}.")
-    recipe: PolicyRecipe = RECIPES[name](**settings)
+    del settings["type"]
+    recipe: PolicyRecipe = RECIPES[record["type"]](**settings)
     return recipe
 
 
-def _kernel(record: Mapping[str, Any], space: Space) -> Kernel:
-    profile = profile_of(record["profile"])
+def read_kernel(record: Mapping[str, Any], space: Space, profile: Profile | None = None) -> Kernel:
+    """A built-in kernel from its record; `profile` is that of the record where this is one of the user's own."""
+    profile = profile or profile_of(record["profile"])
     coded = record["type"] != "product"
     states = Factor(Columns(space.state_categories, coded), _tensor(record["state_lengthscales"]), profile)
-    bent = record.get("warp")
-    warp = None if bent is None else Warp(_tensor(bent["log_a"]), _tensor(bent["log_b"]))
+    warp = read_warp(record.get("warp"))
     actions = Factor(Columns(space.action_categories), _tensor(record["action_lengthscales"]), profile, warp)
     if record["type"] == "product":
         return ProductKernel(states, actions, record["outputscale"])

@@ -18,7 +18,13 @@ from conbo.problems import Problem
 from conbo.reports.explorer import explorer_record
 from conbo.reports.panels import sections
 
-SCRIPTS = ("parameters.js", "model.js", "page.js", "explorer.js")  # in the order in which they build on each other
+SCRIPTS = (
+    "parameters.js",
+    "profiles.js",
+    "model.js",
+    "page.js",
+    "explorer.js",
+)  # in the order in which they build on each other
 
 
 def report(study: Studied, path: str | Path, *, problem: Problem | None = None) -> None:

@@ -22,11 +22,7 @@ function createModel(record) {
   const pool = rows(floats(record.pool), dX).map(bent);
   const integers = record.integers; // for every action a scale of integers, or null
 
-  function phi(squared) {
-    if (profile !== "matern52") return Math.exp(-squared / 2);
-    const r = Math.sqrt(squared);
-    return (1 + r + squared / 3) * Math.exp(-r);
-  }
+  const { value: phi, slopes } = PROFILES[profile];
 
   // the combination of categories that the tables are about
   function combination(point, at) {
@@ -95,18 +91,18 @@ function createModel(record) {
     const gradient = new Float64Array(m), hessian = new Float64Array(m * m);
     for (let i = 0; i < n; i++) {
       const squared = squaredDistance(action, 0, points, i * d + dS, actionScales, actionCounts);
-      const r = Math.sqrt(squared), matern = profile === "matern52";
-      const third = matern ? Math.exp(-r) / 3 : Math.exp(-squared / 2);
-      const psi = pull[i] * (matern ? (1 + r) * third : third), chi = pull[i] * third;
+      const { psi, chi } = slopes(squared);
       for (let a = 0; a < m; a++) {
         const j = numbers[a];
         away[a] = (action[j] - points[i * d + dS + j]) * actionScales[j];
       }
       for (let a = 0; a < m; a++) {
         const scale = actionScales[numbers[a]];
-        gradient[a] -= psi * away[a] * scale;
-        hessian[a * m + a] -= psi * scale * scale;
-        for (let b = 0; b <= a; b++) hessian[a * m + b] += chi * away[a] * away[b] * scale * actionScales[numbers[b]];
+        gradient[a] -= pull[i] * psi * away[a] * scale;
+        hessian[a * m + a] -= pull[i] * psi * scale * scale;
+        for (let b = 0; b <= a; b++) {
+          hessian[a * m + b] += pull[i] * chi * away[a] * away[b] * scale * actionScales[numbers[b]];
+        }
       }
     }
     return { gradient, hessian };

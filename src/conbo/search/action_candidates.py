@@ -1,5 +1,7 @@
 """A pool of actions, shared by every state: where searches over actions start."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -29,9 +31,9 @@ def _every_category(belief: Belief, actions: Tensor) -> Tensor:
         return actions
     values = list(belief.space.actions.values())
     levels = [torch.from_numpy(values[i].levels()).to(actions) for i in columns]  # type: ignore[union-attr]
-    combinations = torch.cartesian_prod(*levels).reshape(-1, len(columns))
-    if len(combinations) > MOST_COMBINATIONS:
+    if math.prod(map(len, levels)) > MOST_COMBINATIONS:
         return actions
+    combinations = torch.cartesian_prod(*levels).reshape(-1, len(columns))
     repeats = -(-len(actions) // len(combinations))
     n = max(len(actions), len(combinations))
     source = actions.repeat(-(-n // len(actions)), 1)[:n].clone()

@@ -1,0 +1,165 @@
+"""What a policy's record must be, field by field: a damaged file is refused, and the error names the field.
+
+The bounds are far beyond what a fit can give, and close enough that all that follows stays finite.
+"""
+
+import json
+import warnings
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+from conbo.errors import RecordError
+from conbo.models.profiles import PROFILES
+from conbo.record_fields import Fields, checksum, parse_json
+from conbo.spaces import Space
+
+FORMAT, FIRST_FORMAT = "conbo-policy-2", "conbo-policy-1"  # the first one is that of conbo 0.1
+
+LENGTHSCALES = (1e-6, 1e6)
+VARIANCES = (0.0, 1e9)
+LEAST_VARIANCE = 1e-9  # of all parts together
+LARGEST_NOISE = 1e200  # variance of a standardized reward
+LARGEST_LOADING = 1e6
+LARGEST_LOG_EXPONENT = 10.0
+LARGEST_SLOPE = 1e3
+ROUNDING = 1e-9  # by which points may be outside the unit cube
+LARGEST_STANDARDIZED = 1e6  # reward
+LARGEST_SCALE = 10.0  # in units of the largest reward
+MOST_OBSERVATIONS = 30_000  # their covariance matrix takes 7 GB
+MOST_CANDIDATES = 4096  # actions, whose correlations with each other take 0.1 GB
+MOST_STEPS = 100_000
+
+KERNELS = {  # the variances of the built-in kernels
+    "product": ("outputscale",),
+    "trend": ("trend", "difference", "constant"),
+    "multi-task": ("loadings", "own", "constant"),
+}
+
+_CONTENT = ("space", "direction", "kernel", "constant", "noise", "shift", "scale", "points", "rewards", "reward_noise")
+
+
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of a policy with its format, the version of conbo and a checksum; what is saved can be loaded."""
+    record = {"format": FORMAT, "conbo": version("conbo"), **content}
+    record |= {"checksum": checksum(record)}
+    kernel = content["kernel"]
+    own_kernel = kernel.get("type") not in KERNELS or kernel.get("profile") not in PROFILES
+    check(parse_json(json.dumps(record)), own_kernel)
+    return record
+
+
+def check(value: object, own_kernel: bool = False) -> Space:
+    """The space of a policy's record; raises RecordError, which names the field, if anything in it is wrong.
+
+    What a kernel of the user's own must be is left to its reader.
+    """
+    record = Fields.of(value)
+    if record.record.get("format") not in (FORMAT, FIRST_FORMAT):
+        writer = f", written by conbo {record.record['conbo']}" if record.has("conbo") else ""
+        got = f"got {record.record.get('format')!r}{writer}"
+        raise RecordError(f"a policy file must be of the format '{FORMAT}' or '{FIRST_FORMAT}', but {got}.")
+    if record.value("format") == FORMAT:
+        _check_seal(record)
+    else:
+        record.only(("format", *_CONTENT), optional=("policy",))
+        warnings.warn("this policy was saved by conbo 0.1, without a checksum: save it again.", stacklevel=5)
+    space = Space.from_dict(record.value("space"))
+    record.text("direction", ("maximize", "minimize"))
+    record.number("constant", -LARGEST_STANDARDIZED, LARGEST_STANDARDIZED)
+    _check_observations(record, space.n_state_dims + space.n_action_dims)
+    kernel = record.fields("kernel")
+    if not own_kernel:
+        _check_kernel(kernel, space)
+    _check_noise(record, space)
+    if record.has("policy"):
+        _check_recipe(record.fields("policy"), space)
+    return space
+
+
+def _check_seal(record: Fields) -> None:
+    record.only(("format", "conbo", "checksum", "policy", *_CONTENT))
+    writer, expected = record.text("conbo"), record.text("checksum")
+    content = {name: value for name, value in record.record.items() if name != "checksum"}
+    if checksum(content) != expected:
+        raise RecordError(f"`checksum` must be that of the record, but is not: what conbo {writer} wrote has changed.")
+
+
+def _check_observations(record: Fields, n_dims: int) -> None:
+    rewards = record.numbers("rewards")
+    if not 1 <= len(rewards) <= MOST_OBSERVATIONS:
+        raise RecordError(f"`rewards` must be 1 to {MOST_OBSERVATIONS} numbers, but are {len(rewards)}.")
+    record.rows("points", len(rewards), n_dims, -ROUNDING, 1 + ROUNDING)
+    shift, scale = record.number("shift"), record.number("scale", least=5e-324)
+    standardized = max(abs(reward / scale - shift / scale) for reward in rewards)
+    largest = max(map(abs, rewards)) or 1.0  # the scale of rewards that are all the same
+    if not standardized <= LARGEST_STANDARDIZED or scale / largest > LARGEST_SCALE:
+        raise RecordError(f"`shift` and `scale` must be those of the rewards, but got shift={shift}, scale={scale}.")
+    if record.has("reward_noise"):
+        variances = record.numbers("reward_noise", len(rewards), least=0)
+        if not max(variances) / scale / scale <= LARGEST_NOISE:
+            raise RecordError(f"`reward_noise` must be small beside scale={scale}, but got {max(variances)}.")
+
+
+def _check_noise(record: Fields, space: Space) -> None:
+    if not isinstance(record.value("noise"), Mapping):
+        record.number("noise", 0, LARGEST_NOISE)
+        return
+    noise = record.fields("noise").only(("log_level", "slopes"))
+    features = sum(max(count, 1) for count in space.state_categories + space.action_categories)
+    noise.number("log_level", -LARGEST_SLOPE, LARGEST_SLOPE)
+    noise.numbers("slopes", features, -LARGEST_SLOPE, LARGEST_SLOPE)
+
+
+def _check_kernel(kernel: Fields, space: Space) -> None:
+    common = ("type", "profile", "state_lengthscales", "action_lengthscales")
+    for name, known in (("type", KERNELS), ("profile", PROFILES)):
+        if (given := kernel.record.get(name)) not in known:
+            rule = f"{kernel.path(name)} must be one of {', '.join(known)}, but got {given!r}"
+            raise RecordError(f"{rule}: read a kernel of your own with conbo.load_policy(..., kernel=...).")
+    kind = kernel.text("type")
+    kernel.only((*common, *KERNELS[kind]), optional=("warp",))
+    kernel.numbers("state_lengthscales", space.n_state_dims, *LENGTHSCALES)
+    kernel.numbers("action_lengthscales", space.n_action_dims, *LENGTHSCALES)
+    if kernel.has("warp"):
+        warp = kernel.fields("warp").only(("log_a", "log_b"))
+        for name in ("log_a", "log_b"):
+            warp.numbers(name, space.n_action_dims, -LARGEST_LOG_EXPONENT, LARGEST_LOG_EXPONENT)
+    choices = [count for count in space.state_categories if count]
+    if kind != "product" and not choices:
+        raise RecordError(f"{kernel.path('type')} must be 'product' where no state is categorical, but got {kind!r}.")
+    if kind == "multi-task":
+        _check_tasks(kernel, choices)
+    elif sum(kernel.number(name, *VARIANCES) for name in KERNELS[kind]) < LEAST_VARIANCE:
+        raise RecordError(f"{kernel.path(KERNELS[kind][0])} must not be zero, as all variances of the kernel are.")
+
+
+def _check_tasks(kernel: Fields, choices: list[int]) -> None:
+    kernel.number("constant", *VARIANCES)
+    all_loadings, all_own = kernel.items("loadings", len(choices)), kernel.items("own", len(choices))
+    for count, loadings, own in zip(choices, all_loadings, all_own, strict=True):
+        column = Fields({"loadings": loadings, "own": own}, kernel.where)
+        rows = column.rows("loadings", count, None, -LARGEST_LOADING, LARGEST_LOADING)
+        if len({len(row) for row in rows}) > 1:
+            raise RecordError(f"{column.path('loadings')} must have rows of one length, but has others.")
+        variances = column.numbers("own", count, *VARIANCES)
+        if min(v + sum(w * w for w in row) for v, row in zip(variances, rows, strict=True)) < LEAST_VARIANCE:
+            raise RecordError(f"{column.path('own')} must not be zero where the loadings are zero, too.")
+
+
+def _check_recipe(recipe: Fields, space: Space) -> None:
+    kind = recipe.text("type", ("model", "nearest-neighbors", "policy-gradient", "single-action"))
+    if kind == "model":
+        recipe.only(("type", "candidates", "starts", "similar"))
+        for name in ("candidates", "starts"):
+            recipe.whole(name, 1, MOST_CANDIDATES)
+        recipe.number("similar", 1e-9, 1)
+    elif kind == "nearest-neighbors":
+        recipe.only(("type", "k")).whole("k", 1)
+    elif kind == "policy-gradient":
+        recipe.only(("type", "spread", "starts", "iterations"))
+        recipe.number("spread", 1e-3, 1e6)
+        recipe.whole("starts", 1, MOST_CANDIDATES)
+        recipe.whole("iterations", 0, MOST_STEPS)
+    elif recipe.only(("type", "action")).has("action"):
+        recipe.numbers("action", space.n_action_dims, -ROUNDING, 1 + ROUNDING)

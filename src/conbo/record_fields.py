@@ -1,0 +1,193 @@
+"""Plain records from files and databases: every field is checked before it is used, and an error names it."""
+
+import hashlib
+import json
+import math
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from conbo.errors import ConboError, RecordError
+
+LARGEST = 1.7976931348623157e308  # of the finite floating-point numbers
+LARGEST_WHOLE = 2**63 - 1  # that databases hold
+LONGEST_SHOWN = 80  # characters of a value in an error
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What a JSON text says.
+
+    Raises
+    ------
+    RecordError
+        If it is not JSON, or says NaN, an infinite number, or one name twice in an object.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse, parse_float=_finite)
+    except UnicodeDecodeError as error:
+        raise RecordError("a record must be text in UTF-8, but is not.") from error
+    except (ValueError, RecursionError) as error:
+        raise error if isinstance(error, RecordError) else RecordError(f"a record must be JSON: {error}.") from error
+
+
+def checksum(record: Mapping[str, Any]) -> str:
+    """A hash of a record's content, whatever the order of its names and the white space of its file."""
+    text = json.dumps(record, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+@contextmanager
+def errors_about(what: str) -> Iterator[None]:
+    """Errors of conbo are raised as RecordError, and begin with what the record is."""
+    try:
+        yield
+    except ConboError as error:
+        raise RecordError(f"{what}: {error}") from error
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The fields of one record; `where` is its place in the whole."""
+
+    record: Mapping[str, Any]
+    where: str = ""
+
+    @classmethod
+    def of(cls, value: object, where: str = "") -> "Fields":
+        """The fields of a value, which must be an object with names."""
+        if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+            raise RecordError(f"{_quoted(where) or 'a record'} must be an object with names, but got {shown(value)}.")
+        return cls(value, where)
+
+    def only(self, required: Collection[str], optional: Collection[str] = ()) -> "Fields":
+        """The same fields, if all that are required are there and no others than these."""
+        for name in required:
+            self.value(name)
+        for name in self.record:
+            if name not in required and name not in optional:
+                raise RecordError(f"{self.path(name)} must not be there: no such field is known.")
+        return self
+
+    def path(self, name: str) -> str:
+        """The name of a field for a reader of errors."""
+        return _quoted(f"{self.where}.{name}" if self.where else name)
+
+    def has(self, name: str) -> bool:
+        """Whether the field is there and not null."""
+        return self.record.get(name) is not None
+
+    def value(self, name: str) -> Any:
+        """Whatever the field holds; it must be there."""
+        if name not in self.record:
+            raise RecordError(f"{self.path(name)} must be there, but is missing.")
+        return self.record[name]
+
+    def fields(self, name: str) -> "Fields":
+        """An object in a field."""
+        return Fields.of(self.value(name), f"{self.where}.{name}" if self.where else name)
+
+    def text(self, name: str, choices: Collection[str] | None = None) -> str:
+        """A text, and one of the choices if there are any."""
+        value = self.value(name)
+        rule = "a text" if choices is None else f"one of {', '.join(choices)}"
+        return self._checked(name, value, isinstance(value, str) and (choices is None or value in choices), rule)
+
+    def flag(self, name: str) -> bool:
+        """True or false."""
+        value = self.value(name)
+        return self._checked(name, value, isinstance(value, bool), "true or false")
+
+    def whole(self, name: str, least: int = 0, most: int = LARGEST_WHOLE) -> int:
+        """A whole number in a range."""
+        value = self.value(name)
+        valid = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+        return self._checked(name, value, valid, f"a whole number from {least} to {most}")
+
+    def number(self, name: str, least: float = -LARGEST, most: float = LARGEST) -> float:
+        """A finite number in a range."""
+        value = self.value(name)
+        return float(self._checked(name, value, _is_in(value, least, most), _range(least, most)))
+
+    def numbers(
+        self, name: str, count: int | None = None, least: float = -LARGEST, most: float = LARGEST
+    ) -> list[float]:
+        """A list of finite numbers in a range."""
+        return _numbers(self.path(name), self.value(name), count, least, most)
+
+    def rows(
+        self, name: str, count: int | None, width: int | None, least: float = -LARGEST, most: float = LARGEST
+    ) -> list[list[float]]:
+        """A list of lists, each of so many numbers."""
+        rows = self.items(name, count)
+        return [_numbers(f"row {i} of {self.path(name)}", row, width, least, most) for i, row in enumerate(rows)]
+
+    def items(self, name: str, count: int | None = None) -> list[Any]:
+        """A list of anything."""
+        value = self.value(name)
+        valid = isinstance(value, list) and count in (None, len(value))
+        return self._checked(name, value, valid, "a list" if count is None else f"a list of {count}")
+
+    def point(self, name: str) -> dict[str, Any]:
+        """Names with texts, booleans and finite numbers."""
+        fields = self.fields(name)
+        for key, value in fields.record.items():
+            valid = isinstance(value, str | bool) or _is_in(value, -LARGEST, LARGEST)
+            fields._checked(key, value, valid, "a text, a finite number, true or false")
+        return dict(fields.record)
+
+    def _checked(self, name: str, value: Any, valid: bool, rule: str) -> Any:
+        if not valid:
+            raise RecordError(f"{self.path(name)} must be {rule}, but got {shown(value)}.")
+        return value
+
+
+def shown(value: object) -> str:
+    """A value in an error, cut short."""
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of thousands of digits
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
+
+
+def _quoted(path: str) -> str:
+    return f"`{path}`" if path else ""
+
+
+def _is_in(value: object, least: float, most: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+
+
+def _range(least: float, most: float) -> str:
+    if (least, most) == (-LARGEST, LARGEST):
+        return "a finite number"
+    return f"a number of at least {least:g}" if most == LARGEST else f"a number from {least:g} to {most:g}"
+
+
+def _numbers(where: str, value: Any, count: int | None, least: float, most: float) -> list[float]:
+    if not isinstance(value, list) or count not in (None, len(value)):
+        rule = "a list of numbers" if count is None else f"a list of {count} numbers"
+        raise RecordError(f"{where} must be {rule}, but got {shown(value)}.")
+    for item in value:
+        if not _is_in(item, least, most):
+            raise RecordError(f"{where} must hold nothing but {_range(least, most)}, but got {shown(item)}.")
+    return [float(item) for item in value]
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise RecordError(f"`{twice}` must be there once, but is there twice.")
+    return record
+
+
+def _refuse(constant: str) -> Any:
+    raise RecordError(f"a record must hold finite numbers, but got {constant}.")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _refuse(text)
