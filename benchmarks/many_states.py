@@ -63,9 +63,8 @@ def discrete_belief(n_states: int, n: int, seed: int, trend: float = TREND, diff
     kernel = CategoryKernel(states, actions, Trend(trend, difference), CONSTANT)
     drawn = torch.rand(n, 1 + ACTIONS, generator=generator(seed), dtype=torch.float64)
     points = torch.from_numpy(space.snap(drawn.numpy()))
-    prior = condition(kernel, 0.0, NOISE, points[:0], points.new_zeros(0), new_noise=NOISE)
-    scaled = prior.scaled(points)
-    covariance = prior.prior_covariance(scaled, scaled) + NOISE * torch.eye(n, dtype=torch.float64)
+    scaled = kernel.scaled(points)
+    covariance = kernel.covariance(scaled, scaled) + NOISE * torch.eye(n, dtype=torch.float64)
     rewards = cholesky(covariance) @ torch.randn(n, generator=generator(seed + 1), dtype=torch.float64)
     posterior = condition(kernel, 0.0, NOISE, points, rewards)
     return Belief(space, bind(None, space), Observations(points, rewards, points[:0]), posterior, 0.0, 1.0)
@@ -123,8 +122,8 @@ def states(quick: bool) -> Iterable[Row]:
     for count in (500,) if quick else (50, 200, 500, 1000):
         many, times = discrete_belief(count, 2000, 0), Times()
         for seed in range(3 if quick else 7):
-            measure(times, "few", lambda seed=seed: CONBO.propose(few, 1, generator(seed)).points)
-            measure(times, "many", lambda seed=seed, many=many: CONBO.propose(many, 1, generator(seed)).points)
+            measure(times, "few", lambda seed=seed: CONBO.propose(few, 1, generator(seed)))
+            measure(times, "many", lambda seed=seed, many=many: CONBO.propose(many, 1, generator(seed)))
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         yield {"states": count, "n": 2000, **compared(times, "many", "few"), "peak_gib": memory}
 
@@ -164,7 +163,7 @@ def suggestion(quick: bool) -> Iterable[Row]:
                 acquisition = qLogExpectedImprovement(model, best_f=best)
                 optimize_acqf(acquisition, bounds, q=1, num_restarts=10, raw_samples=512)
 
-            measure(times, "conbo", lambda b=belief, s=seed: CONBO.propose(b, 1, generator(s)).points)
+            measure(times, "conbo", lambda b=belief, s=seed: CONBO.propose(b, 1, generator(s)))
             measure(times, "qlogei", peer)
         yield {"states": 5, "n": n, **compared(times, "conbo", "qlogei")}
 
@@ -200,7 +199,7 @@ def main() -> None:
     arguments = command_line(__doc__, PARTS).parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    CONBO.propose(discrete_belief(5, 20, 0), 1, generator(0)).points  # compile
+    CONBO.propose(discrete_belief(5, 20, 0), 1, generator(0))  # compile
     run(PARTS, arguments.parts, arguments.quick, arguments.json)
 
 

@@ -52,7 +52,7 @@ def one_shot(belief: Belief, acquisition: ConditionalAcquisition, start: Tensor)
 
     def negated(variables: np.ndarray) -> tuple[float, np.ndarray]:
         x = torch.tensor(variables, requires_grad=True)
-        own_state, own_action = posterior.scaled(x[None, :d])
+        own_state, own_action = kernel.scaled(x[None, :d])
         actions = x[d:].view_as(first) * kernel.actions.feature_scales
         flat = actions.flatten(0, 1)
         new = kernel.outputscale * correlation(posterior.states, own_state) * correlation(posterior.actions, own_action)

@@ -23,8 +23,10 @@ from torch import Tensor
 
 from conbo.acquisition.conditional import ConBO, StratifiedStates
 from conbo.acquisition.knowledge_gradient import HybridKG
+from conbo.acquisition.knowledge_gradient_bounds import knowledge_gradient_bounds
 from conbo.belief import Belief, fit_belief
 from conbo.method_table import METHODS
+from conbo.models.exact_gains import ExactGains
 from conbo.optimizer import Optimizer
 from conbo.proposals.maximizer import Maximizer
 from conbo.quasi_random import sobol
@@ -50,6 +52,12 @@ def generator(seed: int) -> torch.Generator:
 def suggest(belief: Belief, seed: int) -> Tensor:
     with threads_for(len(belief.observations)):
         return CONBO.propose(belief, 1, generator(seed)).points
+
+
+def exact_gains(belief: Belief, n_z: int, seed: int) -> ExactGains:
+    gains = HybridKG(n_z).build(belief, generator(seed))
+    assert isinstance(gains, ExactGains)
+    return gains
 
 
 def cost(quick: bool) -> Iterable[Row]:
@@ -91,8 +99,8 @@ def batches(quick: bool) -> Iterable[Row]:
         for seed in range(3 if quick else 9):
             belief = random_belief(d_s, d_x, 100, seed)
             with threads_for(100):
-                one.append(timed(lambda belief=belief, seed=seed: CONBO.propose(belief, 1, generator(seed)).points))
-                eight.append(timed(lambda belief=belief, seed=seed: CONBO.propose(belief, 8, generator(seed)).points))
+                one.append(timed(lambda belief=belief, seed=seed: CONBO.propose(belief, 1, generator(seed))))
+                eight.append(timed(lambda belief=belief, seed=seed: CONBO.propose(belief, 8, generator(seed))))
         yield {
             "dimensions": f"{d_s}+{d_x}",
             "n": 100,
@@ -114,7 +122,7 @@ def ask(quick: bool) -> Iterable[Row]:
             def whole(belief: Belief = belief, seed: int = seed) -> None:
                 with threads_for(len(belief.observations)):
                     fitted = fit_belief(belief.space, belief.states, belief.observations, METHODS["conbo"].model)
-                    CONBO.propose(fitted, 1, generator(seed)).points
+                    CONBO.propose(fitted, 1, generator(seed))
 
             times["conbo"].append(timed(whole))
             times["optuna"].append(timed(optuna_ask(belief)))
@@ -175,7 +183,7 @@ def accuracy(quick: bool) -> Iterable[Row]:
                 points = torch.rand(6, d_s + d_x, generator=generator(seed), dtype=torch.float64)
                 shift = 0.2 * torch.randn(6, 1, d_s, generator=generator(seed + 1), dtype=torch.float64)
                 states = (points[:, None, :d_s] + shift).clamp(0, 1)
-                truth = HybridKG(81).build(belief, generator(1)).bounds(points, states).best[:, 0]
+                truth = knowledge_gradient_bounds(exact_gains(belief, 81, 1), points, states).best[:, 0]
                 real = truth > 1e-5  # in units of the prior's standard deviation
                 for name, estimator in estimators.items():
                     kg = estimator.build(belief, generator(0)).at(states)
@@ -223,9 +231,9 @@ def integral(quick: bool) -> Iterable[Row]:
                 belief = random_belief(d_s, d_x, n, seed)
                 points = torch.rand(4, d_s + d_x, generator=generator(seed), dtype=torch.float64)
                 with threads_for(n):
-                    kg = HybridKG(5).build(belief, generator(3))
-                    pool = belief.states.from_uniform(sobol(512, d_s, seed=11))
-                    dense = torch.stack([kg.bounds(p[None], pool[None]).best.mean() for p in points])
+                    kg, pool = exact_gains(belief, 5, 3), belief.states.from_uniform(sobol(512, d_s, seed=11))
+                    bounds = [knowledge_gradient_bounds(kg, p[None], pool[None]) for p in points]
+                    dense = torch.stack([bound.best.mean() for bound in bounds])
                     estimate = ConBO(HybridKG(5), StratifiedStates(20)).build(belief, generator(0)).integral(points)
                 errors.append(((estimate - dense) / dense)[dense > 1e-5])
         error = torch.cat(errors)

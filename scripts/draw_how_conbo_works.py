@@ -30,20 +30,15 @@ from torch import Tensor
 from conbo.acquisition.conditional import ConBO, GaussianStates, WeightedStates
 from conbo.acquisition.convex_integral import CORNER, SMOOTH
 from conbo.acquisition.expected_max import expected_max
-from conbo.acquisition.knowledge_gradient import (
-    DiscreteKG,
-    Estimator,
-    HybridKG,
-    KnowledgeGradient,
-    Lines,
-    MonteCarloKG,
-)
+from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
+from conbo.acquisition.knowledge_gradient_bounds import Bounds, knowledge_gradient_bounds
 from conbo.belief import Belief, fit_belief
 from conbo.bound_states import bind
 from conbo.gaussian_process import GaussianProcess
 from conbo.models.action_functions import look_ahead_functions, state_rows
 from conbo.models.columns import Columns
 from conbo.models.exact import ExactPosterior, condition
+from conbo.models.exact_gains import ExactGains, ExactLines
 from conbo.models.kernels import Factor, ProductKernel
 from conbo.models.neighbouring_nodes import neighbour_likeness
 from conbo.observations import Observations
@@ -133,7 +128,7 @@ class Line:
         return self.posterior.mean(self.actions)
 
     def slopes(self) -> Tensor:
-        return self.posterior.look_ahead_slope(self.posterior.look_ahead(self.candidates), self.actions)
+        return self.posterior.look_ahead_slopes(self.candidates, self.actions)
 
     def best_means(self) -> Tensor:
         """V(z) of every candidate: (c, z)."""
@@ -143,12 +138,21 @@ class Line:
         """KG of every candidate, by dense quadrature."""
         return expectation(self.z, self.best_means()) - self.mean().amax()
 
-    def estimate(self, recipe: Estimator) -> tuple[KnowledgeGradient, Tensor, Lines]:
-        """The estimator, its values (c,), and the lines that they were computed from."""
+    def gains(self, recipe: Estimator) -> ExactGains:
         kg = recipe.build(self.belief, generator())
-        assert isinstance(kg, KnowledgeGradient)
+        assert isinstance(kg, ExactGains)
+        return kg
+
+    def estimate(self, recipe: Estimator) -> tuple[ExactGains, Tensor, ExactLines]:
+        """The estimator, its values (c,), and the lines that they were computed from."""
+        kg = self.gains(recipe)
         gains = kg.at(self.states)(self.candidates, torch.arange(len(self.candidates)))
+        assert isinstance(gains.lines, ExactLines)
         return kg, gains.values[:, 0], gains.lines
+
+    def bounds(self) -> Bounds:
+        """What the knowledge gradient of every candidate lies between, by the default estimator's nodes."""
+        return knowledge_gradient_bounds(self.gains(HybridKG()), self.candidates, self.states)
 
     @property
     def states(self) -> Tensor:
@@ -271,10 +275,11 @@ def draw_discrete(axes: np.ndarray, case: Line) -> str:
 
 def draw_monte_carlo(axes: np.ndarray, case: Line) -> str:
     kg, value, lines = case.estimate(MonteCarloKG(40))
-    assert kg.nodes is not None
-    z = kg.nodes[:-1]  # the last is zero, for the present mean
+    nodes = kg.rule.nodes
+    assert nodes is not None
+    z = nodes[:-1]  # the last is zero, for the present mean
     draw_look_ahead(axes[0], case, z, linewidth=0.6, alpha=0.65)
-    best = (lines.mean + lines.slope * kg.nodes)[0, 0, :-1]
+    best = (lines.mean + lines.slope * nodes)[0, 0, :-1]
     colours = [colour(value) for value in z.tolist()]
     dots = {"c": colours, "s": 20, "edgecolor": "white", "linewidth": 0.6, "zorder": 5}
     axes[0].scatter(unscaled(case.posterior, lines.actions[0, 0, :-1]), best, **dots)
@@ -286,13 +291,14 @@ def draw_monte_carlo(axes: np.ndarray, case: Line) -> str:
 
 def draw_hybrid(axes: np.ndarray, case: Line) -> str:
     kg, value, lines = case.estimate(HybridKG(5, spread=1.0, estimate="lower"))
-    assert kg.nodes is not None
-    draw_look_ahead(axes[0], case, kg.nodes, linewidth=1.2)
-    best = (lines.mean + lines.slope * kg.nodes)[0, 0]
+    nodes = kg.rule.nodes
+    assert nodes is not None
+    draw_look_ahead(axes[0], case, nodes, linewidth=1.2)
+    best = (lines.mean + lines.slope * nodes)[0, 0]
     places = unscaled(case.posterior, lines.actions[0, 0])
     z = even(601, -3, 3)
     ends = even(2, -3, 3)
-    for node, x, top, a, b in zip(kg.nodes.tolist(), places, best, lines.mean[0, 0], lines.slope[0, 0], strict=True):
+    for node, x, top, a, b in zip(nodes.tolist(), places, best, lines.mean[0, 0], lines.slope[0, 0], strict=True):
         axes[0].plot(x, top, "*", color=colour(node), markeredgecolor="white", markersize=12, zorder=6)
         axes[1].plot(ends, a + b * ends, color=colour(node), linewidth=0.9, zorder=2)
         axes[1].plot(node, top, "*", color=colour(node), markeredgecolor="white", markersize=12, zorder=6)
@@ -363,15 +369,16 @@ class Pieces:
 def pieces(case: Line) -> tuple[Pieces, float]:
     """What the library's best estimate is made of, and its value."""
     kg, value, lines = case.estimate(HybridKG())
-    assert kg.nodes is not None
+    nodes = kg.rule.nodes
+    assert nodes is not None
     ahead = case.posterior.look_ahead(case.candidates)
     functions = look_ahead_functions(case.posterior, ahead, state_rows(case.posterior, case.states))
-    likeness = neighbour_likeness(functions, lines.actions[0], kg.nodes)[0]
-    middle = len(kg.nodes) // 2
+    likeness = neighbour_likeness(functions, lines.actions[0], nodes)[0]
+    middle = len(nodes) // 2
     slope = lines.slope[0, 0] - lines.slope[0, 0, middle]
-    gain = lines.mean[0, 0] - lines.mean[0, 0, middle] + slope * kg.nodes
+    gain = lines.mean[0, 0] - lines.mean[0, 0, middle] + slope * nodes
     smooth = ((likeness - CORNER) / (SMOOTH - CORNER)).clamp(0, 1)
-    return Pieces(kg.nodes, gain, slope, smooth), float(value)
+    return Pieces(nodes, gain, slope, smooth), float(value)
 
 
 def draw_bounds() -> None:
@@ -383,9 +390,7 @@ def draw_bounds() -> None:
 
 def draw_pieces(axes: Axes, case: Line) -> None:
     built, value = pieces(case)
-    kg = HybridKG().build(case.belief, generator())
-    assert isinstance(kg, KnowledgeGradient)
-    bounds = kg.bounds(case.candidates, case.states)
+    bounds = case.bounds()
     z, middle = case.z, len(built.nodes) // 2
     best = case.best_means()[0]
     zero = len(z) // 2
@@ -425,9 +430,7 @@ def draw_pieces(axes: Axes, case: Line) -> None:
 
 def draw_along_candidates(axes: Axes, case: Line) -> None:
     x, truth = SIDE * case.candidates[:, 0], case.truth()
-    kg = HybridKG().build(case.belief, generator())
-    assert isinstance(kg, KnowledgeGradient)
-    bounds = kg.bounds(case.candidates, case.states)
+    bounds = case.bounds()
     best, paper = case.estimate(HybridKG())[1], case.estimate(HybridKG(5, 1.0, "lower"))[1]
     axes.fill_between(
         x,

@@ -19,11 +19,13 @@ from torch import Tensor
 
 from conbo.acquisition.conditional import ConBO, GaussianStates, StratifiedStates
 from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
+from conbo.acquisition.knowledge_gradient_bounds import knowledge_gradient_bounds
 from conbo.belief import Belief
 from conbo.bound_states import bind
 from conbo.models.category_kernels import CategoryKernel, Trend
 from conbo.models.columns import Columns
 from conbo.models.exact import condition
+from conbo.models.exact_gains import ExactGains
 from conbo.models.kernels import Factor, Kernel, ProductKernel
 from conbo.observations import Observations
 from conbo.spaces import Categorical, Real, Space
@@ -118,7 +120,9 @@ def bound_violations(cases: list[Case], n_z: int) -> Tensor:
         queries = case.record["queries"]
         states = torch.stack([case.states(q["state"]) for q in queries])[:, None]
         truth = vector([q["knowledge_gradient"] for q in queries])
-        bounds = HybridKG(n_z).build(case.belief(), generator()).bounds(case.candidates(queries), states)
+        gains = HybridKG(n_z).build(case.belief(), generator())
+        assert isinstance(gains, ExactGains)
+        bounds = knowledge_gradient_bounds(gains, case.candidates(queries), states)
         below, above = bounds.lower[:, 0] - truth, truth - bounds.upper[:, 0]
         outside.append(torch.maximum(below, above).clamp_min(0) / truth)
     return torch.cat(outside)

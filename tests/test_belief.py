@@ -147,7 +147,9 @@ def test_the_profile_follows_the_rewards() -> None:
 def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(SettingError, match=r"`profile` must be one of auto, .*, but got 'cosine'\."):
         GaussianProcess("cosine")
-    with pytest.raises(SettingError, match=r"`states` must be auto, product, trend, multi-task or a function, but got 'sum'\."):
+    with pytest.raises(
+        SettingError, match=r"`states` must be auto, product, trend, multi-task or a function, but got 'sum'\."
+    ):
         GaussianProcess(states="sum")
     for rank in (0, 1.5):
         with pytest.raises(SettingError, match=rf"`rank` must be an integer of at least 1, but got rank={rank}\."):

@@ -21,7 +21,6 @@ from random_beliefs import (
     MODELS,
     belief_on,
     belief_with,
-    warped,
     finite_differences,
     generator,
     multi_task_kernel,
@@ -36,6 +35,7 @@ from random_beliefs import (
     tensor,
     trend_kernel,
     varying_noise,
+    warped,
 )
 
 PAPER = HybridKG(n_z=5, spread=1.0, estimate="lower")

@@ -1,4 +1,4 @@
-"""The kernels of docs/extending.md work in every public place: all methods, saved policies, reports, resumed studies."""
+"""The kernels of docs/extending.md work in every public place: methods, saved policies, reports, resumed studies."""
 
 import json
 import re

@@ -16,7 +16,6 @@ from conbo.search.action_candidates import action_candidates
 from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import (
     belief_with,
-    warped,
     generator,
     points_in,
     posterior_of,
@@ -25,6 +24,7 @@ from random_beliefs import (
     tensor,
     trend_kernel,
     uniform,
+    warped,
 )
 
 SPACES = {

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from conbo.models.category_kernels import CategoryKernel, MultiTask
 from conbo.models.fit import Fit, fit
-from conbo.models.profiles import SQUARED_EXPONENTIAL
 from conbo.models.kernel_families import ProductFamily
 from conbo.models.log_posterior import LOG_LENGTHSCALE_BOUNDS, LOG_VARIANCE_BOUNDS, LogPosterior
 from conbo.models.noise import LOG_NOISE_BOUNDS, VaryingNoise
+from conbo.models.profiles import SQUARED_EXPONENTIAL
 from kernel_family_cases import FAMILIES, columns, data
 from random_beliefs import belief_with, points_in, product_kernel, reals, uniform
 

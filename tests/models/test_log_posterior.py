@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.distributions import Cauchy, LogNormal, MultivariateNormal, Normal
 
 from conbo.models import compiled
-from conbo.models.exact import condition
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.kernels import Kernel
 from conbo.models.log_posterior import Expected, LogPosterior

@@ -52,7 +52,9 @@ def test_the_built_in_ones_are_known_by_name() -> None:
         profile_of("cubic")
 
 
-@pytest.mark.parametrize(("name", "unit"), [("", 1.0), ("auto", 1.0), ("own", 0.0), ("own", -1.0), ("own", float("nan"))])
+@pytest.mark.parametrize(
+    ("name", "unit"), [("", 1.0), ("auto", 1.0), ("own", 0.0), ("own", -1.0), ("own", float("nan"))]
+)
 def test_a_profile_needs_a_name_and_a_positive_unit(name: str, unit: float) -> None:
     with pytest.raises(SettingError, match="profile"):
         Profile(name, squared_exponential, unit)

@@ -8,7 +8,6 @@ from conbo.models.prior_draws import FourierFeatures
 from conbo.spaces import Categorical, Real, Space
 from random_beliefs import (
     belief_with,
-    warped,
     finite_differences,
     generator,
     multi_task_kernel,
@@ -17,6 +16,7 @@ from random_beliefs import (
     product_kernel,
     reals,
     trend_kernel,
+    warped,
 )
 
 CATEGORIES = Space(states={"k": Categorical(["a", "b", "c"])}, actions={"x": Real(0, 1), "y": Real(0, 1)})

@@ -18,7 +18,6 @@ from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import (
     MODELS,
     belief_with,
-    warped,
     finite_differences,
     multi_task_kernel,
     points_in,
@@ -31,6 +30,7 @@ from random_beliefs import (
     trend_kernel,
     uniform,
     varying_noise,
+    warped,
 )
 
 MIXED = Space(

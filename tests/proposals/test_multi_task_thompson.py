@@ -17,7 +17,7 @@ from conbo.proposals.multi_task_thompson import (
 from conbo.search.action_candidates import action_candidates
 from conbo.spaces import Categorical, Real, Space
 from conbo.state_distributions import Weights
-from random_beliefs import belief_with, generator, posterior_of, product_kernel, reals, tensor, trend_kernel
+from random_beliefs import belief_with, generator, product_kernel, reals, tensor, trend_kernel
 
 SPACE = reals(1, 1)
 BELIEF = belief_with(SPACE, product_kernel(SPACE, actions=0.3), n=20)
@@ -72,7 +72,9 @@ def test_the_point_has_the_greatest_improvement_of_its_draw(draw: str) -> None:
 
 def test_weights_make_likely_states_more_interesting() -> None:
     plain = [float(MultiTaskThompson(100).propose(FINITE, 1, generator(k)).points[0, 0]) for k in range(40)]
-    weighted = [float(MultiTaskThompson(100, weighted=True).propose(FINITE, 1, generator(k)).points[0, 0]) for k in range(40)]
+    weighted = [
+        float(MultiTaskThompson(100, weighted=True).propose(FINITE, 1, generator(k)).points[0, 0]) for k in range(40)
+    ]
     assert sum(s > 0.5 for s in weighted) > sum(s > 0.5 for s in plain)
 
 

@@ -17,6 +17,7 @@ from random_beliefs import (
     belief_with,
     generator,
     points_in,
+    posterior_of,
     product_kernel,
     reals,
     tensor,
