@@ -141,9 +141,9 @@ class BotorchPosterior:
         return torch.zeros(len(states), dtype=torch.bool, device=states.device)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
-        """The posterior correlation (p, q): the prior of a BoTorch model need not be stationary."""
+        """The posterior correlation, at least 0: (p, q). The prior of a BoTorch model need not be stationary."""
         scale = (self.variance(points)[:, None] * self.variance(chosen)).sqrt().clamp_min(1e-300)
-        return self.covariance(points, chosen) / scale
+        return (self.covariance(points, chosen) / scale).clamp(0, 1)
 
     def even_actions(self, actions: Tensor) -> Tensor:
         """The actions themselves: nothing is known of any warping."""

@@ -58,9 +58,10 @@ class ExactPosterior(Conditioned):
         return factor.correlation(factor.scaled(states), factor.scaled(known)).amax(-1) >= least
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
-        """k⁰(point, chosen) / k⁰(chosen, chosen): (p, q)."""
+        """k⁰(point, chosen) / k⁰(chosen, chosen), between 0 and 1: (p, q)."""
         there = self.kernel.scaled(chosen)
-        return self.kernel.covariance(self.kernel.scaled(points), there) / self.kernel.variance(there[0])
+        share = self.kernel.covariance(self.kernel.scaled(points), there) / self.kernel.variance(there[0])
+        return share.clamp(0, 1)  # tasks may be of opposite shape or of different variance
 
     def even_actions(self, actions: Tensor) -> Tensor:
         """Every second action is moved so that these are even after input warping."""

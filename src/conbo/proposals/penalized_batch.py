@@ -15,7 +15,7 @@ DISTINCT = 0.01  # two points of a batch have a penalty factor of at least this
 
 def penalty(belief: Belief, points: Tensor, chosen: Tensor) -> Tensor:
     """φ of each point (p, d) against each chosen one (q, d): (p, q)."""
-    return (1 - belief.posterior.similarity(points, chosen)).clamp(0, 1)
+    return 1 - belief.posterior.similarity(points, chosen)
 
 
 def penalized_batch(belief: Belief, points: Tensor, values: Tensor, n: int) -> Tensor:
