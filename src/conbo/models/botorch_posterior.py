@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from conbo.errors import ConboError
 from conbo.models.posterior import Moments
 
 if TYPE_CHECKING:  # else imported on first use: BoTorch takes a second, and most studies do without it
@@ -105,4 +106,8 @@ def fit_botorch(
     model.eval()
     model.requires_grad_(False)
     new_noise = float(noise.mean()) if noise is not None else float(model.likelihood.noise.mean())
-    return BotorchPosterior(model, categories, n_state_dims, new_noise)
+    posterior = BotorchPosterior(model, categories, n_state_dims, new_noise)
+    moments = posterior.moments(points)
+    if not (moments.mean.isfinite().all() and moments.variance.isfinite().all()):
+        raise ConboError("a model's means and variances must be finite, but got others at points that were observed.")
+    return posterior

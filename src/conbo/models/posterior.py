@@ -22,6 +22,7 @@ from torch import Tensor
 
 from conbo.errors import ConboError
 from conbo.models import compiled_product_kernel
+from conbo.models.factorization import factorize
 from conbo.models.kernels import Kernel
 from conbo.models.noise import VaryingNoise
 
@@ -234,12 +235,12 @@ def condition(
 
 def cholesky(matrix: Tensor) -> Tensor:
     """Lower factor; rounding that makes the matrix indefinite is met with the least jitter that helps."""
-    factor, info = torch.linalg.cholesky_ex(matrix)
+    factor, failed = factorize(matrix)
     jitter = max(1e-10 * float(matrix.diagonal().mean()), 1e-300)
-    while info.item() != 0:
-        if not jitter < inf:
+    while failed.item():
+        if not (jitter < inf and matrix.isfinite().all()):
             raise ConboError("a covariance matrix must be finite, but got infinite or undefined entries.")
         eye = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
-        factor, info = torch.linalg.cholesky_ex(matrix + jitter * eye)
+        factor, failed = factorize(matrix + jitter * eye)
         jitter *= 10
     return factor
