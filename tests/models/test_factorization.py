@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from math import inf, nan
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from conbo.acquisition.rough_knowledge_gradient import RoughKnowledgeGradient
 from conbo.errors import ConboError
-from conbo.models import compiled
+from conbo.models import compiled, compiled_ascent
 from conbo.models.action_functions import ActionFunctions, newton_step, state_functions
 from conbo.models.factorization import factorize
 from conbo.models.fit import fit
@@ -144,6 +145,27 @@ def test_a_newton_step_from_a_broken_hessian_is_none(place: tuple[int, int], ent
     assert float(length[1]) == 0
     assert (length[[0, 2]] > 0.1).all()
     assert torch.isfinite(step).all()
+
+
+@pytest.mark.parametrize("entry", NOT_FINITE)
+@pytest.mark.parametrize("place", [(0, 0), (1, 0), (1, 1)])
+def test_the_compiled_step_from_a_broken_hessian_is_none(place: tuple[int, int], entry: float) -> None:
+    hessian = -definite(2).numpy()
+    hessian[place] = hessian[place[::-1]] = entry
+    lower, upper, step, factor = (
+        np.zeros(2),
+        np.ones(2),
+        np.ones(2),
+        np.ones((2, 2)),
+    )  # the last as a row before left it
+    stuck = np.zeros(2, dtype=np.bool_)
+
+    length = compiled_ascent._newton_step(
+        np.full(2, 0.5), np.ones(2), hessian, lower, upper, np.arange(2), 1.0, step, factor, stuck
+    )
+
+    assert length == 0
+    assert not step.any()
 
 
 @pytest.mark.parametrize("entry", NOT_FINITE)
