@@ -19,6 +19,7 @@ from conbo.spaces import Space
 
 TRIED_PROFILES = ("squared-exponential", "matern52")  # by `profile="auto"`, the smoothest first
 LEAST_NOISE = 1e-7  # variance of a standardised reward, as for noise that is learned
+MOST_NOISE = 1e12  # a reward with more says nothing, and the quotient of a large noise and a small scale overflows
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def believe(space: Space, states: StateDistribution, observations: Observations,
 
 def standardised_noise(observations: Observations, scale: float) -> Tensor | None:
     """The known variances of standardised rewards; exact rewards at one point twice would have no inverse."""
-    return None if observations.noise is None else (observations.noise / scale / scale).clamp_min(LEAST_NOISE)
+    return None if observations.noise is None else (observations.noise / scale / scale).clamp(LEAST_NOISE, MOST_NOISE)
 
 
 def standardisation(rewards: Tensor) -> tuple[float, float]:
