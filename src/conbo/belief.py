@@ -17,6 +17,7 @@ from conbo.observations import Observations
 from conbo.spaces import Space
 
 LEAST_NOISE = 1e-7  # variance of a standardized reward, as for noise that is learned
+MOST_NOISE = 1e12  # a reward with more says nothing, and the quotient of a large noise and a small scale overflows
 
 ModelLike: TypeAlias = Model | ModelFactory
 
@@ -81,7 +82,9 @@ def standardized(observations: Observations, shift: float, scale: float) -> Obse
 
     Exact rewards at one point twice would have no inverse, so that variances are not quite zero.
     """
-    noise = None if observations.noise is None else (observations.noise / scale / scale).clamp_min(LEAST_NOISE)
+    noise = observations.noise
+    if noise is not None:
+        noise = (noise / scale / scale).clamp(LEAST_NOISE, MOST_NOISE)
     return replace(observations, rewards=(observations.rewards - shift) / scale, noise=noise)
 
 

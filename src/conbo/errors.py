@@ -14,7 +14,7 @@ class PointError(ConboError, ValueError):
 
 
 class RewardError(ConboError, ValueError):
-    """A reward that is not one finite number."""
+    """A reward that is not one finite number, or is too large to reckon with."""
 
 
 class TrialError(ConboError, LookupError):

@@ -8,6 +8,8 @@ from typing import Any, Literal, TypeAlias
 from conbo.errors import RewardError, TrialError
 from conbo.spaces import Value, is_number
 
+LARGEST_REWARD = 1e300  # a double ends at 1.8e308, and sums, differences and predictions go beyond the rewards
+
 Status: TypeAlias = Literal["running", "completed", "failed"]
 
 
@@ -32,6 +34,8 @@ class Trial:
     def told(self, reward: object, noise: object = None) -> "Trial":
         """The trial with its reward; to repeat what was told changes nothing."""
         value = finite_number("reward", reward)
+        if abs(value) > LARGEST_REWARD:
+            raise RewardError(f"`abs(reward) <= {LARGEST_REWARD:g}` must hold, but got reward={value}.")
         variance = None if noise is None else finite_number("noise", noise)
         if variance is not None and variance < 0:
             raise RewardError(f"`noise >= 0` must hold for the variance of a reward, but got noise={noise}.")

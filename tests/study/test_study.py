@@ -156,6 +156,14 @@ def test_a_bad_reward_of_an_objective_fails_its_trial(reward: Any) -> None:
     assert study.trials[0].error == f"RewardError: a reward must be one finite number, but got {reward!r}."
 
 
+def test_a_reward_that_is_too_large_fails_its_trial() -> None:
+    rewards = iter([1.7e308, 1.0, 2.0])
+    study = new_study()
+    study.run(lambda s, x: next(rewards), evaluations=2, progress=False)
+    assert [trial.status for trial in study.trials] == ["failed", "completed", "completed"]
+    assert study.trials[0].error == "RewardError: `abs(reward) <= 1e+300` must hold, but got reward=1.7e+308."
+
+
 def test_ten_failures_in_a_row_end_the_run() -> None:
     study = finished(3)
 

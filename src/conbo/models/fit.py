@@ -7,12 +7,14 @@ In this order: uneven noise looks much like a function that needs bending, and n
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from conbo.ascent import Race, ascend
+from conbo.errors import ConboError
 from conbo.models.exact import ExactPosterior, condition
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.kernels import Kernel
@@ -82,6 +84,10 @@ def fit(
     *smoother, best = climbed
     for smooth in reversed(smoother):
         best = smooth if smooth.objective > best.objective + CAUTION else best
+    if not best.objective > -inf:
+        raise ConboError(
+            "a covariance matrix must be finite and positive definite, but got none at any start of the fit."
+        )
     if noise is None and not small_noise:
         best = _with_varying_noise(best)
     if bend:
