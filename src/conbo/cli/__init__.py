@@ -32,7 +32,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "export": ("trial_commands", "Write all trials as CSV or JSON."),
     },
     "Look": {
-        "status": ("view_commands", "Show a study: its space, its trials, what the policy is worth."),
+        "status": ("view_commands", "Show a study: its space and its trials; with --model, what the policy is worth."),
         "policy": ("view_commands", "Show the best action for a state, or for a CSV file of states."),
         "plot": ("view_commands", "Draw one picture of a study."),
         "report": ("view_commands", "Write a study as one self-contained HTML page."),
