@@ -10,7 +10,7 @@ from torch import Tensor
 from conbo.bound_states import StateDistribution
 from conbo.gaussian_process import GaussianProcess
 from conbo.models.botorch_posterior import BotorchPosterior, ModelFactory, fit_botorch
-from conbo.models.fit import fit
+from conbo.models.fit import announce, fit
 from conbo.models.posterior import Posterior
 from conbo.observations import Observations
 from conbo.spaces import Space
@@ -68,6 +68,7 @@ def believe(space: Space, states: StateDistribution, observations: Observations,
     noise = standardised_noise(observations, scale)
     points = observations.points
     posterior: Posterior | BotorchPosterior
+    announce(*points.shape)
     if isinstance(model, GaussianProcess):
         small, bend = model.noise == "small", model.actions == "auto"
         fitted = fit(model.families(space), points, rewards, noise, small, bend)

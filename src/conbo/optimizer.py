@@ -8,6 +8,7 @@ Only what needs a model imports torch, through `conbo.learner` on first use: tor
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -17,6 +18,7 @@ from conbo.bound_states import bind
 from conbo.errors import SettingError, TrialError
 from conbo.gaussian_process import GaussianProcess
 from conbo.method_list import DEFAULT_METHOD, Method, listed
+from conbo.notices import LOG
 from conbo.quasi_random import sobol_points
 from conbo.spaces import Array, Point, Space, Value
 from conbo.state_distributions import Product, RecipeLike, Weights
@@ -96,6 +98,8 @@ class Optimizer:
     @property
     def _learner(self) -> Learner:
         if self._made_learner is None:
+            if "torch" not in sys.modules:
+                LOG.info("Loading torch for the model; this takes a few seconds.")
             from conbo.learner import Learner
 
             self._made_learner = Learner(self.space, self.states, self.method, self.model, self.maximize)

@@ -54,3 +54,13 @@ def test_a_study_by_hand_up_to_its_initial_design(tmp_path: Path) -> None:
     conbo(tmp_path, "import", "earlier.csv")
     assert "2 completed, 1 running, 1 failed" in conbo(tmp_path, "status")
     assert len(conbo(tmp_path, "export").splitlines()) == 5
+
+
+def test_a_policy_says_what_takes_long(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(STUDY_FILE)
+    conbo(tmp_path, "ask")
+    conbo(tmp_path, "tell", "0", "2.5")
+    words = [sys.executable, "-c", "from conbo.cli import main; main()", "policy", "--state", "demand=50"]
+    done = subprocess.run([*words, "--state", "shop=a"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stderr.startswith("Loading torch for the model; this takes a few seconds.\n")
+    assert done.stdout.startswith("stock ")

@@ -16,6 +16,7 @@ import click
 import conbo
 from conbo.cli.exit_codes import INTERRUPTED
 from conbo.errors import ConboError
+from conbo.notices import listening
 
 # section → command → (its module, the first line of its help, which a test compares)
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
@@ -82,7 +83,7 @@ class Commands(click.Group):
         debug = "--debug" in given
         arguments = [argument for argument in given if argument != "--debug"]
         color = False if os.environ.get("NO_COLOR") else None  # None: on a terminal
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), listening(_say):
             warnings.showwarning = _show_warning  # type: ignore[assignment]
             try:
                 settings: Any = {"standalone_mode": False, "color": color, **extra}
@@ -108,6 +109,11 @@ def _in_words(error: Exception) -> str:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     first = str(error).partition("\n")[0]
     return f"{type(error).__name__}: {first} (--debug shows where)"
+
+
+def _say(line: str) -> None:
+    """A line of the log, on the error output."""
+    click.echo(line, err=True)
 
 
 def _show_warning(message: Warning | str, *_: object) -> None:

@@ -12,6 +12,7 @@ import conbo
 from conbo.cli.study_file import parse_value
 from conbo.cli.study_source import leading_study, open_existing, parse_state, study_arguments
 from conbo.cli.tables import as_columns, as_csv, read_rows, shown, write_rows
+from conbo.notices import LOG
 
 if TYPE_CHECKING:
     from conbo.policies.policy import Policy, Prediction
@@ -180,6 +181,7 @@ def plot(arguments: tuple[str, ...], name: str | None, output: Path | None) -> N
         raise click.UsageError(f"KIND must be one of {', '.join(PLOTS)}, but got '{kind}'.")
     study = open_existing(source, name)
     path = output or Path(f"{kind}.html")
+    LOG.info("Loading torch and the plots; this takes a few seconds.")
     conbo.plots.save(getattr(conbo.plots, kind.replace("-", "_"))(study), path)
     click.echo(f"Wrote {path}.")
 
@@ -190,7 +192,9 @@ def plot(arguments: tuple[str, ...], name: str | None, output: Path | None) -> N
 def report(arguments: tuple[str, ...], name: str | None, output: Path) -> None:
     """Write a study as one self-contained HTML page."""
     (source,) = leading_study(arguments)
-    conbo.report(open_existing(source, name), output)
+    study = open_existing(source, name)
+    LOG.info("Loading torch and the plots, and drawing the page; this takes some seconds.")
+    conbo.report(study, output)
     click.echo(f"Wrote {output}.")
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from conbo.errors import SettingError, SpaceError
 from conbo.method_list import DEFAULT_METHOD, Method
+from conbo.notices import listening
 from conbo.optimizer import Direction, Optimizer, at_least
 from conbo.spaces import Point, Space, Value, is_number
 from conbo.state_distributions import RecipeLike
@@ -219,7 +221,7 @@ class Study:
         else:
             evaluators = Here()
         completed = self._shared.up_to_date().n_completed
-        with Progress(completed, evaluations, self.policy_value, progress) as bar:
+        with Progress(completed, evaluations, self.policy_value, progress) as bar, _shown_by(bar, progress):
             summary = Run(self._shared, evaluators, objective, plan, bar)()
             if summary.stopped == "interrupted":
                 kept = self._shared.up_to_date().n_completed
@@ -243,6 +245,11 @@ def open_study(storage: Storage, name: str = "default") -> Study:
         name=name,
         storage=storage,
     )
+
+
+def _shown_by(bar: Progress, progress: bool) -> AbstractContextManager[None]:
+    """While a bar is shown, log lines appear above it."""
+    return listening(bar.note) if progress else nullcontext()
 
 
 def _check(plan: Plan, objective: object, workers: int | None, optimizer: Optimizer) -> None:
