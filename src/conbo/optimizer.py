@@ -96,7 +96,8 @@ class Optimizer:
         return method(self._method)
 
     @property
-    def _learner(self) -> Learner:
+    def learner(self) -> Learner:
+        """What fits models and suggests points; to make it takes seconds if torch is not loaded yet."""
         if self._made_learner is None:
             if "torch" not in sys.modules:
                 LOG.info("Loading torch for the model; this takes a few seconds.")
@@ -122,12 +123,12 @@ class Optimizer:
     def fit(self) -> None:
         """Fit the model that the next suggestion needs, ahead of it."""
         if self.n_completed >= self.initial:
-            self._learner.fit(self._trials)
+            self.learner.fit(self._trials)
 
     @property
     def knows_gains(self) -> bool:
         """Whether the method can say what the next evaluation is expected to gain."""
-        return self._learner.knows_gains
+        return self.learner.knows_gains
 
     def ask(self, n: int = 1, state: Point | None = None) -> list[Trial]:
         """n new trials; `state` is one that the environment dictates."""
@@ -144,7 +145,7 @@ class Optimizer:
         if self.n_completed < self.initial:
             rows = self._design(first, n)
         else:
-            rows, self.expected_gain = self._learner.propose(self._trials, n, self._suggestion_seed(first), dictated)
+            rows, self.expected_gain = self.learner.propose(self._trials, n, self._suggestion_seed(first), dictated)
         d_s = self.space.n_state_dims
         states = self.space.decode_states(rows[:, :d_s]) if dictated is None else [dict(dictated)] * n
         actions = self.space.decode_actions(rows[:, d_s:])
@@ -190,7 +191,7 @@ class Optimizer:
         valid = self.space.validate_state(state)
         number = len(self._trials)
         self.expected_gain = None
-        rows = self._learner.propose_improving(self._trials, self._suggestion_seed(number), valid)
+        rows = self.learner.propose_improving(self._trials, self._suggestion_seed(number), valid)
         (action,) = self.space.decode_actions(rows)
         return Trial(number, valid, action)
 
@@ -238,11 +239,11 @@ class Optimizer:
 
     def policy(self) -> Policy:
         """The best action for every state, by what was told up to now."""
-        return self._learner.policy(self._trials)
+        return self.learner.policy(self._trials)
 
     def policy_value(self) -> float:
         """The model's own estimate of the policy's expected reward over P[s]."""
-        return self._learner.policy_value(self._trials)
+        return self.learner.policy_value(self._trials)
 
     @property
     def _sign(self) -> int:

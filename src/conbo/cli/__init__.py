@@ -30,7 +30,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "tell": ("trial_commands", "Tell the reward of a trial, or those of a file."),
         "fail": ("trial_commands", "Say that a trial will not have a reward."),
         "import": ("trial_commands", "Add earlier results from a CSV file."),
-        "export": ("trial_commands", "Write all trials as CSV or JSON."),
+        "export": ("trial_commands", "Write all trials as CSV or JSON, or copy the database."),
     },
     "Look": {
         "status": ("view_commands", "Show a study: its space and its trials; with --model, what the policy is worth."),

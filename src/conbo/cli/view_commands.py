@@ -10,7 +10,7 @@ import click
 
 import conbo
 from conbo.cli.study_file import parse_value
-from conbo.cli.study_source import leading_study, open_existing, parse_state, study_arguments
+from conbo.cli.study_source import leading_study, open_existing, parse_state, study_arguments, unfolded_log
 from conbo.cli.tables import as_columns, as_csv, read_rows, shown, write_rows
 from conbo.notices import LOG
 
@@ -45,6 +45,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(arguments: tuple[str, ...], name: str | None, with_model: bool, as_json: bool) -> None:
     """Show a study: its space and its trials; with --model, what the policy is worth."""
     (source,) = leading_study(arguments)
+    log = unfolded_log(source)  # now: to open the study and close it again may fold it in
     study = open_existing(source, name)
     trials = study.trials
     counts = Counter(trial.status for trial in trials)
@@ -65,6 +66,8 @@ def status(arguments: tuple[str, ...], name: str | None, with_model: bool, as_js
         rows.append(("best reward", f"{shown(reward)}, of trial {number}"))
     if failed := [trial for trial in trials if trial.status == "failed"]:
         rows.append(("failure", f"the last was trial {failed[-1].number}: {failed[-1].error}"))
+    if log is not None:
+        rows.append(("beside it", f"{log} has the newest changes: copy the study with `conbo export --database`"))
     rows.append(("policy", _policy_worth(bool(completed), fitted, bool(study.space.states))))
     click.echo(as_columns(rows))
 

@@ -212,7 +212,9 @@ class Study:
         - `lease`: seconds after which another worker takes over a trial if this one gives no sign of life.
         """
         plan = Plan(evaluations, batch, timeout, retries, stop_below, finish, on_interrupt, lease)
-        _check(plan, objective, workers, self._shared.up_to_date())
+        optimizer = self._shared.up_to_date()
+        _check(plan, objective, workers, optimizer)
+        _ = optimizer.learner  # loads torch now, rather than in the middle of the run
         evaluators: Evaluators
         if executor is not None:
             evaluators = Borrowed(executor, workers)
@@ -223,6 +225,7 @@ class Study:
         completed = self._shared.up_to_date().n_completed
         with Progress(completed, evaluations, self.policy_value, progress) as bar, _shown_by(bar, progress):
             summary = Run(self._shared, evaluators, objective, plan, bar)()
+            self._shared.records.settle()
             if summary.stopped == "interrupted":
                 kept = self._shared.up_to_date().n_completed
                 bar.note(f"Interrupted: {kept} of {evaluations} evaluations are kept.")
