@@ -11,6 +11,7 @@ from torch import Tensor
 from conbo.bound_states import StateDistribution
 from conbo.errors import SettingError
 from conbo.models.botorch_model import ModelFactory, as_model
+from conbo.models.fit import announce
 from conbo.models.posterior import ActionSearch, Model, Paths, Posterior
 from conbo.models.snapping import snap, snap_actions
 from conbo.observations import Observations
@@ -73,6 +74,7 @@ class Belief:
 def fit_belief(space: Space, states: StateDistribution, observations: Observations, model: ModelLike) -> Belief:
     """Standardize, fit, condition."""
     shift, scale = standardization(observations.rewards)
+    announce(*observations.points.shape)
     posterior = as_model(model).fit(space, standardized(observations, shift, scale))
     return Belief(space, states, observations, posterior, shift, scale)
 

@@ -319,9 +319,9 @@ def test_after_ctrl_c_a_run_waits_for_what_is_running(capsys: pytest.CaptureFixt
     assert signal.getsignal(signal.SIGINT) is before
     assert (summary.completed, summary.stopped) == (3, "interrupted")
     assert statuses(study) == ["completed"] * 3
-    out = capsys.readouterr().out
-    assert "Interrupted: waiting for the running evaluations; Ctrl-C again cancels them." in out
-    assert "Interrupted: 3 of 9 evaluations are kept." in out
+    lines = capsys.readouterr().err
+    assert "Interrupted: waiting for the running evaluations; Ctrl-C again cancels them." in lines
+    assert "Interrupted: 3 of 9 evaluations are kept." in lines
 
 
 @pytest.mark.parametrize(("times", "on_interrupt"), [(1, "cancel"), (2, "wait")])

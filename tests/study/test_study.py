@@ -186,7 +186,7 @@ def test_ctrl_c_keeps_everything_told(capsys: pytest.CaptureFixture[str]) -> Non
 
     study = new_study()
     study.run(impatient, evaluations=20)
-    assert "Interrupted: 6 of 20 evaluations are kept." in capsys.readouterr().out
+    assert "Interrupted: 6 of 20 evaluations are kept." in capsys.readouterr().err
     assert [trial.status for trial in study.trials] == ["completed"] * 6 + ["running"]
     study.policy()
     study.run(objective, evaluations=8, progress=False)

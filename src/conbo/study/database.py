@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -15,7 +16,8 @@ from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, func,
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from conbo.errors import SettingError, StorageError
-from conbo.study.schema import MIGRATIONS, migrate, schema_version
+from conbo.study.schema import migrate, newest_version, schema_version
+from conbo.study.sqlite_file import keep_backup
 
 Storage: TypeAlias = str | os.PathLike[str]
 Result = TypeVar("Result")
@@ -23,6 +25,7 @@ Result = TypeVar("Result")
 PATIENCE = 60.0  # seconds for which a database may be locked or away
 FULL_PATIENCE = 5.0  # seconds for which a disk may be full
 BUSY = 5.0  # seconds that SQLite itself waits for a lock
+CHECKPOINT = 1.0  # seconds between two foldings of SQLite's write-ahead log into its file, which take some milliseconds
 
 # a connection that hangs is given up within seconds
 POSTGRESQL = {
@@ -47,6 +50,7 @@ class Database:
         self.name = f"'{self.url.database if self._sqlite else self.url.set(query={}).render_as_string()}'"
         self._lock = threading.Lock()  # one transaction at a time, so one connection
         self._reached = False
+        self._checkpointed = float("-inf")  # when, by time.monotonic
         self._connect()
 
     def exists(self) -> bool:
@@ -55,7 +59,7 @@ class Database:
 
     def create(self) -> None:
         """Create the tables, or bring them up to date."""
-        if self.version() < len(MIGRATIONS):
+        if self.version() < newest_version():
             if self._sqlite and not self.in_memory:
                 self._patiently(self._write_ahead)
             self.write(self._migrate)
@@ -73,7 +77,23 @@ class Database:
 
         The work may be done twice, if the connection is lost when all is done but the answer.
         """
-        return self._patiently(lambda: self._transaction(work, "FULL" if lasting else "NORMAL", "BEGIN IMMEDIATE"))
+        synchronous = "FULL" if lasting else "NORMAL"
+        result = self._patiently(lambda: self._transaction(work, synchronous, "BEGIN IMMEDIATE"))
+        if time.monotonic() - self._checkpointed > CHECKPOINT:
+            self.checkpoint()
+        return result
+
+    def checkpoint(self) -> None:
+        """Fold SQLite's write-ahead log into its file, as far as nobody reads it, so that the file alone is whole."""
+        self._checkpointed = time.monotonic()
+        if self.path is not None:
+            with self._lock, self._engine.connect() as connection, suppress(sqlite3.Error):
+                raw: Any = connection.connection.dbapi_connection
+                raw.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+    def close(self) -> None:
+        """Close the connection; the next transaction opens a new one."""
+        self._engine.dispose()
 
     def now(self, connection: Connection) -> float:
         """Seconds since 1970, by a clock that all workers share."""
@@ -88,7 +108,16 @@ class Database:
 
     def _migrate(self, connection: Connection) -> None:
         self.exclude_others(connection)
+        version = schema_version(connection)  # again: another process may have been faster
+        if self.path is not None and 0 < version < newest_version():
+            kept = keep_backup(self.path, version)
+            _log.info("The tables of %s are brought up to date; '%s' keeps the file as it was.", self.name, kept)
         migrate(connection)
+
+    @property
+    def path(self) -> str | None:
+        """The SQLite file, None for the memory or a server."""
+        return str(self.url.database) if self._sqlite and not self.in_memory else None
 
     @property
     def _sqlite(self) -> bool:

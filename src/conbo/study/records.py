@@ -40,6 +40,11 @@ class Records:
         self._this_study, self._of_study = STUDIES.c.id == study, TRIALS.c.study == study
 
     @property
+    def study(self) -> int:
+        """The study's number in the database."""
+        return self._study
+
+    @property
     def shared(self) -> bool:
         """Whether other processes can see these records."""
         return not self._database.in_memory
@@ -64,6 +69,10 @@ class Records:
         values = {"settings": json.dumps(settings), "revision": STUDIES.c.revision + 1}
         change = update(STUDIES).where(self._this_study).values(values)
         self._database.write(lambda connection: connection.execute(change) and None)
+
+    def settle(self) -> None:
+        """Bring all that is recorded into the file of the database itself."""
+        self._database.checkpoint()
 
     # The right to suggest the next trial
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from conbo.errors import SettingError, SpaceError
 from conbo.method_list import DEFAULT_METHOD, Method
+from conbo.notices import listening
 from conbo.optimizer import Direction, Optimizer, at_least
 from conbo.spaces import Point, Space, Value, is_number
 from conbo.state_distributions import RecipeLike
@@ -212,7 +214,9 @@ class Study:
         - `lease`: seconds after which another worker takes over a trial if this one gives no sign of life.
         """
         plan = Plan(evaluations, batch, timeout, retries, stop_below, finish, on_interrupt, lease)
-        _check(plan, objective, workers, self._shared.up_to_date())
+        optimizer = self._shared.up_to_date()
+        _check(plan, objective, workers, optimizer)
+        _ = optimizer.learner  # loads torch now, rather than in the middle of the run
         evaluators: Evaluators
         if executor is not None:
             evaluators = Borrowed(executor, workers)
@@ -221,8 +225,9 @@ class Study:
         else:
             evaluators = Here()
         completed = self._shared.up_to_date().n_completed
-        with Progress(completed, evaluations, self.policy_value, progress) as bar:
+        with Progress(completed, evaluations, self.policy_value, progress) as bar, _shown_by(bar, progress):
             summary = Run(self._shared, evaluators, objective, plan, bar)()
+            self._shared.records.settle()
             if summary.stopped == "interrupted":
                 kept = self._shared.up_to_date().n_completed
                 bar.note(f"Interrupted: {kept} of {evaluations} evaluations are kept.")
@@ -245,6 +250,11 @@ def open_study(storage: Storage, name: str = "default") -> Study:
         name=name,
         storage=storage,
     )
+
+
+def _shown_by(bar: Progress, progress: bool) -> AbstractContextManager[None]:
+    """While a bar is shown, log lines appear above it."""
+    return listening(bar.note) if progress else nullcontext()
 
 
 def _check(plan: Plan, objective: object, workers: int | None, optimizer: Optimizer) -> None:

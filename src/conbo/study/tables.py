@@ -7,6 +7,7 @@ from typing import Any
 
 from conbo.errors import PointError, RewardError, StudyError
 from conbo.spaces import Categorical, Parameter, Space, Value
+from conbo.study.spreadsheets import marked, unmarked
 from conbo.trials import Trial
 
 COLUMNS = ("number", "reward", "status")  # of the observations, beside the parameters
@@ -24,10 +25,11 @@ def write_csv(path: str | Path, space: Space, trials: Iterable[Trial]) -> None:
     more = [name for name in FILE_COLUMNS if name not in space.states and name not in space.actions]
     header = ["number", *space.states, *space.actions, "reward", "status", *more]
     with Path(path).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, header)
-        writer.writeheader()
+        writer = csv.writer(file)
+        writer.writerow(map(marked, header))
         for trial in trials:
-            writer.writerow(observation(trial) | {name: getattr(trial, name) for name in more})
+            row = observation(trial) | {name: getattr(trial, name) for name in more}
+            writer.writerow(marked(row[name]) for name in header)
 
 
 def read_csv(path: str | Path, space: Space) -> list[Trial]:
@@ -63,9 +65,15 @@ def _columns_and_rows(path: str | Path) -> tuple[Sequence[str], list[dict[Any, A
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
-            return reader.fieldnames or (), list(reader)
+            columns = [unmarked(name) for name in reader.fieldnames or ()]
+            reader.fieldnames = columns
+            return columns, [{name: _unmarked(cell) for name, cell in row.items()} for row in reader]
     except (UnicodeDecodeError, csv.Error) as error:
         raise StudyError(f"'{path}' must be a CSV file in UTF-8: {error}.") from error
+
+
+def _unmarked(cell: Any) -> Any:
+    return unmarked(cell) if isinstance(cell, str) else cell  # a short row has no text there, a long one a list
 
 
 def _trial(row: Mapping[Any, Any], space: Space, number: int) -> Trial:
