@@ -15,7 +15,7 @@ from torch import Tensor
 from conbo.acquisition.state_improvement import RewardImprovement
 from conbo.belief import Belief, GaussianProcess, Model, believe
 from conbo.bound_states import bind
-from conbo.errors import ConboError, SettingError, TrialError
+from conbo.errors import ConboError, PointError, RewardError, SettingError, TrialError
 from conbo.method_table import DEFAULT_METHOD, Method, method
 from conbo.models.posterior import condition
 from conbo.observations import Observations
@@ -93,9 +93,17 @@ class Optimizer:
         return len(self._with_status("completed"))
 
     def restore(self, trials: Iterable[Trial]) -> None:
-        """Go on from trials that an optimizer of the same settings made, in the order of their numbers."""
-        self._trials = list(trials)
+        """Go on from trials that an optimizer of the same settings made, in the order of their numbers.
+
+        Raises TrialError, PointError or RewardError if they cannot be such trials.
+        """
+        restored = list(trials)
+        for number, trial in enumerate(restored):
+            if trial.number != number:
+                raise TrialError(f"trials must be numbered 0, 1, 2, …, but got {trial.number} in place of {number}.")
+        self._trials = []
         self._beliefs.clear()
+        self.adopt(restored)
 
     def fit(self) -> None:
         """Fit the model that the next suggestion needs, ahead of it."""
@@ -131,6 +139,7 @@ class Optimizer:
     def adopt(self, trials: Iterable[Trial]) -> None:
         """Put trials in the places of their numbers, as they were recorded elsewhere."""
         for trial in sorted(trials, key=lambda trial: trial.number):
+            self._check(trial)
             known = self._trials[trial.number : trial.number + 1]
             self._trials[trial.number : trial.number + 1] = [trial]
             if trial.status == "completed" and [trial] != known:
@@ -244,6 +253,18 @@ class Optimizer:
         """Inside, rewards are always to be maximised."""
         return 1 if self.maximize else -1
 
+    def _check(self, trial: Trial) -> None:
+        """Raise an error that names the trial unless it is one of this space, after all that came before it."""
+        if not 0 <= trial.number <= len(self._trials):
+            raise TrialError(f"trial {len(self._trials)} must come before trial {trial.number}, but is missing.")
+        try:
+            self.space.validate_state(trial.state)
+            self.space.validate_action(trial.action)
+            if trial.status == "completed":
+                Trial(trial.number, {}, {}).told(trial.reward, trial.noise)
+        except (PointError, RewardError) as error:
+            raise type(error)(f"trial {trial.number}: {error}") from error
+
     def _with_status(self, status: str) -> list[Trial]:
         return [trial for trial in self._trials if trial.status == status]
 
@@ -302,6 +323,8 @@ class Optimizer:
         points = self._encoded(completed)
         rewards = torch.tensor([trial.reward for trial in completed], dtype=torch.float64) * self._sign
         noise = [trial.noise for trial in completed if trial.noise is not None]
+        if 0 < len(noise) < len(completed):
+            raise unlike_before(next(trial for trial in completed if trial.noise is None))
         known = torch.tensor(noise, dtype=torch.float64) if noise else None
         return Observations(points, rewards, pending=points[:0], noise=known)
 

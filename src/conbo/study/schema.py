@@ -71,6 +71,8 @@ def schema_version(connection: Connection) -> int:
     if not inspect(connection).has_table(VERSIONS.name):
         return 0
     version = connection.scalar(select(VERSIONS.c.version)) or 0
+    if not isinstance(version, int) or version < 0:
+        raise StorageError(f"the version of its tables must be a whole number, but is {version!r}.")
     if version > len(MIGRATIONS):
         rule = f"its tables must be of version {len(MIGRATIONS)} or older"
         raise StorageError(f"{rule}, but are of version {version}: this database needs a later conbo.")

@@ -8,10 +8,12 @@ from typing import Any
 from sqlalchemy import Connection, insert, select
 
 from conbo.errors import SettingError, StorageError, StudyError
+from conbo.record_fields import Fields, errors_about
 from conbo.study.database import Database, Storage
 from conbo.study.differences import differences
 from conbo.study.records import Records
 from conbo.study.schema import STUDIES
+from conbo.study.stored_fields import settings_of
 
 
 def study_names(storage: Storage) -> list[str]:
@@ -19,17 +21,23 @@ def study_names(storage: Storage) -> list[str]:
     return _names(_existing(storage))
 
 
-def stored_settings(storage: Storage, name: str) -> dict[str, Any]:
-    """The settings of a study as they were stored; raises StudyError with the names there are if it is unknown."""
-    settings: dict[str, Any] = json.loads(_open(_existing(storage), name).settings)
-    return settings
+def stored_settings(storage: Storage, name: str) -> tuple[dict[str, Any], str]:
+    """The settings of a study as they were stored, and, for errors, where they are and by which conbo.
+
+    Raises StudyError with the names there are if the study is unknown.
+    """
+    database = _existing(storage)
+    row = _open(database, name)
+    origin = _origin(database, row)
+    with errors_about(origin):
+        return settings_of(row.settings), origin
 
 
 def stored_records(storage: Storage, name: str) -> Records:
     """The trials of a study alone, for which no model is needed; raises as `stored_settings` does."""
     database = _existing(storage)
     row = _open(database, name)
-    return Records(database, row.id, row.revision)
+    return _records(database, row)
 
 
 def _open(database: Database, name: str) -> Any:
@@ -57,15 +65,27 @@ def create_or_resume(
 
     database.create()
     row = database.read(lambda connection: _find(connection, name)) or database.write(create)
-    stored: dict[str, Any] = json.loads(row.settings)
-    wanted = settings | {key: stored[key] for key in open_to}
+    with errors_about(_origin(database, row)):
+        stored = settings_of(row.settings)
+        fields = Fields(stored, "settings")
+        wanted = settings | {key: fields.value(key) for key in open_to}
     if lines := list(differences(stored, json.loads(json.dumps(wanted)))):
         raise StudyError(
             f"the study {name!r} in the database {database.name} was begun with other settings (stored → given):\n  "
             + "\n  ".join(lines)
             + "\nGive it the stored ones, open it with conbo.open_study, or choose another name for a new study."
         )
-    return Records(database, row.id, row.revision), stored
+    return _records(database, row), stored
+
+
+def _records(database: Database, row: Any) -> Records:
+    origin = _origin(database, row)
+    with errors_about(origin):
+        return Records(database, row.id, Fields(row._asdict()).whole("revision"), origin)
+
+
+def _origin(database: Database, row: Any) -> str:
+    return f"the study {row.name!r} in the database {database.name}, created by conbo {row.version}"
 
 
 def _existing(storage: Storage) -> Database:
