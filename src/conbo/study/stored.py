@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
-from conbo.errors import SettingError, StorageError, StudyError
+from conbo.errors import RecordError, SettingError, StorageError, StudyError
 from conbo.record_fields import Fields, errors_about
 from conbo.study.database import Database, Storage
 from conbo.study.differences import differences
@@ -99,9 +99,11 @@ def _names(database: Database) -> list[str]:
     if database.version() == 0:
         return []
     database.create()  # brings older tables up to date
-    return list(
-        database.read(lambda connection: connection.scalars(select(STUDIES.c.name).order_by(STUDIES.c.id)).all())
-    )
+    names = database.read(lambda connection: connection.scalars(select(STUDIES.c.name).order_by(STUDIES.c.id)).all())
+    for name in names:
+        if not isinstance(name, str):
+            raise RecordError(f"a study's name must be a text, but got {name!r} in the database {database.name}.")
+    return list(names)
 
 
 def _find(connection: Connection, name: str) -> Any:
