@@ -13,6 +13,9 @@ from conbo.spaces import Array, Categorical, Integer, Parameter, Real, Scale
 from conbo.state_distributions import MarginalRecipe, Normal, Triangular, Uniform, Weights
 
 
+CHECKED = np.array([1e-3, 0.25, 0.5, 0.75, 1 - 1e-3])  # probabilities at which a law must be finite
+
+
 class Marginal(Protocol):
     """The distribution of one column of the unit cube."""
 
@@ -129,7 +132,12 @@ def marginal(name: str, parameter: Parameter, recipe: MarginalRecipe) -> Margina
         return _weighted_levels(name, parameter, recipe)
     if isinstance(parameter, Categorical):
         raise SpaceError(f"'{name}' is categorical and must be Uniform or have Weights, but got {recipe!r}.")
-    return _Continuous(parameter, _ScaledLaw(_scipy_law(name, parameter, recipe), parameter.scale))
+    law = _ScaledLaw(_scipy_law(name, parameter, recipe), parameter.scale)
+    with np.errstate(all="ignore"):
+        finite = np.isfinite([law.ppf(CHECKED), law.cdf(law.ppf(CHECKED)), law.pdf(CHECKED)]).all()
+    if not finite:  # as of a normal distribution of which hardly anything is within the range
+        raise SpaceError(f"'{name}' must be distributed over its range, but {recipe!r} is nowhere near it.")
+    return _Continuous(parameter, law)
 
 
 def _scipy_law(name: str, parameter: Real | Integer, recipe: Triangular | Normal) -> _Law:

@@ -45,7 +45,10 @@ def _open(database: Database, name: str) -> Any:
     if name not in names:
         present = f"there are {', '.join(map(repr, names))}" if names else "there is none"
         raise StudyError(f"there is no study {name!r} in the database {database.name}: {present}.")
-    return database.read(lambda connection: _find(connection, name))
+    row = database.read(lambda connection: _find(connection, name))
+    if row is None:  # it went meanwhile, or the database's index of names is damaged
+        raise StudyError(f"the study {name!r} is no longer in the database {database.name}.")
+    return row
 
 
 def create_or_resume(

@@ -5,10 +5,20 @@ from datetime import UTC, datetime
 from typing import Any, get_args
 
 from conbo.errors import RecordError
-from conbo.record_fields import Fields, parse_json
+from conbo.record_fields import LARGEST, Fields, parse_json
 from conbo.trials import Status, Trial
 
 LAST_TIME = 253_402_300_799.0  # seconds since 1970 of the last second of the year 9999
+
+_OPTIONAL = (
+    # column, least, most
+    ("reward", -LARGEST, LARGEST),
+    ("noise", 0.0, LARGEST),
+    ("late", -LARGEST, LARGEST),
+    ("leased_until", 0.0, LAST_TIME),
+    ("started", 0.0, LAST_TIME),
+    ("finished", 0.0, LAST_TIME),
+)
 
 
 def settings_of(text: object) -> dict[str, Any]:
@@ -23,23 +33,18 @@ def check_trial(row: Mapping[str, Any]) -> None:
     fields = Fields(row)
     fields.whole("number")
     completed = fields.text("status", get_args(Status)) == "completed"
-    for name in ("reward", "noise"):
-        if not completed and fields.has(name):
-            raise RecordError(f"`{name}` must not be there before the trial is completed, but got {row[name]!r}.")
     if completed:
         fields.number("reward")
-    if fields.has("noise"):
-        fields.number("noise", least=0)
-    if fields.has("late"):
-        fields.number("late")
-    if fields.has("worker"):
+    for name, least, most in _OPTIONAL:
+        if fields.value(name) is not None:
+            fields.number(name, least, most)
+            if name in ("reward", "noise") and not completed:
+                raise RecordError(f"`{name}` must not be there before the trial is completed, but got {row[name]!r}.")
+    if fields.value("worker") is not None:
         fields.text("worker")
     fields.text("error")
     for name in ("attempts", "lost", "change"):
         fields.whole(name)
-    for name in ("leased_until", "started", "finished"):
-        if fields.has(name):
-            fields.number(name, 0, LAST_TIME)
 
 
 def trial_of(row: Mapping[str, Any]) -> Trial:
