@@ -26,7 +26,7 @@ from conbo.proposals.maximizer import Maximizer
 from conbo.quasi_random import sobol
 from conbo.spaces import Array, Point, Space
 from conbo.threads import threads_for
-from conbo.trials import Trial
+from conbo.trials import Trial, unlike_before
 
 VALUE_STATES = 64  # on which the value of the policy is estimated
 
@@ -136,6 +136,8 @@ class Learner:
         points = self._encoded(completed)
         rewards = torch.tensor([trial.reward for trial in completed], dtype=torch.float64) * self._sign
         noise = [trial.noise for trial in completed if trial.noise is not None]
+        if 0 < len(noise) < len(completed):
+            raise unlike_before(next(trial for trial in completed if trial.noise is None))
         known = torch.tensor(noise, dtype=torch.float64) if noise else None
         return Observations(points, rewards, pending=points[:0], noise=known)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from conbo.bound_states import bind
-from conbo.errors import SettingError, TrialError
+from conbo.errors import PointError, RewardError, SettingError, TrialError
 from conbo.gaussian_process import GaussianProcess
 from conbo.method_list import DEFAULT_METHOD, Method, listed
 from conbo.notices import LOG
@@ -116,8 +116,16 @@ class Optimizer:
         return len(self._with_status("completed"))
 
     def restore(self, trials: Iterable[Trial]) -> None:
-        """Go on from trials that an optimizer of the same settings made, in the order of their numbers."""
-        self._trials = list(trials)
+        """Go on from trials that an optimizer of the same settings made, in the order of their numbers.
+
+        Raises TrialError, PointError or RewardError if they cannot be such trials.
+        """
+        restored = list(trials)
+        for number, trial in enumerate(restored):
+            if trial.number != number:
+                raise TrialError(f"trials must be numbered 0, 1, 2, …, but got {trial.number} in place of {number}.")
+        self._trials = []
+        self.adopt(restored)
 
     def fit(self) -> None:
         """Fit the model that the next suggestion needs, ahead of it."""
@@ -155,6 +163,7 @@ class Optimizer:
     def adopt(self, trials: Iterable[Trial]) -> None:
         """Put trials in the places of their numbers, as they were recorded elsewhere."""
         for trial in sorted(trials, key=lambda trial: trial.number):
+            self._check(trial)
             self._trials[trial.number : trial.number + 1] = [trial]
 
     def tell(self, trial: Trial | int, reward: float, noise: float | None = None) -> None:
@@ -248,6 +257,18 @@ class Optimizer:
     def _sign(self) -> int:
         """Inside, rewards are always to be maximised."""
         return 1 if self.maximize else -1
+
+    def _check(self, trial: Trial) -> None:
+        """Raise an error that names the trial unless it is one of this space, after all that came before it."""
+        if not 0 <= trial.number <= len(self._trials):
+            raise TrialError(f"trial {len(self._trials)} must come before trial {trial.number}, but is missing.")
+        try:
+            self.space.validate_state(trial.state)
+            self.space.validate_action(trial.action)
+            if trial.status == "completed":
+                Trial(trial.number, {}, {}).told(trial.reward, trial.noise)
+        except (PointError, RewardError) as error:
+            raise type(error)(f"trial {trial.number}: {error}") from error
 
     def _with_status(self, status: str) -> list[Trial]:
         return [trial for trial in self._trials if trial.status == status]

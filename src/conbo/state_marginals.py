@@ -13,6 +13,9 @@ from conbo.errors import PointError, SpaceError
 from conbo.spaces import Array, Categorical, Integer, Parameter, Real, Scale
 from conbo.state_distributions import MarginalRecipe, Normal, Triangular, Uniform, Weights
 
+FARTHEST = 30.0  # standard deviations between a normal distribution's mean and the range
+NARROWEST = 1e-12  # standard deviation, as a share of the range
+
 
 class Marginal(Protocol):
     """The distribution of one column of the unit cube."""
@@ -148,6 +151,11 @@ def _scipy_law(name: str, parameter: Real | Integer, recipe: Triangular | Normal
     low, high = parameter.scale.low, parameter.scale.high
     if isinstance(recipe, Normal):
         ends = (low - recipe.mean) / recipe.sd, (high - recipe.mean) / recipe.sd
+        if max(ends[0], -ends[1]) > FARTHEST:
+            rule = f"the range of '{name}' must be within {FARTHEST:g} standard deviations of the mean of P[s]"
+            raise SpaceError(f"{rule}, but {recipe!r} is nowhere near {low:g} to {high:g}.")
+        if not recipe.sd >= NARROWEST * (high - low):
+            raise SpaceError(f"`sd >= {NARROWEST:g} * range` must hold for '{name}', but got sd={recipe.sd!r}.")
         return _ScaledLaw("truncnorm", ends, recipe.mean, recipe.sd, parameter.scale)
     mode = (low + high) / 2 if recipe.mode is None else recipe.mode
     if not parameter.low <= mode <= parameter.high:

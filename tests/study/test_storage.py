@@ -277,7 +277,9 @@ def test_new_choices_with_new_weights(storage: str) -> None:
 def test_only_what_changed_is_read_again(storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     study = stored(storage, 20)
     read = []
-    monkeypatch.setattr(json, "loads", lambda text, loads=json.loads: read.append(text) or loads(text))
+    monkeypatch.setattr(
+        json, "loads", lambda text, loads=json.loads, **hooks: read.append(text) or loads(text, **hooks)
+    )
     study.ask()
     assert len(study.trials) == 21
     assert len(read) <= 6

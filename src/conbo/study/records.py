@@ -8,14 +8,15 @@ a time in that row.
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, insert, or_, select, update
 
-from conbo.errors import StudyError
+from conbo.errors import RecordError, StudyError
+from conbo.record_fields import Fields, errors_about
 from conbo.study.database import Database
 from conbo.study.schema import STUDIES, TRIALS
+from conbo.study.stored_fields import check_trial, settings_of, trial_of
 from conbo.study.workers import is_gone
 from conbo.trials import Trial, unlike_before
 
@@ -34,9 +35,10 @@ class News:
 class Records:
     """The trials of one study."""
 
-    def __init__(self, database: Database, study: int, revision: int = 0) -> None:
-        self._database, self._study = database, study
+    def __init__(self, database: Database, study: int, revision: int = 0, origin: str = "the study") -> None:
+        self._database, self._study, self.origin = database, study, origin
         self._changes, self._revision = 0, revision  # the last that were seen
+        self._known = 0  # trials
         self._this_study, self._of_study = STUDIES.c.id == study, TRIALS.c.study == study
 
     @property
@@ -57,11 +59,18 @@ class Records:
             row = connection.execute(select(*columns).where(self._this_study)).one_or_none()
             if row is None:
                 raise StudyError(f"the study is no longer in the database {self._database.name}.")
-            trials = self._trials(connection, TRIALS.c.change > self._changes) if row.changes > self._changes else []
-            settings = json.loads(row.settings) if row.revision > self._revision else None
-            return row.changes, row.revision, News(trials, settings)
+            with errors_about(self.origin):
+                fields = Fields(row._asdict())
+                changes, revision = fields.whole("changes"), fields.whole("revision")
+                settings = settings_of(row.settings) if revision > self._revision else None
+            trials = self._trials(connection, TRIALS.c.change > self._changes) if changes > self._changes else []
+            return changes, revision, News(trials, settings)
 
         self._changes, self._revision, news = self._database.read(work)
+        for trial in news.trials:
+            if trial.number > self._known:
+                raise RecordError(f"{self.origin}: trial {self._known} must be there, but is missing.")
+            self._known = max(self._known, trial.number + 1)
         return news
 
     def change_settings(self, settings: dict[str, Any]) -> None:
@@ -81,8 +90,12 @@ class Records:
 
         def holder(connection: Connection) -> tuple[str | None, float | None, bool]:
             columns = select(STUDIES.c.suggesting, STUDIES.c.suggesting_until).where(self._this_study)
-            name, until = connection.execute(columns).one()
-            free = name in (None, worker) or until < self._database.now(connection) or is_gone(name)
+            row = connection.execute(columns).one()
+            with errors_about(self.origin):
+                fields = Fields(row._asdict())
+                name = fields.text("suggesting") if fields.has("suggesting") else None
+                until = None if name is None else fields.number("suggesting_until")
+            free = name in (None, worker) or (until or 0.0) < self._database.now(connection) or is_gone(name)
             return name, until, free
 
         def take(connection: Connection) -> bool:
@@ -152,7 +165,7 @@ class Records:
 
         def work(connection: Connection) -> bool:
             change = self._lock(connection)
-            (trial,) = self._trials(connection, TRIALS.c.number == number)
+            trial = self._trial(connection, number)
             if worker is not None and trial.status != "running":
                 value = Trial(number, {}, {}).told(reward, noise).reward
                 if value != trial.reward:
@@ -177,7 +190,7 @@ class Records:
 
         def work(connection: Connection) -> bool:
             change = self._lock(connection)
-            (trial,) = self._trials(connection, TRIALS.c.number == number)
+            trial = self._trial(connection, number)
             if worker is not None and (trial.status != "running" or trial.worker != worker):
                 return False
             failed = trial.failed(_storable(error))
@@ -194,7 +207,7 @@ class Records:
 
         def work(connection: Connection) -> bool:
             change = self._lock(connection)
-            (trial,) = self._trials(connection, TRIALS.c.number == number)
+            trial = self._trial(connection, number)
             if trial.status != "running" or trial.worker != worker:
                 return False
             now = self._database.now(connection)
@@ -225,7 +238,7 @@ class Records:
                     continue
                 values = {"worker": worker, "attempts": row.attempts + 1, "lost": lost, "started": now}
                 self._update(connection, row.number, change, values | {"leased_until": now + lease})
-                return self._trials(connection, TRIALS.c.number == row.number)[0]
+                return self._trial(connection, row.number)
             return None
 
         return self._database.write(take, lasting=False) if self._database.read(left_behind) else None
@@ -245,10 +258,24 @@ class Records:
         return int(changes or 0) + 1
 
     def _rows(self, connection: Connection, *conditions: ColumnElement[bool]) -> Sequence[Row[Any]]:
-        return connection.execute(select(TRIALS).where(self._of_study, *conditions).order_by(TRIALS.c.number)).all()
+        rows = connection.execute(select(TRIALS).where(self._of_study, *conditions).order_by(TRIALS.c.number)).all()
+        for row in rows:
+            with errors_about(f"trial {row.number} of {self.origin}"):
+                check_trial(row._asdict())
+        return rows
 
     def _trials(self, connection: Connection, *conditions: ColumnElement[bool]) -> list[Trial]:
-        return [_trial(row) for row in self._rows(connection, *conditions)]
+        trials = []
+        for row in self._rows(connection, *conditions):
+            with errors_about(f"trial {row.number} of {self.origin}"):
+                trials.append(trial_of(row._asdict()))
+        return trials
+
+    def _trial(self, connection: Connection, number: int) -> Trial:
+        trials = self._trials(connection, TRIALS.c.number == number)
+        if not trials:
+            raise RecordError(f"{self.origin}: trial {number} must be there, but is missing.")
+        return trials[0]
 
     def _update(self, connection: Connection, number: int, change: int, values: dict[str, Any]) -> None:
         this = and_(self._of_study, TRIALS.c.number == number)
@@ -274,28 +301,6 @@ def _times(trial: Trial, now: float, lease: float | None) -> dict[str, float | N
         "finished": None if running else now,
         "leased_until": now + lease if running and lease is not None else None,
     }
-
-
-def _trial(row: Row[Any]) -> Trial:
-    return Trial(
-        number=row.number,
-        state=json.loads(row.state),
-        action=json.loads(row.action),
-        status=row.status,
-        reward=row.reward,
-        noise=row.noise,
-        error=row.error,
-        worker=row.worker,
-        leased=row.status == "running" and row.leased_until is not None,
-        attempts=row.attempts,
-        started=_time(row.started),
-        finished=_time(row.finished),
-        late=row.late,
-    )
-
-
-def _time(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
 def _storable(text: str) -> str:

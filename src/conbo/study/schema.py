@@ -84,6 +84,8 @@ def schema_version(connection: Connection) -> int:
     if not inspect(connection).has_table(VERSIONS.name):
         return 0
     version = connection.scalar(select(VERSIONS.c.version)) or 0
+    if not isinstance(version, int) or version < 0:
+        raise StorageError(f"the version of its tables must be a whole number, but is {version!r}.")
     if version > newest_version():
         made_by = connection.scalar(select(VERSIONS.c.conbo)) if _says_who_made_it(connection) else None
         remedy = f"pip install 'conbo>={made_by}'" if made_by else "pip install --upgrade conbo"

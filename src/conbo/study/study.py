@@ -13,6 +13,7 @@ from conbo.errors import SettingError, SpaceError
 from conbo.method_list import DEFAULT_METHOD, Method
 from conbo.notices import listening
 from conbo.optimizer import Direction, Optimizer, at_least
+from conbo.record_fields import errors_about
 from conbo.spaces import Point, Space, Value, is_number
 from conbo.state_distributions import RecipeLike
 from conbo.study.database import Database, Storage
@@ -238,7 +239,9 @@ class Study:
 
 def open_study(storage: Storage, name: str = "default") -> Study:
     """A study that is in a database; raises StudyError with the names there are if it is not."""
-    s = from_record(stored_settings(storage, name))
+    settings, origin = stored_settings(storage, name)
+    with errors_about(origin):
+        s = from_record(settings)
     return Study(
         s.space,
         s.direction,
