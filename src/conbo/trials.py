@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from conbo.errors import RewardError, TrialError
+from conbo.errors import RewardError, TrialError, shortened
 from conbo.spaces import Value, is_number
 
 Status: TypeAlias = Literal["running", "completed", "failed"]
@@ -66,5 +66,5 @@ def finite_number(name: str, value: Any) -> float:
     except (ValueError, RuntimeError, OverflowError):  # several numbers, or one too large
         number = math.nan
     if not math.isfinite(number):
-        raise RewardError(f"a {name} must be one finite number, but got {value!r}.")
+        raise RewardError(f"a {name} must be one finite number, but got {shortened(repr(value))}.")
     return number

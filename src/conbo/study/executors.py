@@ -9,10 +9,30 @@ from typing import Any, Protocol, TypeAlias
 
 from conbo.errors import ConboError, SettingError
 from conbo.spaces import Value
-from conbo.study.worker_process import prepare
+from conbo.study.worker_process import Failure, error_text, evaluate, prepare
 
 # (state, action) → reward; in a space without states the state is {}
 Objective: TypeAlias = Callable[[dict[str, Value], dict[str, Value]], float]
+
+
+class EvaluationError(ConboError):
+    """An exception of an evaluation in another process, of which only the text has come here."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.error)
+        self.add_note(f"In the process that evaluated it:\n{failure.traceback}")
+
+
+def error_of(future: "Future[Any]") -> BaseException | None:
+    """What an evaluation that is done raised, here or in another process; None if its result is the reward."""
+    if (error := future.exception()) is not None:
+        return error
+    return EvaluationError(result) if isinstance(result := future.result(), Failure) else None
+
+
+def text_of(error: BaseException) -> str:
+    """What is recorded of an error."""
+    return str(error) if isinstance(error, EvaluationError) else error_text(error)
 
 
 class Evaluators(Protocol):
@@ -105,7 +125,7 @@ class Processes:
             self.stop(future)
 
     def _submit(self, process: "_Process", *call: Any) -> "Future[Any]":
-        future: Future[Any] = process.pool.submit(*call)
+        future: Future[Any] = process.pool.submit(evaluate, *call)
         self._evaluations[future] = process
         return future
 
@@ -151,7 +171,7 @@ class Borrowed:
 
     def submit(self, objective: Objective, state: dict[str, Value], action: dict[str, Value]) -> "Future[Any]":
         """Evaluate somewhere."""
-        future = self._executor.submit(objective, state, action, **self._options)
+        future = self._executor.submit(evaluate, objective, state, action, **self._options)
         self._running = {other for other in self._running if not other.done()} | {future}
         return future
 

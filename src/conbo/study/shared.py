@@ -49,12 +49,12 @@ class Heartbeat:
     def _beat(self) -> None:
         while not self._end.wait(min(self.lease, TURN) / 3):
             trials, turn = set(self.trials), TURN if self.has_turn else None
-            if not trials and turn is None:
-                continue
-            try:
-                self._records.renew(self.worker, trials, self.lease, turn)
-            except StorageError as error:
-                _log.warning("the leases of %s could not be renewed: %s", self.worker, error)
+            if trials or turn is not None:
+                try:
+                    self._records.renew(self.worker, trials, self.lease, turn)
+                except StorageError as error:
+                    _log.warning("the leases of %s could not be renewed: %s", self.worker, error)
+            self._records.release()  # a long evaluation needs no connection, and a server has few
 
 
 class SharedOptimizer:
