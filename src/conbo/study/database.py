@@ -62,7 +62,7 @@ class Database:
         # without a password
         self.name = f"'{self.url.database if self._sqlite else self.url.set(query={}).render_as_string()}'"
         self._lock = threading.Lock()  # one transaction at a time, so one connection
-        self._reached = False
+        self.n_transactions = 0  # since the database was opened
         self._connect()
 
     def exists(self) -> bool:
@@ -138,7 +138,7 @@ class Database:
                     # a server may be set to answer before a commit is on its disk; stricter settings are kept
                     connection.execute(_WAIT_FOR_THE_DISK)
                 result = work(connection)
-            self._reached = True
+            self.n_transactions += 1
             return result
 
     def _write_ahead(self) -> None:
@@ -156,7 +156,7 @@ class Database:
             except (DBAPIError, self._engine.dialect.loaded_dbapi.Error) as error:
                 original = (error.orig or error) if isinstance(error, DBAPIError) else error
                 waited = time.monotonic() - began
-                what, most = " ".join(str(original).split()), patience(original, self._reached)
+                what, most = " ".join(str(original).split()), patience(original, reached=self.n_transactions > 0)
                 if waited > most:
                     raise StorageError(
                         f"the database {self.name} cannot be used: {what}{self._hint(original)}"

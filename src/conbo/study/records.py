@@ -45,6 +45,11 @@ class Records:
         """Whether other processes can see these records."""
         return not self._database.in_memory
 
+    @property
+    def n_transactions(self) -> int:
+        """How often the database was used."""
+        return self._database.n_transactions
+
     def release(self) -> None:
         """Give the connection to a server back until it is needed again."""
         self._database.release()
