@@ -25,7 +25,7 @@ Value: TypeAlias = str | int | float | bool
 Array: TypeAlias = NDArray[np.float64]
 
 LARGEST_INTEGER = 10**12  # up to here float64 keeps every integer in its own bin, on both scales
-LARGEST_CHOICE = 2**63 - 1  # among integers: as large as databases and other programs take them
+LARGEST_CHOICE = 10**100  # among integers, which files hold digit by digit
 MAX_CHOICES = 10_000  # of a category
 MAX_CHOICE = 1_000  # characters of a choice, which every trial repeats
 LARGEST_LOG_RATIO = 1e300  # up to here high / low cannot overflow on its way through expm1
@@ -278,7 +278,5 @@ def _plain_choice(choice: object) -> Value:
         rule = f"a choice must have at most {MAX_CHOICE} characters"
         raise SpaceError(f"{rule}, but got {len(plain)}: {shortened(repr(plain))}.")
     if isinstance(plain, int) and abs(plain) > LARGEST_CHOICE:
-        raise SpaceError(
-            f"a choice that is an integer must be within ±{LARGEST_CHOICE}, but got {shortened(hex(plain))}."
-        )
+        raise SpaceError(f"a choice that is an integer must be within ±1e100, but got {shortened(hex(plain))}.")
     return plain

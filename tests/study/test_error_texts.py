@@ -90,4 +90,4 @@ def test_long_texts_are_cut(tmp_path: Path) -> None:
         assert all(len(trial.error) < 11_000 for trial in study.trials)
         assert sum(path.stat().st_size for path in tmp_path.glob(f"{failing.__name__}.db*")) < 1_000_000
     assert study.trials[0].error.startswith("ValueError: first words")
-    assert study.trials[0].error.endswith("x [… 990033 characters cut …] " + "x" * 3_323 + "last words")
+    assert study.trials[0].error.endswith(" characters cut …] " + "x" * 3_323 + "last words")
