@@ -75,6 +75,28 @@ def test_the_text_of_an_error_comes_from_where_it_happened(failing: Any, error: 
         assert "in raises_what_cannot_be_read" in "".join(raised.value.__cause__.__notes__)  # type: ignore[union-attr]
 
 
+class Homeless:
+    """An objective whose module only this process has."""
+
+    def __call__(self, state: dict[str, Any], action: dict[str, Any]) -> float:
+        return 1.0
+
+    def __reduce__(self) -> Any:
+        return not_there, ()
+
+
+def not_there() -> None:
+    raise ModuleNotFoundError("No module named 'simulator'")
+
+
+def test_an_objective_that_a_worker_process_cannot_load() -> None:
+    study = new_study()
+    with pytest.raises(ConboError, match="failed 10 times in a row: the objective cannot be loaded"):
+        study.run(Homeless(), 3, workers=2, progress=False)
+    rule = "the objective cannot be loaded in a worker process: "
+    assert study.trials[0].error == f"{rule}ModuleNotFoundError: No module named 'simulator'"
+
+
 def test_long_texts_are_cut(tmp_path: Path) -> None:
     def returns_a_page(state: dict[str, Any], action: dict[str, Any]) -> Any:
         return "x" * 1_000_000

@@ -491,9 +491,7 @@ def test_an_equal_result_of_two_runs_is_counted_by_one_of_them(tmp_path: Path) -
 
 
 def test_a_trial_may_outlive_more_workers(tmp_path: Path) -> None:
-    with pytest.raises(
-        SettingError, match="`max_lost_workers` must be an integer of at least 1, but got"
-    ):
+    with pytest.raises(SettingError, match="`max_lost_workers` must be an integer of at least 1, but got"):
         uniform().run(reward, 1, max_lost_workers=0, progress=False)
     study = uniform(storage=tmp_path / "study.db")
     study.run(reward, 1, progress=False)

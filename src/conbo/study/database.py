@@ -82,14 +82,16 @@ class Database:
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
         """The result of queries that see one state of the database."""
-        return self._patiently(lambda: self._transaction(work, "BEGIN", lasting=False))
+        return self._patiently(lambda: self._transaction(work, writing=False, lasting=False))
 
     def write(self, work: Callable[[Connection], Result], lasting: bool = True) -> Result:
         """The result of a transaction, which a power cut cannot undo when this returns; if not `lasting`, it could.
 
+        Only SQLite makes that difference. A server may crash alone, and then workers must find what they wrote.
+
         The work may be done twice, if the connection is lost when all is done but the answer.
         """
-        return self._patiently(lambda: self._transaction(work, "BEGIN IMMEDIATE", lasting))
+        return self._patiently(lambda: self._transaction(work, writing=True, lasting=lasting))
 
     def release(self) -> None:
         """Give the connection to a server back, if no transaction needs it now; the next one connects again."""
@@ -123,7 +125,7 @@ class Database:
         self._engine = _engine(self.url, self.in_memory)
         weakref.finalize(self, _dispose, self._engine, self._pid)
 
-    def _transaction(self, work: Callable[[Connection], Result], begin: str, lasting: bool) -> Result:
+    def _transaction(self, work: Callable[[Connection], Result], writing: bool, lasting: bool) -> Result:
         if os.getpid() != self._pid and not self.in_memory:  # a fork: the connection is the parent's
             self._engine.dispose(close=False)
             self._lock = threading.Lock()
@@ -132,9 +134,9 @@ class Database:
             if self._sqlite:
                 raw: Any = connection.connection.dbapi_connection
                 raw.execute(f"PRAGMA synchronous={'FULL' if lasting else 'NORMAL'}")
-                raw.execute(begin)
+                raw.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
             with connection.begin():
-                if lasting and not self._sqlite:
+                if writing and not self._sqlite:
                     # a server may be set to answer before a commit is on its disk; stricter settings are kept
                     connection.execute(_WAIT_FOR_THE_DISK)
                 result = work(connection)

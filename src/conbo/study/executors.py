@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 from conbo.errors import ConboError, SettingError
 from conbo.spaces import Value
-from conbo.study.worker_process import Failure, error_text, evaluate, prepare
+from conbo.study.worker_process import Failure, error_text, evaluate, load, load_and_evaluate, prepare
 
 # (state, action) → reward; in a space without states the state is {}
 Objective: TypeAlias = Callable[[dict[str, Value], dict[str, Value]], float]
@@ -92,7 +92,7 @@ class Processes:
     replaces_lost_workers = True
 
     def __init__(self, n: int, objective: Objective) -> None:
-        _check_picklable(objective)
+        _pickled(objective)
         self._n = n
         self._evaluations: dict[Future[Any], _Process] = {}  # the last one of every process
 
@@ -102,13 +102,14 @@ class Processes:
 
     def submit(self, objective: Objective, state: dict[str, Value], action: dict[str, Value]) -> "Future[Any]":
         """Evaluate in an idle process, or in a new one."""
+        call = _pickled(objective), state, action
         for last in [future for future in self._evaluations if future.done()]:
             process = self._evaluations.pop(last)
             try:
-                return self._submit(process, objective, state, action)
+                return self._submit(process, *call)
             except BrokenExecutor:  # it died after its last evaluation, or with it
                 process.kill()
-        return self._submit(_Process(objective), objective, state, action)
+        return self._submit(_Process(call[0]), *call)
 
     def has_begun(self, future: "Future[Any]") -> bool:
         """Whether the process is up, with all that the objective imports: that may take seconds."""
@@ -125,7 +126,7 @@ class Processes:
             self.stop(future)
 
     def _submit(self, process: "_Process", *call: Any) -> "Future[Any]":
-        future: Future[Any] = process.pool.submit(evaluate, *call)
+        future: Future[Any] = process.pool.submit(load_and_evaluate, *call)
         self._evaluations[future] = process
         return future
 
@@ -133,12 +134,12 @@ class Processes:
 class _Process:
     """A pool of one process."""
 
-    def __init__(self, objective: Objective) -> None:
+    def __init__(self, objective: bytes) -> None:
         from loky import ProcessPoolExecutor  # type: ignore[import-untyped]  # slow, and not needed by most
 
         self.pool: Any = ProcessPoolExecutor(max_workers=1, initializer=prepare, initargs=(os.getpid(),))
         with _without_interrupts():
-            self.ready: Future[Any] = self.pool.submit(callable, objective)
+            self.ready: Future[Any] = self.pool.submit(load, objective)
 
     def kill(self) -> None:
         """End it, whatever it does."""
@@ -213,11 +214,11 @@ def _without_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _check_picklable(objective: Objective) -> None:
+def _pickled(objective: Objective) -> bytes:
     import cloudpickle  # type: ignore[import-untyped]
 
     try:
-        cloudpickle.dumps(objective)
+        return bytes(cloudpickle.dumps(objective))
     except Exception as error:
         raise SettingError(
             f"`objective` must be picklable to run in other processes, but got {objective!r}: {error}"

@@ -1,11 +1,13 @@
 """What happens where an objective is evaluated in another process; for this it need not import torch."""
 
 import os
+import pickle
 import signal
 import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +32,22 @@ def evaluate(objective: Callable[..., Any], state: dict[str, Any], action: dict[
         return finite_number("reward", objective(state, action))
     except Exception as error:
         return Failure(error_text(error), shortened(traceback.format_exc(), MAX_MESSAGE))
+
+
+def load(objective: bytes) -> None:
+    """Import all that a pickled objective needs, which may take seconds; an evaluation says what goes wrong."""
+    with suppress(Exception):
+        pickle.loads(objective)
+
+
+def load_and_evaluate(objective: bytes, state: dict[str, Any], action: dict[str, Any]) -> "float | Failure":
+    """The reward of a pickled objective, which need not be readable here."""
+    try:
+        function = pickle.loads(objective)
+    except Exception as error:
+        text = f"the objective cannot be loaded in a worker process: {error_text(error)}"
+        return Failure(text, shortened(traceback.format_exc(), MAX_MESSAGE))
+    return evaluate(function, state, action)
 
 
 def error_text(error: BaseException) -> str:
