@@ -25,7 +25,7 @@ class Trial:
     worker: str | None = field(default=None, compare=False)  # who asked for it or evaluates it
     leased: bool = field(default=False, compare=False)  # whether a run evaluates it, or will when another one died
     attempts: int = field(default=1, compare=False)  # evaluations begun
-    started: datetime | None = field(default=None, compare=False)  # the last of them, in UTC
+    started: datetime | None = field(default=None, compare=False)  # the last of them, in UTC; None before it begins
     finished: datetime | None = field(default=None, compare=False)
     late: float | None = field(default=None, compare=False)  # a reward that came after another one stood
 
