@@ -17,4 +17,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Show what tests recorded, such as wall times."""
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties:
+            if isinstance(value, dict):  # the row of a table, which is shown elsewhere
+                continue
             terminalreporter.write_line(f"{name}: {value}")

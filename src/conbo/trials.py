@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from conbo.errors import RewardError, TrialError
+from conbo.errors import RewardError, TrialError, shortened
 from conbo.spaces import Value, is_number
 
 LARGEST_REWARD = 1e300  # a double ends at 1.8e308, and sums, differences and predictions go beyond the rewards
@@ -27,7 +27,7 @@ class Trial:
     worker: str | None = field(default=None, compare=False)  # who asked for it or evaluates it
     leased: bool = field(default=False, compare=False)  # whether a run evaluates it, or will when another one died
     attempts: int = field(default=1, compare=False)  # evaluations begun
-    started: datetime | None = field(default=None, compare=False)  # the last of them, in UTC
+    started: datetime | None = field(default=None, compare=False)  # the last of them, in UTC; None before it begins
     finished: datetime | None = field(default=None, compare=False)
     late: float | None = field(default=None, compare=False)  # a reward that came after another one stood
 
@@ -78,5 +78,5 @@ def finite_number(name: str, value: Any) -> float:
     except (ValueError, RuntimeError, OverflowError):  # several numbers, or one too large
         number = math.nan
     if not math.isfinite(number):
-        raise RewardError(f"a {name} must be one finite number, but got {value!r}.")
+        raise RewardError(f"a {name} must be one finite number, but got {shortened(repr(value))}.")
     return number

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from postgresql_server import PostgresServer
 from worker_processes import Processes
+from worker_programs import PHASES
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +39,18 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
     started = Processes(tmp_path / "workers.log")
     yield started
     started.kill_all()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A table of the moments at which workers were killed."""
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, [])]
+    rows = [value for report in reports for name, value in report.user_properties if name == "kills"]
+    if not rows:
+        return
+    moments = PHASES.values()
+    terminalreporter.section("workers killed: nothing lost, nothing doubled, lone studies exact")
+    terminalreporter.line("".join(f"{word:>20}" for word in ("workers", *moments, "all")))
+    total = {"of": "all", **{moment: sum(row.get(moment, 0) for row in rows) for moment in moments}}
+    for row in (*sorted(rows, key=lambda row: row["of"]), total):
+        numbers = [row.get(moment, 0) for moment in moments]
+        terminalreporter.line("".join(f"{word!s:>20}" for word in (row["of"], *numbers, sum(numbers))))

@@ -43,9 +43,10 @@ def test_bad_addresses(storage: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
-def test_one_driver_for_postgresql_and_no_password_in_messages(scheme: str) -> None:
+def test_one_driver_for_postgresql_and_no_password_in_messages(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     database = Database(f"{scheme}://me:secret@127.0.0.1:1/nowhere?application_name=me")
     assert database.name == "'postgresql+psycopg://me:***@127.0.0.1:1/nowhere'"
+    monkeypatch.setattr("conbo.study.database.PATIENCE", 0.05)
     with pytest.raises(StorageError, match=r"nowhere' cannot be used: .*refused") as raised:
         database.create()
     assert "secret" not in str(raised.value)
@@ -232,7 +233,14 @@ def sqlite_error(name: str) -> sqlite3.Error:
         (sqlite_error("SQLITE_CORRUPT"), True, 0.0),
         (sqlite_error("SQLITE_NOTADB"), False, 0.0),
         (sqlite_error("SQLITE_CANTOPEN"), False, 0.0),
-        (psycopg.OperationalError("connection refused"), False, 0.0),
+        (psycopg.OperationalError("connection refused"), False, PATIENCE),
+        (psycopg.errors.ConnectionTimeout("connection timeout expired"), False, PATIENCE),
+        (psycopg.OperationalError("FATAL: sorry, too many clients already"), False, PATIENCE),
+        (psycopg.OperationalError("FATAL: the database system is starting up"), False, PATIENCE),
+        (psycopg.OperationalError('FATAL: password authentication failed for user "me"'), False, 0.0),
+        (psycopg.OperationalError('FATAL: database "nowhere" does not exist'), False, 0.0),
+        (psycopg.OperationalError("failed to resolve host 'nowhere'"), False, 0.0),
+        (psycopg.OperationalError("failed to resolve host 'server'"), True, PATIENCE),
         (psycopg.OperationalError("server closed the connection unexpectedly"), True, PATIENCE),
         (psycopg.errors.AdminShutdown(), True, PATIENCE),
         (psycopg.errors.CannotConnectNow(), True, PATIENCE),
@@ -269,7 +277,8 @@ def test_a_lock_is_waited_for(
     timer.join()
     other.close()
     assert study.trials[0].reward == 1.0
-    assert [record.getMessage().partition("trying again: ")[2] for record in caplog.records] == ["database is locked"]
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert said == f"the database '{storage}' is not available, trying for 60 s: database is locked"
 
 
 def test_a_lock_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

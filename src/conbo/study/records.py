@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, insert, or_, select, update
 
-from conbo.errors import RecordError, StudyError
+from conbo.errors import RecordError, StudyError, shortened
 from conbo.record_fields import Fields, errors_about
 from conbo.study.database import Database
 from conbo.study.schema import STUDIES, TRIALS
@@ -20,7 +20,8 @@ from conbo.study.stored_fields import check_trial, settings_of, trial_of
 from conbo.study.workers import is_gone
 from conbo.trials import Trial, unlike_before
 
-MOST_LOST = 10  # workers, after which a trial is taken for what kills them
+MAX_LOST_WORKERS = 10  # after this many lost workers, the trial itself is assumed to crash them
+MAX_ERROR = 10_000  # characters of an error that are kept
 HANDED_BACK = 0.0  # the end of a lease that anyone may take over
 
 
@@ -50,6 +51,15 @@ class Records:
     def shared(self) -> bool:
         """Whether other processes can see these records."""
         return not self._database.in_memory
+
+    @property
+    def n_transactions(self) -> int:
+        """How often the database was used."""
+        return self._database.n_transactions
+
+    def release(self) -> None:
+        """Give the connection to a server back until it is needed again."""
+        self._database.release()
 
     def news(self) -> News:
         """All that changed since this was last asked."""
@@ -149,7 +159,7 @@ class Records:
             now = self._database.now(connection)
             values = {"suggesting": None, "suggesting_until": None, "changes": change}
             connection.execute(update(STUDIES).where(self._this_study).values(values))
-            common = {"study": self._study, "worker": worker, "change": change, "started": now}
+            common = {"study": self._study, "worker": worker, "change": change}
             rows = [common | _columns(trial) | _times(trial, now, lease) for trial in trials]
             connection.execute(insert(TRIALS), rows)
             return True
@@ -157,10 +167,24 @@ class Records:
         # what a run evaluates dies with a power cut, and would be suggested again
         return self._database.write(work, lasting=lease is None)
 
+    def begin(self, number: int, worker: str) -> bool:
+        """Record that the worker begins to evaluate a trial that is leased to it; whether it still has the trial."""
+
+        def work(connection: Connection) -> bool:
+            change = self._lock(connection)
+            (trial,) = self._trials(connection, TRIALS.c.number == number)
+            if trial.status != "running" or trial.worker != worker:
+                return False
+            self._update(connection, number, change, {"started": self._database.now(connection)})
+            return True
+
+        return self._database.write(work, lasting=False)
+
     def tell(self, number: int, reward: object, noise: object = None, worker: str | None = None) -> bool:
         """Record a reward; whether it stands.
 
-        A worker that lost its lease may come late: then the first result stands, and this one is recorded as late.
+        A worker that lost its lease may come late: then the first result stands, and this one, if it differs, is
+        recorded as late.
         """
 
         def work(connection: Connection) -> bool:
@@ -170,7 +194,8 @@ class Records:
                 value = Trial(number, {}, {}).told(reward, noise).reward
                 if value != trial.reward:
                     self._update(connection, number, change, {"late": value})
-                return value == trial.reward
+                # its own result is there if only the answer was lost
+                return value == trial.reward and trial.worker == worker
             told = trial.told(reward, noise)
             if told == trial:
                 return True
@@ -217,8 +242,13 @@ class Records:
 
         return self._database.write(work)
 
-    def take_over(self, worker: str, lease: float, in_hand: Collection[int]) -> Trial | None:
-        """A trial whose worker is gone, now leased to this one; `in_hand` are those that it has."""
+    def take_over(
+        self, worker: str, lease: float, in_hand: Collection[int], max_lost_workers: int = MAX_LOST_WORKERS
+    ) -> Trial | None:
+        """A trial whose worker is gone, now leased to this one; `in_hand` are those that it has.
+
+        A trial with which so many workers were lost has failed. Only those count that had begun to evaluate it.
+        """
 
         def left_behind(connection: Connection) -> list[Row[Any]]:
             now = self._database.now(connection)
@@ -230,13 +260,14 @@ class Records:
             change = self._lock(connection)
             now = self._database.now(connection)
             for row in left_behind(connection):  # again: another worker may have been faster
-                lost = row.lost + (row.leased_until != HANDED_BACK)
-                if lost == MOST_LOST:
+                begun = row.started is not None
+                lost = row.lost + (begun and row.leased_until != HANDED_BACK)
+                if lost >= max_lost_workers:
                     error = f"{lost} workers were lost with this trial"
                     values = {"status": "failed", "error": error, "finished": now, "leased_until": None}
                     self._update(connection, row.number, change, values)
                     continue
-                values = {"worker": worker, "attempts": row.attempts + 1, "lost": lost, "started": now}
+                values = {"worker": worker, "attempts": row.attempts + begun, "lost": lost, "started": None}
                 self._update(connection, row.number, change, values | {"leased_until": now + lease})
                 return self._trial(connection, row.number)
             return None
@@ -295,14 +326,12 @@ def _columns(trial: Trial) -> dict[str, Any]:
 
 
 def _times(trial: Trial, now: float, lease: float | None) -> dict[str, float | None]:
-    """When the trial was finished, or until when it is leased."""
-    running = trial.status == "running"
-    return {
-        "finished": None if running else now,
-        "leased_until": now + lease if running and lease is not None else None,
-    }
+    """When the trial was started and finished, or until when it is leased to a worker that will begin it."""
+    if trial.status == "running" and lease is not None:
+        return {"started": None, "finished": None, "leased_until": now + lease}
+    return {"started": now, "finished": None if trial.status == "running" else now, "leased_until": None}
 
 
 def _storable(text: str) -> str:
-    """Text that every database takes."""
-    return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8")
+    """Text that every database takes, and not much of it."""
+    return shortened(text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8"), MAX_ERROR)

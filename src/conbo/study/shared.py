@@ -48,14 +48,18 @@ class Heartbeat:
             self._thread.join(timeout=1.0)  # it may be waiting for a database that is away
 
     def _beat(self) -> None:
+        used = self._records.n_transactions
         while not self._end.wait(min(self.lease, TURN) / 3):
+            idle = self._records.n_transactions == used
             trials, turn = set(self.trials), TURN if self.has_turn else None
-            if not trials and turn is None:
-                continue
-            try:
-                self._records.renew(self.worker, trials, self.lease, turn)
-            except StorageError as error:
-                _log.warning("the leases of %s could not be renewed: %s", self.worker, error)
+            if trials or turn is not None:
+                try:
+                    self._records.renew(self.worker, trials, self.lease, turn)
+                except StorageError as error:
+                    _log.warning("the leases of %s could not be renewed: %s", self.worker, error)
+            if idle:  # a long evaluation needs no connection, and a server has few
+                self._records.release()
+            used = self._records.n_transactions
 
 
 class SharedOptimizer:

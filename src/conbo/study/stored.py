@@ -7,8 +7,9 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
-from conbo.errors import RecordError, SettingError, StorageError, StudyError
+from conbo.errors import RecordError, SettingError, StorageError, StudyError, shortened
 from conbo.record_fields import Fields, errors_about
+from conbo.spaces import MAX_NAME
 from conbo.study.database import Database, Storage
 from conbo.study.differences import differences
 from conbo.study.records import Records
@@ -57,6 +58,9 @@ def create_or_resume(
     """The records of a study and its settings; of those `open_to` anything, the stored ones are taken."""
     if not isinstance(name, str) or not name or "\0" in name:
         raise SettingError(f"`name` must be a non-empty string, but got {name!r}.")
+    if len(name) > MAX_NAME:
+        rule = f"`name` must have at most {MAX_NAME} characters"
+        raise SettingError(f"{rule}, but got {len(name)}: {shortened(repr(name))}.")
 
     def create(connection: Connection) -> Any:
         database.exclude_others(connection)

@@ -20,6 +20,7 @@ from conbo.study.database import Database, Storage
 from conbo.study.description import Settings, from_record
 from conbo.study.executors import Borrowed, Evaluators, Here, Objective, Processes
 from conbo.study.progress import Progress
+from conbo.study.records import MAX_LOST_WORKERS
 from conbo.study.run import Plan, Run, RunSummary
 from conbo.study.shared import SharedOptimizer
 from conbo.study.stored import create_or_resume, stored_settings
@@ -195,6 +196,7 @@ class Study:
         finish: Literal["best-observed"] | None = None,
         on_interrupt: Literal["wait", "cancel"] = "wait",
         lease: float = 60.0,
+        max_lost_workers: int = MAX_LOST_WORKERS,
         progress: bool = True,
     ) -> RunSummary:
         """Evaluate `objective(state, action)` until the study has so many completed trials in total.
@@ -212,9 +214,11 @@ class Study:
         - `stop_below`: the run ends when the expected gain of the next evaluation is below this;
         - `finish="best-observed"`: the last evaluations, one for each state, look for the best action of that state;
         - `on_interrupt`: after Ctrl-C, "wait" for the running evaluations, or "cancel" them, as a second Ctrl-C does;
-        - `lease`: seconds after which another worker takes over a trial if this one gives no sign of life.
+        - `lease`: seconds after which another worker takes over a trial if this one gives no sign of life;
+        - `max_lost_workers`: a trial fails when this many workers have died while evaluating it. Raise it where jobs
+          are preempted, because a failed trial is one that an undisturbed study would not have.
         """
-        plan = Plan(evaluations, batch, timeout, retries, stop_below, finish, on_interrupt, lease)
+        plan = Plan(evaluations, batch, timeout, retries, stop_below, finish, on_interrupt, lease, max_lost_workers)
         optimizer = self._shared.up_to_date()
         _check(plan, objective, workers, optimizer)
         _ = optimizer.learner  # loads torch now, rather than in the middle of the run
@@ -265,6 +269,7 @@ def _check(plan: Plan, objective: object, workers: int | None, optimizer: Optimi
         raise SettingError(f"`objective` must be a function of state and action, but got {objective!r}.")
     at_least(1, "evaluations", plan.evaluations)
     at_least(0, "retries", plan.retries)
+    at_least(1, "max_lost_workers", plan.max_lost_workers)
     for name, number in (("workers", workers), ("batch", plan.batch)):
         if number is not None:
             at_least(1, name, number)
