@@ -121,7 +121,8 @@ def gaps(pin: Requirement, files: Iterable[File]) -> list[tuple[Platform, str]]:
         for platform, python in product(PLATFORMS, PYTHONS)
         if is_needed(pin, platform, python)
         and not any(
-            wheel.requires_python.contains(f"{python}.0") and not wheel.tags.isdisjoint(supported_tags(platform, python))
+            wheel.requires_python.contains(f"{python}.0")
+            and not wheel.tags.isdisjoint(supported_tags(platform, python))
             for wheel in wheels
         )
     ]
@@ -170,7 +171,8 @@ def main() -> int:
         print(f"Pythons without a wheel, of {', '.join(PYTHONS)}:\n")
         print(table(found))
         return 1
-    print(f"All {len(pinned)} pins have wheels for {', '.join(p.name for p in PLATFORMS)} and Python {', '.join(PYTHONS)}.")
+    platforms, pythons = ", ".join(platform.name for platform in PLATFORMS), ", ".join(PYTHONS)
+    print(f"All {len(pinned)} pins have wheels for {platforms} and Python {pythons}.")
     return 0
 
 
