@@ -7,10 +7,10 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # many small tensor operations and two test workers: more threads would only wait for each other
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help demo test check docs coverage soak clean
+.PHONY: help demo test check docs coverage soak release-check clean
 
 help:  ## Show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1|/' | awk -F'|' '{printf "make %-10s%s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "make %-15s%s\n", $$1, $$2}'
 
 # Redone only when the requirements change
 $(INSTALLED): pyproject.toml constraints.txt
@@ -43,6 +43,9 @@ coverage: $(DEVELOPER)  ## Tests with line coverage
 
 soak: $(DEVELOPER)  ## Long runs
 	$(PYTEST) -n 2 -m soak
+
+release-check:  ## Build the wheel in dist, check it, and try it in an empty environment
+	$(PYTHON) scripts/check_release.py
 
 clean:  ## Remove the environment and everything that was built
 	rm -rf .venv out dist build docs/_build .coverage .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
