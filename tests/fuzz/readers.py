@@ -217,7 +217,7 @@ def judged_study_file(text: bytes, folder: Path) -> Outcome:
             direction=file.direction,  # type: ignore[arg-type]
         )
 
-    return outcome(read, lambda optimizer: judge_trials(optimizer.space, optimizer.suggest(3)))
+    return outcome(read, lambda optimizer: judge_trials(optimizer.space, optimizer.suggest(3).trials))
 
 
 def attack_table(generator: random.Random, folder: Path) -> Outcome:
@@ -356,7 +356,7 @@ def judged_settings(text: str) -> Outcome:
         s = settings_from_record(settings_of(text))
         return Optimizer(s.space, s.state_distribution, s.method, s.model, s.seed, s.initial, s.direction)
 
-    return outcome(read, lambda optimizer: judge_trials(optimizer.space, optimizer.suggest(3)))
+    return outcome(read, lambda optimizer: judge_trials(optimizer.space, optimizer.suggest(3).trials))
 
 
 @cache

@@ -497,7 +497,7 @@ def test_a_trial_may_outlive_more_workers(tmp_path: Path) -> None:
     study.run(reward, 1, progress=False)
     gone = re.sub(r":\d+:", ":999999999:", worker_name())
     for lost, most, status in ((10, 11, "completed"), (10, 10, "failed")):
-        (trial,) = study._shared.add(lambda optimizer: optimizer.suggest(1), gone, lease=60)
+        (trial,) = study._shared.add(lambda optimizer: optimizer.suggest(1).trials, gone, lease=60)
         study._shared.records.begin(trial.number, gone)
         with sqlite3.connect(tmp_path / "study.db") as connection:
             connection.execute(f"UPDATE conbo_trials SET lost = {lost - 1} WHERE number = {trial.number}")
