@@ -13,6 +13,7 @@ from torch import Tensor
 
 from conbo.ascent import ascend
 from conbo.belief import Belief
+from conbo.loops import distinct_rows
 from conbo.models import compiled
 from conbo.models.action_functions import ActionFunctions, state_functions
 from conbo.models.botorch_posterior import BotorchPosterior
@@ -107,7 +108,9 @@ def distinct_best(scores: Tensor, likeness: Tensor, k: int) -> Tensor:
     k = min(k, scores.shape[-1])
     if compiled.AVAILABLE and scores.device.type == "cpu":
         indices = np.empty((len(scores), k), dtype=np.int64)
-        _distinct_best_rows(scores.numpy(), likeness.numpy(), indices)
+        distinct_rows.distinct_best(
+            np.ascontiguousarray(scores.numpy()), np.ascontiguousarray(likeness.numpy()), ALIKE, indices
+        )
         return torch.from_numpy(indices)
     scores = scores.clone()
     chosen = []
@@ -117,22 +120,6 @@ def distinct_best(scores: Tensor, likeness: Tensor, k: int) -> Tensor:
         scores.masked_fill_(likeness[best] > ALIKE, -torch.inf)
         scores.scatter_(1, best[:, None], -torch.inf)
     return torch.stack(chosen, -1)
-
-
-@compiled.exact
-def _distinct_best_rows(scores: compiled.Array, likeness: compiled.Array, chosen: compiled.Array) -> None:
-    """The same row by row: few columns are ever the highest so far, and only these are compared with the chosen."""
-    for row in range(len(scores)):
-        for place in range(chosen.shape[1]):
-            best, highest = 0, -np.inf
-            for j in range(scores.shape[1]):
-                if scores[row, j] > highest:
-                    new = True
-                    for i in chosen[row, :place]:
-                        new = new and i != j and not likeness[i, j] > ALIKE
-                    if new:
-                        best, highest = j, scores[row, j]
-            chosen[row, place] = best
 
 
 def polish_integers(belief: Belief, functions: ActionFunctions, actions: Tensor) -> tuple[Tensor, Tensor]:
