@@ -10,12 +10,13 @@ An `inlined` function becomes part of its caller. Any other helper of a `fast` l
 process that compiles and one that loads the cache would link different versions of it and round differently.
 """
 
+import logging
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -91,6 +92,7 @@ class Loop:
 Watcher = Callable[[], AbstractContextManager[None]]
 watchers: list[Watcher] = []  # contexts that surround the time in which this process compiles
 
+_log = logging.getLogger("conbo.compiling")
 _loops: list[Loop] = []
 _ready = threading.Event()
 _lock = threading.Lock()
@@ -125,9 +127,11 @@ def is_cold() -> bool:
     return any(loop.name not in kept for loop in loops)
 
 
-def is_kept() -> bool:
-    """Whether there is a folder in which the next process will find what this one compiles."""
-    return all_loops()[0].folder is not None
+def notice() -> str:
+    """What to tell a user who has to wait for the compiler."""
+    if _is_kept():
+        return "Compiling inner loops for this machine; this happens once."
+    return "Compiling inner loops, in every process: no cache folder is writable (NUMBA_CACHE_DIR names one)."
 
 
 def help_out(claims: str) -> None:
@@ -137,51 +141,54 @@ def help_out(claims: str) -> None:
             loop.compile()
 
 
+def _is_kept() -> bool:
+    """Whether there is a folder in which the next process will find what this one compiles."""
+    return all_loops()[0].folder is not None
+
+
 def _make_ready() -> None:
-    with _lock:
+    with _lock, ExitStack() as watched:
         if is_cold():
-            with ExitStack() as watched:
-                for watcher in watchers:
-                    watched.enter_context(watcher())
-                _compile_together()
+            if not watchers:
+                _log.info(notice())
+            for watcher in watchers:
+                watched.enter_context(watcher())
+            _start_helpers()
+            for claims in _claims:
+                help_out(claims.name)
+        _dismiss_helpers()
+        for loop in all_loops():  # load what is in the cache, and compile what no helper compiled
+            loop.compile()
         _ready.set()
 
 
-def _compile_together() -> None:
-    _start_helpers()
-    for claims in _claims:
-        help_out(claims.name)
+def _start_helpers() -> None:
+    from conbo.threads import available_threads  # imports torch, which a helper does not need
+
+    if _claims or not _is_kept() or not sys.executable or getattr(sys, "frozen", False):
+        return
+    with suppress(OSError):  # no folder for temporary files, or no more processes: we do without helpers
+        _claims.append(TemporaryDirectory(prefix="conbo-", ignore_cleanup_errors=True))
+        command = [sys.executable, "-P", "-c", HELPER, str(Path(__file__).parents[2]), _claims[0].name]
+        for _ in range(max(1, min(MOST_HELPERS, available_threads() - 1))):
+            # in a session of its own, so that an interrupt of this process leaves it working
+            null = subprocess.DEVNULL
+            helper = subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
+            _helpers.append(helper)
+
+
+def _dismiss_helpers() -> None:
+    """Wait until they have done what they claimed."""
     for helper in _helpers:
         try:
             helper.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             helper.kill()
             helper.wait()
-    for loop in all_loops():  # load what helpers compiled, and compile what they did not
-        loop.compile()
     for claims in _claims:
         claims.cleanup()
     _helpers.clear()
     _claims.clear()
-
-
-def _start_helpers() -> None:
-    from conbo.threads import available_threads  # imports torch, which a helper does not need
-
-    if _claims or not is_kept() or not sys.executable or getattr(sys, "frozen", False):
-        return
-    _claims.append(TemporaryDirectory(prefix="conbo-", ignore_cleanup_errors=True))
-    root = str(Path(__file__).parents[2])
-    for _ in range(max(1, min(MOST_HELPERS, available_threads() - 1))):
-        _helpers.append(
-            subprocess.Popen(
-                [sys.executable, "-P", "-c", HELPER, root, _claims[0].name],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,  # an interrupt of this process leaves it working
-            )
-        )
 
 
 def _claim(folder: Path, loop: Loop) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Literal, overload
 
 from conbo.belief import Model
 from conbo.errors import SettingError, SpaceError
+from conbo.loops import compiling
 from conbo.method_table import DEFAULT_METHOD, Method
 from conbo.optimizer import Direction, Optimizer, at_least
 from conbo.policies.policy import Policy
@@ -214,6 +215,7 @@ class Study:
             evaluators = Processes(workers or 1, objective)
         else:
             evaluators = Here()
+        compiling.begin()  # while the initial design is evaluated
         completed = self._shared.up_to_date().n_completed
         with Progress(completed, evaluations, self.policy_value, progress) as bar:
             summary = Run(self._shared, evaluators, objective, plan, bar)()
