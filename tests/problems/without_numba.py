@@ -6,13 +6,13 @@ from types import ModuleType
 
 import pytest
 
-COMPILED_TOO = "conbo.problems.random_streams"
+COMPILED_TOO = ("conbo.compiler", "conbo.problems.random_streams")
 
 
 def load_without_numba(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A second copy of the module in plain Python; the usual one is back in its place after the test."""
     monkeypatch.setitem(sys.modules, "numba", None)  # importing it now raises ImportError
-    for module_name in (COMPILED_TOO, name):
+    for module_name in (*COMPILED_TOO, name):
         spec = find_spec(module_name)
         assert spec is not None
         assert spec.loader is not None

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from conbo.loops import distinct_rows
 from conbo.models import compiled
 
 ALIKE = 0.8  # similarity above which two actions count as one start
@@ -17,7 +18,8 @@ def distinct_best(scores: Tensor, similarity: Tensor, k: int) -> Tensor:
     k = min(k, scores.shape[-1])
     if compiled.AVAILABLE and scores.device.type == "cpu":
         indices = np.empty((len(scores), k), dtype=np.int64)
-        _distinct_best_rows(scores.numpy(), similarity.numpy(), indices)
+        contiguous = (np.ascontiguousarray(t.numpy()) for t in (scores, similarity))
+        distinct_rows.distinct_best(*contiguous, ALIKE, indices)
         return torch.from_numpy(indices)
     scores = scores.clone()
     chosen = []
@@ -27,19 +29,3 @@ def distinct_best(scores: Tensor, similarity: Tensor, k: int) -> Tensor:
         scores.masked_fill_(similarity[best] > ALIKE, -torch.inf)
         scores.scatter_(1, best[:, None], -torch.inf)
     return torch.stack(chosen, -1)
-
-
-@compiled.exact
-def _distinct_best_rows(scores: compiled.Array, similarity: compiled.Array, chosen: compiled.Array) -> None:
-    """The same row by row: few columns are ever the highest so far, and only these are compared with the chosen."""
-    for row in range(len(scores)):
-        for place in range(chosen.shape[1]):
-            best, highest = 0, -np.inf
-            for j in range(scores.shape[1]):
-                if scores[row, j] > highest:
-                    new = True
-                    for i in chosen[row, :place]:
-                        new = new and i != j and not similarity[i, j] > ALIKE
-                    if new:
-                        best, highest = j, scores[row, j]
-            chosen[row, place] = best

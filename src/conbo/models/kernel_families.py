@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from conbo.models import compiled_product_family
+from conbo.models import compiled, compiled_product_family
 from conbo.models.columns import Columns, squared_distances
 from conbo.models.kernels import Factor, Kernel, ProductKernel
 from conbo.models.profiles import MATERN52, Profile
@@ -96,7 +96,7 @@ class ProductFamily:
         s = Features(self.states, self.profile, points[:, :d_s], parameters[:, :d_s])
         x = Features(self.actions, self.profile, points[:, d_s:], parameters[:, d_s:d])
         outputscale = parameters[:, d].exp()
-        if compiled_product_family.handles(self.profile):
+        if compiled.handles(self.profile):
             matrix = compiled_product_family.covariance(self.profile.name, s.scaled, x.scaled, outputscale)
 
             def compiled_pullback(gradient: Tensor) -> list[Tensor]:

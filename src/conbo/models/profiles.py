@@ -3,7 +3,7 @@
 A profile is a function φ of a Euclidean distance r between scaled features.  Three numbers say all that gradients and
 Hessians need: φ itself, ψ = -φ'/r and χ = -ψ'/r.  The gradient is -ψ (a-b), the Hessian -ψ I + χ (a-b)(a-b)ᵀ.
 
-The same formulas stand once more in `compiled_profiles.py` for the compiled loops and once in `reports/profiles.js` for
+The same formulas stand once more in `loops/profiles.py` for the compiled loops and once in `reports/profiles.js` for
 the report's page; tests hold the three against each other.
 """
 

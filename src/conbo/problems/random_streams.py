@@ -9,25 +9,14 @@ SplitMix64 (Steele, Lea & Flood 2014) started at a hash of the first three. Henc
   - a seed gives the same numbers however the replications are split over threads;
   - two actions see the same k-th order, or the same k-th call, whatever the simulator did in between:
     common random numbers, which make the difference of two actions far less noisy than either.
-
-Numba keeps machine code in `__pycache__` and notices changes of the file that it was asked to compile, not
-of this one: after an edit here, delete `src/conbo/problems/__pycache__`.
 """
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-numba: Any
-try:
-    import numba
-except ImportError:  # the extra is not installed: right, but slow
-    numba = None
-
-Function = TypeVar("Function", bound=Callable[..., Any])
+from conbo.compiler import compiled_with
 
 # SplitMix64: the step between two draws, and the multipliers and shifts that scramble them.
 STEP = np.uint64(0x9E3779B97F4A7C15)
@@ -64,11 +53,7 @@ LAYER_EDGE = _layer_edges()
 LAYER_CORE = LAYER_EDGE[1:] / LAYER_EDGE[:-1]  # the part of a layer's width that lies wholly under the curve
 
 
-def compiled(function: Function) -> Function:
-    """Compile with Numba where it is installed; the machine code is kept on disk and runs without the GIL."""
-    if numba is None:
-        return function
-    return cast(Function, numba.njit(cache=True, nogil=True)(function))
+compiled = compiled_with()  # without Numba, functions stay as they are: right, but slow
 
 
 @compiled

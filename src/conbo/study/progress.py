@@ -3,11 +3,13 @@
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 
 from tqdm import tqdm
+
+from conbo.loops import compiling
 
 SHARE = 0.1  # of the time that estimating the policy's value for display may take
 
@@ -30,6 +32,8 @@ class Progress:
         self._stale = False  # whether rewards came in since the last one
 
     def __enter__(self) -> "Progress":
+        if not self._bar.disable:
+            compiling.watchers.append(self._while_compiling)
         return self
 
     def __exit__(
@@ -40,12 +44,15 @@ class Progress:
     ) -> None:
         if self._stale and error is None:
             self._show_value()
+        if not self._bar.disable:
+            compiling.watchers.remove(self._while_compiling)
         self._bar.close()
 
     def show(self, completed: int) -> None:
         """So many trials are completed now."""
         self._stale = not self._bar.disable
-        if self._stale and (self._next is None or time.monotonic() >= self._next):
+        due = self._next is None or time.monotonic() >= self._next
+        if self._stale and due and not compiling.is_cold():  # the next trial does not wait for the compiler
             self._show_value()
         self._bar.update(max(0, completed - self._bar.n))
 
@@ -53,7 +60,7 @@ class Progress:
         began = time.monotonic()
         self._bar.set_postfix_str(f"policy value ≈ {self._estimate():.4g}")
         ended = time.monotonic()
-        # the first estimate also pays for imports and compilation, which says nothing about the next
+        # the first estimate also pays for imports, which says nothing about the next
         self._next = ended if self._next is None else ended + (ended - began) / SHARE
         self._stale = False
 
@@ -62,3 +69,16 @@ class Progress:
         if not self._bar.disable:
             with suppress(RuntimeError):  # an interrupt may come in the middle of another line
                 self._bar.write(text, file=sys.stderr)
+
+    @contextmanager
+    def _while_compiling(self) -> Iterator[None]:
+        """Say what takes so long, and leave it out of the rate and of the time that is left."""
+        with suppress(RuntimeError):
+            self._bar.write(compiling.notice(), file=sys.stderr)
+        began = time.time()
+        try:
+            yield
+        finally:
+            seconds = time.time() - began
+            self._bar.start_t += seconds
+            self._bar.last_print_t += seconds

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from conbo.errors import SettingError, SpaceError
+from conbo.loops import compiling
 from conbo.method_list import DEFAULT_METHOD, Method
 from conbo.notices import listening
 from conbo.optimizer import Direction, Optimizer, at_least
@@ -229,6 +230,7 @@ class Study:
             evaluators = Processes(workers or 1, objective)
         else:
             evaluators = Here()
+        compiling.begin()  # while the initial design is evaluated
         completed = self._shared.up_to_date().n_completed
         with Progress(completed, evaluations, self.policy_value, progress) as bar, _shown_by(bar, progress):
             summary = Run(self._shared, evaluators, objective, plan, bar)()

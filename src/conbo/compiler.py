@@ -1,0 +1,53 @@
+"""Numba, where the extra `fast` is installed, and the names under which it keeps machine code on disk.
+
+Numba compiles a function again when its own file changes, but the code of a function contains that of the functions
+it calls, and these may be in other files. So the name of every function ends in a fingerprint of all that its code
+depends on, and what was compiled before a change is never found again.
+
+Numba keeps the code in `__pycache__` beside the source, or, where that is read-only, in the user's cache folder
+(`~/.cache/numba` on Linux); the environment variable NUMBA_CACHE_DIR names another one.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+numba: Any
+try:
+    import numba
+    from llvmlite import binding
+except ImportError:  # the extra is not installed
+    numba = None
+
+AVAILABLE = numba is not None
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def compiled_with(**options: Any) -> Callable[[Function], Function]:
+    """Compile a function on its first call, if Numba is installed; its code is kept on disk and runs without the GIL.
+
+    All functions that it calls must be in files of the same folder.
+    """
+
+    def compile_lazily(function: Function) -> Function:
+        if numba is None:
+            return function
+        function.__qualname__ += f"_{_fingerprint(Path(function.__code__.co_filename).parent)}"
+        try:
+            return cast(Function, numba.njit(cache=True, nogil=True, **options)(function))
+        except RuntimeError:  # there is no folder that could be written to: every process compiles for itself
+            return cast(Function, numba.njit(nogil=True, **options)(function))
+
+    return compile_lazily
+
+
+@cache
+def _fingerprint(folder: Path) -> str:
+    """Digest of all sources in the folder, of the options in this file, and of compiler and processor."""
+    digest = sha256(f"{numba.__version__} {sys.version} {binding.get_host_cpu_name()}".encode())
+    for path in (Path(__file__), *sorted(folder.glob("*.py"))):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,241 @@
+"""The Newton ascent of `models.action_functions`: the same steps, one (row, z) at a time."""
+
+from math import exp, inf, sqrt
+
+from conbo.loops.compiling import Array, exact_helper, fast, inlined
+from conbo.loops.exponential import exp_of_minus
+
+
+@fast(
+    "void(int64, int64, f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1], f8[:,::1], f8[::1], f8[::1],"
+    " int64[::1], int64, f8, f8[:,:,::1], f8[:,::1], f8[:,::1], f8[:,:,::1],"
+    " f8[:,::1], int64[:,::1], f8[:,::1], boolean[::1])"
+)
+def ascend_rows(
+    first: int,
+    last: int,
+    profile: Array,  # (1, 4)
+    points: Array,  # (features, n)
+    mean_weights: Array,
+    slope_weights: Array,
+    new_points: Array,
+    new_weights: Array,
+    z: Array,
+    lower: Array,
+    upper: Array,
+    free: Array,  # indices of the features that may move
+    steps: int,
+    first_radius: float,
+    x: Array,  # in: starts; out: where the climb ended
+    mean: Array,
+    slope: Array,
+    correlation: Array,  # (rows, q, n), or (rows, q, 0) where it is not wanted
+    scratch: Array,  # (6 + features, n)
+    bits: Array,  # the same memory as integers
+    small: Array,  # (4 + 3 features, features)
+    stuck: Array,  # (features,)
+) -> None:
+    """Climb from every start of the rows from `first` to before `last`, and write mean and slope where it ended."""
+    features, n = points.shape
+    f = len(free)
+    kappa, new_kappa, weights, pull, bend = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4]
+    whole, whole_bits, away = scratch[5], bits[5], scratch[6:]
+    there, gradient, new_gradient, step = small[0], small[1], small[2], small[3]
+    hessian, new_hessian, factor = small[4 : 4 + f], small[4 + f : 4 + 2 * f], small[4 + 2 * f :]
+    for row in range(first, last):
+        for j in range(z.shape[1]):
+            here = x[row, j]
+            own_weight = z[row, j] * new_weights[row]
+            for m in range(n):
+                weights[m] = mean_weights[row, m] + z[row, j] * slope_weights[row, m]
+            for d in range(features):
+                there[d] = here[d]
+            value, own, length, radius = 0.0, 0.0, 0.0, first_radius
+            for k in range(steps + 1):  # evaluate there, move if it is better, and take the next step
+                new_own = _evaluate(
+                    profile[0], there, points, new_points[row], weights, own_weight, free, k < steps,
+                    new_kappa, pull, bend, away, whole, whole_bits, new_gradient, new_hessian,
+                )  # fmt: skip
+                new_value = own_weight * new_own
+                for m in range(n):
+                    new_value += weights[m] * new_kappa[m]
+                if k == 0 or new_value > value:
+                    value, own = new_value, new_own
+                    kappa, new_kappa = new_kappa, kappa
+                    gradient, new_gradient = new_gradient, gradient
+                    hessian, new_hessian = new_hessian, hessian
+                    for d in range(features):
+                        here[d] = there[d]
+                    if k > 0 and length >= 0.99 * radius:
+                        radius *= 2
+                else:
+                    radius = length / 4
+                if k < steps:
+                    length = _newton_step(here, gradient, hessian, lower, upper, free, radius, step, factor, stuck)
+                    if length < 1e-9:
+                        break
+                    for i in range(f):
+                        d = free[i]
+                        moved = here[d] + step[i]
+                        moved = lower[d] if moved < lower[d] else moved
+                        there[d] = upper[d] if moved > upper[d] else moved
+            total, total_slope = 0.0, new_weights[row] * own
+            for m in range(n):
+                total += mean_weights[row, m] * kappa[m]
+                total_slope += slope_weights[row, m] * kappa[m]
+            mean[row, j], slope[row, j] = total, total_slope
+            for m in range(correlation.shape[2]):
+                correlation[row, j, m] = kappa[m]
+
+
+@inlined
+def _evaluate(
+    profile: Array,
+    x: Array,
+    points: Array,
+    new_point: Array,
+    weights: Array,
+    own_weight: float,
+    free: Array,
+    derivatives: bool,
+    correlation: Array,
+    pull: Array,
+    bend: Array,
+    away: Array,
+    whole: Array,
+    whole_bits: Array,
+    gradient: Array,
+    hessian: Array,
+) -> float:
+    """Fill the correlations with the n points, and gradient and Hessian if wanted; return κ with the new point."""
+    features, n = points.shape
+    f = len(free)
+    a, b, c, g = profile[0], profile[1], profile[2], profile[3]
+    for m in range(n):
+        correlation[m] = 0.0
+    for d in range(features):
+        for m in range(n):
+            away[d, m] = x[d] - points[d, m]
+            correlation[m] += away[d, m] * away[d, m]
+    own_square = 0.0
+    for d in range(features):
+        own_square += (x[d] - new_point[d]) ** 2
+    for m in range(n):
+        pull[m] = a * sqrt(correlation[m]) + b * correlation[m]
+    exp_of_minus(pull, bend, whole, whole_bits)
+    own_linear = a * sqrt(own_square)
+    decay = exp(-own_linear - b * own_square)
+    own, own_pull, own_bend = (1.0 + own_linear + c * own_square) * decay, g * (1.0 + own_linear) * decay, g * decay
+    total_pull = own_weight * own_pull
+    for m in range(n):
+        linear, decay = a * sqrt(correlation[m]), bend[m]
+        correlation[m] = (1.0 + linear + c * correlation[m]) * decay
+        pull[m] = weights[m] * g * (1.0 + linear) * decay
+        bend[m] = weights[m] * g * decay
+        total_pull += pull[m]
+    if not derivatives:
+        return own
+    for i in range(f):
+        p = free[i]
+        own_p = x[p] - new_point[p]
+        gradient[i] = -own_weight * own_pull * own_p
+        total = 0.0
+        for m in range(n):
+            total += pull[m] * away[p, m]
+            whole[m] = bend[m] * away[p, m]
+        gradient[i] -= total
+        for k in range(i + 1):
+            q = free[k]
+            total = 0.0
+            for m in range(n):
+                total += whole[m] * away[q, m]
+            hessian[i, k] = total + own_weight * own_bend * own_p * (x[q] - new_point[q])
+            hessian[k, i] = hessian[i, k]
+        hessian[i, i] -= total_pull
+    return own
+
+
+@exact_helper
+def _newton_step(
+    x: Array,
+    gradient: Array,
+    hessian: Array,
+    lower: Array,
+    upper: Array,
+    free: Array,
+    radius: float,
+    step: Array,
+    factor: Array,
+    stuck: Array,
+) -> float:
+    """Write the step, return its length; see `models.action_functions.newton_step`.
+
+    Not `fast`: vectorized sums of a few terms are slower than plain ones.
+    """
+    f = len(free)
+    for i in range(f):
+        d = free[i]
+        stuck[i] = (x[d] <= lower[d] and gradient[i] < 0) or (x[d] >= upper[d] and gradient[i] > 0)
+        step[i] = 0.0 if stuck[i] else gradient[i]
+    shift = 0.0
+    for attempt in range(2):
+        if _factorize(hessian, free, stuck, shift, factor):
+            break
+        if attempt == 1:  # the Hessian is not finite: stay
+            for i in range(f):
+                step[i] = 0.0
+            return 0.0
+        largest = 0.0
+        for i in range(f):
+            off = hessian[i, i]
+            for k in range(f):
+                if not stuck[i] and not stuck[k]:
+                    size = abs(hessian[i, k])
+                    largest = size if size > largest else largest
+                    off += size if k != i else 0.0
+            shift = off if off > shift and not stuck[i] else shift
+        shift += 1e-3 * largest
+        shift = shift if shift > 1e-300 else 1e-300
+    for i in range(f):
+        total = step[i]
+        for k in range(i):
+            total -= factor[i, k] * step[k]
+        step[i] = total * factor[i, i]
+    for i in range(f - 1, -1, -1):
+        total = step[i]
+        for k in range(i + 1, f):
+            total -= factor[k, i] * step[k]
+        step[i] = total * factor[i, i]
+    length = 0.0
+    for i in range(f):
+        length += step[i] * step[i]
+    length = sqrt(length)
+    if length > radius:
+        for i in range(f):
+            step[i] *= radius / length
+        length = radius
+    return length
+
+
+@inlined
+def _factorize(hessian: Array, free: Array, stuck: Array, shift: float, factor: Array) -> bool:
+    """Lower Cholesky factor of shift - Hessian with stuck features cut out; False where there is none.
+
+    Its diagonal is inverted: what follows only divides by it.
+    """
+    f = len(free)
+    for i in range(f):
+        for k in range(i + 1):
+            if stuck[i] or stuck[k]:
+                total = 1.0 + shift if i == k else 0.0
+            else:
+                total = (shift if i == k else 0.0) - hessian[i, k]
+            for m in range(k):
+                total -= factor[i, m] * factor[k, m]
+            if i == k:
+                if not 0.0 < total < inf:
+                    return False
+                factor[i, i] = 1.0 / sqrt(total)
+            else:
+                factor[i, k] = total * factor[k, k]
+    return True

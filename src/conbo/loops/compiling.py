@@ -1,0 +1,201 @@
+"""How the loops are compiled: all of them at once, when the first of them is called.
+
+Compiling takes several seconds on an empty cache, and Numba compiles one function at a time in a process. So helper
+processes take part: each takes the next loop that nobody has claimed and puts its code into the cache on disk. A run
+starts them at its beginning (`begin`), so that they work while the initial design is evaluated. If they fail, this
+process compiles all loops by itself.
+
+`fast` loops may reorder sums, `exact` ones may not, and `fused_helper` may only round a product and a sum at once.
+An `inlined` function becomes part of its caller. Any other helper of a `fast` loop must not be `fast`: otherwise a
+process that compiles and one that loads the cache would link different versions of it and round differently.
+"""
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, suppress
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from conbo.compiler import AVAILABLE, compiled_with
+
+# Where the loops are, the longest first: short ones at the end keep all processes busy until the end.
+MODULES = (
+    "ascent",
+    "convex_integral",
+    "product_kernel",
+    "product_family",
+    "expected_max",
+    "neighboring_nodes",
+    "distinct_rows",
+)
+MOST_HELPERS = 3  # more cannot be faster, because the longest loop takes a third of the time
+PATIENCE = 120.0  # seconds to wait for a helper, after which its loops are compiled here
+HELPER = "import sys; sys.path.append(sys.argv[1]); from conbo.loops import compiling; compiling.help_out(sys.argv[2])"
+
+Array = Any  # a NumPy array inside the compiled functions
+Function = Callable[..., Any]
+
+INSIDE = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # never called from outside
+
+exact_helper = compiled_with(**INSIDE)
+fused_helper = compiled_with(**INSIDE, fastmath={"contract"})
+inlined = compiled_with(inline="always")
+
+
+def fast(signature: str) -> Callable[[Function], Function]:
+    """Make a loop of a function that may reorder sums; the types of its arguments are declared as Numba writes them."""
+    return lambda function: Loop(function, signature, fastmath=True) if AVAILABLE else function
+
+
+def exact(signature: str) -> Callable[[Function], Function]:
+    """Make a loop of a function that adds up in the order in which it is written."""
+    return lambda function: Loop(function, signature, fastmath=False) if AVAILABLE else function
+
+
+class Loop:
+    """A compiled function of one signature; the first call of any loop makes all of them ready."""
+
+    def __init__(self, function: Function, signature: str, **options: Any) -> None:
+        self._signature = signature
+        self._compiled: Any = compiled_with(error_model="numpy", no_cfunc_wrapper=True, **options)(function)
+        self.name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
+        _loops.append(self)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run it."""
+        if not _ready.is_set():
+            _make_ready()
+        return self._compiled(*arguments)
+
+    def compile(self) -> None:
+        """Load the code from the cache, or compile it and put it there."""
+        self._compiled.compile(self._signature)
+
+    @property
+    def signatures(self) -> list[Any]:
+        """What it has been compiled for."""
+        return self._compiled.signatures
+
+    @property
+    def folder(self) -> Path | None:
+        """Where its code is kept; None where no folder can be written to."""
+        path = self._compiled.stats.cache_path
+        return None if path is None else Path(path)
+
+
+Watcher = Callable[[], AbstractContextManager[None]]
+watchers: list[Watcher] = []  # contexts that surround the time in which this process compiles
+
+_log = logging.getLogger("conbo.compiling")
+_loops: list[Loop] = []
+_ready = threading.Event()
+_lock = threading.Lock()
+_helpers: list[subprocess.Popen[bytes]] = []
+_claims: list[TemporaryDirectory[str]] = []  # one, shared with the helpers, while there are any
+
+
+def all_loops() -> list[Loop]:
+    """Every loop there is, in the order of `MODULES`; none without Numba."""
+    for name in MODULES:
+        import_module(f"conbo.loops.{name}")
+    return list(_loops)
+
+
+def begin() -> None:
+    """Start to compile in other processes what is not in the cache, and return at once."""
+    with _lock:
+        if is_cold():
+            _start_helpers()
+
+
+def is_cold() -> bool:
+    """Whether a call of a loop would have to wait for the compiler."""
+    if not AVAILABLE or _ready.is_set():
+        return False
+    loops = all_loops()
+    folder = loops[0].folder
+    if folder is None:
+        return True
+    found = os.listdir(folder) if folder.exists() else []
+    kept = {name.rpartition("-")[0] for name in found if name.endswith(".nbi")}  # "module.function-line.python.nbi"
+    return any(loop.name not in kept for loop in loops)
+
+
+def notice() -> str:
+    """What to tell a user who has to wait for the compiler."""
+    if _is_kept():
+        return "Compiling inner loops for this machine; this happens once."
+    return "Compiling inner loops, in every process: no cache folder is writable (NUMBA_CACHE_DIR names one)."
+
+
+def help_out(claims: str) -> None:
+    """Compile all loops that nobody else has claimed."""
+    for loop in all_loops():
+        if _claim(Path(claims), loop):
+            loop.compile()
+
+
+def _is_kept() -> bool:
+    """Whether there is a folder in which the next process will find what this one compiles."""
+    return all_loops()[0].folder is not None
+
+
+def _make_ready() -> None:
+    with _lock, ExitStack() as watched:
+        if is_cold():
+            if not watchers:
+                _log.info(notice())
+            for watcher in watchers:
+                watched.enter_context(watcher())
+            _start_helpers()
+            for claims in _claims:
+                help_out(claims.name)
+        _dismiss_helpers()
+        for loop in all_loops():  # load what is in the cache, and compile what no helper compiled
+            loop.compile()
+        _ready.set()
+
+
+def _start_helpers() -> None:
+    from conbo.threads import available_threads  # imports torch, which a helper does not need
+
+    if _claims or not _is_kept() or not sys.executable or getattr(sys, "frozen", False):
+        return
+    with suppress(OSError):  # no folder for temporary files, or no more processes: we do without helpers
+        _claims.append(TemporaryDirectory(prefix="conbo-", ignore_cleanup_errors=True))
+        command = [sys.executable, "-P", "-c", HELPER, str(Path(__file__).parents[2]), _claims[0].name]
+        for _ in range(max(1, min(MOST_HELPERS, available_threads() - 1))):
+            # in a session of its own, so that an interrupt of this process leaves it working
+            null = subprocess.DEVNULL
+            helper = subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
+            _helpers.append(helper)
+
+
+def _dismiss_helpers() -> None:
+    """Wait until they have done what they claimed."""
+    for helper in _helpers:
+        try:
+            helper.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            helper.kill()
+            helper.wait()
+    for claims in _claims:
+        claims.cleanup()
+    _helpers.clear()
+    _claims.clear()
+
+
+def _claim(folder: Path, loop: Loop) -> bool:
+    try:
+        (folder / loop.name).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    except OSError:  # the folder went away with the process that started us: nobody else is at work
+        return True
+    return True

@@ -1,0 +1,115 @@
+"""The estimates of `acquisition.convex_integral`, whose torch form is the reference and explains the names.
+
+A row has a handful of nodes and takes a fraction of a microsecond.
+"""
+
+from math import erfc, exp, pi, sqrt
+
+from conbo.loops.compiling import Array, exact, inlined
+
+
+@exact(
+    "void(f8[::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1],"
+    " f8[::1], f8[::1], f8[:,::1], f8[:,::1])"
+)
+def gains(
+    z: Array,
+    cubic: Array,
+    chord: Array,
+    tails: Array,
+    intercepts: Array,
+    slopes: Array,
+    smooth: Array,
+    best: Array,
+    lower: Array,
+    derivative: Array,
+    scratch: Array,  # (6, q)
+) -> None:
+    """Write the best and the lower estimate (rows,), and the derivative of the best in the slopes (rows, q)."""
+    q = len(z)
+    middle = q // 2
+    gain, slope, by_gain, by_slope, density, beyond = (
+        scratch[0], scratch[1], scratch[2], scratch[3], scratch[4], scratch[5],
+    )  # fmt: skip
+    for j in range(q):
+        density[j], beyond[j] = _density(z[j]), _beyond(z[j])
+    for row in range(len(best)):
+        for j in range(q):
+            slope[j] = slopes[row, j] - slopes[row, middle]
+            gain[j] = intercepts[row, j] - intercepts[row, middle] + slope[j] * z[j]
+            if gain[j] < 0.0:
+                gain[j] = 0.0
+            by_gain[j], by_slope[j] = 0.0, 0.0
+        total, total_tangent = 0.0, 0.0
+
+        for i in range(q - 1):
+            k = i + 1
+            corner = z[i]
+            bend = slope[k] - slope[i]
+            if bend > 0.0:
+                corner = (gain[i] - gain[k] + slope[k] * z[k] - slope[i] * z[i]) / bend
+                corner = z[i] if corner < z[i] else corner
+                corner = z[k] if corner > z[k] else corner
+            at_corner, beyond_corner = _density(corner), _beyond(corner)
+            l0 = _probability(z[i], corner, beyond[i], beyond_corner)
+            r0 = _probability(corner, z[k], beyond_corner, beyond[k])
+            l1, r1 = density[i] - at_corner - z[i] * l0, at_corner - density[k] - z[k] * r0
+            tangent = l0 * gain[i] + l1 * slope[i] + r0 * gain[k] + r1 * slope[k]
+            curve = cubic[0, i] * gain[i] + cubic[1, i] * slope[i] + cubic[2, i] * gain[k] + cubic[3, i] * slope[k]
+            straight = chord[0, i] * gain[i] + chord[1, i] * gain[k]
+            share = smooth[row, i]
+            inside = share * curve + (1.0 - share) * tangent
+            if inside > straight:
+                inside = straight
+                by_gain[i] += chord[0, i]
+                by_gain[k] += chord[1, i]
+            else:
+                if inside < tangent:
+                    inside, share = (tangent if tangent < straight else straight), 0.0
+                by_gain[i] += share * cubic[0, i] + (1.0 - share) * l0
+                by_slope[i] += share * cubic[1, i] + (1.0 - share) * l1
+                by_gain[k] += share * cubic[2, i] + (1.0 - share) * r0
+                by_slope[k] += share * cubic[3, i] + (1.0 - share) * r1
+            total += inside
+            total_tangent += tangent
+
+        for side in range(2):
+            outer, inner, end, sign = 0, 1, 0, 1.0
+            if side == 1:
+                outer, inner, end, sign = q - 1, q - 2, q - 2, -1.0
+            h = abs(z[inner] - z[outer])
+            curvature = 6.0 * (gain[inner] - gain[outer]) / h**2 - sign * (4.0 * slope[outer] + 2.0 * slope[inner]) / h
+            scale = 0.5 * smooth[row, end] * tails[2, side] if curvature > 0.0 else 0.0
+            line = gain[outer] * tails[0, side] + abs(slope[outer]) * tails[1, side]
+            total += line + scale * curvature
+            total_tangent += line
+            by_gain[outer] += tails[0, side] - 6.0 / h**2 * scale
+            by_gain[inner] += 6.0 / h**2 * scale
+            by_slope[outer] -= sign * (tails[1, side] + 4.0 / h * scale)
+            by_slope[inner] -= sign * 2.0 / h * scale
+
+        best[row], lower[row] = total, total_tangent
+        others = 0.0
+        for j in range(q):
+            derivative[row, j] = by_gain[j] * z[j] + by_slope[j]
+            if j != middle:
+                others += derivative[row, j]
+        derivative[row, middle] = -others
+
+
+@inlined
+def _density(z: float) -> float:
+    """φ."""
+    return exp(-0.5 * z * z) / sqrt(2.0 * pi)
+
+
+@inlined
+def _beyond(z: float) -> float:
+    """Φ(-|z|)."""
+    return 0.5 * erfc(abs(z) / sqrt(2.0))
+
+
+@inlined
+def _probability(start: float, end: float, beyond_start: float, beyond_end: float) -> float:
+    """Φ(end) - Φ(start), computed in the nearer tail; zero never lies strictly between the two."""
+    return beyond_start - beyond_end if start >= 0.0 else beyond_end - beyond_start

@@ -1,0 +1,50 @@
+"""E[max_i (a_i + b_i Z)] as a walk along the upper envelope of the lines; see `acquisition.expected_max`.
+
+The walk starts at z = 0 on the highest line and goes outwards, first to the right and then to the left: the next
+corner is the nearest crossing with a line that rises more steeply that way.  It ends where the density vanishes, so
+that few corners are visited, and every term of the gain is computed in its own tail: nothing cancels.
+"""
+
+from math import erfc, exp, pi, sqrt
+
+from conbo.loops.compiling import Array, exact
+
+OUTERMOST = 39.0  # beyond it, φ(z) is zero in double precision
+PEAK = 1 / sqrt(2 * pi)  # φ(0)
+
+
+@exact("void(f8[:,::1], f8[:,::1], f8[::1], f8[:,::1], f8[:,::1])")
+def walk(a: Array, b: Array, gain: Array, probability: Array, density: Array) -> None:
+    """Add to gains (rows,), probabilities and densities (rows, n), which are zero before."""
+    rows, n = a.shape
+    for row in range(rows):
+        top = 0
+        for j in range(1, n):
+            if a[row, j] > a[row, top]:
+                top = j
+        probability[row, top] = 1.0
+        for direction in range(2):
+            side = 1.0 if direction == 0 else -1.0
+            here, corner = top, 0.0
+            while True:
+                there, bend, nearest = here, 0.0, OUTERMOST
+                for j in range(n):
+                    steeper = side * (b[row, j] - b[row, here])
+                    if steeper > 0.0:
+                        crossing = (a[row, here] - a[row, j]) / steeper
+                        # of lines through one corner the steepest goes on
+                        if crossing < nearest or (crossing == nearest and steeper > bend):
+                            there, bend, nearest = j, steeper, crossing
+                if there == here:
+                    break
+                corner = nearest if nearest > corner else corner  # rounding may put a corner before the last
+                height = PEAK * exp(-0.5 * corner * corner)
+                beyond = 0.5 * erfc(corner / sqrt(2.0))
+                excess = height - corner * beyond
+                gain[row] += bend * (excess if excess > 0.0 else 0.0)
+                left = probability[row, here] - beyond
+                probability[row, here] = left if left > 0.0 else 0.0
+                probability[row, there] += beyond
+                density[row, here] -= side * height
+                density[row, there] += side * height
+                here = there

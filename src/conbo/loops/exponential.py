@@ -1,0 +1,34 @@
+"""An exponential that the compiler can vectorize, which it cannot do with a call of the library's."""
+
+from conbo.loops.compiling import Array, fused_helper
+
+
+@fused_helper
+def exp_of_minus(r: Array, result: Array, whole: Array, bits: Array) -> None:
+    """Write exp(-r) for r ≥ 0 to `result`; `whole` is scratch, and `bits` the same memory as integers.
+
+    -r = k log 2 + y with |y| ≤ ½ log 2; a polynomial gives e^y to 1e-16, and 2^k is put together from bits:
+    adding 1.5·2⁵² leaves k in the low bits of a double.
+    """
+    for m in range(len(r)):
+        x = -(700.0 if r[m] > 700.0 else r[m])
+        shifted = x * 1.4426950408889634 + 6755399441055744.0
+        whole[m] = shifted
+        k = shifted - 6755399441055744.0
+        y = (x - k * 0.6931471803691238) - k * 1.9082149292705877e-10
+        p = 1.0 / 479001600.0
+        p = p * y + 1.0 / 39916800.0
+        p = p * y + 1.0 / 3628800.0
+        p = p * y + 1.0 / 362880.0
+        p = p * y + 1.0 / 40320.0
+        p = p * y + 1.0 / 5040.0
+        p = p * y + 1.0 / 720.0
+        p = p * y + 1.0 / 120.0
+        p = p * y + 1.0 / 24.0
+        p = p * y + 1.0 / 6.0
+        p = p * y + 0.5
+        result[m] = (p * y + 1.0) * y + 1.0
+    for m in range(len(r)):
+        bits[m] = (bits[m] + 1023) << 52
+    for m in range(len(r)):
+        result[m] *= whole[m]

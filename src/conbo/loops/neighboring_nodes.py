@@ -1,0 +1,51 @@
+"""What the lines found at neighboring nodes say about each other; see `acquisition.neighbouring_nodes`."""
+
+from math import exp, sqrt
+
+from conbo.loops.compiling import Array, exact
+
+SLOW = 0.1  # maximizers that move less than this (scaled distance per unit of z) stand still
+STEADY, JUMP = 4.0, 10.0  # times faster than beside: still smooth; surely a jump
+ROUNDING = 1e-12  # share of a value by which another must be higher
+
+
+@exact("boolean(f8[:,::1], f8[:,::1], f8[::1], int64[:,::1])")
+def winners(mean: Array, slope: Array, nodes: Array, winner: Array) -> bool:
+    """Write the line that every node takes, and say whether any takes another's."""
+    q = len(nodes)
+    changed = False
+    for row in range(len(mean)):
+        for node in range(q):
+            own = mean[row, node] + nodes[node] * slope[row, node]
+            highest = own + ROUNDING * abs(own)
+            winner[row, node] = node
+            for line in range(q):
+                value = mean[row, line] + nodes[node] * slope[row, line]
+                if value > highest:
+                    highest = value
+                    winner[row, node] = line
+                    changed = True
+    return changed
+
+
+@exact("void(f8[:,::1], f8[:,:,::1], f8[::1], f8[:,::1], f8[::1])")
+def likeness(profile: Array, actions: Array, nodes: Array, result: Array, speed: Array) -> None:
+    """Write κ between the maximizers of neighboring nodes, less where they jump; `speed` (q + 1,) is scratch."""
+    q = len(nodes)
+    a, b, c = profile[0, 0], profile[0, 1], profile[0, 2]
+    speed[0] = 0.0  # none beyond the outer nodes
+    speed[q] = 0.0
+    for row in range(len(actions)):
+        for i in range(q - 1):
+            apart = 0.0
+            for d in range(actions.shape[2]):
+                apart += (actions[row, i + 1, d] - actions[row, i, d]) ** 2
+            r = sqrt(apart)
+            speed[i + 1] = r / (nodes[i + 1] - nodes[i])
+            result[row, i] = (1.0 + a * r + c * apart) * exp(-a * r - b * apart)
+        for i in range(q - 1):
+            usual = speed[i] if speed[i] > speed[i + 2] else speed[i + 2]
+            usual = usual if usual > SLOW else SLOW
+            steady = (JUMP - speed[i + 1] / usual) / (JUMP - STEADY)
+            if steady < 1.0:
+                result[row, i] *= steady if steady > 0.0 else 0.0

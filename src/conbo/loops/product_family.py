@@ -1,0 +1,89 @@
+"""Covariances K = σ² φ_S φ_X of all pairs of points, for several settings r at once, and their pullback.
+
+Every pair is visited once for K, and once more for the gradient
+
+    ∂/∂ log l_d  Σ_ij G_ij K_ij  =  Σ_ij G_ij K_ij ρ (f_i - f_j)_d²
+
+where f are features in units of their lengthscales, and ρ = ψ/φ of the factor that d belongs to needs no exponential.
+Features are (r, width, n); the first `n_states` of them belong to the state.
+"""
+
+from math import sqrt
+
+from conbo.loops.compiling import Array, fast, inlined
+from conbo.loops.exponential import exp_of_minus
+
+
+@fast("void(f8[:,::1], f8[:,:,::1], int64, f8[::1], f8[:,:,::1], f8[:,::1], int64[:,::1])")
+def covariance(
+    profile: Array,  # (1, 4)
+    features: Array,
+    n_states: int,
+    outputscale: Array,
+    matrix: Array,
+    scratch: Array,  # (4, n)
+    bits: Array,  # the same memory as integers
+) -> None:
+    """Fill the matrices (r, n, n)."""
+    n = matrix.shape[1]
+    a, b, c = profile[0, 0], profile[0, 1], profile[0, 2]
+    square, exponent, decay, whole, whole_bits = scratch, scratch[0], scratch[2], scratch[3], bits[3]
+    for r in range(len(matrix)):
+        for i in range(n):
+            _squared_distances(features[r], n_states, i, square)
+            for j in range(i):
+                linear_s, linear_x = a * sqrt(square[0, j]), a * sqrt(square[1, j])
+                matrix[r, i, j] = (1.0 + linear_s + c * square[0, j]) * (1.0 + linear_x + c * square[1, j])
+                exponent[j] = linear_s + linear_x + b * (square[0, j] + square[1, j])
+            exp_of_minus(exponent[:i], decay[:i], whole[:i], whole_bits[:i])
+            for j in range(i):
+                matrix[r, i, j] *= outputscale[r] * decay[j]
+                matrix[r, j, i] = matrix[r, i, j]
+            matrix[r, i, i] = outputscale[r]
+
+
+@fast("void(f8[:,::1], f8[:,:,::1], int64, f8[:,:,::1], f8[:,:,::1], f8[:,::1], f8[::1], f8[:,::1])")
+def pull_back(
+    profile: Array,  # (1, 4)
+    features: Array,
+    n_states: int,
+    matrix: Array,
+    gradient: Array,  # symmetric, in the matrix
+    of_features: Array,  # (r, width), in logarithms of lengthscales; added to, like the next
+    of_variance: Array,
+    weight: Array,  # scratch (2, n)
+) -> None:
+    """Add the gradients in logarithms of lengthscales and variances."""
+    n, width = matrix.shape[1], features.shape[1]
+    a, c, g = profile[0, 0], profile[0, 2], profile[0, 3]
+    for r in range(len(matrix)):
+        for i in range(n):
+            total = 0.0
+            _squared_distances(features[r], n_states, i, weight)
+            for j in range(i):
+                both = 2.0 * matrix[r, i, j] * gradient[r, i, j]
+                total += both
+                linear_s, linear_x = a * sqrt(weight[0, j]), a * sqrt(weight[1, j])
+                weight[0, j] = both * g * (1.0 + linear_s) / (1.0 + linear_s + c * weight[0, j])
+                weight[1, j] = both * g * (1.0 + linear_x) / (1.0 + linear_x + c * weight[1, j])
+            of_variance[r] += total + matrix[r, i, i] * gradient[r, i, i]
+            for d in range(width):
+                part = 0 if d < n_states else 1
+                total = 0.0
+                for j in range(i):
+                    away = features[r, d, i] - features[r, d, j]
+                    total += weight[part, j] * away * away
+                of_features[r, d] += total
+
+
+@inlined
+def _squared_distances(features: Array, n_states: int, i: int, result: Array) -> None:
+    """|f_i - f_j|² for j < i, of states and of actions."""
+    for j in range(i):
+        result[0, j] = 0.0
+        result[1, j] = 0.0
+    for d in range(len(features)):
+        part = 0 if d < n_states else 1
+        for j in range(i):
+            away = features[d, i] - features[d, j]
+            result[part, j] += away * away
