@@ -8,7 +8,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Observations:
-    """n observed points with their rewards (to be maximised), and p points whose reward is still awaited."""
+    """n observed points with their rewards (to be maximized), and p points whose reward is still awaited.
+
+    Other measured outcomes of the trials are not here, because no model uses them.
+    """
 
     points: Tensor  # (n, d), states first
     rewards: Tensor  # (n,)

@@ -22,7 +22,7 @@ from conbo.notices import LOG
 from conbo.quasi_random import sobol_points
 from conbo.spaces import Array, Point, Space, Value
 from conbo.state_distributions import Product, RecipeLike, Weights
-from conbo.trials import SuggestedTrials, Trial, unlike_before
+from conbo.trials import Outcomes, SuggestedTrials, Trial, unlike_before
 
 if TYPE_CHECKING:
     from conbo.belief import ModelLike
@@ -166,9 +166,19 @@ class Optimizer:
             self._check(trial)
             self._trials[trial.number : trial.number + 1] = [trial]
 
-    def tell(self, trial: Trial | int, reward: float, noise: float | None = None) -> None:
-        """The reward of a trial, and its variance where it is known: for all trials, or for none."""
-        told = self.find(trial).told(reward, noise)
+    def tell(
+        self,
+        trial: Trial | int,
+        reward: float,
+        noise: float | None = None,
+        *,
+        outcomes: Mapping[str, float] | None = None,
+    ) -> None:
+        """The reward of a trial, and its variance where it is known: for all trials, or for none.
+
+        Further `outcomes` by name, such as a waiting time, are recorded beside the reward; no model looks at them.
+        """
+        told = self.find(trial).told(Outcomes(reward, noise, {} if outcomes is None else outcomes))
         others = (t for t in self._with_status("completed") if t.number != told.number)
         if any((other.noise is None) != (told.noise is None) for other in others):
             raise unlike_before(told)
@@ -265,8 +275,8 @@ class Optimizer:
         try:
             self.space.validate_state(trial.state)
             self.space.validate_action(trial.action)
-            if trial.status == "completed":
-                Trial(trial.number, {}, {}).told(trial.reward, trial.noise)
+            if trial.status == "completed" and trial.outcomes is None:
+                raise RewardError("a completed trial must have a reward, but got none.")
         except (PointError, RewardError) as error:
             raise type(error)(f"trial {trial.number}: {error}") from error
 

@@ -55,6 +55,31 @@ def test_noise(conbo: Conbo, folder: Path) -> None:
     assert _trials()[0].noise == 0.25
 
 
+def test_outcomes(conbo: Conbo, folder: Path) -> None:
+    conbo("ask", "-n", "2")
+    conbo("tell", "0", "1", "--outcome", "wait=4.25", "--outcome", "a=b=-1e3")
+    conbo("tell", "1", "2")
+    assert [trial.measured for trial in _trials()] == [{"wait": 4.25, "a=b": -1000.0}, {}]
+    head, *lines = conbo("export").stdout.splitlines()
+    assert head.endswith(",reward,status,outcome:wait,outcome:a=b")
+    assert [line.split(",")[3:] for line in lines] == [
+        ["1.0", "completed", "4.25", "-1000.0"],
+        ["2.0", "completed", "", ""],
+    ]
+    rows = json.loads(conbo("export", "--json").stdout)
+    assert [row["outcome:wait"] for row in rows] == [4.25, None]
+
+
+@pytest.mark.parametrize("name", ["results.csv", "results.json"])
+def test_outcomes_in_a_file(conbo: Conbo, folder: Path, name: str) -> None:
+    conbo("ask", "-n", "3")
+    _write(folder / name, [{"number": i, "reward": i, "outcome:wait": wait} for i, wait in enumerate((0.5, "", -2))])
+    assert conbo("tell", "--file", name).stdout == "3 told, 0 failed, 0 left for later.\n"
+    assert [trial.measured for trial in _trials()] == [{"wait": 0.5}, {}, {"wait": -2.0}]
+    conbo("export", "-o", name)
+    assert "leave --noise and --outcome out" in conbo("tell", "--file", name, "--outcome", "wait=1", code=2).stderr
+
+
 def test_fail(conbo: Conbo, folder: Path) -> None:
     conbo("ask", "-n", "2")
     conbo("fail", "1", "--error", "the power went out")
@@ -70,6 +95,10 @@ def test_fail(conbo: Conbo, folder: Path) -> None:
         (["tell", "0", "nan"], 1, "a reward must be one finite number, but got nan."),
         (["tell", "0"], 2, "Expected [STUDY] ID VALUE, but got 0."),
         (["tell", "0", "1", "--nois", "3"], 2, "Expected [STUDY] ID VALUE"),
+        (["tell", "0", "1", "--outcome", "wait"], 2, "an outcome must be NAME=VALUE, but got 'wait'."),
+        (["tell", "0", "1", "--outcome", "wait=long"], 1, "a value of the outcome 'wait' must be one finite number"),
+        (["tell", "0", "1", "--outcome", "=1"], 1, "the name of an outcome must be a non-empty text, but got ''."),
+        (["tell", "0", "1", "--outcome", "w=1", "--outcome", "w=2"], 2, "must be given once, but got 'w' twice."),
         (["tell", "--file", "none.csv"], 2, "File 'none.csv' does not exist."),
         (["fail"], 2, "Expected [STUDY] ID, but got nothing."),
     ],

@@ -16,7 +16,7 @@ from conbo.experiments.run_file import (
     read_file,
     read_folder,
 )
-from conbo.trials import Trial
+from conbo.trials import Outcomes, Trial
 
 SETTINGS = RunSettings("branin:width=0.5", "conbo-5", "recipe", 3, 2, 1, 5, 16, 1)
 
@@ -24,7 +24,9 @@ SETTINGS = RunSettings("branin:width=0.5", "conbo-5", "recipe", 3, 2, 1, 5, 16, 
 def a_run(settings=SETTINGS, trials=3, complete=0):
     rewards = [0.1 * i for i in range(trials)]
     run = Run(settings, complete=complete)
-    run.trials = [Trial(i, {"s": i / 7}, {"x": 0.3}, status="completed", reward=r) for i, r in enumerate(rewards)]
+    run.trials = [
+        Trial(i, {"s": i / 7}, {"x": 0.3}, status="completed", outcomes=Outcomes(r)) for i, r in enumerate(rewards)
+    ]
     run.seconds = {2: Seconds(0.01, 0.25)} if trials > 2 else {}
     run.checkpoints = [Checkpoint(2, 1.5, "opportunity cost")]
     if trials > 2:

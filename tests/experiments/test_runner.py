@@ -15,7 +15,7 @@ from conbo.experiments.sweep import Sweep
 from conbo.method_table import METHODS
 from conbo.problems import Problem
 from conbo.spaces import Categorical, Real, Space
-from conbo.trials import Trial
+from conbo.trials import Outcomes, Trial
 
 OWN = Path(__file__).parent / "own_problems.py"
 
@@ -126,7 +126,10 @@ def two_sets():
 
 def observed(problem, actions):
     points = [({"set": state}, {"x": x}) for state in ("a", "b") for x in actions]
-    return [Trial(i, s, x, status="completed", reward=problem.evaluate(s, x, None)) for i, (s, x) in enumerate(points)]
+    return [
+        Trial(i, s, x, status="completed", outcomes=Outcomes(problem.evaluate(s, x, None)))
+        for i, (s, x) in enumerate(points)
+    ]
 
 
 def test_a_final_round_improves_on_the_best_observed_reward_of_every_state():

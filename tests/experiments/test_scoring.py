@@ -8,7 +8,7 @@ from conbo.experiments.problem_names import load_problem
 from conbo.experiments.scoring import Scoring, scorer
 from conbo.problems import Problem
 from conbo.spaces import Categorical, Real, Space
-from conbo.trials import Trial
+from conbo.trials import Outcomes, Trial
 
 OWN = Path(__file__).parent / "own_problems.py"
 
@@ -60,7 +60,8 @@ def test_best_observed_rewards_are_averaged_over_the_states():
     judge = scorer(Problem("two", space, None, evaluate=lambda *_: 0.0), Scoring(5, 1))
     rewards = [("a", 1.0), ("a", 3.0), ("b", 2.0)]
     trials = [
-        Trial(i, {"set": state}, {"x": 0.5}, status="completed", reward=r) for i, (state, r) in enumerate(rewards)
+        Trial(i, {"set": state}, {"x": 0.5}, status="completed", outcomes=Outcomes(r))
+        for i, (state, r) in enumerate(rewards)
     ]
     assert judge.best_observed(trials) == pytest.approx(2.5)
     assert judge.best_observed(trials[:2]) is None

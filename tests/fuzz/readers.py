@@ -29,7 +29,7 @@ from conbo.study.description import Settings
 from conbo.study.description import from_record as settings_from_record
 from conbo.study.stored_fields import check_trial, settings_of, trial_of
 from conbo.study.tables import read_csv
-from conbo.trials import Trial
+from conbo.trials import Outcomes, Trial
 
 Outcome: TypeAlias = Literal["refused", "valid"]
 
@@ -74,6 +74,8 @@ def judge_trial(space: Space, trial: Trial) -> None:
     assert (trial.status == "completed") == (trial.reward is not None)
     assert trial.reward is None or math.isfinite(trial.reward)
     assert trial.noise is None or 0 <= trial.noise < math.inf
+    assert all(isinstance(name, str) and name and name.isprintable() for name in trial.measured)
+    assert all(isinstance(value, float) and math.isfinite(value) for value in trial.measured.values())
 
 
 # Policies
@@ -189,11 +191,11 @@ ward = { type = "weights", weights = { A = 1, true = 2 } }
 load = { type = "triangular", mode = 100 }
 size = { type = "normal", mean = 10, sd = 50.5 }
 """
-TABLE = """number,s,k,x,n,c,reward,status,noise,comment
-0,0.25,a,1.5,1,True,-1.25,completed,0.1,"first, and best"
-1,0.5,b,0.1,5,no,3e2,completed,0.2,
-2,1,3,10,2,True,,failed,,lost
-3,0,a,2.5,3,no,17,,0.0,"two ""quotes""\nand lines"
+TABLE = """number,s,k,x,n,c,reward,status,noise,outcome:wait,comment
+0,0.25,a,1.5,1,True,-1.25,completed,0.1,4.2,"first, and best"
+1,0.5,b,0.1,5,no,3e2,completed,0.2,,
+2,1,3,10,2,True,,failed,,,lost
+3,0,a,2.5,3,no,17,,0.0,-1e-3,"two ""quotes""\nand lines"
 """
 
 
@@ -243,7 +245,8 @@ def judged_table(text: bytes, folder: Path) -> Outcome:
 def run_lines() -> list[dict[str, Any]]:
     run = Run(RunSettings("branin", "conbo", "recipe", 3, 2, 1, 2, 16, 1), complete=5)
     run.trials = [
-        Trial(i, {"s": i / 7, "k": "a"}, {"x": 0.5 + i, "n": 2, "c": True}, "completed", 0.1 * i) for i in range(5)
+        Trial(i, {"s": i / 7, "k": "a"}, {"x": 0.5 + i, "n": 2, "c": True}, "completed", Outcomes(0.1 * i))
+        for i in range(5)
     ]
     run.seconds = {i: Seconds(0.01, 0.25) for i in (2, 3, 4)}
     run.checkpoints = [Checkpoint(2, 1.5, "cost"), Checkpoint(4, 0.5, "cost", 0.01, 0.25, 1.0, 2.0)]
@@ -298,6 +301,7 @@ ROW = {
     "status": "completed",
     "reward": 1.5,
     "noise": 0.25,
+    "outcomes": {"wait": 4.2, "cost": -3},
     "error": "",
     "worker": "me",
     "attempts": 1,
@@ -308,6 +312,7 @@ ROW = {
     "late": None,
     "change": 3,
 }
+JSON_COLUMNS = ("state", "action", "outcomes")
 
 
 @cache
@@ -320,7 +325,7 @@ def settings_record() -> dict[str, Any]:
 
 def attack_row(generator: random.Random, folder: Path) -> Outcome:
     row = damaged_record(generator, ROW)
-    for name in ("state", "action"):
+    for name in JSON_COLUMNS:
         if name in row and generator.random() < 0.9:
             try:
                 row[name] = json.dumps(row[name])
@@ -364,7 +369,7 @@ def database(folder: Path) -> bytes:
     path = folder / "whole.db"
     study = Study(SPACE, method="uniform", state_distribution=DISTRIBUTION, storage=path)
     for trial in study.ask(4):
-        study.tell(trial, float(trial.number), noise=0.1)
+        study.tell(trial, float(trial.number), noise=0.1, outcomes={"wait": 0.5})
     study.fail(study.ask(), "broken")
     study.ask()
     copied = folder / "copied.db"  # a file of its own, without a write-ahead log

@@ -12,6 +12,7 @@ from damage import put
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from readers import (
+    JSON_COLUMNS,
     READERS,
     ROW,
     STUDY_FILE,
@@ -78,7 +79,7 @@ def test_undamaged_input_is_valid(tmp_path: Path) -> None:
     assert judged_table(TABLE.encode(), tmp_path) == "valid"
     lines = "".join(json.dumps(line) + "\n" for line in run_lines())
     assert judged_run(lines.encode(), tmp_path / "run.jsonl") == "valid"
-    row = ROW | {name: json.dumps(ROW[name]) for name in ("state", "action")}
+    row = ROW | {name: json.dumps(ROW[name]) for name in JSON_COLUMNS}
     assert judged_row(row) == "valid"
     assert judged_settings(json.dumps(settings_record())) == "valid"
 
@@ -108,7 +109,7 @@ def test_runs_with_any_value_in_any_place(tmp_path: Path, place: int, value: Any
 @many
 @given(st.sampled_from(sorted(ROW)), JSON, st.booleans())
 def test_rows_with_any_value_in_any_column(column: str, value: Any, encoded: bool) -> None:
-    row = ROW | {name: json.dumps(ROW[name]) for name in ("state", "action")}
+    row = ROW | {name: json.dumps(ROW[name]) for name in JSON_COLUMNS}
     judged_row(row | {column: json.dumps(value) if encoded else value})
 
 

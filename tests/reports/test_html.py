@@ -24,7 +24,7 @@ from conbo.quasi_random import sobol
 from conbo.reports.explorer import explorer_record
 from conbo.reports.html import page
 from conbo.spaces import Real, Space
-from conbo.trials import Trial
+from conbo.trials import Outcomes, Trial
 from learned_studies import one_action, one_state, view
 
 LARGEST = 8_000_000  # bytes
@@ -165,5 +165,5 @@ def large(n: int) -> View:
     decoded = zip(
         space.decode_states(np.asarray(points[:, :2])), space.decode_actions(np.asarray(points[:, 2:])), strict=True
     )
-    trials = [Trial(i, s, x).told(float(rewards[i])) for i, (s, x) in enumerate(decoded)]
+    trials = [Trial(i, s, x).told(Outcomes(float(rewards[i]))) for i, (s, x) in enumerate(decoded)]
     return View(Policy(belief), tuple(trials))

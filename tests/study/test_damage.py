@@ -63,6 +63,14 @@ ORIGIN = r"the study 'default' in the database '.*study.db', created by conbo \d
         ("status", "done", "`status` must be one of running, completed, failed, but got 'done'"),
         ("status", "running", "`reward` must not be there before the trial is completed"),
         ("noise", -1.0, "`noise` must be a number of at least 0, but got -1.0"),
+        ("outcomes", "{", "a record must be JSON"),
+        ("outcomes", "[4.2]", r"`outcomes` must be an object with names, but got \[4.2\]"),
+        ("outcomes", '{"wait": "long"}', "`outcomes.wait` must be a finite number, but got 'long'"),
+        ("outcomes", '{"wait": true}', "`outcomes.wait` must be a finite number, but got True"),
+        ("outcomes", '{"wait": NaN}', "a record must hold finite numbers, but got NaN"),
+        ("outcomes", '{"wait": 1, "wait": 2}', "`wait` must be there once, but is there twice"),
+        ("outcomes", '{"": 1}', "the name of an outcome must be a non-empty text, but got ''"),
+        ("outcomes", b"\xff", r"`outcomes` must be a text, but got b'\\xff'"),
         ("attempts", "two", "`attempts` must be a whole number from 0"),
         ("started", 1e300, r"`started` must be a number from 0 to .*, but got 1e\+300"),
         ("error", b"\xff", r"`error` must be a text, but got b'\\xff'"),
@@ -73,6 +81,14 @@ def test_a_damaged_trial_is_named(storage: str, column: str, value: Any, message
     study = open_study(storage)
     with pytest.raises(RecordError, match=f"(trial 2 of )?{ORIGIN}{message}"):
         study.trials  # noqa: B018
+
+
+def test_outcomes_before_a_trial_is_completed(storage: str) -> None:
+    execute(storage, "UPDATE conbo_trials SET outcomes = '{}' WHERE number = 5")
+    with pytest.raises(
+        RecordError, match=r"`outcomes` must not be there before the trial is completed, but got '\{\}'"
+    ):
+        open_study(storage).trials  # noqa: B018
 
 
 def test_a_trial_that_is_missing(storage: str) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import shutil
 import sqlite3
 import threading
@@ -99,7 +100,7 @@ def test_a_forked_process_has_connections_of_its_own(tmp_path: Path) -> None:
     database.create()
     before = database._engine
     database._pid -= 1  # as if this were the child
-    assert database.version() == 1
+    assert database.version() == schema.newest_version()
     assert database._engine is not before
     assert database._pid == os.getpid()
 
@@ -121,26 +122,26 @@ def test_older_tables_are_brought_up_to_date_and_kept_as_they_were(
     with closing(sqlite3.connect(storage)) as connection:
         connection.execute("ALTER TABLE conbo_schema DROP COLUMN conbo")  # as conbo 0.1.0 made it
     with monkeypatch.context() as later:
-        later.setattr(schema, "MIGRATIONS", (add_cost,))
+        later.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, add_cost))
         assert study_names(storage) == ["default"]
-        assert Database(storage).version() == 2
-        assert "'study.db.backup-v1' keeps the file as it was" in caplog.text.replace(f"{tmp_path}/", "")
-        later.setattr(schema, "MIGRATIONS", (add_cost, lambda connection: None))
+        assert Database(storage).version() == 3
+        assert "'study.db.backup-v2' keeps the file as it was" in caplog.text.replace(f"{tmp_path}/", "")
+        later.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, lambda connection: None))
         assert len(open_study(storage).trials) == 1
-        assert sorted(path.name for path in tmp_path.glob("*.backup*")) == ["study.db.backup-v1", "study.db.backup-v2"]
+        assert sorted(path.name for path in tmp_path.glob("*.backup*")) == ["study.db.backup-v2", "study.db.backup-v3"]
         assert sqlite3.connect(storage).execute("SELECT version, conbo FROM conbo_schema").fetchall() == [
-            (3, version("conbo"))
+            (4, version("conbo"))
         ]
-    assert len(open_study(tmp_path / "study.db.backup-v1").trials) == 1
+    assert len(open_study(tmp_path / "study.db.backup-v2").trials) == 1
 
 
 def test_an_empty_database_gets_the_newest_tables_without_a_backup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schema, "MIGRATIONS", (add_cost,))
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, add_cost))
     storage = tmp_path / "study.db"
     Study(SPACE, method="uniform", storage=storage)
-    assert Database(storage).version() == 2
+    assert Database(storage).version() == 3
     assert not list(tmp_path.glob("*.backup*"))
 
 
@@ -152,18 +153,18 @@ def test_a_migration_that_fails_leaves_the_tables_as_they_were(tmp_path: Path, m
     storage = tmp_path / "study.db"
     Study(SPACE, method="uniform", storage=storage).ask()
     with monkeypatch.context() as later:
-        later.setattr(schema, "MIGRATIONS", (broken,))
+        later.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, broken))
         for _ in range(2):
             with pytest.raises(ZeroDivisionError):
                 open_study(storage)
-    assert sorted(path.name for path in tmp_path.glob("*.backup*")) == ["study.db.backup-v1", "study.db.backup-v1-2"]
+    assert sorted(path.name for path in tmp_path.glob("*.backup*")) == ["study.db.backup-v2", "study.db.backup-v2-2"]
     assert len(open_study(storage).trials) == 1
 
 
 def test_a_step_changes_tables_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = tmp_path / "study.db"
     Study(SPACE, method="uniform", storage=storage).ask()
-    monkeypatch.setattr(schema, "MIGRATIONS", (add_cost,))
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, add_cost))
     assert study_names(storage) == ["default"]
     assert sqlite3.connect(storage).execute("SELECT number, cost FROM conbo_trials").fetchall() == [(0, None)]
     assert len(open_study(storage).trials) == 1
@@ -175,7 +176,7 @@ def test_tables_of_a_later_version_are_left_alone(tmp_path: Path) -> None:
     with sqlite3.connect(storage) as connection:
         connection.execute("UPDATE conbo_schema SET version = 99, conbo = '7.1'")
     for attempt in (lambda: open_study(storage), lambda: Study(SPACE, storage=storage)):
-        with pytest.raises(StorageError, match=r"knows tables up to version 1, but .* of version 99.*conbo>=7\.1'`"):
+        with pytest.raises(StorageError, match=r"knows tables up to version 2, but .* of version 99.*conbo>=7\.1'`"):
             attempt()
     with sqlite3.connect(storage) as connection:
         connection.execute("ALTER TABLE conbo_schema DROP COLUMN conbo")
@@ -296,18 +297,22 @@ def test_a_lock_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert open_study(storage).trials[0].reward == 1.0
 
 
-def test_a_run_that_cannot_record_a_reward_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("result", [2.5, {"reward": 2.5, "noise": 0.1}, {"reward": 2.5, "wait": 4.2}], ids=str)
+def test_a_run_that_cannot_record_a_reward_says_which(
+    result: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(database, "BUSY", 0.01)
     monkeypatch.setattr(database, "PATIENCE", 0.1)
     storage = tmp_path / "study.db"
     study = Study(SPACE, method="uniform", storage=storage)
     locks = []
 
-    def objective(state: Any, action: Any) -> float:
+    def objective(state: Any, action: Any) -> Any:
         locks.append(locked(storage))
-        return 2.5
+        return result
 
-    with pytest.raises(StorageError, match=r"could not be recorded, by trial: \{0: 2.5\}: .* database is locked"):
+    shown = re.escape(f"by trial: { ({0: result}) }: ")
+    with pytest.raises(StorageError, match=rf"could not be recorded, {shown}.* database is locked"):
         study.run(objective, 1, progress=False)
     locks[0].close()
     study.run(lambda state, action: 2.5, 1, progress=False)

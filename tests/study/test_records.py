@@ -13,7 +13,7 @@ from conbo.study import Study
 from conbo.study.records import Records
 from conbo.study.shared import Heartbeat
 from conbo.study.workers import worker_name
-from conbo.trials import Trial
+from conbo.trials import Outcomes, Trial
 
 SPACE = Space(actions={"x": Real(0, 1)})
 LONG, SHORT = 60.0, 0.01  # seconds
@@ -208,25 +208,25 @@ def slow_and_fast(study: Study) -> tuple[str, str]:
 
 def test_the_first_result_stands_and_the_other_is_late(study: Study) -> None:
     slow, fast = slow_and_fast(study)
-    assert records_of(study).tell(0, 1.5, worker=fast)
-    assert not records_of(study).tell(0, 2.5, worker=slow)
+    assert records_of(study).tell(0, Outcomes(1.5), fast)
+    assert not records_of(study).tell(0, Outcomes(2.5), slow)
     (trial,) = study.trials
     assert (trial.reward, trial.late, trial.worker) == (1.5, 2.5, fast)
-    assert records_of(study).tell(0, 1.5, worker=fast), "the answer to the first may have been lost"
+    assert records_of(study).tell(0, Outcomes(1.5), fast), "the answer to the first may have been lost"
 
 
 def test_a_late_result_of_the_same_value_does_not_stand_a_second_time(study: Study) -> None:
     slow, fast = slow_and_fast(study)
-    assert records_of(study).tell(0, 1.5, worker=fast)
-    assert not records_of(study).tell(0, 1.5, worker=slow)
+    assert records_of(study).tell(0, Outcomes(1.5), fast)
+    assert not records_of(study).tell(0, Outcomes(1.5), slow)
     (trial,) = study.trials
     assert (trial.reward, trial.late, trial.worker) == (1.5, None, fast)
 
 
 def test_the_slow_one_may_be_the_first(study: Study) -> None:
     slow, fast = slow_and_fast(study)
-    assert records_of(study).tell(0, 2.5, worker=slow)
-    assert not records_of(study).tell(0, 1.5, worker=fast)
+    assert records_of(study).tell(0, Outcomes(2.5), slow)
+    assert not records_of(study).tell(0, Outcomes(1.5), fast)
     (trial,) = study.trials
     assert (trial.reward, trial.late, trial.worker) == (2.5, 1.5, slow)
 
@@ -237,7 +237,7 @@ def test_who_lost_a_trial_cannot_fail_it(study: Study) -> None:
     assert not records_of(study).try_again(0, "broken", worker=slow)
     assert study.trials[0].status == "running"
     assert records_of(study).fail(0, "broken", worker=fast)
-    assert not records_of(study).tell(0, 1.0, worker=slow)
+    assert not records_of(study).tell(0, Outcomes(1.0), slow)
     assert (study.trials[0].status, study.trials[0].late) == ("failed", 1.0)
 
 
@@ -245,13 +245,13 @@ def test_a_result_after_the_end_of_a_lease_that_nobody_took_over_is_not_late(stu
     worker = worker_name()
     leased(study, worker, SHORT)
     time.sleep(2 * SHORT)
-    assert records_of(study).tell(0, 1.0, worker=worker)
+    assert records_of(study).tell(0, Outcomes(1.0), worker)
     assert (study.trials[0].reward, study.trials[0].late) == (1.0, None)
 
 
 def test_only_workers_may_be_late(study: Study) -> None:
     _, fast = slow_and_fast(study)
-    records_of(study).tell(0, 1.5, worker=fast)
+    records_of(study).tell(0, Outcomes(1.5), fast)
     with pytest.raises(TrialError, match=r"trial 0 was told reward=1.5 before and cannot be told 2.5 now"):
         study.tell(0, 2.5)
     assert study.trials[0].late is None

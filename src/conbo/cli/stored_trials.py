@@ -2,6 +2,7 @@
 
 from conbo.errors import TrialError
 from conbo.study.stored import stored_records
+from conbo.trials import Outcomes
 
 
 class StoredTrials:
@@ -11,10 +12,15 @@ class StoredTrials:
         self._records = stored_records(storage, name)
         self.trials = tuple(sorted(self._records.news().trials, key=lambda trial: trial.number))
 
-    def tell(self, number: int, reward: float, noise: float | None) -> None:
+    @property
+    def parameters(self) -> set[str]:
+        """The names of the states and actions, if there is a trial yet."""
+        return {name for trial in self.trials[:1] for name in (*trial.state, *trial.action)}
+
+    def tell(self, number: int, outcomes: Outcomes) -> None:
         """As `Study.tell` does."""
         self._check(number)
-        self._records.tell(number, reward, noise)
+        self._records.tell(number, outcomes)
 
     def fail(self, number: int, error: str) -> None:
         """As `Study.fail` does."""

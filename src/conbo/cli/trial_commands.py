@@ -14,7 +14,7 @@ from conbo.errors import RewardError, TrialError
 
 if TYPE_CHECKING:
     from conbo.cli.stored_trials import StoredTrials
-    from conbo.trials import Trial
+    from conbo.trials import Outcomes, Trial
 
 _EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 _NEW = click.Path(dir_okay=False, path_type=Path)
@@ -64,17 +64,26 @@ def _line(trial: "Trial") -> str:
 @click.command(context_settings={"ignore_unknown_options": True})
 @study_arguments("[STUDY] [ID VALUE]")
 @click.option("--noise", type=float, help="The variance of the reward, where it is known: for all trials or for none.")
+@click.option("--outcome", "pairs", multiple=True, metavar="NAME=VALUE", help="What else was measured, for the record.")
 @click.option("--file", "path", type=_EXISTING, help="A .csv or .json file with the columns number and reward.")
-def tell(arguments: tuple[str, ...], name: str | None, noise: float | None, path: Path | None) -> int:
+def tell(
+    arguments: tuple[str, ...], name: str | None, noise: float | None, pairs: tuple[str, ...], path: Path | None
+) -> int:
     """Tell the reward of a trial, or those of a file.
 
-    In a file, a column `noise` may hold variances, and a text in a column `error` says that the trial failed. Rows with
-    neither a reward nor an error are left for later.
+    With several outcomes beside the reward, give --outcome once for each.
+
+    In a file, a column `noise` may hold variances, columns such as `outcome:wait` may hold what else was measured, and
+    a text in a column `error` says that the trial failed. Rows with neither a reward nor an error are left for later.
     """
+    from conbo.trials import Outcomes
+
     if path is None:
         source, number, reward = leading_study(arguments, "ID", "VALUE")
-        _trials(source, name).tell(_number(number), _reward(reward), noise)
+        _trials(source, name).tell(_number(number), Outcomes(_reward(reward), noise, _measured(pairs)))
         return 0
+    if pairs or noise is not None:
+        raise click.UsageError("--file tells the columns of a file: leave --noise and --outcome out.")
     (source,) = leading_study(arguments)
     return _tell_rows(_trials(source, name), read_rows(path))
 
@@ -86,24 +95,42 @@ def _trials(source: str, name: str | None) -> "StoredTrials":
 
 
 def _tell_rows(study: "StoredTrials", rows: list[dict[str, Any]]) -> int:
-    rewards = [(_number(row.get("number")), _reward(row["reward"]), _noise(row)) for row in rows if _has(row, "reward")]
+    results = [(_number(row.get("number")), _outcomes(study, row)) for row in rows if _has(row, "reward")]
     failures = [(_number(row.get("number")), str(row["error"])) for row in rows if _has(row, "error")]
-    for number, reward, noise in rewards:
-        study.tell(number, reward, noise)
+    for number, outcomes in results:
+        study.tell(number, outcomes)
     for number, error in failures:
         study.fail(number, error)
     click.echo(
-        f"{len(rewards)} told, {len(failures)} failed, {len(rows) - len(rewards) - len(failures)} left for later."
+        f"{len(results)} told, {len(failures)} failed, {len(rows) - len(results) - len(failures)} left for later."
     )
-    return 0 if rewards or failures else NOTHING_OR_FAILED
+    return 0 if results or failures else NOTHING_OR_FAILED
 
 
 def _has(row: Mapping[str, Any], column: str) -> bool:
     return row.get(column) not in (None, "")
 
 
-def _noise(row: Mapping[str, Any]) -> float | None:
-    return _reward(row["noise"], "noise") if _has(row, "noise") else None
+def _outcomes(study: "StoredTrials", row: Mapping[str, Any]) -> "Outcomes":
+    from conbo.study.tables import measured_cells
+    from conbo.trials import Outcomes
+
+    noise = _reward(row["noise"], "noise") if _has(row, "noise") else None
+    cells = measured_cells(row, study.parameters)
+    measured = {name: _reward(cell, f"value of the outcome '{name}'") for name, cell in cells.items()}
+    return Outcomes(_reward(row["reward"]), noise, measured)
+
+
+def _measured(pairs: tuple[str, ...]) -> dict[str, float]:
+    measured: dict[str, float] = {}
+    for pair in pairs:
+        name, equals, value = pair.rpartition("=")
+        if not equals:
+            raise click.UsageError(f"an outcome must be NAME=VALUE, but got {pair!r}.")
+        if name in measured:
+            raise click.UsageError(f"an outcome must be given once, but got '{name}' twice.")
+        measured[name] = _reward(value, f"value of the outcome '{name}'")
+    return measured
 
 
 def _number(text: object) -> int:
@@ -134,8 +161,8 @@ def fail(arguments: tuple[str, ...], name: str | None, error: str) -> None:
 def import_results(arguments: tuple[str, ...], name: str | None) -> int:
     """Add earlier results from a CSV file.
 
-    The columns are the names of the states and actions, and reward; noise may be one, too. If any row is wrong, all
-    that are wrong are listed and nothing is added.
+    The columns are the names of the states and actions, and reward; noise may be one, too, and outcome:wait, or the
+    like, for what else was measured. If any row is wrong, all that are wrong are listed and nothing is added.
     """
     source, path = leading_study(arguments, "FILE")
     added = create_or_resume(source, name).import_csv(path)
@@ -171,9 +198,9 @@ def export(
             raise click.UsageError("--database copies the database: leave --output and --json out.")
         _copy(source, name, database, force)
         return
-    from conbo.study.tables import observation
+    from conbo.study.tables import observations
 
-    rows = [observation(trial) for trial in _trials(source, name).trials]
+    rows = observations(_trials(source, name).trials)
     if output is not None:
         write_rows(output, rows)
     else:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from conbo.errors import RecordError
 from conbo.record_fields import Fields, errors_about, parse_json
-from conbo.trials import Trial
+from conbo.trials import Outcomes, Trial
 
 FORMAT, VERSION = "conbo-run", 1
 Key: TypeAlias = tuple[str, str, int, int]
@@ -264,7 +264,7 @@ def _add_trial(run: Run, fields: Fields) -> None:
         what = "is there twice" if number < expected else "is missing"
         raise RecordError(f"trials must be numbered 0, 1, 2, …, but trial {min(number, expected)} {what}: {_REMEDY}")
     point = fields.point("state"), fields.point("action")
-    run.trials.append(Trial(number, *point, status="completed", reward=fields.number("reward")))
+    run.trials.append(Trial(number, *point, "completed", Outcomes(fields.number("reward"))))
     if fields.has("seconds"):
         run.seconds[number] = Seconds(*fields.numbers("seconds", 2, least=0))
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -17,6 +18,8 @@ from conbo.policies.interaction import has_interaction
 from conbo.problems import Problem
 from conbo.reports.explorer import explorer_record
 from conbo.reports.panels import sections
+from conbo.study.tables import measured_columns
+from conbo.trials import Trial
 
 SCRIPTS = (
     "parameters.js",
@@ -91,10 +94,14 @@ def _warning(view: View) -> str:
 
 def _table(view: View) -> dict[str, Any]:
     names = [*view.space.state_names, *view.space.action_names]
-    rows = [
-        [t.number, *({**t.state, **t.action}[name] for name in names), t.reward, t.status, t.error] for t in view.trials
-    ]
-    columns = ["number", *names, "reward", "status", "error"]
+    measured = measured_columns(view.trials)
+    columns = ["number", *names, "reward", *measured, "status", "error"]
+    rows = [[*_cells(trial, names, measured.values()), trial.status, trial.error] for trial in view.trials]
     if not any(trial.error for trial in view.trials):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     return {"columns": columns, "rows": rows}
+
+
+def _cells(trial: Trial, names: Iterable[str], measured: Iterable[str]) -> list[Any]:
+    point = {**trial.state, **trial.action}
+    return [trial.number, *map(point.get, names), trial.reward, *map(trial.measured.get, measured)]

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias
@@ -10,9 +10,10 @@ from typing import Any, Protocol, TypeAlias
 from conbo.errors import ConboError, SettingError
 from conbo.spaces import Value
 from conbo.study.worker_process import Failure, error_text, evaluate, load, load_and_evaluate, prepare
+from conbo.trials import outcomes_of
 
-# (state, action) → reward; in a space without states the state is {}
-Objective: TypeAlias = Callable[[dict[str, Value], dict[str, Value]], float]
+# (state, action) → the reward, or a mapping with `reward` and whatever else is recorded; without states the state is {}
+Objective: TypeAlias = Callable[[dict[str, Value], dict[str, Value]], float | Mapping[str, float]]
 
 
 class EvaluationError(ConboError):
@@ -24,7 +25,7 @@ class EvaluationError(ConboError):
 
 
 def error_of(future: "Future[Any]") -> BaseException | None:
-    """What an evaluation that is done raised, here or in another process; None if its result is the reward."""
+    """What an evaluation that is done raised, here or in another process; None if it has outcomes."""
     if (error := future.exception()) is not None:
         return error
     return EvaluationError(result) if isinstance(result := future.result(), Failure) else None
@@ -44,7 +45,7 @@ class Evaluators(Protocol):
         """How many evaluations there may be at once, now."""
 
     def submit(self, objective: Objective, state: dict[str, Value], action: dict[str, Value]) -> "Future[Any]":
-        """Begin an evaluation."""
+        """Begin an evaluation, whose result is an `Outcomes` or a `Failure`."""
 
     def has_begun(self, future: "Future[Any]") -> bool:
         """Whether the evaluation has begun, as far as is known."""
@@ -69,7 +70,7 @@ class Here:
         """Evaluate; what ends the process, like Ctrl-C, is raised."""
         future: Future[Any] = Future()
         try:
-            future.set_result(objective(state, action))
+            future.set_result(outcomes_of(objective(state, action)))
         except Exception as error:
             future.set_exception(error)
         return future

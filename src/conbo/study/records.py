@@ -18,7 +18,7 @@ from conbo.study.database import Database
 from conbo.study.schema import STUDIES, TRIALS
 from conbo.study.stored_fields import check_trial, settings_of, trial_of
 from conbo.study.workers import is_gone
-from conbo.trials import Trial, unlike_before
+from conbo.trials import Outcomes, Trial, unlike_before
 
 MAX_LOST_WORKERS = 10  # after this many lost workers, the trial itself is assumed to crash them
 MAX_ERROR = 10_000  # characters of an error that are kept
@@ -180,31 +180,29 @@ class Records:
 
         return self._database.write(work, lasting=False)
 
-    def tell(self, number: int, reward: object, noise: object = None, worker: str | None = None) -> bool:
-        """Record a reward; whether it stands.
+    def tell(self, number: int, outcomes: Outcomes, worker: str | None = None) -> bool:
+        """Record the outcomes of a trial; whether they stand.
 
-        A worker that lost its lease may come late: then the first result stands, and this one, if it differs, is
-        recorded as late.
+        A worker that lost its lease may come late: then the first result stands, and the reward of this one, if it
+        differs, is recorded as late.
         """
 
         def work(connection: Connection) -> bool:
             change = self._lock(connection)
             trial = self._trial(connection, number)
             if worker is not None and trial.status != "running":
-                value = Trial(number, {}, {}).told(reward, noise).reward
-                if value != trial.reward:
-                    self._update(connection, number, change, {"late": value})
+                if outcomes.reward != trial.reward:
+                    self._update(connection, number, change, {"late": outcomes.reward})
                 # its own result is there if only the answer was lost
-                return value == trial.reward and trial.worker == worker
-            told = trial.told(reward, noise)
+                return outcomes == trial.outcomes and trial.worker == worker
+            told = trial.told(outcomes)
             if told == trial:
                 return True
             other = TRIALS.c.noise.is_(None) if told.noise is not None else TRIALS.c.noise.is_not(None)
             unlike = select(TRIALS.c.number).where(self._of_study, TRIALS.c.status == "completed", other).limit(1)
             if connection.scalar(unlike) is not None:
                 raise unlike_before(told)
-            values = {"status": "completed", "reward": told.reward, "noise": told.noise, "leased_until": None}
-            values |= {"finished": self._database.now(connection)}
+            values = {"leased_until": None, "finished": self._database.now(connection)} | _results(told)
             self._update(connection, number, change, values | ({"worker": worker} if worker else {}))
             return True
 
@@ -319,10 +317,13 @@ def _columns(trial: Trial) -> dict[str, Any]:
         "number": trial.number,
         "state": json.dumps(trial.state),
         "action": json.dumps(trial.action),
-        "status": trial.status,
-        "reward": trial.reward,
-        "noise": trial.noise,
+        **_results(trial),
     }
+
+
+def _results(trial: Trial) -> dict[str, Any]:
+    measured = json.dumps(dict(trial.measured)) if trial.measured else None
+    return {"status": trial.status, "reward": trial.reward, "noise": trial.noise, "outcomes": measured}
 
 
 def _times(trial: Trial, now: float, lease: float | None) -> dict[str, float | None]:

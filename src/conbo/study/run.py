@@ -19,7 +19,7 @@ from conbo.study.progress import Progress
 from conbo.study.shared import Heartbeat, SharedOptimizer
 from conbo.study.worker_process import MAX_MESSAGE
 from conbo.study.workers import retire, worker_name
-from conbo.trials import Trial
+from conbo.trials import Outcomes, Trial
 
 Stopped: TypeAlias = Literal["evaluations", "stop_below", "interrupted"]
 
@@ -112,9 +112,9 @@ class Run:
 
     def _give_up(self) -> None:
         """Record results that came at the last moment, and let others take over the rest."""
-        for number, reward in self._results().items():
+        for number, outcomes in self._results().items():
             with suppress(RewardError):
-                stands = self._records.tell(number, reward, worker=self._worker)
+                stands = self._records.tell(number, outcomes, self._worker)
                 self._completed += stands
                 self._late += not stands
         self._records.hand_back(self._worker)
@@ -203,12 +203,13 @@ class Run:
             self._failure(trial, error)
             return
         try:
-            stands = self._records.tell(trial.number, future.result(), worker=self._worker)
+            stands = self._records.tell(trial.number, future.result(), self._worker)
         except RewardError as wrong:
             self._failure(trial, wrong)
             return
         except StorageError as trouble:
-            rewards = shortened(str({trial.number: future.result(), **self._results()}), MAX_MESSAGE)
+            results = {trial.number: future.result(), **self._results()}
+            rewards = shortened(str({number: _plain(told) for number, told in results.items()}), MAX_MESSAGE)
             raise StorageError(f"rewards that could not be recorded, by trial: {rewards}: {trouble}") from trouble
         self._heartbeat.trials.discard(trial.number)
         self._failures_in_a_row = 0
@@ -216,7 +217,7 @@ class Run:
         self._late += not stands
         self._bar.show(self._shared.up_to_date().n_completed)
 
-    def _results(self) -> dict[int, Any]:
+    def _results(self) -> dict[int, Outcomes]:
         """The results that are not yet recorded, by trial."""
         done = [future for future in self._jobs if future.done() and not future.cancelled()]
         return {self._jobs[future].trial.number: future.result() for future in done if error_of(future) is None}
@@ -286,6 +287,13 @@ class Run:
             return None
         last = [trial.state for trial in trials[len(trials) - n_last :]]
         return [state for state in states if state not in last] or states
+
+
+def _plain(outcomes: Outcomes) -> float | dict[str, float]:
+    """What an objective returns for these outcomes."""
+    noise = {} if outcomes.noise is None else {"noise": outcomes.noise}
+    more = {**noise, **outcomes.measured}
+    return {"reward": outcomes.reward, **more} if more else outcomes.reward
 
 
 def _under_way(optimizer: Optimizer) -> list[Trial]:

@@ -57,6 +57,7 @@ TRIALS = Table(
     Column("status", Text, nullable=False),
     Column("reward", Double),
     Column("noise", Double),
+    Column("outcomes", Text),  # JSON, what was measured beside the reward; null where there is nothing
     Column("error", Text, nullable=False, default=""),
     Column("worker", Text),
     Column("attempts", Integer, nullable=False, default=1),
@@ -69,9 +70,14 @@ TRIALS = Table(
     Index("conbo_trials_by_change", "study", "change"),
 )
 
+
+def _add_outcomes(connection: Connection) -> None:
+    connection.execute(text(f"ALTER TABLE {TRIALS.name} ADD COLUMN outcomes TEXT"))
+
+
 # The first step brings version 1 to version 2, the next one version 2 to 3, and so on. An empty database (version 0)
 # gets the tables above at once: whoever adds a step changes them, too. An SQLite file is copied before the first step.
-MIGRATIONS: tuple[Callable[[Connection], None], ...] = ()
+MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_add_outcomes,)
 
 
 def newest_version() -> int:

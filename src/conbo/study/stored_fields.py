@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from typing import Any, get_args
 
 from conbo.errors import RecordError
-from conbo.record_fields import LARGEST, Fields, parse_json
-from conbo.trials import Status, Trial
+from conbo.record_fields import LARGEST, Fields, parse_json, shown
+from conbo.trials import Outcomes, Status, Trial
 
 LAST_TIME = 253_402_300_799.0  # seconds since 1970 of the last second of the year 9999
 
@@ -38,17 +38,19 @@ def check_trial(row: Mapping[str, Any]) -> None:
     for name, least, most in _OPTIONAL:
         if fields.value(name) is not None:
             fields.number(name, least, most)
-            if name in ("reward", "noise") and not completed:
-                raise RecordError(f"`{name}` must not be there before the trial is completed, but got {row[name]!r}.")
-    if fields.value("worker") is not None:
-        fields.text("worker")
+    for name in ("outcomes", "worker"):
+        if fields.value(name) is not None:
+            fields.text(name)
+    for name in ("reward", "noise", "outcomes"):
+        if row[name] is not None and not completed:
+            raise RecordError(f"`{name}` must not be there before the trial is completed, but got {shown(row[name])}.")
     fields.text("error")
     for name in ("attempts", "lost", "change"):
         fields.whole(name)
 
 
 def trial_of(row: Mapping[str, Any]) -> Trial:
-    """The trial of a row that `check_trial` has passed; the points are checked here."""
+    """The trial of a row that `check_trial` has passed; the points and outcomes are checked here."""
     fields = Fields(row)
     points = Fields({name: parse_json(fields.text(name)) for name in ("state", "action")})
     return Trial(
@@ -56,8 +58,7 @@ def trial_of(row: Mapping[str, Any]) -> Trial:
         state=points.point("state"),
         action=points.point("action"),
         status=row["status"],
-        reward=row["reward"],
-        noise=row["noise"],
+        outcomes=_outcomes(row),
         error=row["error"],
         worker=row["worker"],
         leased=row["status"] == "running" and row["leased_until"] is not None,
@@ -66,6 +67,13 @@ def trial_of(row: Mapping[str, Any]) -> Trial:
         finished=_time(row["finished"]),
         late=row["late"],
     )
+
+
+def _outcomes(row: Mapping[str, Any]) -> Outcomes | None:
+    if row["status"] != "completed":
+        return None
+    measured = Fields.of({} if row["outcomes"] is None else parse_json(row["outcomes"]), "outcomes")
+    return Outcomes(row["reward"], row["noise"], {name: measured.number(name) for name in measured.record})
 
 
 def _time(seconds: float | None) -> datetime | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -25,9 +25,9 @@ from conbo.study.records import MAX_LOST_WORKERS
 from conbo.study.run import Plan, Run, RunSummary
 from conbo.study.shared import SharedOptimizer
 from conbo.study.stored import create_or_resume, stored_settings
-from conbo.study.tables import COLUMNS, observation, read_csv, write_csv
+from conbo.study.tables import COLUMNS, observations, read_csv, write_csv
 from conbo.study.workers import worker_name
-from conbo.trials import Trial, unlike_before
+from conbo.trials import Outcomes, Trial, unlike_before
 
 if TYPE_CHECKING:
     from conbo.belief import ModelLike
@@ -104,8 +104,11 @@ class Study:
 
     @property
     def observations(self) -> list[dict[str, Any]]:
-        """All trials as rows of a table: number, states, actions, reward and status."""
-        return [observation(trial) for trial in self.trials]
+        """All trials as rows of a table: number, states, actions, reward and status.
+
+        What was measured beside the reward is in columns such as `outcome:wait`, None where a trial has none.
+        """
+        return observations(self.trials)
 
     def to_csv(self, path: str | Path) -> None:
         """Write all trials to a file, with all that is recorded of them."""
@@ -114,7 +117,7 @@ class Study:
     def import_csv(self, path: str | Path) -> int:
         """Add earlier results, and return how many; if a row is not a result, all such rows are named in the error.
 
-        The file has a column for every parameter and `reward`, and may have `noise`.
+        The file has a column for every parameter and `reward`, and may have `noise` and others like `outcome:wait`.
         """
         results = read_csv(path, self.space)
 
@@ -158,13 +161,22 @@ class Study:
         )
         return trials[0] if n is None else trials
 
-    def tell(self, trial: Trial | int, reward: float, noise: float | None = None) -> None:
+    def tell(
+        self,
+        trial: Trial | int,
+        reward: float,
+        noise: float | None = None,
+        *,
+        outcomes: Mapping[str, float] | None = None,
+    ) -> None:
         """The reward of a trial (or of its number), and the reward's variance where it is known.
 
-        A variance is given for all trials or for none; to repeat what was told does nothing.
+        A variance is given for all trials or for none; to repeat what was told does nothing. Further `outcomes` by
+        name, such as `{"wait": 4.2}`, are recorded beside the reward; no model looks at them.
         """
+        told = Outcomes(reward, noise, {} if outcomes is None else outcomes)
         number = self._shared.up_to_date().find(trial).number
-        self._shared.records.tell(number, reward, noise)
+        self._shared.records.tell(number, told)
 
     def fail(self, trial: Trial | int, error: str = "") -> None:
         """A trial (or its number) that will not have a reward."""
@@ -202,8 +214,10 @@ class Study:
     ) -> RunSummary:
         """Evaluate `objective(state, action)` until the study has so many completed trials in total.
 
-        In a space without states the state is {}. Where the objective raises, or returns anything but one finite
-        number, the trial is tried `retries` more times and then has failed, and the run goes on.
+        In a space without states the state is {}. The objective returns the reward, or a mapping such as
+        `{"reward": 1.2, "noise": 0.1, "wait": 4.2}`, whose other values are recorded as outcomes of the trial. Where it
+        raises, or returns anything else than finite numbers, the trial is tried `retries` more times and then has
+        failed, and the run goes on.
 
         - `workers`: local processes, or how many evaluations an `executor` runs at once, where it does not say; by
           default the objective runs here, one evaluation after the other;

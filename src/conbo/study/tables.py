@@ -2,43 +2,63 @@
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from conbo.errors import PointError, RewardError, StudyError
 from conbo.spaces import Categorical, Parameter, Space, Value
 from conbo.study.spreadsheets import marked, unmarked
-from conbo.trials import Trial
+from conbo.trials import Outcomes, Trial
 
 COLUMNS = ("number", "reward", "status")  # of the observations, beside the parameters
 FILE_COLUMNS = ("noise", "error", "worker", "attempts", "started", "finished", "late")  # more of them, in a file
+MEASURED = "outcome:"  # the column of a measured outcome is this before its name
 LONGEST_CELL = 100_000  # characters
 
 
-def observation(trial: Trial) -> dict[str, Any]:
-    """A trial as a row of a table."""
-    values = {**trial.state, **trial.action}
-    return {"number": trial.number, **values, "reward": trial.reward, "status": trial.status}
+def observations(trials: Iterable[Trial]) -> list[dict[str, Any]]:
+    """The trials as rows of a table, which all have the same columns.
+
+    A parameter that is named like the column of a measured outcome takes the place of that column.
+    """
+    known = list(trials)
+    measured = measured_columns(known)
+    return [_observation(trial, measured) for trial in known]
+
+
+def measured_columns(trials: Iterable[Trial]) -> dict[str, str]:
+    """The columns for all that was measured beside the rewards, with its names, in the order of their first trials."""
+    return {f"{MEASURED}{name}": name for trial in trials for name in trial.measured}
+
+
+def measured_cells(row: Mapping[Any, Any], parameters: Container[str]) -> dict[str, Any]:
+    """What a row of a file has in the columns of measured outcomes, by name, without the empty cells."""
+    columns = [column for column in row if str(column).startswith(MEASURED) and column not in parameters]
+    return {column.removeprefix(MEASURED): row[column] for column in columns if row[column] not in (None, "")}
 
 
 def write_csv(path: str | Path, space: Space, trials: Iterable[Trial]) -> None:
     """All trials, one line for each."""
-    more = [name for name in FILE_COLUMNS if name not in space.states and name not in space.actions]
-    header = ["number", *space.states, *space.actions, "reward", "status", *more]
+    known = list(trials)
+    parameters = [*space.states, *space.actions]
+    more = [name for name in FILE_COLUMNS if name not in parameters]
+    measured = [column for column in measured_columns(known) if column not in parameters]
+    header = ["number", *parameters, "reward", "status", *more, *measured]
     with Path(path).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(map(marked, header))
-        for trial in trials:
-            row = observation(trial) | {name: getattr(trial, name) for name in more}
+        for trial, observation in zip(known, observations(known), strict=True):
+            row = observation | {name: getattr(trial, name) for name in more}
             writer.writerow(marked(row[name]) for name in header)
 
 
 def read_csv(path: str | Path, space: Space) -> list[Trial]:
     """The results in a file as completed trials, numbered from 0; raises StudyError with all rows that are none.
 
-    The file has a column for every parameter and one for the reward, and may have one for its `noise`. Where there is
-    a `status`, rows that are not completed are passed over. Other columns do not matter.
+    The file has a column for every parameter and one for the reward, and may have one for its `noise`, and others
+    like `outcome:wait` for what was measured beside it. Where there is a `status`, rows that are not completed are
+    passed over. Other columns do not matter.
     """
     columns, rows = _columns_and_rows(path)
     needed = (*space.states, *space.actions, "reward")
@@ -46,7 +66,8 @@ def read_csv(path: str | Path, space: Space) -> list[Trial]:
         raise StudyError(
             f"'{path}' must have a column for every parameter and the reward, but has none for '{missing[0]}'."
         )
-    if twice := [name for name in (*needed, "noise", "status") if columns.count(name) > 1]:
+    measured = [name for name in columns if name.startswith(MEASURED)]
+    if twice := [name for name in (*needed, "noise", "status", *measured) if columns.count(name) > 1]:
         raise StudyError(f"'{path}' must have one column for '{twice[0]}', but has several.")
     results: dict[int, Trial] = {}  # by row
     wrong: dict[int, str] = {}
@@ -64,6 +85,11 @@ def read_csv(path: str | Path, space: Space) -> list[Trial]:
         lines = "".join(f"\n  row {number}: {what}" for number, what in sorted(wrong.items()))
         raise StudyError(f"nothing was imported from '{path}', since not every row is a result:{lines}")
     return list(results.values())
+
+
+def _observation(trial: Trial, measured: Mapping[str, str]) -> dict[str, Any]:
+    row = {"number": trial.number, **trial.state, **trial.action, "reward": trial.reward, "status": trial.status}
+    return row | {column: trial.measured.get(name) for column, name in measured.items() if column not in row}
 
 
 def _columns_and_rows(path: str | Path) -> tuple[list[str], list[dict[Any, Any]]]:
@@ -136,7 +162,9 @@ def _trial(row: Mapping[Any, Any], space: Space, columns: Sequence[str], number:
     point_names = {*space.states, *space.actions}
     state, action = space.validate_state(point(space.states)), space.validate_action(point(space.actions))
     noise = None if "noise" in point_names else row.get("noise") or None
-    return Trial(number, state, action).told(_number(row["reward"]), None if noise is None else _number(noise))
+    measured = {name: _number(cell) for name, cell in measured_cells(row, point_names).items()}
+    outcomes = Outcomes(_number(row["reward"]), None if noise is None else _number(noise), measured)
+    return Trial(number, state, action).told(outcomes)
 
 
 def _value(parameter: Parameter, text: str) -> Value:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from conbo.errors import shortened
-from conbo.trials import finite_number
+from conbo.trials import Outcomes, outcomes_of
 
 LOOK_UP = 0.5  # seconds between two looks at whether the parent is there
 MAX_MESSAGE = 10_000  # characters of a message, and of a traceback, that travel
@@ -26,10 +26,10 @@ class Failure:
     traceback: str
 
 
-def evaluate(objective: Callable[..., Any], state: dict[str, Any], action: dict[str, Any]) -> "float | Failure":
-    """The reward; whatever goes wrong becomes text, and the rest of a result never travels."""
+def evaluate(objective: Callable[..., Any], state: dict[str, Any], action: dict[str, Any]) -> "Outcomes | Failure":
+    """What the objective returned; whatever goes wrong becomes text, and the rest of a result never travels."""
     try:
-        return finite_number("reward", objective(state, action))
+        return outcomes_of(objective(state, action))
     except Exception as error:
         return Failure(error_text(error), shortened(traceback.format_exc(), MAX_MESSAGE))
 
@@ -40,8 +40,8 @@ def load(objective: bytes) -> None:
         pickle.loads(objective)
 
 
-def load_and_evaluate(objective: bytes, state: dict[str, Any], action: dict[str, Any]) -> "float | Failure":
-    """The reward of a pickled objective, which need not be readable here."""
+def load_and_evaluate(objective: bytes, state: dict[str, Any], action: dict[str, Any]) -> "Outcomes | Failure":
+    """What a pickled objective returned, which need not be readable here."""
     try:
         function = pickle.loads(objective)
     except Exception as error:
