@@ -23,7 +23,7 @@ from conbo.policies.policy_file import from_record as policy_from_record
 from conbo.policies.policy_file import to_record
 from conbo.quasi_random import sobol
 from conbo.record_fields import checksum, parse_json
-from conbo.spaces import Categorical, Integer, Real, Space
+from conbo.spaces import MAX_NAME, Categorical, Integer, Real, Space
 from conbo.state_distributions import Normal, Weights
 from conbo.study.description import Settings
 from conbo.study.description import from_record as settings_from_record
@@ -37,6 +37,7 @@ SPACE = Space(
     states={"s": Real(0, 1), "k": Categorical(["a", "b", 3])},
     actions={"x": Real(0.1, 10, log=True), "n": Integer(1, 5), "c": Categorical([True, "no"])},
 )
+CONTROL = {chr(code) for code in (*range(32), *range(127, 160))}
 DISTRIBUTION = {"s": Normal(0.4, 0.2), "k": Weights({"a": 1, "b": 2, 3: 0.5})}
 
 
@@ -74,7 +75,7 @@ def judge_trial(space: Space, trial: Trial) -> None:
     assert (trial.status == "completed") == (trial.reward is not None)
     assert trial.reward is None or math.isfinite(trial.reward)
     assert trial.noise is None or 0 <= trial.noise < math.inf
-    assert all(isinstance(name, str) and name and name.isprintable() for name in trial.measured)
+    assert all(0 < len(name.encode().decode()) <= MAX_NAME and not set(name) & CONTROL for name in trial.measured)
     assert all(isinstance(value, float) and math.isfinite(value) for value in trial.measured.values())
 
 
