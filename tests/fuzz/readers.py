@@ -211,8 +211,8 @@ def judged_study_file(text: bytes, folder: Path) -> Outcome:
         file = read_study_file(path)
         return Optimizer(
             file.space,
-            file.state_distribution,
-            file.method,
+            state_distribution=file.state_distribution,
+            method=file.method,
             seed=file.seed or 0,
             direction=file.direction,  # type: ignore[arg-type]
         )
@@ -312,7 +312,7 @@ ROW = {
 
 @cache
 def settings_record() -> dict[str, Any]:
-    optimizer = Optimizer(SPACE, DISTRIBUTION)
+    optimizer = Optimizer(SPACE, state_distribution=DISTRIBUTION)
     settings = Settings(SPACE, "maximize", optimizer.method, DISTRIBUTION, optimizer.model, 0, 5)
     record: dict[str, Any] = json.loads(json.dumps(settings.to_record()))
     return record
@@ -354,7 +354,7 @@ def attack_settings(generator: random.Random, folder: Path) -> Outcome:
 def judged_settings(text: str) -> Outcome:
     def read() -> Optimizer:
         s = settings_from_record(settings_of(text))
-        return Optimizer(s.space, s.state_distribution, s.method, s.model, s.seed, s.initial, s.direction)
+        return Optimizer(s.space, **s.of_optimizer())
 
     return outcome(read, lambda optimizer: judge_trials(optimizer.space, optimizer.suggest(3).trials))
 
