@@ -1,41 +1,51 @@
 PYTHON ?= python3
-BIN := .venv/bin
+BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
+# what a user needs, and what a developer needs beyond that
 INSTALLED := .venv/.installed
+DEVELOPER := .venv/.installed-dev
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # many small tensor operations and two test workers: more threads would only wait for each other
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help demo test check docs coverage soak clean
+.PHONY: help demo test check docs coverage soak release-check clean
 
 help:  ## Show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1|/' | awk -F'|' '{printf "make %-10s%s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "make %-15s%s\n", $$1, $$2}'
 
 # Redone only when the requirements change
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(INSTALL) -e ".[fast,plots]"
+	touch $@
+
+$(DEVELOPER): $(INSTALLED)
+	$(INSTALL) -e ".[dev]"
 	touch $@
 
 demo: $(INSTALLED)  ## Learn a policy for the Branin function and draw it
 	$(BIN)/python -m conbo.demo
 
-test: $(INSTALLED)  ## All tests but the soak tests and the examples of the docs (make docs)
+test: $(DEVELOPER)  ## All tests but the soak tests and the examples of the docs (make docs)
 	$(PYTEST) -n 2 -m "not soak" --ignore=tests/end_to_end/test_readme.py
 
-check: $(INSTALLED) docs  ## Format, lint, types, import layers, examples
+check: $(DEVELOPER) docs  ## Format, lint, types, import layers, examples
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: $(INSTALLED)  ## Build the pages in docs/_build and run every example in them
+docs: $(DEVELOPER)  ## Build the pages in docs/_build and run every example in them
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build
 	$(PYTEST) -n 2 tests/end_to_end/test_readme.py
 
-coverage: $(INSTALLED)  ## Tests with line coverage
+coverage: $(DEVELOPER)  ## Tests with line coverage
 	$(PYTEST) -n 2 -m "not soak" --cov=conbo --cov-report=term-missing:skip-covered
 
-soak: $(INSTALLED)  ## Long runs
+soak: $(DEVELOPER)  ## Long runs
 	$(PYTEST) -n 2 -m soak
+
+release-check:  ## Build the wheel in dist, check it, and try it in an empty environment
+	$(PYTHON) scripts/check_release.py
 
 clean:  ## Remove the environment and everything that was built
 	rm -rf .venv out dist build docs/_build .coverage .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

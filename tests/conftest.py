@@ -1,10 +1,12 @@
-"""What all tests share: hypothesis without clocks or chance, one torch thread, and Ctrl-C."""
+"""What all tests share: hypothesis without clocks or chance, one torch thread, Ctrl-C, and the last lines."""
 
 import signal
 
 import pytest
 import torch
 from hypothesis import settings
+
+import missing_tools
 
 settings.register_profile("conbo", deadline=None, derandomize=True, max_examples=30)
 settings.load_profile("conbo")
@@ -14,7 +16,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the backg
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Show what tests recorded, such as wall times."""
+    """Show what tests recorded, such as wall times, and what was skipped."""
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties:
+            if isinstance(value, dict):  # the row of a table, which is shown elsewhere
+                continue
             terminalreporter.write_line(f"{name}: {value}")
+    missing_tools.pytest_terminal_summary(terminalreporter)

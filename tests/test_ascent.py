@@ -156,19 +156,22 @@ def test_a_gradient_that_is_not_finite_is_never_accepted() -> None:
 
 
 @pytest.mark.parametrize("race", [None, Race(iterations=1, survivors=2)])
-def test_a_row_that_starts_at_nan_stays_and_leaves_the_others_alone(race: Race | None) -> None:
+@pytest.mark.parametrize("broken", [float("nan"), float("inf"), -float("inf")])
+def test_a_row_that_starts_nowhere_stays_and_leaves_the_others_alone(race: Race | None, broken: float) -> None:
     hill = quadratics(ONE.expand(3, 3) * 0.5)
 
     def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         values, gradient = hill(points, rows)
         sick = rows == 1
-        return torch.where(sick, torch.nan, values), torch.where(sick[:, None], torch.nan, gradient)
+        return torch.where(sick, broken, values), torch.where(sick[:, None], torch.nan, gradient)
 
     starts = uniform(3, 3, seed=11)
     starts[2] = starts[0]
     ascent = ascend(function, starts, ZERO, ONE, 60, race=race)
 
-    assert torch.isnan(ascent.values).tolist() == [False, True, False]
+    assert torch.isfinite(ascent.values).tolist() == [True, False, True]
+    assert int(ascent.values.argmax()) != 1
+    assert int(ascent.history_values[:3].argmax()) != 1
     torch.testing.assert_close(ascent.points[[0, 2]], ONE.expand(2, 3) * 0.5, rtol=0, atol=1e-5)
     assert ascent.points.dtype == ascent.values.dtype == torch.float64
 

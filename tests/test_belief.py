@@ -1,5 +1,6 @@
 """What is known now: standardized rewards, the model that fits the space, and rewards of any size."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -23,8 +24,10 @@ from conbo.models.exact import ExactPosterior
 from conbo.models.kernel_families import KernelFamily, ProductFamily
 from conbo.models.profiles import MATERN52
 from conbo.observations import Observations
+from conbo.policies.policy import Policy
 from conbo.proposals.maximizer import Maximizer
 from conbo.spaces import Categorical, Integer, Real, Space
+from conbo.trials import LARGEST_REWARD
 from random_beliefs import generator, points_in, reals, tensor, uniform
 
 MIXED = Space(
@@ -244,6 +247,26 @@ def test_known_noise_may_be_of_any_size(scale: float) -> None:
     assert torch.isfinite(belief.posterior.mean(others)).all()
     if 1e-10 < scale < 1e10:
         torch.testing.assert_close(belief.posterior.mean(others), plain.posterior.mean(others), rtol=0, atol=1e-4)
+
+
+def test_noise_that_drowns_every_reward_leaves_a_model() -> None:
+    space = reals(1, 1)
+    belief = belief_of(space, told(space, 1e-200, noise=torch.ones(12, dtype=torch.float64)))
+    mean = belief.posterior.mean(points_in(space, 9, seed=2))
+    assert torch.isfinite(mean).all()
+    assert float(mean.std()) < 1e-3
+
+
+@pytest.mark.parametrize("noise", [None, 0.0, 1e300])
+def test_the_largest_rewards_have_finite_predictions(noise: float | None) -> None:
+    space = reals(1, 1)
+    points = points_in(space, 12)
+    rewards = LARGEST_REWARD * torch.where(points[:, 1] > 0.5, 1.0, -1.0).double()
+    known = None if noise is None else torch.full_like(rewards, noise)
+    belief = belief_of(space, Observations(points, rewards, points[:0], known))
+    predictions = Policy(belief).predict_many([{"s0": s} for s in (0.0, 0.5, 1.0)])
+    assert all(math.isfinite(p.mean) and math.isfinite(p.std) for p in predictions)
+    assert all(p.mean > 0.1 * LARGEST_REWARD for p in predictions)
 
 
 def test_repeated_exact_rewards_are_interpolated() -> None:

@@ -142,6 +142,12 @@ NAN, INF = float("nan"), float("inf")
             lambda: Categorical([[1]]),
             r"a choice must be a string, a finite number or a boolean, but got \[1\]\.",
         ),
+        (
+            lambda: Categorical(["x" * 1_001]),
+            r"a choice must have at most 1000 characters, but got 1001: 'x{133} \[… 803 characters cut …\] x{65}'\.",
+        ),
+        (lambda: Categorical([-(10**5_000)]), r"must be within ±1e100, but got -0x.* characters cut"),
+        (lambda: Categorical(range(10_001)), r"`choices` must be at most 10000 values, but got more\."),
     ],
 )
 def test_bad_parameters_are_refused(make, message) -> None:

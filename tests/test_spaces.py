@@ -40,6 +40,10 @@ MIXED = Space(
             r"names of `actions` must be non-empty strings, but got 1\.",
         ),
         (
+            lambda: Space(actions={"x" * 201: Real(0, 1)}),
+            r"names of `actions` must have at most 200 characters, but got 201: 'xx",
+        ),
+        (
             lambda: Space(actions={"x": (0, 1)}),
             r"'x' must be Real, Integer or Categorical, but got \(0, 1\)\.",
         ),

@@ -1,3 +1,4 @@
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -59,6 +60,13 @@ def test_what_was_told_stays_told() -> None:
         told.told(1.5)
     with pytest.raises(TrialError, match=r"trial 3 was told reward=1.5 and cannot fail any more"):
         told.failed()
+
+
+@pytest.mark.parametrize("reward", [1.7e308, -1.7e308, 1.01e300])
+def test_a_reward_that_is_too_large_to_reckon_with_is_refused(reward: float) -> None:
+    with pytest.raises(RewardError, match=r"`abs\(reward\) <= 1e\+300` must hold, but got reward=-?1\.[0-9]+e\+30"):
+        RUNNING.told(reward)
+    assert RUNNING.told(math.copysign(1e300, reward)).status == "completed"
 
 
 def test_what_has_failed_stays_failed() -> None:

@@ -66,7 +66,8 @@ def ascend(
 
     def evaluate(x: Array, rows: NDArray[np.int64]) -> tuple[Array, Array]:
         values, gradients = function(torch.from_numpy(x).to(device), torch.from_numpy(rows).to(device))
-        history.append((x, values.numpy(force=True)))
+        heights = values.numpy(force=True)
+        history.append((x, np.where(np.isfinite(heights), heights, -np.inf)))  # argmax would take NaN for the highest
         return history[-1][1], gradients.numpy(force=True)
 
     history: list[tuple[Array, Array]] = []
@@ -102,7 +103,7 @@ def ascend(
         going = (promised > tolerance) & (step_length > 1e-10)
         if race is not None and iteration >= race.iterations:
             final_value[rows] = value  # those that stopped before have theirs
-            standing = np.sort(np.where(np.isfinite(final_value), final_value, -np.inf))
+            standing = np.sort(final_value)
             going &= value + HOPE * promised >= max(standing[-1], race.goal)
             if iteration == race.iterations:
                 going &= value >= standing[-min(race.survivors, r)]

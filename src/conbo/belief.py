@@ -11,12 +11,14 @@ from torch import Tensor
 from conbo.bound_states import StateDistribution
 from conbo.errors import SettingError
 from conbo.models.botorch_model import ModelFactory, as_model
+from conbo.models.fit import announce
 from conbo.models.posterior import ActionSearch, Model, Paths, Posterior
 from conbo.models.snapping import snap, snap_actions
 from conbo.observations import Observations
 from conbo.spaces import Space
 
 LEAST_NOISE = 1e-7  # variance of a standardized reward, as for noise that is learned
+MOST_NOISE = 1e12  # a reward with more says nothing, and the quotient of a large noise and a small scale overflows
 
 ModelLike: TypeAlias = Model | ModelFactory
 
@@ -72,6 +74,7 @@ class Belief:
 def fit_belief(space: Space, states: StateDistribution, observations: Observations, model: ModelLike) -> Belief:
     """Standardize, fit, condition."""
     shift, scale = standardization(observations.rewards)
+    announce(*observations.points.shape)
     posterior = as_model(model).fit(space, standardized(observations, shift, scale))
     return Belief(space, states, observations, posterior, shift, scale)
 
@@ -81,7 +84,9 @@ def standardized(observations: Observations, shift: float, scale: float) -> Obse
 
     Exact rewards at one point twice would have no inverse, so that variances are not quite zero.
     """
-    noise = None if observations.noise is None else (observations.noise / scale / scale).clamp_min(LEAST_NOISE)
+    noise = observations.noise
+    if noise is not None:
+        noise = (noise / scale / scale).clamp(LEAST_NOISE, MOST_NOISE)
     return replace(observations, rewards=(observations.rewards - shift) / scale, noise=noise)
 
 

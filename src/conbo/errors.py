@@ -1,5 +1,15 @@
 """What can go wrong, by kind. Every message names the rule, the parameter and the value."""
 
+MAX_SHOWN = 200  # characters of a value in a message
+
+
+def shortened(text: str, most: int = MAX_SHOWN) -> str:
+    """The text, without its middle if it has more than so many characters; it says how many are missing."""
+    if len(text) <= most:
+        return text
+    head, tail = most - most // 3, most // 3
+    return f"{text[:head]} [… {len(text) - head - tail} characters cut …] {text[len(text) - tail :]}"
+
 
 class ConboError(Exception):
     """Anything that conbo raises on purpose."""
@@ -14,7 +24,7 @@ class PointError(ConboError, ValueError):
 
 
 class RewardError(ConboError, ValueError):
-    """A reward that is not one finite number."""
+    """A reward that is not one finite number, or is too large to reckon with."""
 
 
 class TrialError(ConboError, LookupError):

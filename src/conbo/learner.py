@@ -1,5 +1,6 @@
 """What is made of trials: fitted models, suggestions and policies. It is the part of an optimizer that needs torch."""
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -14,6 +15,8 @@ from conbo.errors import ConboError
 from conbo.gaussian_process import GaussianProcess
 from conbo.method_list import Method
 from conbo.models.exact import condition
+from conbo.models.fit import LONG
+from conbo.notices import LOG, in_words
 from conbo.observations import Observations
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.interaction import warn_without_interaction
@@ -23,7 +26,7 @@ from conbo.proposals.maximizer import Maximizer
 from conbo.quasi_random import sobol
 from conbo.spaces import Array, Point, Space
 from conbo.threads import threads_for
-from conbo.trials import Trial
+from conbo.trials import Trial, unlike_before
 
 VALUE_STATES = 64  # on which the value of the policy is estimated
 
@@ -112,8 +115,11 @@ class Learner:
                 raise ConboError("a policy needs at least one completed trial, but there is none.")
             space = self._space.with_states_as_actions() if states_as_actions else self._space
             states = bind(None, space) if states_as_actions else self._states
+            began = time.monotonic()
             with threads_for(len(completed)):
                 belief = fit_belief(space, states, self._observations(completed), self._model)
+            if (seconds := time.monotonic() - began) > LONG:
+                LOG.info("Fitted in %s; looking for the best points now.", in_words(seconds))
             self._beliefs[states_as_actions] = completed, belief
         return belief
 
@@ -130,6 +136,8 @@ class Learner:
         points = self._encoded(completed)
         rewards = torch.tensor([trial.reward for trial in completed], dtype=torch.float64) * self._sign
         noise = [trial.noise for trial in completed if trial.noise is not None]
+        if 0 < len(noise) < len(completed):
+            raise unlike_before(next(trial for trial in completed if trial.noise is None))
         known = torch.tensor(noise, dtype=torch.float64) if noise else None
         return Observations(points, rewards, pending=points[:0], noise=known)
 

@@ -8,15 +8,17 @@ Only what needs a model imports torch, through `conbo.learner` on first use: tor
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from conbo.bound_states import bind
-from conbo.errors import SettingError, TrialError
+from conbo.errors import PointError, RewardError, SettingError, TrialError
 from conbo.gaussian_process import GaussianProcess
 from conbo.method_list import DEFAULT_METHOD, Method, listed
+from conbo.notices import LOG
 from conbo.quasi_random import sobol_points
 from conbo.spaces import Array, Point, Space, Value
 from conbo.state_distributions import Product, RecipeLike, Weights
@@ -93,8 +95,11 @@ class Optimizer:
         return method(self._method)
 
     @property
-    def _learner(self) -> Learner:
+    def learner(self) -> Learner:
+        """What fits models and suggests points; to make it takes seconds if torch is not loaded yet."""
         if self._made_learner is None:
+            if "torch" not in sys.modules:
+                LOG.info("Loading torch for the model; this takes a few seconds.")
             from conbo.learner import Learner
 
             self._made_learner = Learner(self.space, self.states, self.method, self.model, self.maximize)
@@ -111,18 +116,26 @@ class Optimizer:
         return len(self._with_status("completed"))
 
     def restore(self, trials: Iterable[Trial]) -> None:
-        """Go on from trials that an optimizer of the same settings made, in the order of their numbers."""
-        self._trials = list(trials)
+        """Go on from trials that an optimizer of the same settings made, in the order of their numbers.
+
+        Raises TrialError, PointError or RewardError if they cannot be such trials.
+        """
+        restored = list(trials)
+        for number, trial in enumerate(restored):
+            if trial.number != number:
+                raise TrialError(f"trials must be numbered 0, 1, 2, …, but got {trial.number} in place of {number}.")
+        self._trials = []
+        self.adopt(restored)
 
     def fit(self) -> None:
         """Fit the model that the next suggestion needs, ahead of it."""
         if self.n_completed >= self.initial:
-            self._learner.fit(self._trials)
+            self.learner.fit(self._trials)
 
     @property
     def knows_gains(self) -> bool:
         """Whether the method can say what the next evaluation is expected to gain."""
-        return self._learner.knows_gains
+        return self.learner.knows_gains
 
     def ask(self, n: int = 1, state: Point | None = None) -> list[Trial]:
         """n new trials; `state` is one that the environment dictates."""
@@ -139,7 +152,7 @@ class Optimizer:
         if self.n_completed < self.initial:
             rows = self._design(first, n)
         else:
-            suggestion = self._learner.propose(self._trials, n, self._suggestion_seed(first), dictated)
+            suggestion = self.learner.propose(self._trials, n, self._suggestion_seed(first), dictated)
             rows, gain = suggestion.points.numpy(), suggestion.expected_gain
         d_s = self.space.n_state_dims
         states = self.space.decode_states(rows[:, :d_s]) if dictated is None else [dict(dictated)] * n
@@ -150,6 +163,7 @@ class Optimizer:
     def adopt(self, trials: Iterable[Trial]) -> None:
         """Put trials in the places of their numbers, as they were recorded elsewhere."""
         for trial in sorted(trials, key=lambda trial: trial.number):
+            self._check(trial)
             self._trials[trial.number : trial.number + 1] = [trial]
 
     def tell(self, trial: Trial | int, reward: float, noise: float | None = None) -> None:
@@ -185,7 +199,7 @@ class Optimizer:
             return self.suggest(state=state).trials[0]
         valid = self.space.validate_state(state)
         number = len(self._trials)
-        rows = self._learner.propose_improving(self._trials, self._suggestion_seed(number), valid)
+        rows = self.learner.propose_improving(self._trials, self._suggestion_seed(number), valid)
         (action,) = self.space.decode_actions(rows)
         return Trial(number, valid, action)
 
@@ -233,16 +247,28 @@ class Optimizer:
 
     def policy(self) -> Policy:
         """The best action for every state, by what was told up to now."""
-        return self._learner.policy(self._trials)
+        return self.learner.policy(self._trials)
 
     def policy_value(self) -> float:
         """The model's own estimate of the policy's expected reward over P[s]."""
-        return self._learner.policy_value(self._trials)
+        return self.learner.policy_value(self._trials)
 
     @property
     def _sign(self) -> int:
         """Inside, rewards are always to be maximised."""
         return 1 if self.maximize else -1
+
+    def _check(self, trial: Trial) -> None:
+        """Raise an error that names the trial unless it is one of this space, after all that came before it."""
+        if not 0 <= trial.number <= len(self._trials):
+            raise TrialError(f"trial {len(self._trials)} must come before trial {trial.number}, but is missing.")
+        try:
+            self.space.validate_state(trial.state)
+            self.space.validate_action(trial.action)
+            if trial.status == "completed":
+                Trial(trial.number, {}, {}).told(trial.reward, trial.noise)
+        except (PointError, RewardError) as error:
+            raise type(error)(f"trial {trial.number}: {error}") from error
 
     def _with_status(self, status: str) -> list[Trial]:
         return [trial for trial in self._trials if trial.status == status]

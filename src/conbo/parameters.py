@@ -13,18 +13,22 @@ import math
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from conbo.errors import PointError, SpaceError
+from conbo.errors import PointError, SpaceError, shortened
 
 Value: TypeAlias = str | int | float | bool
 Array: TypeAlias = NDArray[np.float64]
 
 LARGEST_INTEGER = 10**12  # up to here float64 keeps every integer in its own bin, on both scales
 LARGEST_FLOAT = np.finfo(np.float64).max.item()
+LARGEST_CHOICE = 10**100  # among integers, which files hold digit by digit
+MAX_CHOICES = 10_000  # of a category
+MAX_CHOICE = 1_000  # characters of a choice, which every trial repeats
 LARGEST_LOG_RATIO = 1e300  # up to here high / low cannot overflow on its way through expm1
 
 
@@ -188,12 +192,16 @@ class Categorical:
     def __init__(self, choices: Iterable[Value]) -> None:
         if isinstance(choices, str | Mapping) or not isinstance(choices, Iterable):
             raise SpaceError(f"`choices` must be a sequence of values, but got {choices!r}.")
-        plain = tuple(_plain_choice(choice) for choice in choices)
+        plain = tuple(_plain_choice(choice) for choice in islice(choices, MAX_CHOICES + 1))
+        if len(plain) > MAX_CHOICES:
+            raise SpaceError(f"`choices` must be at most {MAX_CHOICES} values, but got more.")
         if not plain:
             raise SpaceError("`choices` must not be empty, but got none.")
         if len(set(plain)) < len(plain):
             twice = next(choice for i, choice in enumerate(plain) if choice in plain[:i])
-            raise SpaceError(f"`choices` must differ from each other, but got {twice!r} twice in {plain!r}.")
+            raise SpaceError(
+                f"`choices` must differ from each other, but got {twice!r} twice in {shortened(repr(plain), 1_000)}."
+            )
         object.__setattr__(self, "choices", plain)
 
     @property
@@ -230,8 +238,8 @@ class Categorical:
             # to Python True == 1, to a user they are different
             if isinstance(plain, bool) is isinstance(choice, bool) and plain == choice:
                 return choice
-        known = ", ".join(map(repr, self.choices))
-        raise PointError(f"'{name}' must be one of {known}, but got {value!r}.")
+        known = shortened(", ".join(map(repr, self.choices)), 1_000)
+        raise PointError(f"'{name}' must be one of {known}, but got {shortened(repr(value))}.")
 
     def _index(self, array: ArrayLike) -> NDArray[np.int64]:
         unit = np.asarray(array, dtype=np.float64)
@@ -274,4 +282,9 @@ def _plain_choice(choice: object) -> Value:
     plain = choice.item() if isinstance(choice, np.generic) else choice
     if not isinstance(plain, str | int | float) or (isinstance(plain, float) and not math.isfinite(plain)):
         raise SpaceError(f"a choice must be a string, a finite number or a boolean, but got {choice!r}.")
+    if isinstance(plain, str) and len(plain) > MAX_CHOICE:
+        rule = f"a choice must have at most {MAX_CHOICE} characters"
+        raise SpaceError(f"{rule}, but got {len(plain)}: {shortened(repr(plain))}.")
+    if isinstance(plain, int) and abs(plain) > LARGEST_CHOICE:
+        raise SpaceError(f"a choice that is an integer must be within ±1e100, but got {shortened(hex(plain))}.")
     return plain

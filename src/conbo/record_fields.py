@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from conbo.errors import ConboError, RecordError
+from conbo.errors import ConboError, RecordError, StorageError, StudyError
 
 LARGEST = 1.7976931348623157e308  # of the finite floating-point numbers
 LARGEST_WHOLE = 2**63 - 1  # that databases hold
@@ -39,9 +39,14 @@ def checksum(record: Mapping[str, Any]) -> str:
 
 @contextmanager
 def errors_about(what: str) -> Iterator[None]:
-    """Errors of conbo are raised as RecordError, and begin with what the record is."""
+    """Errors of conbo are raised as RecordError, and begin with what the record is.
+
+    Those of whole studies and databases stay what they are: they say what to do.
+    """
     try:
         yield
+    except (StudyError, StorageError):
+        raise
     except ConboError as error:
         raise RecordError(f"{what}: {error}") from error
 

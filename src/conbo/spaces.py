@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from conbo.errors import PointError, RecordError, SpaceError
+from conbo.errors import PointError, RecordError, SpaceError, shortened
 from conbo.parameters import (
     LARGEST_INTEGER,
     Array,
@@ -26,6 +26,7 @@ from conbo.parameters import (
 from conbo.record_fields import Fields
 
 __all__ = [
+    "MAX_NAME",
     "Array",
     "Categorical",
     "Integer",
@@ -40,6 +41,8 @@ __all__ = [
 ]
 
 Point: TypeAlias = Mapping[str, Value]
+
+MAX_NAME = 200  # characters of the name of a parameter or a study
 
 _PARAMETERS: dict[str, type[Real] | type[Integer] | type[Categorical]] = {
     "real": Real,
@@ -199,6 +202,9 @@ def _check_parameters(role: str, parameters: object) -> None:
     for name, parameter in parameters.items():
         if not isinstance(name, str) or not name:
             raise SpaceError(f"the names of `{role}` must be non-empty strings, but got {name!r}.")
+        if len(name) > MAX_NAME:
+            rule = f"the names of `{role}` must have at most {MAX_NAME} characters"
+            raise SpaceError(f"{rule}, but got {len(name)}: {shortened(repr(name))}.")
         if not isinstance(parameter, Real | Integer | Categorical):
             raise SpaceError(f"'{name}' must be Real, Integer or Categorical, but got {parameter!r}.")
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import Literal, Protocol
 
 import numpy as np
 
 from conbo.errors import PointError, SpaceError
 from conbo.spaces import Array, Categorical, Integer, Parameter, Real, Scale
 from conbo.state_distributions import MarginalRecipe, Normal, Triangular, Uniform, Weights
+
+FARTHEST = 30.0  # standard deviations between a normal distribution's mean and the range
+NARROWEST = 1e-12  # standard deviation, as a share of the range
 
 
 class Marginal(Protocol):
@@ -53,10 +57,21 @@ class _FlatLaw:
 
 @dataclass(frozen=True)
 class _ScaledLaw:
-    """A law of values, seen from the unit interval."""
+    """A law of values from scipy.stats, seen from the unit interval."""
 
-    law: _Law
+    name: Literal["truncnorm", "triang"]
+    shapes: tuple[float, ...]
+    loc: float
+    spread: float
     scale: Scale
+
+    @cached_property
+    def law(self) -> _Law:
+        """Imported on first use: scipy.stats takes a second, and a study can be looked at without it."""
+        from scipy import stats
+
+        law: _Law = getattr(stats, self.name)(*self.shapes, loc=self.loc, scale=self.spread)
+        return law
 
     def cdf(self, x: Array, /) -> Array:
         return self.law.cdf(self.scale.from_unit(x))
@@ -129,23 +144,24 @@ def marginal(name: str, parameter: Parameter, recipe: MarginalRecipe) -> Margina
         return _weighted_levels(name, parameter, recipe)
     if isinstance(parameter, Categorical):
         raise SpaceError(f"'{name}' is categorical and must be Uniform or have Weights, but got {recipe!r}.")
-    return _Continuous(parameter, _ScaledLaw(_scipy_law(name, parameter, recipe), parameter.scale))
+    return _Continuous(parameter, _scipy_law(name, parameter, recipe))
 
 
-def _scipy_law(name: str, parameter: Real | Integer, recipe: Triangular | Normal) -> _Law:
-    from scipy import stats  # slow to import, and most spaces have uniform states
-
+def _scipy_law(name: str, parameter: Real | Integer, recipe: Triangular | Normal) -> _ScaledLaw:
     low, high = parameter.scale.low, parameter.scale.high
     if isinstance(recipe, Normal):
         ends = (low - recipe.mean) / recipe.sd, (high - recipe.mean) / recipe.sd
-        normal: _Law = stats.truncnorm(*ends, loc=recipe.mean, scale=recipe.sd)
-        return normal
+        if max(ends[0], -ends[1]) > FARTHEST:
+            rule = f"the range of '{name}' must be within {FARTHEST:g} standard deviations of the mean of P[s]"
+            raise SpaceError(f"{rule}, but {recipe!r} is nowhere near {low:g} to {high:g}.")
+        if not recipe.sd >= NARROWEST * (high - low):
+            raise SpaceError(f"`sd >= {NARROWEST:g} * range` must hold for '{name}', but got sd={recipe.sd!r}.")
+        return _ScaledLaw("truncnorm", ends, recipe.mean, recipe.sd, parameter.scale)
     mode = (low + high) / 2 if recipe.mode is None else recipe.mode
     if not parameter.low <= mode <= parameter.high:
         rule = f"`{parameter.low} <= mode <= {parameter.high}` must hold for '{name}'"
         raise SpaceError(f"{rule}, but got mode={mode}.")
-    triangular: _Law = stats.triang((mode - low) / (high - low), loc=low, scale=high - low)
-    return triangular
+    return _ScaledLaw("triang", ((mode - low) / (high - low),), low, high - low, parameter.scale)
 
 
 def _weighted_levels(name: str, parameter: Parameter, recipe: Weights) -> Marginal:

@@ -5,8 +5,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from conbo.errors import RewardError, TrialError
+from conbo.errors import RewardError, TrialError, shortened
 from conbo.spaces import Value, is_number
+
+LARGEST_REWARD = 1e300  # a double ends at 1.8e308, and sums, differences and predictions go beyond the rewards
 
 Status: TypeAlias = Literal["running", "completed", "failed"]
 
@@ -25,13 +27,15 @@ class Trial:
     worker: str | None = field(default=None, compare=False)  # who asked for it or evaluates it
     leased: bool = field(default=False, compare=False)  # whether a run evaluates it, or will when another one died
     attempts: int = field(default=1, compare=False)  # evaluations begun
-    started: datetime | None = field(default=None, compare=False)  # the last of them, in UTC
+    started: datetime | None = field(default=None, compare=False)  # the last of them, in UTC; None before it begins
     finished: datetime | None = field(default=None, compare=False)
     late: float | None = field(default=None, compare=False)  # a reward that came after another one stood
 
     def told(self, reward: object, noise: object = None) -> "Trial":
         """The trial with its reward; to repeat what was told changes nothing."""
         value = finite_number("reward", reward)
+        if abs(value) > LARGEST_REWARD:
+            raise RewardError(f"`abs(reward) <= {LARGEST_REWARD:g}` must hold, but got reward={value}.")
         variance = None if noise is None else finite_number("noise", noise)
         if variance is not None and variance < 0:
             raise RewardError(f"`noise >= 0` must hold for the variance of a reward, but got noise={noise}.")
@@ -74,5 +78,5 @@ def finite_number(name: str, value: Any) -> float:
     except (ValueError, RuntimeError, OverflowError):  # several numbers, or one too large
         number = math.nan
     if not math.isfinite(number):
-        raise RewardError(f"a {name} must be one finite number, but got {value!r}.")
+        raise RewardError(f"a {name} must be one finite number, but got {shortened(repr(value))}.")
     return number

@@ -56,12 +56,19 @@ def test_evaluations_that_fail(conbo: Conbo, folder: Path) -> None:
     failed = [trial for trial in library.open_study("study.db").trials if trial.status == "failed"]
     assert "exit code 1: ZeroDivisionError: division by zero" in failed[0].error
     result = conbo("run", "study.toml", "simulator.py:broken", "-n", "9", code=1)
-    assert result.stderr == "Error: the objective failed 10 times in a row: no solution\n"
+    assert result.stderr == "Error: the objective failed 10 times in a row: ArithmeticError: no solution\n"
+
+
+def test_how_many_workers_a_trial_may_outlive_is_an_option(conbo: Conbo, folder: Path) -> None:
+    conbo("run", "study.toml", "simulator.py:profit", "-n", "2", "--max-lost-workers", "1000")
+    for command in ("run", "worker"):
+        result = conbo(command, "study.toml", "simulator.py:profit", "--max-lost-workers", "0", code=2)
+        assert "0 is not in the range x>=1" in result.stderr
 
 
 def test_a_program_that_is_too_slow(conbo: Conbo, folder: Path) -> None:
     result = conbo("run", "--command", "sleep 600", "--timeout", "0.05", "-n", "1", code=1)
-    assert "failed 10 times in a row: 'sleep' took longer than 0.05 s" in result.stderr
+    assert "failed 10 times in a row: TimeoutError: 'sleep' took longer than 0.05 s" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,25 @@ STATE = f"[states]\n{X}\n[actions]\ny = {{ type = 'real', low = 0, high = 1 }}\n
         ("actions = 3", "`actions` must be a table, but got 3."),
         ("actions.x = 3", "`actions.x` must be a table, but got 3."),
         ("actions.x = { low = 0 }", "`actions.x.type` must be one of real, integer, categorical, but got None."),
+        (
+            "actions.x = { type = ['real'] }",
+            "`actions.x.type` must be one of real, integer, categorical, but got ['real']",
+        ),
+        (
+            "actions.x = { type = 'real', low = 0, high = 1, log = 'no' }",
+            "`log` must be True or False, but got log='no'",
+        ),
+        (f"actions.x = {{ type = 'real', low = 0, high = {10**400} }}", "`high` must be a finite number"),
+        (f"seed = {'9' * 5000}", "this is not TOML: Exceeds the limit"),
+        (f"x = {'[' * 9999}", "this is not TOML: maximum recursion depth"),
+        (f"seed = true\n[actions]\n{X}", "`seed` must be an integer, but got True."),
+        (f"storage = 'a\\u0000b'\n[actions]\n{X}".replace("'", '"'), "`storage` must be a text, but got 'a\\x00b'."),
+        ("actions.x = { type = 'categorical', choices = { a = 1 } }", "`choices` must be a sequence of values"),
+        (
+            "states.n = { type = 'integer', low = 1, high = 9 }\nactions.x = { type = 'real', low = 0, high = 1 }\n"
+            "distribution.n = { type = 'weights', weights = { 2 = 1, '2.0' = 3 } }",
+            "`distribution.n.weights` must name every value once",
+        ),
         ("actions.x = { type = 'real', low = 0 }", "`actions.x` must have `high`, but got {'type': 'real', 'low': 0}."),
         ("actions.x = { type = 'real', hihg = 1 }", "unknown key `actions.x.hihg`: did you mean 'high'?"),
         ("actions.x = { type = 'real', low = 2, high = 1 }", "in `actions.x`: `low < high` must hold, but got low=2.0"),

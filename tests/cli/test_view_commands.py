@@ -34,8 +34,17 @@ def test_status(conbo: Conbo, learned: library.Study) -> None:
     assert "the last was trial 12: it broke" in text
     record = json.loads(conbo("status", "study.db", "--json").stdout)
     assert (record["completed"], record["running"], record["failed"]) == (12, 0, 1)
-    assert record["policy_value"] == learned.policy_value()
     assert record["actions"][0]["name"] == "stock"
+    assert "policy_value" not in record
+    best = max(trial.reward or 0 for trial in learned.trials if trial.status == "completed")
+    assert f"{best:.6g}, of trial" in text
+    assert "conbo status --model" in text
+
+
+def test_status_with_a_model(conbo: Conbo, learned: library.Study) -> None:
+    record = json.loads(conbo("status", "--model", "--json").stdout)
+    assert record["policy_value"] == learned.policy_value()
+    assert f"worth about {learned.policy_value():.6g}, on average over the states" in conbo("status", "--model").stdout
 
 
 def test_status_before_the_first_reward_or_the_first_run(conbo: Conbo, folder: Path) -> None:
@@ -43,7 +52,7 @@ def test_status_before_the_first_reward_or_the_first_run(conbo: Conbo, folder: P
     assert not (folder / "study.db").exists()
     conbo("ask")
     assert "nothing learned yet" in conbo("status").stdout
-    assert json.loads(conbo("status", "--json").stdout)["policy_value"] is None
+    assert json.loads(conbo("status", "--model", "--json").stdout)["policy_value"] is None
 
 
 def test_policy_of_a_state(conbo: Conbo, learned: library.Study) -> None:
@@ -108,6 +117,31 @@ def test_methods(conbo: Conbo) -> None:
     assert "Pearce & Branke (2018)" in conbo("methods", "revi").stdout
     assert json.loads(conbo("methods", "scot", "--json").stdout)["needs"] == "finitely many states"
     assert "unknown method 'cnbo': did you mean" in conbo("methods", "cnbo", code=1).stderr
+
+
+def test_the_settings_of_a_method(conbo: Conbo) -> None:
+    lines = conbo("methods", "--show", "conbo").stdout.splitlines()
+    for line in (
+        "proposal: Maximizer",
+        "      n_z: 5",
+        "      n_states: 20",
+        "  starts: 10",
+        "  profile: auto",
+        "batch: 1",
+    ):
+        assert line in lines
+    record = json.loads(conbo("methods", "--show", "knn", "--json").stdout)
+    assert record["settings"]["policy"] == {"type": "NearestNeighbors", "k": 10}
+    assert record["settings"]["uses_model"] is False
+    assert "--show needs the NAME" in conbo("methods", "--show", code=2).stderr
+
+
+def test_the_summaries_of_problems_are_the_first_lines_of_their_docstrings() -> None:
+    first_lines = {
+        name: getattr(library.problems, name).__doc__.partition("\n")[0] for name in library.problems.SUMMARIES
+    }
+    assert first_lines == library.problems.SUMMARIES
+    assert {*library.problems.SUMMARIES} < {*library.problems.__all__}
 
 
 def test_problems(conbo: Conbo) -> None:

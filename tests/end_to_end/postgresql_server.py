@@ -1,4 +1,8 @@
-"""A PostgreSQL server for the tests, started from the package `pgserver` or from Debian's `postgresql`."""
+"""PostgreSQL for the tests: a server of our own from whatever is installed, or one that runs already.
+
+Its programs are looked for in the package `pgserver`, which is among the developers' requirements where it has wheels,
+then in the folders of Debian and Homebrew, then on the path.
+"""
 
 import os
 import secrets
@@ -6,14 +10,19 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import psycopg
-import pytest
+from sqlalchemy import make_url
+
+from missing_tools import skip_without
 
 START_SECONDS = 30.0
+FOLDERS = ("/usr/lib/postgresql/*/bin", "/opt/homebrew/opt/postgresql@*/bin", "/usr/local/opt/postgresql@*/bin")
 
 
 class PostgresServer:
@@ -21,8 +30,7 @@ class PostgresServer:
 
     def __init__(self, folder: Path, listen: str = "127.0.0.1") -> None:
         self._folder, self._listen = folder, listen
-        # the server refuses to run as root
-        self._as_user = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
+        self._as_user = _unprivileged()
         self._binaries = _binaries(folder)
         self._port = _free_port()
         self._password = secrets.token_hex(8)
@@ -83,7 +91,7 @@ class PostgresServer:
         password.write_text(self._password)
         for path in (self._folder, data, password):
             if self._as_user:
-                shutil.chown(path, "nobody", "nogroup")
+                shutil.chown(path, self._as_user["user"], self._as_user["group"])
         command: list[str | Path] = [self._binaries / "initdb", "-D", data, "--username=conbo", "--pwfile", password]
         command += ["--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync"]
         subprocess.run(command, check=True, capture_output=True, cwd=self._folder, **self._as_user)
@@ -91,18 +99,69 @@ class PostgresServer:
             rules.write("host all all all scram-sha-256\n")
 
 
+class ForeignServer:
+    """A server that somebody else runs, and where we may create databases."""
+
+    def __init__(self, url: str) -> None:
+        self._url = make_url(url).set(drivername="postgresql")
+        self._prefix = f"conbo_test_{secrets.token_hex(4)}"  # tests of other processes are at work there too
+        self._databases: list[str] = []
+
+    def url(self, database: str) -> str:
+        """What a study takes as its storage."""
+        return self._url.set(database=database).render_as_string(hide_password=False)
+
+    def new_database(self) -> str:
+        """The name of an empty database."""
+        name = f"{self._prefix}_{len(self._databases)}"
+        self._execute(f"CREATE DATABASE {name}")
+        self._databases.append(name)
+        return name
+
+    def drop_databases(self) -> None:
+        """Leave nothing behind, though clients may still be connected."""
+        for name in self._databases:
+            self._execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def _execute(self, command: str) -> None:
+        with psycopg.connect(self._url.render_as_string(hide_password=False), autocommit=True) as connection:
+            connection.execute(command.encode())
+
+
+def _unprivileged() -> dict[str, Any]:
+    """The user that runs the server, as arguments of Popen; empty if it is ours, because only root is refused."""
+    if os.geteuid() != 0:
+        return {}
+    import pwd  # not on Windows
+
+    nobody = pwd.getpwnam("nobody")
+    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+
 def _binaries(folder: Path) -> Path:
-    """Where `postgres` is; the test is skipped where there is none."""
+    """Where `initdb` and `postgres` are; the test is skipped where there are none."""
     package = find_spec("pgserver")
     if package is not None and package.origin is not None:
         home = Path(package.origin).parent
+        if os.geteuid() != 0:
+            return home / "pginstall" / "bin"
         # copied, because an unprivileged user need not be able to read the environment
         shutil.copytree(home / "pginstall", folder / "pgserver" / "pginstall")
         shutil.copytree(home.parent / "pgserver.libs", folder / "pgserver.libs")
         return folder / "pgserver" / "pginstall" / "bin"
-    if debian := sorted(Path("/usr/lib/postgresql").glob("*/bin")):
-        return debian[-1]
-    pytest.skip("PostgreSQL is missing: install the package `pgserver` from PyPI, or `postgresql` from Debian.")
+    for pattern in FOLDERS:
+        if found := sorted(Path("/").glob(pattern.lstrip("/")), key=_release):
+            return found[-1]
+    initdb = shutil.which("initdb")
+    if initdb is None:
+        install = "brew install postgresql" if sys.platform == "darwin" else "sudo apt-get install --yes postgresql"
+        skip_without("PostgreSQL", install)
+    return Path(initdb).resolve().parent
+
+
+def _release(folder: Path) -> float:
+    """The release of PostgreSQL that a folder such as 16/bin or postgresql@16/bin belongs to."""
+    return float(folder.parent.name.rpartition("@")[2])
 
 
 def _free_port() -> int:

@@ -1,23 +1,44 @@
 """A full disk, a read-only or broken file, a database that goes away: clear errors, and nothing lost."""
 
 import gc
+import logging
 import os
 import re
+import signal
 import sqlite3
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import psycopg
 import pytest
 from postgresql_server import PostgresServer
 from worker_processes import Processes, wait_until
-from worker_programs import SPACE, reward, run_to, tell_until_the_file_may_not_grow
+from worker_programs import SPACE, reward, run_to, run_together, tell_until_the_file_may_not_grow
 
 from conbo import Study, open_study
 from conbo.errors import ConboError
+
+CONNECTIONS = 5  # of the small server
+
+
+@pytest.fixture
+def small_server(tmp_path: Path) -> Iterator[PostgresServer]:
+    """A server with few connections."""
+    with tempfile.TemporaryDirectory(prefix="conbo-postgresql-") as folder:
+        server = PostgresServer(Path(folder))
+        server.start()
+        with psycopg.connect(server.url("postgres", driver=""), autocommit=True) as connection:
+            for name, value in (("max_connections", CONNECTIONS), ("superuser_reserved_connections", 0)):
+                connection.execute(f"ALTER SYSTEM SET {name} = {value}".encode())
+        server.stop()
+        server.start()
+        yield server
+        server.stop(signal.SIGQUIT)
 
 
 @pytest.fixture
@@ -157,7 +178,73 @@ def test_a_tell_waits_for_a_server_that_is_away(postgresql: PostgresServer) -> N
     assert open_study(storage).trials[trial.number].reward == 0.5
 
 
-def test_a_server_that_is_not_there() -> None:
+def test_more_workers_than_the_server_has_connections(
+    small_server: PostgresServer, processes: Processes, tmp_path: Path
+) -> None:
+    storage, evaluated = small_server.url(small_server.new_database()), tmp_path / "evaluated"
+    # a long evaluation needs no connection: all workers are in one at the same time
+    processes.finish([processes.start(run_together, storage, 12, evaluated) for _ in range(12)])
+    trials = open_study(storage).trials
+    assert [t.status for t in trials] == ["completed"] * 12
+    assert all(t.reward == reward(t.state, t.action) for t in trials)
+    assert len(set(evaluated.read_text().split())) == 12
+
+
+def test_a_connection_that_is_refused_is_waited_for_and_the_reason_said_once(
+    small_server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = small_server.url(small_server.new_database())
+    address = small_server.url("postgres", driver="")
+    others = [psycopg.connect(address) for _ in range(CONNECTIONS)]
+    free = threading.Timer(2.5, others[0].close)
+    free.start()
+    with caplog.at_level(logging.WARNING, "conbo"):
+        new_study(storage)
+    free.join()
+    for other in others:
+        other.close()
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert "is not available, trying for 60 s: " in said
+    assert "too many clients already" in said
+    assert "\n" not in said
+
+
+def test_a_worker_that_starts_while_the_server_restarts(
+    small_server: PostgresServer, processes: Processes, tmp_path: Path
+) -> None:
+    storage, evaluated = small_server.url(small_server.new_database()), tmp_path / "evaluated"
+    small_server.stop()
+    worker = processes.start(run_to, storage, 5, 0.0, evaluated)
+    wait_until(lambda: "is not available" in processes.log(), processes)
+    small_server.start()
+    processes.finish([worker])
+    assert [t.status for t in open_study(storage).trials] == ["completed"] * 5
+
+
+def test_what_no_waiting_mends_is_said_at_once(postgresql: PostgresServer) -> None:
+    with pytest.raises(ConboError, match="does not exist"):
+        open_study(postgresql.url("nowhere"))
+    with pytest.raises(ConboError, match="authentication failed"):
+        open_study(re.sub(":[0-9a-f]+@", ":wrong@", postgresql.url("postgres")))
+    with pytest.raises(ConboError, match=r"nowhere\.invalid"):
+        open_study(postgresql.url("postgres", host="nowhere.invalid"))
+
+
+def test_what_is_told_outlives_a_crash_of_a_server_that_answers_before_it_writes(postgresql: PostgresServer) -> None:
+    database = postgresql.new_database()
+    with psycopg.connect(postgresql.url("postgres", driver=""), autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {database} SET synchronous_commit = off".encode())
+    study = new_study(postgresql.url(database))
+    for _ in range(5):
+        trial = study.ask()
+        study.tell(trial, 0.5)
+        postgresql.stop(signal.SIGQUIT)  # at once, with all that is in its memory alone
+        postgresql.start()
+        assert study.trials[trial.number].reward == 0.5
+
+
+def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conbo.study.database.PATIENCE", 0.05)
     storage = "postgresql+psycopg://conbo:secret@127.0.0.1:1/nowhere"
     with pytest.raises(ConboError, match=r"127\.0\.0\.1:1/nowhere.*refused") as error:
         open_study(storage)

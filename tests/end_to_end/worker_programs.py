@@ -8,6 +8,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,18 @@ from conbo import Real, Space, Study
 from conbo.belief import Belief
 from conbo.errors import ConboError
 from conbo.method_table import METHODS
+from conbo.optimizer import Optimizer
 from conbo.proposals import Proposal, Suggestion
 from conbo.proposals.penalized_batch import penalty
 from conbo.study import database
+from conbo.study.executors import Here
+from conbo.study.records import Records
+from conbo.study.run import Run
 
 SPACE = Space(states={"s": Real(0.0, 1.0)}, actions={"x": Real(0.0, 1.0)})
+# what a worker may be doing, and the byte that says so
+PHASES = {b"s": "start-up", b"c": "suggestion", b"e": "evaluation", b"t": "telling", b"b": "between"}
+LIVELY = {name: byte for byte, name in PHASES.items()}
 LEASE = 0.5  # seconds, short enough to wait for its end
 
 
@@ -78,6 +86,49 @@ def run_for_ever(storage: str, method: str, journal: Path) -> None:
             if trial.status == "completed" and trial.number not in acknowledged:
                 acknowledged.add(trial.number)
                 append(journal, json.dumps([trial.number, trial.reward]))
+
+
+def lively(
+    storage: str, method: str, phase: str, told: str, evaluated: str, scheduler: str | None = None, width: int = 1
+) -> None:
+    """Run for ever, alone or with a Dask cluster, and write down the phase of every moment in one byte of a file."""
+    file = os.open(phase, os.O_WRONLY)
+
+    def within(owner: type, method: str, name: str) -> None:
+        inner = getattr(owner, method)
+
+        def outer(*arguments: Any, **settings: Any) -> Any:
+            os.pwrite(file, LIVELY[name], 0)
+            result = inner(*arguments, **settings)
+            if name == "telling" and result:
+                append(Path(told), json.dumps([arguments[1], arguments[2]]))
+            os.pwrite(file, LIVELY["between"], 0)
+            return result
+
+        setattr(owner, method, outer)
+
+    within(Optimizer, "suggest", "suggestion")
+    within(Records, "add", "suggestion")
+    within(Records, "begin", "evaluation")
+    within(Here if scheduler is None else Run, "submit" if scheduler is None else "_wait", "evaluation")
+    within(Records, "tell", "telling")
+
+    def objective(state: dict[str, Any], action: dict[str, Any]) -> float:
+        line = json.dumps([os.getpid(), state["s"], action["x"]])
+        with open(evaluated, "a", buffering=1) as journal:
+            journal.write(f"{line}\n")
+        time.sleep(0.05 * random.random())
+        return -((float(action["x"]) - float(state["s"])) ** 2)
+
+    study = Study(SPACE, method=method, storage=storage, initial=4)
+    with ExitStack() as stack:
+        settings: dict[str, Any] = {}
+        if scheduler is not None:
+            from distributed import Client
+
+            client = stack.enter_context(Client(scheduler_file=str(scheduler)))
+            settings = {"executor": client.get_executor(), "workers": width}
+        study.run(objective, evaluations=10**6, max_lost_workers=10**6, progress=False, **settings)
 
 
 @dataclass(frozen=True)
@@ -143,6 +194,19 @@ def run_to(storage: str, evaluations: int, seconds: float, evaluated: Path, leas
 
     study = Study(SPACE, method="uniform", storage=storage)
     study.run(objective, evaluations=evaluations, lease=lease, progress=False)
+
+
+def run_together(storage: str, n: int, evaluated: Path) -> None:
+    """Be one of n workers with one evaluation each, which ends when all of them have begun."""
+
+    def objective(state: dict[str, Any], action: dict[str, Any]) -> float:
+        append(evaluated, str(os.getpid()))
+        while len(set(evaluated.read_text().split())) < n:
+            time.sleep(0.05)
+        return reward(state, action)
+
+    study = Study(SPACE, method="uniform", storage=storage)
+    study.run(objective, evaluations=n, lease=6.0, progress=False)
 
 
 def tell_until_the_file_may_not_grow(storage: str, result: Path) -> None:

@@ -1,5 +1,7 @@
 """Any BoTorch model in the place of ours: the same questions, the same answers."""
 
+from typing import Any
+
 import pytest
 import torch
 from botorch.models import MultiTaskGP, SingleTaskGP
@@ -12,6 +14,7 @@ from conbo.acquisition.conditional import ConBO
 from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
 from conbo.belief import Belief, fit_belief
 from conbo.bound_states import bind
+from conbo.errors import ConboError
 from conbo.models.botorch_model import BotorchModel, BotorchPosterior, model_inputs
 from conbo.observations import Observations
 from conbo.proposals.maximizer import Maximizer
@@ -75,6 +78,30 @@ def test_moments_equal_those_of_our_own_posterior() -> None:
         vars(posterior.moments(a)).values(), vars(theirs.posterior.moments(a)).values(), strict=True
     ):
         torch.testing.assert_close(other, mine, rtol=0, atol=1e-6)
+
+
+class BreakingKernel(ScaleKernel):
+    """A kernel that is broken once the model is fitted."""
+
+    entry = 0.0
+
+    def forward(self, *arguments: Tensor, **settings: Any) -> Any:
+        covariance = super().forward(*arguments, **settings)
+        return covariance if self.training else covariance + self.entry
+
+
+@pytest.mark.parametrize("entry", [float("nan"), float("inf")])
+def test_a_model_that_is_not_finite_is_refused(entry: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    def factory(points: Tensor, rewards: Tensor, noise: Tensor | None) -> SingleTaskGP:
+        kernel = BreakingKernel(MaternKernel(nu=2.5))
+        return SingleTaskGP(points, rewards, noise, covar_module=kernel, outcome_transform=None)
+
+    points = uniform(8, 2)
+    observations = Observations(points, torch.sin(5 * points.sum(-1)), points[:0])
+    assert torch.isfinite(BotorchModel(factory).fit(reals(1, 1), observations).mean(points)).all()
+    monkeypatch.setattr(BreakingKernel, "entry", entry)
+    with pytest.raises(ConboError, match="must be finite"):
+        BotorchModel(factory).fit(reals(1, 1), observations)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,14 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
+
+from missing_tools import skip_without
 
 OPTIONS = [
     "--headless",
@@ -22,11 +26,13 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Chromium; `CONBO_CHROMIUM` says where it is, if not on the path."""
+    """Chromium, from `CONBO_CHROMIUM`, the path or Playwright's own folder."""
     path = os.environ.get("CONBO_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    if path is None:
-        pytest.skip(f"no browser found: install one of {', '.join(NAMES)}, or set CONBO_CHROMIUM")
     with sync_playwright() as playwright:
+        if path is None and Path(playwright.chromium.executable_path).exists():
+            path = playwright.chromium.executable_path
+        if path is None:
+            skip_without("Chromium", f"{sys.executable} -m playwright install --with-deps chromium")
         launched = playwright.chromium.launch(executable_path=path, args=OPTIONS)
         yield launched
         launched.close()

@@ -2,14 +2,17 @@
 
 import logging
 import os
+import shutil
 import sqlite3
 import threading
+from contextlib import closing
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import Connection, select, text
 
 from conbo import open_study, study_names
 from conbo.errors import SettingError, StorageError
@@ -40,9 +43,10 @@ def test_bad_addresses(storage: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
-def test_one_driver_for_postgresql_and_no_password_in_messages(scheme: str) -> None:
+def test_one_driver_for_postgresql_and_no_password_in_messages(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     database = Database(f"{scheme}://me:secret@127.0.0.1:1/nowhere?application_name=me")
     assert database.name == "'postgresql+psycopg://me:***@127.0.0.1:1/nowhere'"
+    monkeypatch.setattr("conbo.study.database.PATIENCE", 0.05)
     with pytest.raises(StorageError, match=r"nowhere' cannot be used: .*refused") as raised:
         database.create()
     assert "secret" not in str(raised.value)
@@ -103,17 +107,64 @@ def test_a_forked_process_has_connections_of_its_own(tmp_path: Path) -> None:
 # Versions of the tables
 
 
-def test_older_tables_are_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def add_cost(connection: Connection) -> None:
+    connection.execute(text("ALTER TABLE conbo_trials ADD COLUMN cost DOUBLE"))
+
+
+def test_older_tables_are_brought_up_to_date_and_kept_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "conbo")
+    storage = tmp_path / "study.db"
+    study = Study(SPACE, method="uniform", storage=storage)  # whose connection stays open
+    study.ask()
+    with closing(sqlite3.connect(storage)) as connection:
+        connection.execute("ALTER TABLE conbo_schema DROP COLUMN conbo")  # as conbo 0.1.0 made it
+    with monkeypatch.context() as later:
+        later.setattr(schema, "MIGRATIONS", (add_cost,))
+        assert study_names(storage) == ["default"]
+        assert Database(storage).version() == 2
+        assert "'study.db.backup-v1' keeps the file as it was" in caplog.text.replace(f"{tmp_path}/", "")
+        later.setattr(schema, "MIGRATIONS", (add_cost, lambda connection: None))
+        assert len(open_study(storage).trials) == 1
+        assert sorted(path.name for path in tmp_path.glob("*.backup*")) == ["study.db.backup-v1", "study.db.backup-v2"]
+        assert sqlite3.connect(storage).execute("SELECT version, conbo FROM conbo_schema").fetchall() == [
+            (3, version("conbo"))
+        ]
+    assert len(open_study(tmp_path / "study.db.backup-v1").trials) == 1
+
+
+def test_an_empty_database_gets_the_newest_tables_without_a_backup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema, "MIGRATIONS", (add_cost,))
+    storage = tmp_path / "study.db"
+    Study(SPACE, method="uniform", storage=storage)
+    assert Database(storage).version() == 2
+    assert not list(tmp_path.glob("*.backup*"))
+
+
+def test_a_migration_that_fails_leaves_the_tables_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(connection: Connection) -> None:
+        add_cost(connection)
+        raise ZeroDivisionError
+
     storage = tmp_path / "study.db"
     Study(SPACE, method="uniform", storage=storage).ask()
-    steps = (
-        *schema.MIGRATIONS,
-        lambda connection: connection.execute(text("ALTER TABLE conbo_trials ADD COLUMN cost DOUBLE")),
-    )
-    for module in (schema, database):
-        monkeypatch.setattr(module, "MIGRATIONS", steps)
+    with monkeypatch.context() as later:
+        later.setattr(schema, "MIGRATIONS", (broken,))
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                open_study(storage)
+    assert sorted(path.name for path in tmp_path.glob("*.backup*")) == ["study.db.backup-v1", "study.db.backup-v1-2"]
+    assert len(open_study(storage).trials) == 1
+
+
+def test_a_step_changes_tables_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = tmp_path / "study.db"
+    Study(SPACE, method="uniform", storage=storage).ask()
+    monkeypatch.setattr(schema, "MIGRATIONS", (add_cost,))
     assert study_names(storage) == ["default"]
-    assert Database(storage).version() == 2
     assert sqlite3.connect(storage).execute("SELECT number, cost FROM conbo_trials").fetchall() == [(0, None)]
     assert len(open_study(storage).trials) == 1
 
@@ -122,10 +173,44 @@ def test_tables_of_a_later_version_are_left_alone(tmp_path: Path) -> None:
     storage = tmp_path / "study.db"
     Study(SPACE, method="uniform", storage=storage)
     with sqlite3.connect(storage) as connection:
-        connection.execute("UPDATE conbo_schema SET version = 99")
+        connection.execute("UPDATE conbo_schema SET version = 99, conbo = '7.1'")
     for attempt in (lambda: open_study(storage), lambda: Study(SPACE, storage=storage)):
-        with pytest.raises(StorageError, match="tables must be of version 1 or older, but are of version 99"):
+        with pytest.raises(StorageError, match=r"knows tables up to version 1, but .* of version 99.*conbo>=7\.1'`"):
             attempt()
+    with sqlite3.connect(storage) as connection:
+        connection.execute("ALTER TABLE conbo_schema DROP COLUMN conbo")
+    with pytest.raises(StorageError, match="of version 99, by a later conbo: `pip install --upgrade conbo`"):
+        open_study(storage)
+
+
+# The write-ahead log
+
+
+def copied(storage: Path) -> Path:
+    return Path(shutil.copy(storage, storage.with_name("alone.db")))
+
+
+def test_the_file_alone_is_whole_when_a_run_has_ended(tmp_path: Path) -> None:
+    study = Study(SPACE, method="uniform", storage=tmp_path / "study.db")  # whose connection stays open
+    study.run(lambda state, action: 1.0, 12, progress=False)
+    assert open_study(copied(tmp_path / "study.db")).trials == study.trials
+
+
+def test_rewards_are_folded_in_from_time_to_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def n_trials() -> int:
+        (count,) = (
+            sqlite3.connect(copied(tmp_path / "study.db")).execute("SELECT count(*) FROM conbo_trials").fetchone()
+        )
+        return int(count)
+
+    monkeypatch.setattr(database, "CHECKPOINT", 1e9)
+    study = Study(SPACE, method="uniform", storage=tmp_path / "study.db")
+    study.tell(study.ask(), 1.0)
+    assert n_trials() == 0
+    monkeypatch.setattr(database, "CHECKPOINT", 0.0)
+    study.tell(study.ask(), 2.0)
+    assert n_trials() == 2
+    assert open_study(tmp_path / "alone.db").trials == study.trials
 
 
 # Trouble
@@ -148,7 +233,14 @@ def sqlite_error(name: str) -> sqlite3.Error:
         (sqlite_error("SQLITE_CORRUPT"), True, 0.0),
         (sqlite_error("SQLITE_NOTADB"), False, 0.0),
         (sqlite_error("SQLITE_CANTOPEN"), False, 0.0),
-        (psycopg.OperationalError("connection refused"), False, 0.0),
+        (psycopg.OperationalError("connection refused"), False, PATIENCE),
+        (psycopg.errors.ConnectionTimeout("connection timeout expired"), False, PATIENCE),
+        (psycopg.OperationalError("FATAL: sorry, too many clients already"), False, PATIENCE),
+        (psycopg.OperationalError("FATAL: the database system is starting up"), False, PATIENCE),
+        (psycopg.OperationalError('FATAL: password authentication failed for user "me"'), False, 0.0),
+        (psycopg.OperationalError('FATAL: database "nowhere" does not exist'), False, 0.0),
+        (psycopg.OperationalError("failed to resolve host 'nowhere'"), False, 0.0),
+        (psycopg.OperationalError("failed to resolve host 'server'"), True, PATIENCE),
         (psycopg.OperationalError("server closed the connection unexpectedly"), True, PATIENCE),
         (psycopg.errors.AdminShutdown(), True, PATIENCE),
         (psycopg.errors.CannotConnectNow(), True, PATIENCE),
@@ -185,7 +277,8 @@ def test_a_lock_is_waited_for(
     timer.join()
     other.close()
     assert study.trials[0].reward == 1.0
-    assert [record.getMessage().partition("trying again: ")[2] for record in caplog.records] == ["database is locked"]
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert said == f"the database '{storage}' is not available, trying for 60 s: database is locked"
 
 
 def test_a_lock_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

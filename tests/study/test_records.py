@@ -9,7 +9,7 @@ import pytest
 
 from conbo.errors import TrialError
 from conbo.spaces import Real, Space
-from conbo.study import Study, records
+from conbo.study import Study
 from conbo.study.records import Records
 from conbo.study.shared import Heartbeat
 from conbo.study.workers import worker_name
@@ -32,6 +32,13 @@ def records_of(study: Study) -> Records:
 def leased(study: Study, worker: str, lease: float = LONG, n: int = 1) -> list[Trial]:
     """Trials that a run of this worker evaluates."""
     return study._shared.add(lambda optimizer: optimizer.suggest(n).trials, worker, lease)
+
+
+def begun(study: Study, worker: str, lease: float = LONG) -> Trial:
+    """A trial that a run of this worker has begun to evaluate."""
+    (trial,) = leased(study, worker, lease)
+    assert records_of(study).begin(trial.number, worker)
+    return trial
 
 
 def taken_over(study: Study, worker: str, in_hand: Any = ()) -> int | None:
@@ -92,7 +99,7 @@ def test_nobody_takes_over_what_is_worked_on(study: Study) -> None:
 
 
 def test_a_trial_whose_lease_has_ended_is_taken_over_once(study: Study) -> None:
-    (trial,) = leased(study, worker_name(), SHORT)
+    trial = begun(study, worker_name(), SHORT)
     time.sleep(2 * SHORT)
     other = worker_name()
     assert taken_over(study, other) == 0
@@ -125,15 +132,41 @@ def test_what_is_handed_back_is_free(study: Study) -> None:
     assert study.trials[by_hand.number].leased is False
 
 
-def test_a_trial_that_outlives_too_many_workers_has_failed(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "MOST_LOST", 3)
-    leased(study, GONE)
-    assert taken_over(study, GONE) == 0
-    records_of(study).hand_back(GONE)  # no loss
-    assert taken_over(study, GONE) == 0
-    assert taken_over(study, GONE) == 0
-    assert taken_over(study, worker_name()) is None
-    assert (study.trials[0].status, study.trials[0].error) == ("failed", "3 workers were lost with this trial")
+def test_a_trial_that_outlives_too_many_workers_has_failed(study: Study) -> None:
+    records = records_of(study)
+    begun(study, GONE)
+    for _ in range(2):
+        assert records.take_over(GONE, LONG, (), max_lost_workers=3) is not None
+        assert records.begin(0, GONE)
+        records.hand_back(GONE)  # no loss
+        assert records.take_over(GONE, LONG, (), max_lost_workers=3) is not None
+        assert records.begin(0, GONE)
+    assert records.take_over(worker_name(), LONG, (), max_lost_workers=4) is not None
+    assert (study.trials[0].status, study.trials[0].attempts) == ("running", 6)
+    records.begin(0, worker_name())
+    assert study.trials[0].started is None, "only who has a trial begins it"
+
+
+def test_the_number_of_lost_workers_after_which_a_trial_fails_is_a_setting(study: Study) -> None:
+    records = records_of(study)
+    begun(study, GONE)
+    assert records.take_over(GONE, LONG, (), max_lost_workers=2) is not None
+    assert records.begin(0, GONE)
+    assert records.take_over(worker_name(), LONG, (), max_lost_workers=2) is None
+    assert (study.trials[0].status, study.trials[0].error) == ("failed", "2 workers were lost with this trial")
+
+
+def test_workers_that_are_lost_before_they_begin_a_trial_do_not_count(study: Study) -> None:
+    leased(study, GONE, n=2)
+    for _ in range(5):
+        assert records_of(study).take_over(GONE, LONG, (), max_lost_workers=1) is not None
+    worker = worker_name()
+    assert taken_over(study, worker) == 0
+    assert records_of(study).begin(0, worker)
+    trial, untouched = study.trials
+    assert (trial.status, trial.attempts, untouched.attempts) == ("running", 1, 1)
+    assert trial.started is not None
+    assert untouched.started is None
 
 
 def test_a_heartbeat_keeps_the_leases(study: Study) -> None:
@@ -179,7 +212,15 @@ def test_the_first_result_stands_and_the_other_is_late(study: Study) -> None:
     assert not records_of(study).tell(0, 2.5, worker=slow)
     (trial,) = study.trials
     assert (trial.reward, trial.late, trial.worker) == (1.5, 2.5, fast)
-    assert records_of(study).tell(0, 1.5, worker=slow), "the same value is the same result"
+    assert records_of(study).tell(0, 1.5, worker=fast), "the answer to the first may have been lost"
+
+
+def test_a_late_result_of_the_same_value_does_not_stand_a_second_time(study: Study) -> None:
+    slow, fast = slow_and_fast(study)
+    assert records_of(study).tell(0, 1.5, worker=fast)
+    assert not records_of(study).tell(0, 1.5, worker=slow)
+    (trial,) = study.trials
+    assert (trial.reward, trial.late, trial.worker) == (1.5, None, fast)
 
 
 def test_the_slow_one_may_be_the_first(study: Study) -> None:

@@ -197,6 +197,12 @@ def test_bad_names(storage: str, name: Any) -> None:
         stored(storage, name=name)
 
 
+def test_a_name_that_is_too_long(storage: str) -> None:
+    stored(storage, name="x" * 200)
+    with pytest.raises(SettingError, match="`name` must have at most 200 characters, but got 201: 'xx"):
+        stored(storage, name="x" * 201)
+
+
 # Several objects for one study see each other
 
 
@@ -277,7 +283,9 @@ def test_new_choices_with_new_weights(storage: str) -> None:
 def test_only_what_changed_is_read_again(storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     study = stored(storage, 20)
     read = []
-    monkeypatch.setattr(json, "loads", lambda text, loads=json.loads: read.append(text) or loads(text))
+    monkeypatch.setattr(
+        json, "loads", lambda text, loads=json.loads, **hooks: read.append(text) or loads(text, **hooks)
+    )
     study.ask()
     assert len(study.trials) == 21
     assert len(read) <= 6

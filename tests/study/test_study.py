@@ -156,13 +156,21 @@ def test_a_bad_reward_of_an_objective_fails_its_trial(reward: Any) -> None:
     assert study.trials[0].error == f"RewardError: a reward must be one finite number, but got {reward!r}."
 
 
+def test_a_reward_that_is_too_large_fails_its_trial() -> None:
+    rewards = iter([1.7e308, 1.0, 2.0])
+    study = new_study()
+    study.run(lambda s, x: next(rewards), evaluations=2, progress=False)
+    assert [trial.status for trial in study.trials] == ["failed", "completed", "completed"]
+    assert study.trials[0].error == "RewardError: `abs(reward) <= 1e+300` must hold, but got reward=1.7e+308."
+
+
 def test_ten_failures_in_a_row_end_the_run() -> None:
     study = finished(3)
 
     def broken(state: dict[str, Any], action: dict[str, Any]) -> float:
         raise OSError("disk full")
 
-    with pytest.raises(ConboError, match="the objective failed 10 times in a row: disk full") as raised:
+    with pytest.raises(ConboError, match="the objective failed 10 times in a row: OSError: disk full") as raised:
         study.run(broken, evaluations=20, progress=False)
     assert isinstance(raised.value.__cause__, OSError)
     assert len(study.trials) == 13
@@ -178,7 +186,7 @@ def test_ctrl_c_keeps_everything_told(capsys: pytest.CaptureFixture[str]) -> Non
 
     study = new_study()
     study.run(impatient, evaluations=20)
-    assert "Interrupted: 6 of 20 evaluations are kept." in capsys.readouterr().out
+    assert "Interrupted: 6 of 20 evaluations are kept." in capsys.readouterr().err
     assert [trial.status for trial in study.trials] == ["completed"] * 6 + ["running"]
     study.policy()
     study.run(objective, evaluations=8, progress=False)

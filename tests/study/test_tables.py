@@ -78,7 +78,7 @@ def test_every_bad_row_is_named_and_nothing_is_imported(tmp_path: Path) -> None:
         "  row 5: 'x' must be a number, but got 'one'.",
         "  row 6: a reward must be one finite number, but got ''.",
         "  row 7: a reward must be one finite number, but got nan.",
-        "  row 8: 'x' must be a number, but got ''.",
+        "  row 8: there must be a value for every column, but got none for 'x'.",
         "  row 9: there must be a column for every value, but got ['5'] beyond the last.",
     ]
     assert study.trials == ()
@@ -89,6 +89,51 @@ def test_a_file_that_is_not_utf_8(tmp_path: Path) -> None:
     path.write_bytes("s,k,x,n,reward,note\n0.5,a,1,1,1.0,Müller\n".encode("latin-1"))
     with pytest.raises(StudyError, match=r"latin.csv' must be a CSV file in UTF-8: .*can't decode byte"):
         new_study().import_csv(path)
+
+
+def test_a_file_in_utf_16(tmp_path: Path) -> None:
+    path = tmp_path / "wide.csv"
+    path.write_bytes("s,k,x,n,reward\n0.5,a,1,1,1.0\n".encode("utf-16-le"))
+    with pytest.raises(StudyError, match=r"wide.csv' must be a CSV file in UTF-8, but has NUL bytes .* is it UTF-16"):
+        new_study().import_csv(path)
+
+
+def test_a_nul_byte_in_a_value(tmp_path: Path) -> None:
+    path = written(tmp_path / "nul.csv", "s,k,x,n,reward", "0.5,a,1,1,1.0\0")
+    with pytest.raises(StudyError, match=r"row 1: a reward must be one finite number, but got '1.0\\x00'"):
+        new_study().import_csv(path)
+
+
+@pytest.mark.parametrize("length", [100_001, 200_000])  # the csv module takes 131,072 characters
+def test_a_cell_that_is_too_long(tmp_path: Path, length: int) -> None:
+    rows = ["s,k,x,n,reward,note", "0.5,a,1,1,1.0,ok", f'0.5,a,1,1,1.0,"{"long, " * (length // 6 + 1)}"']
+    with pytest.raises(StudyError, match="at most 100000 characters, but row 2, column 'note' has more: is a quot"):
+        new_study().import_csv(written(tmp_path / "long.csv", *rows))
+    with pytest.raises(StudyError, match="but column 2 of the first line has more"):
+        new_study().import_csv(written(tmp_path / "wide.csv", f"s,{'k' * length}", "1,2"))
+
+
+def test_a_column_that_is_there_twice(tmp_path: Path) -> None:
+    path = written(tmp_path / "twice.csv", "s,k,x,n,reward,x", "0.5,a,1,1,1.0,2")
+    with pytest.raises(StudyError, match=r"twice.csv' must have one column for 'x', but has several"):
+        new_study().import_csv(path)
+
+
+def test_a_last_row_that_was_cut_off(tmp_path: Path) -> None:
+    path = written(tmp_path / "cut.csv", "s,k,x,n,reward,status", "0.5,a,1,1,1.0,completed", "0.5,a,1,1,1.")
+    with pytest.raises(StudyError, match="row 2: there must be a value for every column, but got none for 'status'"):
+        new_study().import_csv(path)
+
+
+def test_texts_that_are_not_what_they_seem(tmp_path: Path) -> None:
+    space = Space(actions={"x": Real(0, 2000), "k": Categorical(["1", 1, "b"])})
+    path = written(tmp_path / "odd.csv", "x,k,reward", "1_000,b,1", "5,1,1")
+    with pytest.raises(StudyError) as raised:
+        new_study(space=space).import_csv(path)
+    assert str(raised.value).splitlines()[1:] == [
+        "  row 1: 'x' must be a number, but got '1_000'.",
+        "  row 2: a text must stand for one choice, but '1' stands for '1' and 1.",
+    ]
 
 
 def test_a_missing_column(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import click
 import conbo
 from conbo.cli.exit_codes import INTERRUPTED
 from conbo.errors import ConboError
+from conbo.notices import listening
 
 # section → command → (its module, the first line of its help, which a test compares)
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
@@ -29,10 +30,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "tell": ("trial_commands", "Tell the reward of a trial, or those of a file."),
         "fail": ("trial_commands", "Say that a trial will not have a reward."),
         "import": ("trial_commands", "Add earlier results from a CSV file."),
-        "export": ("trial_commands", "Write all trials as CSV or JSON."),
+        "export": ("trial_commands", "Write all trials as CSV or JSON, or copy the database."),
     },
     "Look": {
-        "status": ("view_commands", "Show a study: its space, its trials, what the policy is worth."),
+        "status": ("view_commands", "Show a study: its space and its trials; with --model, what the policy is worth."),
         "policy": ("view_commands", "Show the best action for a state, or for a CSV file of states."),
         "plot": ("view_commands", "Draw one picture of a study."),
         "report": ("view_commands", "Write a study as one self-contained HTML page."),
@@ -82,7 +83,7 @@ class Commands(click.Group):
         debug = "--debug" in given
         arguments = [argument for argument in given if argument != "--debug"]
         color = False if os.environ.get("NO_COLOR") else None  # None: on a terminal
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), listening(_say):
             warnings.showwarning = _show_warning  # type: ignore[assignment]
             try:
                 settings: Any = {"standalone_mode": False, "color": color, **extra}
@@ -108,6 +109,11 @@ def _in_words(error: Exception) -> str:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     first = str(error).partition("\n")[0]
     return f"{type(error).__name__}: {first} (--debug shows where)"
+
+
+def _say(line: str) -> None:
+    """A line of the log, on the error output."""
+    click.echo(line, err=True)
 
 
 def _show_warning(message: Warning | str, *_: object) -> None:

@@ -88,7 +88,7 @@ class Program:
             try:
                 printed, complaints = process.communicate(timeout=self.timeout)
             except BaseException as error:
-                os.killpg(process.pid, signal.SIGKILL)  # the program and all that it started
+                _kill(process)
                 if isinstance(error, subprocess.TimeoutExpired):
                     raise TimeoutError(f"'{words[0]}' took longer than {self.timeout:g} s") from None
                 raise
@@ -114,6 +114,14 @@ class Program:
         for name in names:
             if name is not None and name not in known:
                 raise SettingError(f"unknown parameter {{{name}}} in the command: {closest(name, known)}")
+
+
+def _kill(process: "subprocess.Popen[str]") -> None:
+    """End the program and, but for Windows, all that it started."""
+    if sys.platform == "win32":
+        process.kill()
+    else:
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 _FORMATTER = string.Formatter()

@@ -66,6 +66,14 @@ def _evaluation_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--retries", metavar="N", type=click.IntRange(0), default=0, help="More tries of an evaluation that failed."
         ),
+        click.option(
+            "--max-lost-workers",
+            metavar="N",
+            type=click.IntRange(1),
+            default=10,
+            show_default=True,
+            help="A trial fails when this many workers have died while evaluating it.",
+        ),
         click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON."),
     )
     for option in reversed(options):

@@ -62,16 +62,18 @@ def _read(path: Path) -> dict[str, Any]:
     """The tables of the file, with known keys, and the simple values checked."""
     try:
         record = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise SettingError(f"this is not TOML: {error}.") from error
     except UnicodeDecodeError as error:
         raise SettingError("this is not a text file in UTF-8.") from error
+    except (ValueError, RecursionError) as error:  # syntax, a number of thousands of digits, thousands of brackets
+        raise SettingError(f"this is not TOML: {error}.") from error
+    except OSError as error:
+        raise SettingError(f"this cannot be read: {error}.") from error
     texts = ("name", "storage", "direction", "method")
     _check_keys("", record, (*texts, "seed", "states", "actions", "distribution"))
     for key in texts:
-        if not isinstance(record.get(key, ""), str):
+        if not isinstance(record.get(key, ""), str) or "\0" in record.get(key, ""):
             raise SettingError(f"`{key}` must be a text, but got {record[key]!r}.")
-    if not isinstance(record.get("seed", 0), int):
+    if not isinstance(record.get("seed", 0), int) or isinstance(record.get("seed"), bool):
         raise SettingError(f"`seed` must be an integer, but got {record['seed']!r}.")
     return record
 
@@ -103,7 +105,10 @@ def _parameter(where: str, entry: object) -> "Parameter":
 def _recipe(where: str, entry: object, parameter: "Parameter") -> "MarginalRecipe":
     def weights(weights: dict[str, float]) -> "MarginalRecipe":
         table = _table(f"{where}.weights", weights)
-        return conbo.Weights({parse_value(parameter, key): weight for key, weight in table.items()})
+        values = {parse_value(parameter, key): weight for key, weight in table.items()}
+        if len(values) < len(table):
+            raise SettingError(f"`{where}.weights` must name every value once, but got {table!r}.")
+        return conbo.Weights(values)
 
     kinds: dict[str, Callable[..., Any]]
     kinds = {"uniform": conbo.Uniform, "triangular": conbo.Triangular, "normal": conbo.Normal, "weights": weights}
@@ -114,7 +119,7 @@ def _built(where: str, entry: object, kinds: Mapping[str, Callable[..., Any]]) -
     """What the table describes: its `type` names one of these kinds, the rest are the settings of that kind."""
     settings = dict(_table(where, entry))
     kind = settings.pop("type", None)
-    if kind not in kinds:
+    if not isinstance(kind, str) or kind not in kinds:
         raise SettingError(f"`{where}.type` must be one of {', '.join(kinds)}, but got {kind!r}.")
     wanted = inspect.signature(kinds[kind]).parameters
     _check_keys(f"{where}.", settings, wanted)

@@ -41,7 +41,11 @@ def leading_study(arguments: Sequence[str], *names: str) -> tuple[str, ...]:
 
 def create_or_resume(source: str, name: str | None) -> "Study":
     """The study of a study file, created if need be, or an existing one of a storage."""
-    return read_study_file(_file(source)).study(name) if source.endswith(".toml") else open_existing(source, name)
+    if not source.endswith(".toml"):
+        return open_existing(source, name)
+    study_file = read_study_file(_file(source))
+    _name_distant_storage(source, study_file.storage)
+    return study_file.study(name)
 
 
 def open_existing(source: str, name: str | None) -> "Study":
@@ -53,6 +57,7 @@ def location(source: str, name: str | None) -> tuple[str, str]:
     """Storage and name of the study; without a name, a storage's only study is meant."""
     if source.endswith(".toml"):
         storage, its_name = read_location(_file(source))
+        _name_distant_storage(source, storage)
         return storage, name or its_name
     if name is not None:
         return source, name
@@ -60,6 +65,24 @@ def location(source: str, name: str | None) -> tuple[str, str]:
     if len(names) > 1 and "default" not in names:
         raise SettingError(f"--name must say which study of '{source}' is meant: {', '.join(names)}.")
     return source, names[0] if len(names) == 1 else "default"
+
+
+def unfolded_log(source: str) -> str | None:
+    """The name of the file beside an SQLite database that may hold changes which the database itself lacks."""
+    from conbo.study.database import Database
+    from conbo.study.sqlite_file import log_size
+
+    path = Database(read_location(_file(source))[0] if source.endswith(".toml") else source).path
+    return f"{Path(path).name}-wal" if path is not None and log_size(path) else None
+
+
+def _name_distant_storage(source: str, storage: str) -> None:
+    """Say where a study file keeps the study, if that is not in its own folder: the file may be somebody else's."""
+    if "://" not in storage and Path(storage).resolve().is_relative_to(Path(source).resolve().parent):
+        return
+    from conbo.study.database import Database
+
+    click.echo(f"{source} keeps the study in {Database(storage).name}.", err=True)
 
 
 def _file(source: str) -> Path:

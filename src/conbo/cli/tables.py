@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from conbo.errors import SettingError
+from conbo.study.spreadsheets import marked, unmarked
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a CSV file (all texts) or of a JSON file with a list of objects."""
-    text = path.read_text(encoding="utf-8-sig")
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        text = file.read()
     if path.suffix.lower() != ".json":
-        return list(csv.DictReader(io.StringIO(text)))
+        return [_unmarked(row) for row in csv.DictReader(io.StringIO(text, newline=""))]
     try:
         rows = json.loads(text)
     except ValueError as error:
@@ -24,20 +26,33 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def _unmarked(row: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The row as it was before it was marked for spreadsheets; cells without a column are under None, in a list."""
+    return {
+        name and unmarked(name): unmarked(cell) if isinstance(cell, str) else cell  # a short row has no text there
+        for name, cell in row.items()
+    }
+
+
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write a CSV or a JSON file."""
     is_json = path.suffix.lower() == ".json"
-    path.write_text(json.dumps(list(rows), indent=1) + "\n" if is_json else as_csv(rows), encoding="utf-8")
+    text = json.dumps(list(rows), indent=1) + "\n" if is_json else as_csv(rows)
+    path.write_text(text, encoding="utf-8", newline="")
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """The rows with a line of headings, which are those of the first."""
-    text = io.StringIO()
-    if rows:
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    return text.getvalue()
+    if not rows:
+        return ""
+    lines = [_csv_line([row.get(name) for name in rows[0]]) for row in rows]
+    return "".join([_csv_line(list(rows[0])), *lines])
+
+
+def _csv_line(cells: Sequence[object]) -> str:
+    text = io.StringIO(newline="")
+    csv.writer(text).writerow(map(marked, cells))  # with its own line ends, or it would not quote a carriage return
+    return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def as_columns(rows: Sequence[Sequence[object]]) -> str:

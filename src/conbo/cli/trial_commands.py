@@ -147,9 +147,30 @@ def import_results(arguments: tuple[str, ...], name: str | None) -> int:
 @study_arguments()
 @click.option("-o", "--output", type=_NEW, help="A .csv or .json file; else CSV is printed.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def export(arguments: tuple[str, ...], name: str | None, output: Path | None, as_json: bool) -> None:
-    """Write all trials as CSV or JSON."""
+@click.option("--database", type=_NEW, help="Copy the database to a new SQLite file instead.")
+@click.option("--force", is_flag=True, help="With --database: replace the file if it exists.")
+def export(
+    arguments: tuple[str, ...],
+    name: str | None,
+    output: Path | None,
+    as_json: bool,
+    database: Path | None,
+    force: bool,
+) -> None:
+    """Write all trials as CSV or JSON, or copy the database.
+
+    In CSV, a text that a spreadsheet would take for a formula has an apostrophe before it, which `conbo import` and
+    `conbo tell` take away again.
+
+    With --database, the copy is whole, also while others write: of an SQLite file it has all studies, of a server this
+    study. To copy an SQLite file by other means may miss what is in the -wal file beside it.
+    """
     (source,) = leading_study(arguments)
+    if database is not None:
+        if output is not None or as_json:
+            raise click.UsageError("--database copies the database: leave --output and --json out.")
+        _copy(source, name, database, force)
+        return
     from conbo.study.tables import observation
 
     rows = [observation(trial) for trial in _trials(source, name).trials]
@@ -157,3 +178,12 @@ def export(arguments: tuple[str, ...], name: str | None, output: Path | None, as
         write_rows(output, rows)
     else:
         click.echo(json.dumps(rows, indent=1) if as_json else as_csv(rows).rstrip("\n"))
+
+
+def _copy(source: str, name: str | None, target: Path, force: bool) -> None:
+    from conbo.study.copies import copy_study
+
+    if target.exists() and not force:
+        raise click.UsageError(f"{target} exists already: --force replaces it.")
+    copy_study(*location(source, name), target, overwrite=force)
+    click.echo(f"Wrote {target}.")

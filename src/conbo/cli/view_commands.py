@@ -10,8 +10,9 @@ import click
 
 import conbo
 from conbo.cli.study_file import parse_value
-from conbo.cli.study_source import leading_study, open_existing, parse_state, study_arguments
+from conbo.cli.study_source import leading_study, open_existing, parse_state, study_arguments, unfolded_log
 from conbo.cli.tables import as_columns, as_csv, read_rows, shown, write_rows
+from conbo.notices import LOG
 
 if TYPE_CHECKING:
     from conbo.policies.policy import Policy, Prediction
@@ -39,29 +40,45 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 @click.command()
 @study_arguments()
+@click.option("--model", "with_model", is_flag=True, help="Fit the model, too, and say what the policy is worth.")
 @_JSON
-def status(arguments: tuple[str, ...], name: str | None, as_json: bool) -> None:
-    """Show a study: its space, its trials, what the policy is worth."""
+def status(arguments: tuple[str, ...], name: str | None, with_model: bool, as_json: bool) -> None:
+    """Show a study: its space and its trials; with --model, what the policy is worth."""
     (source,) = leading_study(arguments)
+    log = unfolded_log(source)  # now: to open the study and close it again may fold it in
     study = open_existing(source, name)
     trials = study.trials
     counts = Counter(trial.status for trial in trials)
-    value = study.policy_value() if counts["completed"] else None
+    fitted = {"policy_value": study.policy_value() if counts["completed"] else None} if with_model else {}
     if as_json:
         settings = {"name": study.name, "direction": study.direction, "method": study.method, "seed": study.seed}
         numbers = {kind: counts[kind] for kind in ("completed", "running", "failed")}
-        click.echo(json.dumps({**settings, **study.space.to_dict(), **numbers, "policy_value": value}))
+        click.echo(json.dumps({**settings, **study.space.to_dict(), **numbers, **fitted}))
         return
-    average = ", on average over the states" if study.space.states else ""
     rows = [
         ("study", f"{study.name}, {study.direction} by {study.method}, seed {study.seed}"),
         *_parameter_rows(study.space),
         ("trials", f"{counts['completed']} completed, {counts['running']} running, {counts['failed']} failed"),
-        ("policy", "nothing learned yet" if value is None else f"worth about {shown(value)}{average}"),
     ]
+    if completed := [trial for trial in trials if trial.status == "completed"]:
+        rewards = sorted((float(trial.reward or 0), trial.number) for trial in completed)
+        (reward, number) = rewards[0] if study.direction == "minimize" else rewards[-1]
+        rows.append(("best reward", f"{shown(reward)}, of trial {number}"))
     if failed := [trial for trial in trials if trial.status == "failed"]:
         rows.append(("failure", f"the last was trial {failed[-1].number}: {failed[-1].error}"))
+    if log is not None:
+        rows.append(("beside it", f"{log} has the newest changes: copy the study with `conbo export --database`"))
+    rows.append(("policy", _policy_worth(bool(completed), fitted, bool(study.space.states))))
     click.echo(as_columns(rows))
+
+
+def _policy_worth(learned: bool, fitted: "Mapping[str, float | None]", has_states: bool) -> str:
+    if not learned:
+        return "nothing learned yet"
+    if not fitted:
+        return "`conbo status --model` says what it is worth"
+    average = ", on average over the states" if has_states else ""
+    return f"worth about {shown(fitted['policy_value'])}{average}"
 
 
 def _parameter_rows(space: "Space") -> list[tuple[str, str]]:
@@ -167,6 +184,7 @@ def plot(arguments: tuple[str, ...], name: str | None, output: Path | None) -> N
         raise click.UsageError(f"KIND must be one of {', '.join(PLOTS)}, but got '{kind}'.")
     study = open_existing(source, name)
     path = output or Path(f"{kind}.html")
+    LOG.info("Loading torch and the plots; this takes a few seconds.")
     conbo.plots.save(getattr(conbo.plots, kind.replace("-", "_"))(study), path)
     click.echo(f"Wrote {path}.")
 
@@ -177,7 +195,9 @@ def plot(arguments: tuple[str, ...], name: str | None, output: Path | None) -> N
 def report(arguments: tuple[str, ...], name: str | None, output: Path) -> None:
     """Write a study as one self-contained HTML page."""
     (source,) = leading_study(arguments)
-    conbo.report(open_existing(source, name), output)
+    study = open_existing(source, name)
+    LOG.info("Loading torch and the plots, and drawing the page; this takes some seconds.")
+    conbo.report(study, output)
     click.echo(f"Wrote {output}.")
 
 
@@ -200,25 +220,38 @@ def demo(**options: object) -> None:
 
 @click.command()
 @click.argument("name", required=False)
+@click.option("--show", is_flag=True, help="With NAME: print all settings of the method, with their values.")
 @_JSON
-def methods(name: str | None, as_json: bool) -> None:
-    """List the methods, or describe one."""
-    from conbo.method_table import method
+def methods(name: str | None, show: bool, as_json: bool) -> None:
+    """List the methods, or describe one.
 
+    \b
+      conbo methods --show conbo
+    """
     if name is None:
+        if show:
+            raise click.UsageError("--show needs the NAME of a method.")
         summaries = conbo.methods()
         click.echo(json.dumps(summaries) if as_json else as_columns(list(summaries.items())))
         return
-    found = method(name)
-    record = {
-        "name": found.name,
+    from conbo.method_list import listed
+
+    found = listed(name)
+    record: dict[str, Any] = {
+        "name": name,
         "summary": found.summary,
         "reference": found.reference,
         "needs": "finitely many states" if found.needs_finite_states else "any states",
-        "policy": "the action with the highest posterior mean" if found.policy is None else repr(found.policy),
-        "settings": repr(found.proposal),
     }
+    if show and as_json:
+        from conbo.cli.method_settings import settings_record
+
+        record["settings"] = settings_record(name)
     click.echo(json.dumps(record) if as_json else as_columns(list(record.items())))
+    if show and not as_json:
+        from conbo.cli.method_settings import settings_lines
+
+        click.echo("\n" + "\n".join(settings_lines(name)))
 
 
 @click.command()
@@ -226,12 +259,12 @@ def methods(name: str | None, as_json: bool) -> None:
 @_JSON
 def problems(name: str | None, as_json: bool) -> None:
     """List the test problems, or describe one."""
-    from conbo.experiments.problem_names import BUILT_IN, load_problem
-
     if name is None:
-        lines = {key: _first_line(getattr(conbo.problems, key)) for key in BUILT_IN if hasattr(conbo.problems, key)}
+        lines = conbo.problems.SUMMARIES
         click.echo(json.dumps(lines) if as_json else as_columns(list(lines.items())))
         return
+    from conbo.experiments.problem_names import load_problem
+
     problem = load_problem(name)
     if as_json:
         click.echo(json.dumps({"name": problem.name, "noise": problem.noise, **problem.space.to_dict()}))
@@ -239,7 +272,3 @@ def problems(name: str | None, as_json: bool) -> None:
     noise = "depends on state and action" if problem.noise is None else f"standard deviation {shown(problem.noise)}"
     click.echo(as_columns([("problem", problem.name), *_parameter_rows(problem.space), ("noise", noise)]))
     click.echo(f"\n{problem.description}" if problem.description else "")
-
-
-def _first_line(function: object) -> str:
-    return (function.__doc__ or "").strip().partition("\n")[0]

@@ -23,8 +23,7 @@ from conbo.problems.problem import Problem
 from conbo.spaces import closest
 
 GLOBAL = {"branin_global": branin_global, "rosenbrock_global": rosenbrock_global}
-NOT_PROBLEMS = {"MeanReward", "Problem", "opportunity_cost", "policy_reward"}
-BUILT_IN = [*(name for name in problems.__all__ if name not in NOT_PROBLEMS), *GLOBAL]
+BUILT_IN = [*problems.SUMMARIES, *GLOBAL]
 
 
 @lru_cache(maxsize=64)

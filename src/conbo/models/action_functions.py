@@ -17,6 +17,7 @@ from torch import Tensor
 from conbo.models import compiled, compiled_ascent
 from conbo.models.columns import squared_distances
 from conbo.models.conditioned import Conditioned, LookAhead
+from conbo.models.factorization import factorize
 from conbo.models.kernels import Factor
 
 FIRST_RADIUS = 1.5  # of the trust region, in scaled distance: about two thirds of a lengthscale
@@ -151,15 +152,16 @@ def newton_step(
     fixed = stuck[..., :, None] | stuck[..., None, :]
     eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
     bowl = torch.where(fixed, eye, -hessian)
-    factor, failed = torch.linalg.cholesky_ex(bowl)
+    factor, failed = factorize(bowl)
     # where it is not a bowl, Gershgorin's bound says how much more curvature surely makes it one
     moving = torch.where(fixed, 0.0, -hessian)
     diagonal = moving.diagonal(dim1=-2, dim2=-1)
     excess = moving.abs().sum(-1) - diagonal.abs() - diagonal
     shift = excess.amax(-1) + 1e-3 * moving.abs().amax((-2, -1))
-    lifted = torch.linalg.cholesky_ex(bowl + shift.clamp_min(1e-300)[..., None, None] * eye)[0]
-    factor = torch.where((failed > 0)[..., None, None], lifted, factor)
+    lifted, lost = factorize(bowl + shift.clamp_min(1e-300)[..., None, None] * eye)
+    factor = torch.where(failed[..., None, None], lifted, factor)
     step = torch.cholesky_solve(gradient[..., None], factor)[..., 0]
+    step = torch.where((failed & lost)[..., None], 0.0, step)  # the Hessian is not finite: stay
     length = step.norm(dim=-1)
     shrink = (radius / length.clamp_min(1e-300)).clamp_max(1.0)
     return step * shrink[..., None], length * shrink

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from conbo.ascent import ascend
+from conbo.errors import ConboError
 from conbo.models.botorch_gains import BotorchGains, BotorchLines
 from conbo.models.posterior import BestActions, GainRule, Model, Moments
 from conbo.models.snapping import snap_actions
@@ -48,7 +49,13 @@ class BotorchModel:
         model.eval()
         model.requires_grad_(False)
         new_noise = float(noise.mean()) if noise is not None else float(model.likelihood.noise.mean())
-        return BotorchPosterior(model, categories, space.n_state_dims, new_noise)
+        posterior = BotorchPosterior(model, categories, space.n_state_dims, new_noise)
+        moments = posterior.moments(observations.points)
+        if not (moments.mean.isfinite().all() and moments.variance.isfinite().all()):
+            raise ConboError(
+                "a model's means and variances must be finite, but got others at points that were observed."
+            )
+        return posterior
 
 
 @dataclass(frozen=True)

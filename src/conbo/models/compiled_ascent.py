@@ -9,7 +9,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
-from math import exp, sqrt
+from math import exp, inf, sqrt
 
 import numpy as np
 import torch
@@ -269,7 +269,9 @@ def _newton_step(
                     if k != i:
                         off += abs(hessian[i, k])
             shift = max(shift, off + hessian[i, i])
-        _factorize(hessian, stuck, max(shift + 1e-3 * largest, 1e-300), factor)
+        if not _factorize(hessian, stuck, max(shift + 1e-3 * largest, 1e-300), factor):
+            step[:] = 0.0  # the Hessian is not finite: stay
+            return 0.0
     for i in range(f):
         total = step[i]
         for k in range(i):
@@ -307,7 +309,7 @@ def _factorize(hessian: Array, stuck: Array, shift: float, factor: Array) -> boo
             for m in range(k):
                 total -= factor[i, m] * factor[k, m]
             if i == k:
-                if not total > 0.0:
+                if not 0.0 < total < inf:
                     return False
                 factor[i, i] = 1.0 / sqrt(total)
             else:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from conbo.models.action_functions import state_functions, state_rows
 from conbo.models.conditioned import Conditioned
+from conbo.models.factorization import factorize
 from conbo.models.kernels import Factor
 from conbo.models.posterior import BestActions
 
@@ -54,10 +55,10 @@ class RoughGains:
         stuck = ~free | (features <= lower) | (features >= upper)
         eye = torch.eye(features.shape[-1], dtype=features.dtype, device=features.device)
         bowl = torch.where(stuck[:, :, None] | stuck[:, None, :], eye, bowl)
-        root, failed = torch.linalg.cholesky_ex(bowl)
-        whitening = torch.linalg.solve_triangular(torch.where((failed > 0)[:, None, None], eye, root), eye, upper=False)
+        root, failed = factorize(bowl)
+        whitening = torch.linalg.solve_triangular(torch.where(failed[:, None, None], eye, root), eye, upper=False)
         # a stuck coordinate does not bend, nor does a maximum that is none to second order
-        whitening = torch.where((stuck[:, None, :]) | (failed > 0)[:, None, None], 0.0, whitening)
+        whitening = torch.where((stuck[:, None, :]) | failed[:, None, None], 0.0, whitening)
         _, slope, _ = factor.tables(features[:, None], self._posterior.actions)  # (m, 1, n)
         away = features[:, :, None] - self._posterior.actions.mT  # (m, features, n)
         return features, -(self._scale[:, None] * slope) * away, whitening

@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from conbo.models.columns import Columns
+from conbo.models.factorization import factorize
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.kernels import Kernel
 from conbo.models.noise import LOG_NOISE_BOUNDS, VaryingNoise, centred_features
@@ -101,7 +102,7 @@ class LogPosterior:
             half_log_determinant = np.log(np.einsum("rnn->rn", factor.numpy())).sum(-1)
         prior, prior_gradient = self._prior(parameters.numpy())
         value = self._likelihood_constant - misfit - half_log_determinant + prior
-        value[failed.numpy() != 0] = -np.inf
+        value[failed.numpy()] = -np.inf
         gradient = pullback(torch.from_numpy(solved)).add_(torch.from_numpy(prior_gradient))
         return torch.from_numpy(value), gradient, torch.from_numpy(mean)
 
@@ -137,7 +138,7 @@ class LogPosterior:
         draws = torch.randn(len(self.points), IMAGINED, generator=generator, dtype=torch.float64)
         solved = torch.linalg.solve_triangular(factor.mT, draws.expand(len(factor), -1, -1), upper=True)
         gradients = torch.stack([pullback(one) for one in solved.unbind(-1)])
-        return torch.where(failed[:, None] == 0, gradients, 0.0)
+        return torch.where(failed[:, None], 0.0, gradients)
 
     def thinned(self, n: int) -> "LogPosterior":
         """The same of n of the rewards, evenly from the first to the last."""
@@ -213,7 +214,7 @@ class LogPosterior:
         noise, to_noise = self._noise(parameters)
         noisy = covariance.clone()  # the pullback looks at the covariance again
         noisy.diagonal(dim1=-2, dim2=-1).add_(noise)
-        factor, failed = torch.linalg.cholesky_ex(noisy)
+        factor, failed = factorize(noisy)
         inverse = torch.cholesky_inverse(factor)
 
         def pullback(solved: Tensor) -> Tensor:

@@ -25,6 +25,17 @@ _HOME = {
     "rosenbrock": "synthetic",
 }
 
+# problem → the first line of its documentation, which a test compares
+SUMMARIES = {
+    "ambulances": "The city as a problem: learn three bases for every mode of the population.",
+    "assemble_to_order": "The warehouse as a problem: learn the eight base-stock levels for every level of demand.",
+    "branin": "Branin-Hoo with state s and action x in [0, 15].",
+    "cifar_cnn": "The real training as a problem; `cifar_cnn_table`, its surrogate, needs no images and no GPU.",
+    "cifar_cnn_table": "The surrogate of `cifar_cnn`: the same space, rewards by a regression on measured trainings.",
+    "hartmann6": "Hartmann6 without a state, actions x1 to x6 in [0, 1]; `noise` as in the others.",
+    "rosenbrock": "Rosenbrock with state s and action x in [-1, 5].",
+}
+
 __all__ = [
     "MeanReward",
     "Problem",

@@ -169,7 +169,7 @@ def load_surrogate() -> Surrogate:
 
 
 def cifar_cnn_table() -> Problem:
-    """The surrogate as a problem: the space of `cifar_cnn`, rewards from a regression on measured trainings."""
+    """The surrogate of `cifar_cnn`: the same space, rewards by a regression on measured trainings."""
     return surrogate_problem(load_surrogate())
 
 

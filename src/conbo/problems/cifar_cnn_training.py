@@ -156,7 +156,7 @@ def cifar_cnn(
     device: str | None = None,
     progress: bool = True,
 ) -> Problem:
-    """The real training as a problem; `cifar_cnn_table` is its surrogate, which needs neither images nor a GPU.
+    """The real training as a problem; `cifar_cnn_table`, its surrogate, needs no images and no GPU.
 
     `folder` holds the images, as partitions or as the original archive. `device` is a GPU by default if there is one.
     """

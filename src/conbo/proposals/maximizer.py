@@ -99,7 +99,7 @@ class Maximizer:
         best = ascent.values.argsort(descending=True, stable=True)[: self.finalists]
         ends = fix_state(belief.snap(ascent.points[best]), state)
         final = acquisition(ends)
-        visited = ascent.history_values.exp() if log else ascent.history_values
+        visited = ascent.history_values.exp() if log else ascent.history_values.clamp_min(0)  # where lost, -inf
         points = torch.cat([ends, fix_state(belief.snap(ascent.history_points), state), candidates])
         # rough values are brought to the level of full ones by what the starts turned out to be worth
         level = visited[: len(starts)].sum() / screened[chosen].sum().clamp_min(1e-300)

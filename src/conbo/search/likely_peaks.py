@@ -29,7 +29,10 @@ def likely_peaks(posterior: Predicts, pool: Tensor, states: Tensor, normals: Ten
     mean, covariance = joint_moments(posterior, states, pool.expand(len(states), -1, -1))
     rounding = ROUNDING * posterior.prior_variance(states)[:, None]
     extra = JITTER * covariance.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True) + rounding
-    factor, _ = factorize(covariance + torch.diag_embed(extra.expand_as(mean)))
+    covariance = covariance + torch.diag_embed(extra.expand_as(mean))
+    factor, failed = factorize(covariance)
+    apart = torch.diag_embed(covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt())
+    factor = torch.where(failed[:, None, None], apart, factor)  # independent draws are rough, but draws
     draws = mean[..., None] + factor @ normals  # (c, p, draws)
     best, which = draws.max(1, keepdim=True)
     often = torch.zeros_like(mean).scatter_add(1, which[:, 0], torch.ones_like(best[:, 0]))

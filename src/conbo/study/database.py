@@ -8,14 +8,16 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, func, make_url, select
+from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, func, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from conbo.errors import SettingError, StorageError
-from conbo.study.schema import MIGRATIONS, migrate, schema_version
+from conbo.study.schema import migrate, newest_version, schema_version
+from conbo.study.sqlite_file import keep_backup
 
 Storage: TypeAlias = str | os.PathLike[str]
 Result = TypeVar("Result")
@@ -23,6 +25,7 @@ Result = TypeVar("Result")
 PATIENCE = 60.0  # seconds for which a database may be locked or away
 FULL_PATIENCE = 5.0  # seconds for which a disk may be full
 BUSY = 5.0  # seconds that SQLite itself waits for a lock
+CHECKPOINT = 1.0  # seconds between two foldings of SQLite's write-ahead log into its file, which take some milliseconds
 
 # a connection that hangs is given up within seconds
 POSTGRESQL = {
@@ -33,6 +36,22 @@ POSTGRESQL = {
     "tcp_user_timeout": 20_000,  # milliseconds
 }
 CREATION_LOCK = 0x636F6E626F  # of PostgreSQL: creating tables or studies excludes itself
+# PostgreSQL refuses a connection with a text alone. These refusals will not pass; all others might, as those of a
+# server that restarts or has no connection left.
+LASTING_REFUSALS = (
+    "authentication failed",
+    "does not exist",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    "not permitted to log in",
+    "permission denied",
+    "resolve host",
+    "translate host name",
+)
+
+_WAIT_FOR_THE_DISK = text(
+    "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
+)
 
 _log = logging.getLogger("conbo")
 
@@ -46,7 +65,8 @@ class Database:
         # without a password
         self.name = f"'{self.url.database if self._sqlite else self.url.set(query={}).render_as_string()}'"
         self._lock = threading.Lock()  # one transaction at a time, so one connection
-        self._reached = False
+        self.n_transactions = 0  # since the database was opened
+        self._checkpointed = float("-inf")  # when, by time.monotonic
         self._connect()
 
     def exists(self) -> bool:
@@ -55,7 +75,7 @@ class Database:
 
     def create(self) -> None:
         """Create the tables, or bring them up to date."""
-        if self.version() < len(MIGRATIONS):
+        if self.version() < newest_version():
             if self._sqlite and not self.in_memory:
                 self._patiently(self._write_ahead)
             self.write(self._migrate)
@@ -66,14 +86,39 @@ class Database:
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
         """The result of queries that see one state of the database."""
-        return self._patiently(lambda: self._transaction(work, "NORMAL", "BEGIN"))
+        return self._patiently(lambda: self._transaction(work, writing=False, lasting=False))
 
     def write(self, work: Callable[[Connection], Result], lasting: bool = True) -> Result:
         """The result of a transaction, which a power cut cannot undo when this returns; if not `lasting`, it could.
 
+        Only SQLite makes that difference. A server may crash alone, and then workers must find what they wrote.
+
         The work may be done twice, if the connection is lost when all is done but the answer.
         """
-        return self._patiently(lambda: self._transaction(work, "FULL" if lasting else "NORMAL", "BEGIN IMMEDIATE"))
+        result = self._patiently(lambda: self._transaction(work, writing=True, lasting=lasting))
+        if time.monotonic() - self._checkpointed > CHECKPOINT:
+            self.checkpoint()
+        return result
+
+    def checkpoint(self) -> None:
+        """Fold SQLite's write-ahead log into its file, as far as nobody reads it, so that the file alone is whole."""
+        self._checkpointed = time.monotonic()
+        if self.path is not None:
+            with self._lock, self._engine.connect() as connection, suppress(sqlite3.Error):
+                raw: Any = connection.connection.dbapi_connection
+                raw.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+    def close(self) -> None:
+        """Close the connection; the next transaction opens a new one."""
+        self._engine.dispose()
+
+    def release(self) -> None:
+        """Give the connection to a server back, if no transaction needs it now; the next one connects again."""
+        if not self._sqlite and os.getpid() == self._pid and self._lock.acquire(blocking=False):
+            try:
+                self._engine.dispose()
+            finally:
+                self._lock.release()
 
     def now(self, connection: Connection) -> float:
         """Seconds since 1970, by a clock that all workers share."""
@@ -88,7 +133,16 @@ class Database:
 
     def _migrate(self, connection: Connection) -> None:
         self.exclude_others(connection)
+        version = schema_version(connection)  # again: another process may have been faster
+        if self.path is not None and 0 < version < newest_version():
+            kept = keep_backup(self.path, version)
+            _log.info("The tables of %s are brought up to date; '%s' keeps the file as it was.", self.name, kept)
         migrate(connection)
+
+    @property
+    def path(self) -> str | None:
+        """The SQLite file, None for the memory or a server."""
+        return str(self.url.database) if self._sqlite and not self.in_memory else None
 
     @property
     def _sqlite(self) -> bool:
@@ -99,7 +153,7 @@ class Database:
         self._engine = _engine(self.url, self.in_memory)
         weakref.finalize(self, _dispose, self._engine, self._pid)
 
-    def _transaction(self, work: Callable[[Connection], Result], synchronous: str, begin: str) -> Result:
+    def _transaction(self, work: Callable[[Connection], Result], writing: bool, lasting: bool) -> Result:
         if os.getpid() != self._pid and not self.in_memory:  # a fork: the connection is the parent's
             self._engine.dispose(close=False)
             self._lock = threading.Lock()
@@ -107,11 +161,14 @@ class Database:
         with self._lock, self._engine.connect() as connection:
             if self._sqlite:
                 raw: Any = connection.connection.dbapi_connection
-                raw.execute(f"PRAGMA synchronous={synchronous}")
-                raw.execute(begin)
+                raw.execute(f"PRAGMA synchronous={'FULL' if lasting else 'NORMAL'}")
+                raw.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
             with connection.begin():
+                if writing and not self._sqlite:
+                    # a server may be set to answer before a commit is on its disk; stricter settings are kept
+                    connection.execute(_WAIT_FOR_THE_DISK)
                 result = work(connection)
-            self._reached = True
+            self.n_transactions += 1
             return result
 
     def _write_ahead(self) -> None:
@@ -129,13 +186,13 @@ class Database:
             except (DBAPIError, self._engine.dialect.loaded_dbapi.Error) as error:
                 original = (error.orig or error) if isinstance(error, DBAPIError) else error
                 waited = time.monotonic() - began
-                if waited > patience(original, self._reached):
-                    what = " ".join(str(original).split())
+                what, most = " ".join(str(original).split()), patience(original, reached=self.n_transactions > 0)
+                if waited > most:
                     raise StorageError(
                         f"the database {self.name} cannot be used: {what}{self._hint(original)}"
                     ) from error
                 if waited > 1 and not warned:
-                    _log.warning("the database %s does not answer, trying again: %s", self.name, original)
+                    _log.warning("the database %s is not available, trying for %g s: %s", self.name, most, what)
                     warned = True
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(1.0, 1.5 * pause)
@@ -163,8 +220,10 @@ def patience(error: BaseException, reached: bool) -> float:
             return FULL_PATIENCE if reached else 0.0
         return 0.0
     state = getattr(error, "sqlstate", None)
-    if state is None:  # no answer at all
-        return PATIENCE if reached and type(error).__name__ in ("OperationalError", "InterfaceError") else 0.0
+    if state is None:  # no answer, or no connection
+        if not any(kind.__name__ in ("OperationalError", "InterfaceError") for kind in type(error).__mro__):
+            return 0.0
+        return 0.0 if not reached and any(refusal in str(error) for refusal in LASTING_REFUSALS) else PATIENCE
     if state.startswith(("08", "40", "53300", "55P03", "57P")):  # connections, conflicts, locks, a server that restarts
         return PATIENCE
     return FULL_PATIENCE if state.startswith("53") else 0.0
@@ -181,13 +240,13 @@ def _url(storage: Storage | None) -> URL:
         return URL.create("sqlite")
     if not isinstance(storage, str | os.PathLike) or not os.fspath(storage):
         raise SettingError(f"`storage` must be a path, a database URL or None, but got {storage!r}.")
-    text = os.fspath(storage)
-    if "://" not in text:
-        return URL.create("sqlite", database=os.path.abspath(text))
+    address = os.fspath(storage)
+    if "://" not in address:
+        return URL.create("sqlite", database=os.path.abspath(address))
     try:
-        url = make_url(text)
+        url = make_url(address)
     except ArgumentError as error:
-        raise SettingError(f"`storage` must be a path or a database URL, but got {text!r}.") from error
+        raise SettingError(f"`storage` must be a path or a database URL, but got {address!r}.") from error
     kind = url.get_backend_name()
     if kind not in ("sqlite", "postgresql", "postgres"):
         raise SettingError(f"`storage` must be a file or a URL of SQLite or PostgreSQL, but got one of '{kind}'.")

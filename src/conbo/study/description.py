@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from conbo.errors import StudyError
+from conbo.errors import RecordError, StudyError
 from conbo.gaussian_process import GaussianProcess
 from conbo.method_list import LISTED, Method
 from conbo.optimizer import Direction
-from conbo.spaces import Space
+from conbo.record_fields import Fields, shown
+from conbo.spaces import Space, Value
 from conbo.state_distributions import Density, Normal, Product, RecipeLike, Triangular, Uniform, Weights
 
 if TYPE_CHECKING:
     from conbo.belief import ModelLike
 
+FUNCTION = "function "  # begins what is stored of a function: its name
 _MARGINALS = {"uniform": Uniform, "triangular": Triangular, "normal": Normal, "weights": Weights}
 
 
@@ -50,15 +52,20 @@ class Settings:
 
 
 def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Settings:
-    """The settings of a record; what it cannot hold is taken from `mine`."""
+    """The settings of a record; what it cannot hold is taken from `mine`.
+
+    Raises RecordError, which names the field, if the record is damaged or of a later conbo.
+    """
+    stored = Fields.of(record).only([field.name for field in fields(Settings)])
+    space = Space.from_dict(stored.value("space"))
     return Settings(
-        Space.from_dict(record["space"]),
-        record["direction"],
-        mine.method if mine else _method(record["method"]),
-        _distribution(record["state_distribution"], mine),
-        mine.model if mine and _record(mine.model) == record["model"] else _model(record["model"]),
-        record["seed"],
-        record["initial"],
+        space,
+        _direction(stored),
+        mine.method if mine else _method(stored),
+        _distribution(stored.fields("state_distribution"), space, mine),
+        mine.model if mine and _record(mine.model) == record["model"] else _model(stored),
+        stored.whole("seed"),
+        stored.whole("initial", least=1),
     )
 
 
@@ -80,7 +87,7 @@ def _record(value: object) -> Any:
         return value
     if callable(value):
         name = getattr(value, "__qualname__", type(value).__qualname__)
-        return f"function {getattr(value, '__module__', None)}.{name}"
+        return f"{FUNCTION}{getattr(value, '__module__', None)}.{name}"
     return type(value).__name__
 
 
@@ -107,32 +114,59 @@ def _marginal_record(recipe: Uniform | Triangular | Normal | Weights) -> dict[st
     return {**kind, **{field.name: getattr(recipe, field.name) for field in fields(recipe)}}
 
 
-def _method(record: Any) -> str:
+def _direction(stored: Fields) -> Direction:
+    return "maximize" if stored.text("direction", get_args(Direction)) == "maximize" else "minimize"
+
+
+def _method(stored: Fields) -> str:
+    record = stored.value("method")
     if isinstance(record, str) and record in LISTED:
         return record
-    name = record if isinstance(record, str) else record["name"]
+    name = record if isinstance(record, str) else stored.fields("method").text("name")
     raise StudyError(f"the study's method '{name}' is not one of conbo's: open it with Study(..., method=...).")
 
 
-def _model(record: Any) -> ModelLike:
-    if isinstance(record, Mapping) and record["type"] == GaussianProcess.__name__:
-        return GaussianProcess(**{key: value for key, value in record.items() if key != "type"})
-    raise StudyError("the study's model is a function: open it with Study(..., model=...).")
+def _model(stored: Fields) -> ModelLike:
+    if not isinstance(stored.value("model"), Mapping):
+        raise StudyError("the study's model is a function: open it with Study(..., model=...).")
+    model, known = stored.fields("model"), {field.name: field.default for field in fields(GaussianProcess)}
+    model.text("type", (GaussianProcess.__name__,))
+    model.only(("type",), optional=known)
+    settings = {name: value for name, value in model.record.items() if name != "type"}
+    if isinstance(settings.get("profile"), Mapping) or str(settings.get("states", "")).startswith(FUNCTION):
+        raise StudyError("the study's model has a kernel of your own: open it with Study(..., model=...).")
+    for name, value in settings.items():
+        if type(value) is not type(known[name]):
+            raise RecordError(f"{model.path(name)} must be like {known[name]!r}, but got {shown(value)}.")
+    return GaussianProcess(**settings)
 
 
-def _distribution(record: Mapping[str, Any], mine: Settings | None) -> RecipeLike:
-    if record.get("type") == Density.__name__:
-        if mine is not None and _record(_density(mine.state_distribution)) == record:
+def _distribution(stored: Fields, space: Space, mine: Settings | None) -> RecipeLike:
+    if stored.record.get("type") == Density.__name__:
+        if mine is not None and _record(_density(mine.state_distribution)) == stored.record:
             return mine.state_distribution
         raise StudyError(
             "the study's state distribution is a function: open it with Study(..., state_distribution=...)."
         )
-    return {name: _marginal(marginal) for name, marginal in record.items()}
+    stored.only(tuple(space.states))
+    return {name: _marginal(stored.fields(name)) for name in stored.record}
 
 
-def _marginal(record: Mapping[str, Any]) -> Uniform | Triangular | Normal | Weights:
-    settings = dict(record)
-    kind: Any = _MARGINALS[settings.pop("type")]
+def _marginal(stored: Fields) -> Uniform | Triangular | Normal | Weights:
+    kind: Any = _MARGINALS[stored.text("type", _MARGINALS)]
+    stored.only(("type", *(field.name for field in fields(kind))))
     if kind is Weights:
-        settings["weights"] = dict(settings["weights"])
-    return kind(**settings)
+        return Weights(_weights(stored))
+    return kind(**{name: value for name, value in stored.record.items() if name != "type"})
+
+
+def _weights(stored: Fields) -> dict[Value, float]:
+    pairs = stored.items("weights")
+    for pair in pairs:
+        if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str | int | float):
+            rule = f"{stored.path('weights')} must hold pairs of a value and its weight"
+            raise RecordError(f"{rule}, but got {shown(pair)}.")
+    weights = dict(pairs)
+    if len(weights) < len(pairs):
+        raise RecordError(f"{stored.path('weights')} must name every value once, but got {shown(pairs)}.")
+    return weights

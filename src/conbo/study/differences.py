@@ -24,7 +24,7 @@ def _named(value: object) -> bool:
 
 
 def _names(parameters: list[Mapping[str, Any]]) -> str:
-    return ", ".join(item["name"] for item in parameters) or "none"
+    return ", ".join(str(item["name"]) for item in parameters) or "none"
 
 
 def _short(value: object) -> str:

@@ -9,10 +9,30 @@ from typing import Any, Protocol, TypeAlias
 
 from conbo.errors import ConboError, SettingError
 from conbo.spaces import Value
-from conbo.study.worker_process import prepare
+from conbo.study.worker_process import Failure, error_text, evaluate, load, load_and_evaluate, prepare
 
 # (state, action) → reward; in a space without states the state is {}
 Objective: TypeAlias = Callable[[dict[str, Value], dict[str, Value]], float]
+
+
+class EvaluationError(ConboError):
+    """An exception of an evaluation in another process, of which only the text has come here."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.error)
+        self.add_note(f"In the process that evaluated it:\n{failure.traceback}")
+
+
+def error_of(future: "Future[Any]") -> BaseException | None:
+    """What an evaluation that is done raised, here or in another process; None if its result is the reward."""
+    if (error := future.exception()) is not None:
+        return error
+    return EvaluationError(result) if isinstance(result := future.result(), Failure) else None
+
+
+def text_of(error: BaseException) -> str:
+    """What is recorded of an error."""
+    return str(error) if isinstance(error, EvaluationError) else error_text(error)
 
 
 class Evaluators(Protocol):
@@ -72,7 +92,7 @@ class Processes:
     replaces_lost_workers = True
 
     def __init__(self, n: int, objective: Objective) -> None:
-        _check_picklable(objective)
+        _pickled(objective)
         self._n = n
         self._evaluations: dict[Future[Any], _Process] = {}  # the last one of every process
 
@@ -82,13 +102,14 @@ class Processes:
 
     def submit(self, objective: Objective, state: dict[str, Value], action: dict[str, Value]) -> "Future[Any]":
         """Evaluate in an idle process, or in a new one."""
+        call = _pickled(objective), state, action
         for last in [future for future in self._evaluations if future.done()]:
             process = self._evaluations.pop(last)
             try:
-                return self._submit(process, objective, state, action)
+                return self._submit(process, *call)
             except BrokenExecutor:  # it died after its last evaluation, or with it
                 process.kill()
-        return self._submit(_Process(objective), objective, state, action)
+        return self._submit(_Process(call[0]), *call)
 
     def has_begun(self, future: "Future[Any]") -> bool:
         """Whether the process is up, with all that the objective imports: that may take seconds."""
@@ -105,7 +126,7 @@ class Processes:
             self.stop(future)
 
     def _submit(self, process: "_Process", *call: Any) -> "Future[Any]":
-        future: Future[Any] = process.pool.submit(*call)
+        future: Future[Any] = process.pool.submit(load_and_evaluate, *call)
         self._evaluations[future] = process
         return future
 
@@ -113,12 +134,12 @@ class Processes:
 class _Process:
     """A pool of one process."""
 
-    def __init__(self, objective: Objective) -> None:
+    def __init__(self, objective: bytes) -> None:
         from loky import ProcessPoolExecutor  # type: ignore[import-untyped]  # slow, and not needed by most
 
         self.pool: Any = ProcessPoolExecutor(max_workers=1, initializer=prepare, initargs=(os.getpid(),))
         with _without_interrupts():
-            self.ready: Future[Any] = self.pool.submit(callable, objective)
+            self.ready: Future[Any] = self.pool.submit(load, objective)
 
     def kill(self) -> None:
         """End it, whatever it does."""
@@ -151,7 +172,7 @@ class Borrowed:
 
     def submit(self, objective: Objective, state: dict[str, Value], action: dict[str, Value]) -> "Future[Any]":
         """Evaluate somewhere."""
-        future = self._executor.submit(objective, state, action, **self._options)
+        future = self._executor.submit(evaluate, objective, state, action, **self._options)
         self._running = {other for other in self._running if not other.done()} | {future}
         return future
 
@@ -193,11 +214,11 @@ def _without_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _check_picklable(objective: Objective) -> None:
+def _pickled(objective: Objective) -> bytes:
     import cloudpickle  # type: ignore[import-untyped]
 
     try:
-        cloudpickle.dumps(objective)
+        return bytes(cloudpickle.dumps(objective))
     except Exception as error:
         raise SettingError(
             f"`objective` must be picklable to run in other processes, but got {objective!r}: {error}"

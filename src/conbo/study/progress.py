@@ -1,5 +1,6 @@
 """The progress bar of a run."""
 
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -60,4 +61,4 @@ class Progress:
         """A line that stays above the bar."""
         if not self._bar.disable:
             with suppress(RuntimeError):  # an interrupt may come in the middle of another line
-                self._bar.write(text)
+                self._bar.write(text, file=sys.stderr)

@@ -8,18 +8,20 @@ a time in that row.
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, insert, or_, select, update
 
-from conbo.errors import StudyError
+from conbo.errors import RecordError, StudyError, shortened
+from conbo.record_fields import Fields, errors_about
 from conbo.study.database import Database
 from conbo.study.schema import STUDIES, TRIALS
+from conbo.study.stored_fields import check_trial, settings_of, trial_of
 from conbo.study.workers import is_gone
 from conbo.trials import Trial, unlike_before
 
-MOST_LOST = 10  # workers, after which a trial is taken for what kills them
+MAX_LOST_WORKERS = 10  # after this many lost workers, the trial itself is assumed to crash them
+MAX_ERROR = 10_000  # characters of an error that are kept
 HANDED_BACK = 0.0  # the end of a lease that anyone may take over
 
 
@@ -34,15 +36,30 @@ class News:
 class Records:
     """The trials of one study."""
 
-    def __init__(self, database: Database, study: int, revision: int = 0) -> None:
-        self._database, self._study = database, study
+    def __init__(self, database: Database, study: int, revision: int = 0, origin: str = "the study") -> None:
+        self._database, self._study, self.origin = database, study, origin
         self._changes, self._revision = 0, revision  # the last that were seen
+        self._known = 0  # trials
         self._this_study, self._of_study = STUDIES.c.id == study, TRIALS.c.study == study
+
+    @property
+    def study(self) -> int:
+        """The study's number in the database."""
+        return self._study
 
     @property
     def shared(self) -> bool:
         """Whether other processes can see these records."""
         return not self._database.in_memory
+
+    @property
+    def n_transactions(self) -> int:
+        """How often the database was used."""
+        return self._database.n_transactions
+
+    def release(self) -> None:
+        """Give the connection to a server back until it is needed again."""
+        self._database.release()
 
     def news(self) -> News:
         """All that changed since this was last asked."""
@@ -52,11 +69,18 @@ class Records:
             row = connection.execute(select(*columns).where(self._this_study)).one_or_none()
             if row is None:
                 raise StudyError(f"the study is no longer in the database {self._database.name}.")
-            trials = self._trials(connection, TRIALS.c.change > self._changes) if row.changes > self._changes else []
-            settings = json.loads(row.settings) if row.revision > self._revision else None
-            return row.changes, row.revision, News(trials, settings)
+            with errors_about(self.origin):
+                fields = Fields(row._asdict())
+                changes, revision = fields.whole("changes"), fields.whole("revision")
+                settings = settings_of(row.settings) if revision > self._revision else None
+            trials = self._trials(connection, TRIALS.c.change > self._changes) if changes > self._changes else []
+            return changes, revision, News(trials, settings)
 
         self._changes, self._revision, news = self._database.read(work)
+        for trial in news.trials:
+            if trial.number > self._known:
+                raise RecordError(f"{self.origin}: trial {self._known} must be there, but is missing.")
+            self._known = max(self._known, trial.number + 1)
         return news
 
     def change_settings(self, settings: dict[str, Any]) -> None:
@@ -65,6 +89,10 @@ class Records:
         change = update(STUDIES).where(self._this_study).values(values)
         self._database.write(lambda connection: connection.execute(change) and None)
 
+    def settle(self) -> None:
+        """Bring all that is recorded into the file of the database itself."""
+        self._database.checkpoint()
+
     # The right to suggest the next trial
 
     def take_turn(self, worker: str, seconds: float) -> bool:
@@ -72,8 +100,12 @@ class Records:
 
         def holder(connection: Connection) -> tuple[str | None, float | None, bool]:
             columns = select(STUDIES.c.suggesting, STUDIES.c.suggesting_until).where(self._this_study)
-            name, until = connection.execute(columns).one()
-            free = name in (None, worker) or until < self._database.now(connection) or is_gone(name)
+            row = connection.execute(columns).one()
+            with errors_about(self.origin):
+                fields = Fields(row._asdict())
+                name = fields.text("suggesting") if fields.has("suggesting") else None
+                until = None if name is None else fields.number("suggesting_until")
+            free = name in (None, worker) or (until or 0.0) < self._database.now(connection) or is_gone(name)
             return name, until, free
 
         def take(connection: Connection) -> bool:
@@ -127,7 +159,7 @@ class Records:
             now = self._database.now(connection)
             values = {"suggesting": None, "suggesting_until": None, "changes": change}
             connection.execute(update(STUDIES).where(self._this_study).values(values))
-            common = {"study": self._study, "worker": worker, "change": change, "started": now}
+            common = {"study": self._study, "worker": worker, "change": change}
             rows = [common | _columns(trial) | _times(trial, now, lease) for trial in trials]
             connection.execute(insert(TRIALS), rows)
             return True
@@ -135,20 +167,35 @@ class Records:
         # what a run evaluates dies with a power cut, and would be suggested again
         return self._database.write(work, lasting=lease is None)
 
-    def tell(self, number: int, reward: object, noise: object = None, worker: str | None = None) -> bool:
-        """Record a reward; whether it stands.
-
-        A worker that lost its lease may come late: then the first result stands, and this one is recorded as late.
-        """
+    def begin(self, number: int, worker: str) -> bool:
+        """Record that the worker begins to evaluate a trial that is leased to it; whether it still has the trial."""
 
         def work(connection: Connection) -> bool:
             change = self._lock(connection)
             (trial,) = self._trials(connection, TRIALS.c.number == number)
+            if trial.status != "running" or trial.worker != worker:
+                return False
+            self._update(connection, number, change, {"started": self._database.now(connection)})
+            return True
+
+        return self._database.write(work, lasting=False)
+
+    def tell(self, number: int, reward: object, noise: object = None, worker: str | None = None) -> bool:
+        """Record a reward; whether it stands.
+
+        A worker that lost its lease may come late: then the first result stands, and this one, if it differs, is
+        recorded as late.
+        """
+
+        def work(connection: Connection) -> bool:
+            change = self._lock(connection)
+            trial = self._trial(connection, number)
             if worker is not None and trial.status != "running":
                 value = Trial(number, {}, {}).told(reward, noise).reward
                 if value != trial.reward:
                     self._update(connection, number, change, {"late": value})
-                return value == trial.reward
+                # its own result is there if only the answer was lost
+                return value == trial.reward and trial.worker == worker
             told = trial.told(reward, noise)
             if told == trial:
                 return True
@@ -168,7 +215,7 @@ class Records:
 
         def work(connection: Connection) -> bool:
             change = self._lock(connection)
-            (trial,) = self._trials(connection, TRIALS.c.number == number)
+            trial = self._trial(connection, number)
             if worker is not None and (trial.status != "running" or trial.worker != worker):
                 return False
             failed = trial.failed(_storable(error))
@@ -185,7 +232,7 @@ class Records:
 
         def work(connection: Connection) -> bool:
             change = self._lock(connection)
-            (trial,) = self._trials(connection, TRIALS.c.number == number)
+            trial = self._trial(connection, number)
             if trial.status != "running" or trial.worker != worker:
                 return False
             now = self._database.now(connection)
@@ -195,8 +242,13 @@ class Records:
 
         return self._database.write(work)
 
-    def take_over(self, worker: str, lease: float, in_hand: Collection[int]) -> Trial | None:
-        """A trial whose worker is gone, now leased to this one; `in_hand` are those that it has."""
+    def take_over(
+        self, worker: str, lease: float, in_hand: Collection[int], max_lost_workers: int = MAX_LOST_WORKERS
+    ) -> Trial | None:
+        """A trial whose worker is gone, now leased to this one; `in_hand` are those that it has.
+
+        A trial with which so many workers were lost has failed. Only those count that had begun to evaluate it.
+        """
 
         def left_behind(connection: Connection) -> list[Row[Any]]:
             now = self._database.now(connection)
@@ -208,15 +260,16 @@ class Records:
             change = self._lock(connection)
             now = self._database.now(connection)
             for row in left_behind(connection):  # again: another worker may have been faster
-                lost = row.lost + (row.leased_until != HANDED_BACK)
-                if lost == MOST_LOST:
+                begun = row.started is not None
+                lost = row.lost + (begun and row.leased_until != HANDED_BACK)
+                if lost >= max_lost_workers:
                     error = f"{lost} workers were lost with this trial"
                     values = {"status": "failed", "error": error, "finished": now, "leased_until": None}
                     self._update(connection, row.number, change, values)
                     continue
-                values = {"worker": worker, "attempts": row.attempts + 1, "lost": lost, "started": now}
+                values = {"worker": worker, "attempts": row.attempts + begun, "lost": lost, "started": None}
                 self._update(connection, row.number, change, values | {"leased_until": now + lease})
-                return self._trials(connection, TRIALS.c.number == row.number)[0]
+                return self._trial(connection, row.number)
             return None
 
         return self._database.write(take, lasting=False) if self._database.read(left_behind) else None
@@ -236,10 +289,24 @@ class Records:
         return int(changes or 0) + 1
 
     def _rows(self, connection: Connection, *conditions: ColumnElement[bool]) -> Sequence[Row[Any]]:
-        return connection.execute(select(TRIALS).where(self._of_study, *conditions).order_by(TRIALS.c.number)).all()
+        rows = connection.execute(select(TRIALS).where(self._of_study, *conditions).order_by(TRIALS.c.number)).all()
+        for row in rows:
+            with errors_about(f"trial {row.number} of {self.origin}"):
+                check_trial(row._asdict())
+        return rows
 
     def _trials(self, connection: Connection, *conditions: ColumnElement[bool]) -> list[Trial]:
-        return [_trial(row) for row in self._rows(connection, *conditions)]
+        trials = []
+        for row in self._rows(connection, *conditions):
+            with errors_about(f"trial {row.number} of {self.origin}"):
+                trials.append(trial_of(row._asdict()))
+        return trials
+
+    def _trial(self, connection: Connection, number: int) -> Trial:
+        trials = self._trials(connection, TRIALS.c.number == number)
+        if not trials:
+            raise RecordError(f"{self.origin}: trial {number} must be there, but is missing.")
+        return trials[0]
 
     def _update(self, connection: Connection, number: int, change: int, values: dict[str, Any]) -> None:
         this = and_(self._of_study, TRIALS.c.number == number)
@@ -259,36 +326,12 @@ def _columns(trial: Trial) -> dict[str, Any]:
 
 
 def _times(trial: Trial, now: float, lease: float | None) -> dict[str, float | None]:
-    """When the trial was finished, or until when it is leased."""
-    running = trial.status == "running"
-    return {
-        "finished": None if running else now,
-        "leased_until": now + lease if running and lease is not None else None,
-    }
-
-
-def _trial(row: Row[Any]) -> Trial:
-    return Trial(
-        number=row.number,
-        state=json.loads(row.state),
-        action=json.loads(row.action),
-        status=row.status,
-        reward=row.reward,
-        noise=row.noise,
-        error=row.error,
-        worker=row.worker,
-        leased=row.status == "running" and row.leased_until is not None,
-        attempts=row.attempts,
-        started=_time(row.started),
-        finished=_time(row.finished),
-        late=row.late,
-    )
-
-
-def _time(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    """When the trial was started and finished, or until when it is leased to a worker that will begin it."""
+    if trial.status == "running" and lease is not None:
+        return {"started": None, "finished": None, "leased_until": now + lease}
+    return {"started": now, "finished": None if trial.status == "running" else now, "leased_until": None}
 
 
 def _storable(text: str) -> str:
-    """Text that every database takes."""
-    return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8")
+    """Text that every database takes, and not much of it."""
+    return shortened(text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8"), MAX_ERROR)

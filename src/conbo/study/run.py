@@ -11,12 +11,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from conbo.errors import ConboError, RewardError, StorageError
+from conbo.errors import ConboError, RewardError, StorageError, shortened
 from conbo.optimizer import Optimizer
 from conbo.spaces import Point
-from conbo.study.executors import Evaluators, Objective
+from conbo.study.executors import Evaluators, Objective, error_of, text_of
 from conbo.study.progress import Progress
 from conbo.study.shared import Heartbeat, SharedOptimizer
+from conbo.study.worker_process import MAX_MESSAGE
 from conbo.study.workers import retire, worker_name
 from conbo.trials import Trial
 
@@ -41,6 +42,7 @@ class Plan:
     finish: Literal["best-observed"] | None
     on_interrupt: Literal["wait", "cancel"]
     lease: float
+    max_lost_workers: int
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,9 @@ class Run:
         """Record results that came at the last moment, and let others take over the rest."""
         for number, reward in self._results().items():
             with suppress(RewardError):
-                self._completed += self._records.tell(number, reward, worker=self._worker)
+                stands = self._records.tell(number, reward, worker=self._worker)
+                self._completed += stands
+                self._late += not stands
         self._records.hand_back(self._worker)
 
     def _loop(self) -> None:
@@ -140,6 +144,9 @@ class Run:
         return len(self._jobs) + len(self._given_up)
 
     def _begin(self, trial: Trial) -> None:
+        if not self._records.begin(trial.number, self._worker):  # it waited for so long that another has it now
+            self._heartbeat.trials.discard(trial.number)
+            return
         try:
             future = self._evaluators.submit(self._objective, dict(trial.state), dict(trial.action))
         except Exception as error:
@@ -147,7 +154,7 @@ class Run:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # the objective ends the process
-            self._records.fail(trial.number, _text(error), self._worker)
+            self._records.fail(trial.number, text_of(error), self._worker)
             raise
         self._jobs[future] = _Job(trial)
         self._pause = SHORTEST_PAUSE
@@ -189,7 +196,7 @@ class Run:
         if future.cancelled():  # not by us
             what = f"it cancelled trial {trial.number}, as Dask does when the scheduler is lost"
             raise ConboError(f"the executor is broken: {what}. All that was told is kept; a new run goes on.")
-        error = future.exception()
+        error = error_of(future)
         if isinstance(error, BrokenExecutor) and not self._evaluators.replaces_lost_workers:
             raise ConboError(f"the executor is broken: {error}") from error
         if error is not None:
@@ -201,7 +208,7 @@ class Run:
             self._failure(trial, wrong)
             return
         except StorageError as trouble:
-            rewards = {trial.number: future.result(), **self._results()}
+            rewards = shortened(str({trial.number: future.result(), **self._results()}), MAX_MESSAGE)
             raise StorageError(f"rewards that could not be recorded, by trial: {rewards}: {trouble}") from trouble
         self._heartbeat.trials.discard(trial.number)
         self._failures_in_a_row = 0
@@ -212,20 +219,21 @@ class Run:
     def _results(self) -> dict[int, Any]:
         """The results that are not yet recorded, by trial."""
         done = [future for future in self._jobs if future.done() and not future.cancelled()]
-        return {self._jobs[future].trial.number: future.result() for future in done if future.exception() is None}
+        return {self._jobs[future].trial.number: future.result() for future in done if error_of(future) is None}
 
     def _failure(self, trial: Trial, error: BaseException) -> None:
-        again = self._retries[trial.number] < self._plan.retries
-        if again and self._records.try_again(trial.number, _text(error), self._worker):
+        again, text = self._retries[trial.number] < self._plan.retries, text_of(error)
+        _log.info("an evaluation of trial %d failed: %s", trial.number, text, exc_info=error)
+        if again and self._records.try_again(trial.number, text, self._worker):
             self._retries[trial.number] += 1
             self._queue.appendleft(trial)
             return
         self._heartbeat.trials.discard(trial.number)
-        if self._records.fail(trial.number, _text(error), self._worker):
+        if self._records.fail(trial.number, text, self._worker):
             self._failed += 1
             self._failures_in_a_row += 1
             if self._failures_in_a_row == MOST_FAILURES:
-                raise ConboError(f"the objective failed {MOST_FAILURES} times in a row: {error}") from error
+                raise ConboError(f"the objective failed {MOST_FAILURES} times in a row: {shortened(text)}") from error
 
     # Trials
 
@@ -235,7 +243,8 @@ class Run:
             return None
         optimizer = self._shared.up_to_date()
         if any(trial.leased and trial.number not in self._heartbeat.trials for trial in optimizer.trials):
-            trial = self._records.take_over(self._worker, self._plan.lease, self._heartbeat.trials)
+            most, in_hand = self._plan.max_lost_workers, self._heartbeat.trials
+            trial = self._records.take_over(self._worker, self._plan.lease, in_hand, most)
             if trial is not None:
                 self._heartbeat.trials.add(trial.number)
                 return trial
@@ -310,7 +319,3 @@ def first_interrupt_waits(active: bool, note: Callable[[str], None]) -> Iterator
         yield interrupted
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"

@@ -1,6 +1,7 @@
 """The tables of a database of studies, and how they came to be what they are."""
 
 from collections.abc import Callable
+from importlib.metadata import version as installed_version
 
 from sqlalchemy import (
     BigInteger,
@@ -16,6 +17,7 @@ from sqlalchemy import (
     insert,
     inspect,
     select,
+    text,
     update,
 )
 
@@ -23,7 +25,12 @@ from conbo.errors import StorageError
 
 METADATA = MetaData()
 
-VERSIONS = Table("conbo_schema", METADATA, Column("version", Integer, nullable=False))
+VERSIONS = Table(
+    "conbo_schema",
+    METADATA,
+    Column("version", Integer, nullable=False),
+    Column("conbo", Text),  # the version of conbo that made these tables; conbo 0.1.0 has no such column
+)
 
 # Times are seconds since 1970 by the database's clock.
 STUDIES = Table(
@@ -62,27 +69,47 @@ TRIALS = Table(
     Index("conbo_trials_by_change", "study", "change"),
 )
 
-# Step k brings version k to version k + 1; an empty database has version 0.
-MIGRATIONS: tuple[Callable[[Connection], None], ...] = (METADATA.create_all,)
+# The first step brings version 1 to version 2, the next one version 2 to 3, and so on. An empty database (version 0)
+# gets the tables above at once: whoever adds a step changes them, too. An SQLite file is copied before the first step.
+MIGRATIONS: tuple[Callable[[Connection], None], ...] = ()
+
+
+def newest_version() -> int:
+    """The version of the tables above."""
+    return 1 + len(MIGRATIONS)
 
 
 def schema_version(connection: Connection) -> int:
-    """The version of the tables that are there; raises StorageError if they are of a later conbo."""
+    """The version of the tables that are there, 0 if there are none; raises StorageError if they are too new."""
     if not inspect(connection).has_table(VERSIONS.name):
         return 0
     version = connection.scalar(select(VERSIONS.c.version)) or 0
-    if version > len(MIGRATIONS):
-        rule = f"its tables must be of version {len(MIGRATIONS)} or older"
-        raise StorageError(f"{rule}, but are of version {version}: this database needs a later conbo.")
+    if not isinstance(version, int) or version < 0:
+        raise StorageError(f"the version of its tables must be a whole number, but is {version!r}.")
+    if version > newest_version():
+        made_by = connection.scalar(select(VERSIONS.c.conbo)) if _says_who_made_it(connection) else None
+        remedy = f"pip install 'conbo>={made_by}'" if made_by else "pip install --upgrade conbo"
+        raise StorageError(
+            f"conbo {installed_version('conbo')} knows tables up to version {newest_version()}, but those of this "
+            f"database are of version {version}, by a later conbo: `{remedy}`."
+        )
     return version
 
 
 def migrate(connection: Connection) -> None:
-    """Bring the tables up to date, from whatever version they have."""
+    """Create the tables, or bring them up to date from whatever version they have."""
     version = schema_version(connection)
-    for step in MIGRATIONS[version:]:
-        step(connection)
+    made = {"version": newest_version(), "conbo": installed_version("conbo")}
     if version == 0:
-        connection.execute(insert(VERSIONS).values(version=len(MIGRATIONS)))
-    elif version < len(MIGRATIONS):
-        connection.execute(update(VERSIONS).values(version=len(MIGRATIONS)))
+        METADATA.create_all(connection)
+        connection.execute(insert(VERSIONS).values(made))
+    elif version < newest_version():
+        for step in MIGRATIONS[version - 1 :]:
+            step(connection)
+        if not _says_who_made_it(connection):
+            connection.execute(text(f"ALTER TABLE {VERSIONS.name} ADD COLUMN conbo TEXT"))
+        connection.execute(update(VERSIONS).values(made))
+
+
+def _says_who_made_it(connection: Connection) -> bool:
+    return any(column["name"] == VERSIONS.c.conbo.name for column in inspect(connection).get_columns(VERSIONS.name))

@@ -10,6 +10,7 @@ from typing import Any
 
 from conbo.errors import StorageError
 from conbo.optimizer import Optimizer
+from conbo.record_fields import errors_about
 from conbo.study.records import Records
 from conbo.study.workers import retire
 from conbo.trials import Trial
@@ -47,14 +48,18 @@ class Heartbeat:
             self._thread.join(timeout=1.0)  # it may be waiting for a database that is away
 
     def _beat(self) -> None:
+        used = self._records.n_transactions
         while not self._end.wait(min(self.lease, TURN) / 3):
+            idle = self._records.n_transactions == used
             trials, turn = set(self.trials), TURN if self.has_turn else None
-            if not trials and turn is None:
-                continue
-            try:
-                self._records.renew(self.worker, trials, self.lease, turn)
-            except StorageError as error:
-                _log.warning("the leases of %s could not be renewed: %s", self.worker, error)
+            if trials or turn is not None:
+                try:
+                    self._records.renew(self.worker, trials, self.lease, turn)
+                except StorageError as error:
+                    _log.warning("the leases of %s could not be renewed: %s", self.worker, error)
+            if idle:  # a long evaluation needs no connection, and a server has few
+                self._records.release()
+            used = self._records.n_transactions
 
 
 class SharedOptimizer:
@@ -66,17 +71,19 @@ class SharedOptimizer:
         self.records = records
         self._lock = threading.Lock()  # an objective in another thread may look at the study
         self._build = build
-        self._optimizer = build(settings)
+        with errors_about(records.origin):
+            self._optimizer = build(settings)
 
     def up_to_date(self) -> Optimizer:
         """The optimizer, which knows all that is recorded now."""
         with self._lock:
             news = self.records.news()
-            if news.settings is not None:
-                before = self._optimizer
-                self._optimizer = self._build(news.settings)
-                self._optimizer.adopt(before.trials)
-            self._optimizer.adopt(news.trials)
+            with errors_about(self.records.origin):
+                if news.settings is not None:
+                    before = self._optimizer
+                    self._optimizer = self._build(news.settings)
+                    self._optimizer.adopt(before.trials)
+                self._optimizer.adopt(news.trials)
             return self._optimizer
 
     def add(self, choose: Callable[[Optimizer], list[Trial]], worker: str, lease: float | None = None) -> list[Trial]:

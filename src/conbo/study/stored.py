@@ -7,11 +7,14 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
-from conbo.errors import SettingError, StorageError, StudyError
+from conbo.errors import RecordError, SettingError, StorageError, StudyError, shortened
+from conbo.record_fields import Fields, errors_about
+from conbo.spaces import MAX_NAME
 from conbo.study.database import Database, Storage
 from conbo.study.differences import differences
 from conbo.study.records import Records
 from conbo.study.schema import STUDIES
+from conbo.study.stored_fields import settings_of
 
 
 def study_names(storage: Storage) -> list[str]:
@@ -19,17 +22,23 @@ def study_names(storage: Storage) -> list[str]:
     return _names(_existing(storage))
 
 
-def stored_settings(storage: Storage, name: str) -> dict[str, Any]:
-    """The settings of a study as they were stored; raises StudyError with the names there are if it is unknown."""
-    settings: dict[str, Any] = json.loads(_open(_existing(storage), name).settings)
-    return settings
+def stored_settings(storage: Storage, name: str) -> tuple[dict[str, Any], str]:
+    """The settings of a study as they were stored, and, for errors, where they are and by which conbo.
+
+    Raises StudyError with the names there are if the study is unknown.
+    """
+    database = _existing(storage)
+    row = _open(database, name)
+    origin = _origin(database, row)
+    with errors_about(origin):
+        return settings_of(row.settings), origin
 
 
 def stored_records(storage: Storage, name: str) -> Records:
     """The trials of a study alone, for which no model is needed; raises as `stored_settings` does."""
     database = _existing(storage)
     row = _open(database, name)
-    return Records(database, row.id, row.revision)
+    return _records(database, row)
 
 
 def _open(database: Database, name: str) -> Any:
@@ -37,7 +46,10 @@ def _open(database: Database, name: str) -> Any:
     if name not in names:
         present = f"there are {', '.join(map(repr, names))}" if names else "there is none"
         raise StudyError(f"there is no study {name!r} in the database {database.name}: {present}.")
-    return database.read(lambda connection: _find(connection, name))
+    row = database.read(lambda connection: _find(connection, name))
+    if row is None:  # it went meanwhile, or the database's index of names is damaged
+        raise StudyError(f"the study {name!r} is no longer in the database {database.name}.")
+    return row
 
 
 def create_or_resume(
@@ -46,6 +58,9 @@ def create_or_resume(
     """The records of a study and its settings; of those `open_to` anything, the stored ones are taken."""
     if not isinstance(name, str) or not name or "\0" in name:
         raise SettingError(f"`name` must be a non-empty string, but got {name!r}.")
+    if len(name) > MAX_NAME:
+        rule = f"`name` must have at most {MAX_NAME} characters"
+        raise SettingError(f"{rule}, but got {len(name)}: {shortened(repr(name))}.")
 
     def create(connection: Connection) -> Any:
         database.exclude_others(connection)
@@ -57,15 +72,27 @@ def create_or_resume(
 
     database.create()
     row = database.read(lambda connection: _find(connection, name)) or database.write(create)
-    stored: dict[str, Any] = json.loads(row.settings)
-    wanted = settings | {key: stored[key] for key in open_to}
+    with errors_about(_origin(database, row)):
+        stored = settings_of(row.settings)
+        fields = Fields(stored, "settings")
+        wanted = settings | {key: fields.value(key) for key in open_to}
     if lines := list(differences(stored, json.loads(json.dumps(wanted)))):
         raise StudyError(
             f"the study {name!r} in the database {database.name} was begun with other settings (stored → given):\n  "
             + "\n  ".join(lines)
             + "\nGive it the stored ones, open it with conbo.open_study, or choose another name for a new study."
         )
-    return Records(database, row.id, row.revision), stored
+    return _records(database, row), stored
+
+
+def _records(database: Database, row: Any) -> Records:
+    origin = _origin(database, row)
+    with errors_about(origin):
+        return Records(database, row.id, Fields(row._asdict()).whole("revision"), origin)
+
+
+def _origin(database: Database, row: Any) -> str:
+    return f"the study {row.name!r} in the database {database.name}, created by conbo {row.version}"
 
 
 def _existing(storage: Storage) -> Database:
@@ -79,9 +106,11 @@ def _names(database: Database) -> list[str]:
     if database.version() == 0:
         return []
     database.create()  # brings older tables up to date
-    return list(
-        database.read(lambda connection: connection.scalars(select(STUDIES.c.name).order_by(STUDIES.c.id)).all())
-    )
+    names = database.read(lambda connection: connection.scalars(select(STUDIES.c.name).order_by(STUDIES.c.id)).all())
+    for name in names:
+        if not isinstance(name, str):
+            raise RecordError(f"a study's name must be a text, but got {name!r} in the database {database.name}.")
+    return list(names)
 
 
 def _find(connection: Connection, name: str) -> Any:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from conbo.errors import SettingError, SpaceError
 from conbo.method_list import DEFAULT_METHOD, Method
+from conbo.notices import listening
 from conbo.optimizer import Direction, Optimizer, at_least
+from conbo.record_fields import errors_about
 from conbo.spaces import Point, Space, Value, is_number
 from conbo.state_distributions import RecipeLike
 from conbo.study.database import Database, Storage
 from conbo.study.description import Settings, from_record
 from conbo.study.executors import Borrowed, Evaluators, Here, Objective, Processes
 from conbo.study.progress import Progress
+from conbo.study.records import MAX_LOST_WORKERS
 from conbo.study.run import Plan, Run, RunSummary
 from conbo.study.shared import SharedOptimizer
 from conbo.study.stored import create_or_resume, stored_settings
@@ -192,6 +196,7 @@ class Study:
         finish: Literal["best-observed"] | None = None,
         on_interrupt: Literal["wait", "cancel"] = "wait",
         lease: float = 60.0,
+        max_lost_workers: int = MAX_LOST_WORKERS,
         progress: bool = True,
     ) -> RunSummary:
         """Evaluate `objective(state, action)` until the study has so many completed trials in total.
@@ -209,10 +214,14 @@ class Study:
         - `stop_below`: the run ends when the expected gain of the next evaluation is below this;
         - `finish="best-observed"`: the last evaluations, one for each state, look for the best action of that state;
         - `on_interrupt`: after Ctrl-C, "wait" for the running evaluations, or "cancel" them, as a second Ctrl-C does;
-        - `lease`: seconds after which another worker takes over a trial if this one gives no sign of life.
+        - `lease`: seconds after which another worker takes over a trial if this one gives no sign of life;
+        - `max_lost_workers`: a trial fails when this many workers have died while evaluating it. Raise it where jobs
+          are preempted, because a failed trial is one that an undisturbed study would not have.
         """
-        plan = Plan(evaluations, batch, timeout, retries, stop_below, finish, on_interrupt, lease)
-        _check(plan, objective, workers, self._shared.up_to_date())
+        plan = Plan(evaluations, batch, timeout, retries, stop_below, finish, on_interrupt, lease, max_lost_workers)
+        optimizer = self._shared.up_to_date()
+        _check(plan, objective, workers, optimizer)
+        _ = optimizer.learner  # loads torch now, rather than in the middle of the run
         evaluators: Evaluators
         if executor is not None:
             evaluators = Borrowed(executor, workers)
@@ -221,8 +230,9 @@ class Study:
         else:
             evaluators = Here()
         completed = self._shared.up_to_date().n_completed
-        with Progress(completed, evaluations, self.policy_value, progress) as bar:
+        with Progress(completed, evaluations, self.policy_value, progress) as bar, _shown_by(bar, progress):
             summary = Run(self._shared, evaluators, objective, plan, bar)()
+            self._shared.records.settle()
             if summary.stopped == "interrupted":
                 kept = self._shared.up_to_date().n_completed
                 bar.note(f"Interrupted: {kept} of {evaluations} evaluations are kept.")
@@ -233,7 +243,9 @@ class Study:
 
 def open_study(storage: Storage, name: str = "default") -> Study:
     """A study that is in a database; raises StudyError with the names there are if it is not."""
-    s = from_record(stored_settings(storage, name))
+    settings, origin = stored_settings(storage, name)
+    with errors_about(origin):
+        s = from_record(settings)
     return Study(
         s.space,
         s.direction,
@@ -247,11 +259,17 @@ def open_study(storage: Storage, name: str = "default") -> Study:
     )
 
 
+def _shown_by(bar: Progress, progress: bool) -> AbstractContextManager[None]:
+    """While a bar is shown, log lines appear above it."""
+    return listening(bar.note) if progress else nullcontext()
+
+
 def _check(plan: Plan, objective: object, workers: int | None, optimizer: Optimizer) -> None:
     if not callable(objective):
         raise SettingError(f"`objective` must be a function of state and action, but got {objective!r}.")
     at_least(1, "evaluations", plan.evaluations)
     at_least(0, "retries", plan.retries)
+    at_least(1, "max_lost_workers", plan.max_lost_workers)
     for name, number in (("workers", workers), ("batch", plan.batch)):
         if number is not None:
             at_least(1, name, number)

@@ -1,16 +1,19 @@
 """Trials as tables: rows of plain values, and CSV files."""
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from conbo.errors import PointError, RewardError, StudyError
 from conbo.spaces import Categorical, Parameter, Space, Value
+from conbo.study.spreadsheets import marked, unmarked
 from conbo.trials import Trial
 
 COLUMNS = ("number", "reward", "status")  # of the observations, beside the parameters
 FILE_COLUMNS = ("noise", "error", "worker", "attempts", "started", "finished", "late")  # more of them, in a file
+LONGEST_CELL = 100_000  # characters
 
 
 def observation(trial: Trial) -> dict[str, Any]:
@@ -24,10 +27,11 @@ def write_csv(path: str | Path, space: Space, trials: Iterable[Trial]) -> None:
     more = [name for name in FILE_COLUMNS if name not in space.states and name not in space.actions]
     header = ["number", *space.states, *space.actions, "reward", "status", *more]
     with Path(path).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, header)
-        writer.writeheader()
+        writer = csv.writer(file)
+        writer.writerow(map(marked, header))
         for trial in trials:
-            writer.writerow(observation(trial) | {name: getattr(trial, name) for name in more})
+            row = observation(trial) | {name: getattr(trial, name) for name in more}
+            writer.writerow(marked(row[name]) for name in header)
 
 
 def read_csv(path: str | Path, space: Space) -> list[Trial]:
@@ -37,16 +41,19 @@ def read_csv(path: str | Path, space: Space) -> list[Trial]:
     a `status`, rows that are not completed are passed over. Other columns do not matter.
     """
     columns, rows = _columns_and_rows(path)
-    if missing := [name for name in (*space.states, *space.actions, "reward") if name not in columns]:
+    needed = (*space.states, *space.actions, "reward")
+    if missing := [name for name in needed if name not in columns]:
         raise StudyError(
             f"'{path}' must have a column for every parameter and the reward, but has none for '{missing[0]}'."
         )
+    if twice := [name for name in (*needed, "noise", "status") if columns.count(name) > 1]:
+        raise StudyError(f"'{path}' must have one column for '{twice[0]}', but has several.")
     results: dict[int, Trial] = {}  # by row
     wrong: dict[int, str] = {}
     for number, row in enumerate(rows, start=1):
         if row.get("status") in (None, "", "completed"):
             try:
-                results[number] = _trial(row, space, len(results))
+                results[number] = _trial(row, space, columns, len(results))
             except (PointError, RewardError) as error:
                 wrong[number] = str(error)
     noisy = [number for number, trial in results.items() if trial.noise is not None]
@@ -59,18 +66,69 @@ def read_csv(path: str | Path, space: Space) -> list[Trial]:
     return list(results.values())
 
 
-def _columns_and_rows(path: str | Path) -> tuple[Sequence[str], list[dict[Any, Any]]]:
+def _columns_and_rows(path: str | Path) -> tuple[list[str], list[dict[Any, Any]]]:
+    lines: list[str] = []  # of the row that is being read
+
+    def recorded(file: Iterable[str]) -> Iterator[str]:
+        for line in file:
+            lines.append(line)
+            yield line
+
+    columns: list[str] = []
+    rows: list[dict[Any, Any]] = []
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            return reader.fieldnames or (), list(reader)
-    except (UnicodeDecodeError, csv.Error) as error:
+            for cells in csv.reader(recorded(file)):
+                _check_lengths(path, cells, columns, len(rows) + 1)
+                lines.clear()
+                plain = [unmarked(cell) for cell in cells]
+                if not columns:
+                    columns = plain
+                elif plain:
+                    rows.append(_row(columns, plain))
+    except UnicodeDecodeError as error:
         raise StudyError(f"'{path}' must be a CSV file in UTF-8: {error}.") from error
+    except csv.Error as error:  # above all, a cell that is longer than what the csv module takes
+        _check_lengths(path, _cells("".join(lines)), columns, len(rows) + 1)
+        raise StudyError(f"'{path}' must be a CSV file, but row {len(rows) + 1} is not: {error}.") from error
+    if any("\0" in name for name in columns):
+        raise StudyError(f"'{path}' must be a CSV file in UTF-8, but has NUL bytes in its first line: is it UTF-16?")
+    return columns, rows
 
 
-def _trial(row: Mapping[Any, Any], space: Space, number: int) -> Trial:
+def _row(columns: list[str], cells: list[str]) -> dict[Any, Any]:
+    """The cells by column; those beyond the last column are under None."""
+    row: dict[Any, Any] = dict(zip(columns, cells, strict=False))
+    return row if len(cells) <= len(columns) else row | {None: cells[len(columns) :]}
+
+
+def _check_lengths(path: str | Path, cells: list[str], columns: list[str], row: int) -> None:
+    for i, cell in enumerate(cells):
+        if len(cell) > LONGEST_CELL:
+            where = f"row {row}, column '{columns[i]}'" if i < len(columns) else f"column {i + 1} of the first line"
+            raise StudyError(
+                f"a cell of '{path}' must have at most {LONGEST_CELL} characters, but {where} has more: "
+                "is a quotation mark missing?"
+            )
+
+
+def _cells(text: str) -> list[str]:
+    """The cells of one row that is too long for the csv module."""
+    cells, quoted = [""], False
+    for part in re.split('([",])', text):
+        quoted ^= part == '"'
+        if part == "," and not quoted:
+            cells.append("")
+        else:
+            cells[-1] += part
+    return cells
+
+
+def _trial(row: Mapping[Any, Any], space: Space, columns: Sequence[str], number: int) -> Trial:
     if any(beyond := row.get(None, [])):  # as where a decimal comma was taken for the end of a value
         raise PointError(f"there must be a column for every value, but got {beyond} beyond the last.")
+    if lacking := [name for name in columns if name not in row]:  # as where a file was cut off
+        raise PointError(f"there must be a value for every column, but got none for '{lacking[0]}'.")
 
     def point(parameters: Mapping[str, Parameter]) -> dict[str, Value]:
         return {name: _value(parameter, row[name] or "") for name, parameter in parameters.items()}
@@ -83,13 +141,16 @@ def _trial(row: Mapping[Any, Any], space: Space, number: int) -> Trial:
 
 def _value(parameter: Parameter, text: str) -> Value:
     """What the text stands for; what it cannot stand for is left to validation."""
-    if isinstance(parameter, Categorical):
-        return next((choice for choice in parameter.choices if str(choice) == text), text)
-    return _number(text)
+    if not isinstance(parameter, Categorical):
+        return _number(text)
+    meant = [choice for choice in parameter.choices if str(choice) == text]
+    if len(meant) > 1:
+        raise PointError(f"a text must stand for one choice, but {text!r} stands for {meant[0]!r} and {meant[1]!r}.")
+    return meant[0] if meant else text
 
 
 def _number(text: str | None) -> Any:
     try:
-        return float(text or "")
+        return text if "_" in (text or "") else float(text or "")  # Python reads 1_000 as a number
     except ValueError:
         return text

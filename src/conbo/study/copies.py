@@ -1,0 +1,53 @@
+"""Copies of a database that are whole, also while others write to it.
+
+SQLite keeps the newest changes in a file beside the database, `study.db-wal`, until it folds them in: to copy
+`study.db` alone may lose them.
+"""
+
+import os
+import sqlite3
+from pathlib import Path
+
+from sqlalchemy import Connection, insert, select
+
+from conbo.errors import StorageError
+from conbo.study.database import Database, Storage
+from conbo.study.schema import STUDIES, TRIALS
+from conbo.study.sqlite_file import copy_sqlite
+from conbo.study.stored import stored_records
+
+
+def copy_study(storage: Storage, name: str, target: Path, overwrite: bool = False) -> None:
+    """Copy an SQLite database with all its studies, or from a server this study, to a new SQLite file."""
+    if target.exists() and not overwrite:
+        raise StorageError(f"a copy must not replace a file, but '{target}' exists already.")
+    study = stored_records(storage, name).study  # raises if there is none
+    database = Database(storage)
+    part = target.with_name(f"{target.name}.part")
+    part.unlink(missing_ok=True)
+    try:
+        if database.path is not None:
+            copy_sqlite(database.path, part)
+        else:
+            _copy_rows(database, study, part)
+        os.replace(part, target)
+    except (OSError, sqlite3.Error) as error:
+        raise StorageError(f"the copy '{target}' cannot be written: {error}") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _copy_rows(database: Database, study: int, target: Path) -> None:
+    def read(connection: Connection) -> list[list[dict[str, object]]]:
+        queries = select(STUDIES).where(STUDIES.c.id == study), select(TRIALS).where(TRIALS.c.study == study)
+        return [[dict(row) for row in connection.execute(query).mappings()] for query in queries]
+
+    def write(connection: Connection) -> None:
+        for table, rows in zip((STUDIES, TRIALS), database.read(read), strict=True):
+            if rows:
+                connection.execute(insert(table), rows)
+
+    copy = Database(target)
+    copy.create()
+    copy.write(write)
+    copy.close()

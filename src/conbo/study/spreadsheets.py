@@ -1,0 +1,27 @@
+"""Texts in CSV files that a spreadsheet would take for formulas, and the way back.
+
+A spreadsheet runs a cell that begins with `=`, `+`, `-`, `@`, a tab or a carriage return. Such a text is written with
+an apostrophe before it, which is taken away when it is read. A text that has apostrophes before such a beginning gets
+one more, so that every text is read as it was. Numbers are left alone.
+"""
+
+import re
+from typing import TypeVar
+
+Cell = TypeVar("Cell")
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_MARKED = re.compile(r"'+[=+\-@\t\r]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def marked(cell: Cell) -> Cell | str:
+    """The cell as it is written: a text that looks like a formula gets an apostrophe."""
+    if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
+        return f"'{cell}"
+    return cell
+
+
+def unmarked(text: str) -> str:
+    """The text that was written as this cell."""
+    return text[1:] if _MARKED.match(text) else text

@@ -1,0 +1,30 @@
+"""An SQLite file and the write-ahead log beside it."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+
+def copy_sqlite(source: str, target: Path) -> None:
+    """Copy a database as it is at one moment, with what is still in the log beside it; others may go on writing."""
+    with closing(_connected(source)) as one, closing(sqlite3.connect(target)) as other:
+        one.backup(other)
+
+
+def keep_backup(source: str, version: int) -> Path:
+    """Copy a database to a new file beside it, before its tables of this version are changed."""
+    path = Path(source)
+    names = (f"{path.name}.backup-v{version}{mark}" for mark in ("", *(f"-{n}" for n in range(2, 1000))))
+    target = next(free for free in map(path.with_name, names) if not free.exists())
+    copy_sqlite(source, target)
+    return target
+
+
+def log_size(source: str) -> int:
+    """How many bytes there are in the write-ahead log beside a database."""
+    log = Path(f"{source}-wal")
+    return log.stat().st_size if log.exists() else 0
+
+
+def _connected(source: str) -> sqlite3.Connection:
+    return sqlite3.connect(source, uri=source.startswith("file:"))
