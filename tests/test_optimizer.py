@@ -156,13 +156,13 @@ def test_a_method_without_a_model_never_fits(monkeypatch: pytest.MonkeyPatch) ->
     def refuse(*_: object) -> Belief:
         raise AssertionError("fitted")
 
-    monkeypatch.setattr(conbo.learner, "believe", refuse)
+    monkeypatch.setattr(conbo.learner, "fit_belief", refuse)
     assert len(told(Optimizer(SPACE, method="uniform", initial=2), 6).trials) == 6
 
 
 def test_one_fit_serves_the_same_rewards(monkeypatch: pytest.MonkeyPatch) -> None:
     fits = []
-    monkeypatch.setattr(conbo.learner, "believe", counting(conbo.learner.believe, fits))
+    monkeypatch.setattr(conbo.learner, "fit_belief", counting(conbo.learner.fit_belief, fits))
     optimizer = told(Optimizer(SPACE, method=greedy(), initial=3), 3)
     optimizer.ask(2)
     optimizer.ask(state={"s": 1})
