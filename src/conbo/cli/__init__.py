@@ -4,6 +4,7 @@ A command's module is imported when the command is called, and torch when it is 
 Exit codes: 0 done, 1 an error, 2 wrong usage, 3 nothing left to do or evaluations that failed, 130 interrupted.
 """
 
+import logging
 import os
 import sys
 import warnings
@@ -82,6 +83,9 @@ class Commands(click.Group):
         debug = "--debug" in given
         arguments = [argument for argument in given if argument != "--debug"]
         color = False if os.environ.get("NO_COLOR") else None  # None: on a terminal
+        compiling = logging.getLogger("conbo.compiling")  # says why a first call takes seconds
+        compiling.addHandler(_Notes())
+        compiling.setLevel(logging.INFO)
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning  # type: ignore[assignment]
             try:
@@ -108,6 +112,14 @@ def _in_words(error: Exception) -> str:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     first = str(error).partition("\n")[0]
     return f"{type(error).__name__}: {first} (--debug shows where)"
+
+
+class _Notes(logging.Handler):
+    """Shows what is logged as lines on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show one line."""
+        click.echo(record.getMessage(), err=True)
 
 
 def _show_warning(message: Warning | str, *_: object) -> None:
