@@ -12,7 +12,6 @@ from conbo.errors import PointError, SpaceError
 from conbo.spaces import Array, Categorical, Integer, Parameter, Real, Scale
 from conbo.state_distributions import MarginalRecipe, Normal, Triangular, Uniform, Weights
 
-
 CHECKED = np.array([1e-3, 0.25, 0.5, 0.75, 1 - 1e-3])  # probabilities at which a law must be finite
 
 
@@ -134,9 +133,10 @@ def marginal(name: str, parameter: Parameter, recipe: MarginalRecipe) -> Margina
         raise SpaceError(f"'{name}' is categorical and must be Uniform or have Weights, but got {recipe!r}.")
     law = _ScaledLaw(_scipy_law(name, parameter, recipe), parameter.scale)
     with np.errstate(all="ignore"):
-        finite = np.isfinite([law.ppf(CHECKED), law.cdf(law.ppf(CHECKED)), law.pdf(CHECKED)]).all()
-    if not finite:  # as of a normal distribution of which hardly anything is within the range
-        raise SpaceError(f"'{name}' must be distributed over its range, but {recipe!r} is nowhere near it.")
+        places = law.ppf(CHECKED)
+        finite = np.isfinite([places, law.cdf(places), law.pdf(places), law.pdf(CHECKED)]).all()
+    if not finite:  # as of a normal distribution far outside of the range, or with hardly any width
+        raise SpaceError(f"'{name}' must have a finite density over its range, but got {recipe!r}.")
     return _Continuous(parameter, law)
 
 
@@ -145,8 +145,8 @@ def _scipy_law(name: str, parameter: Real | Integer, recipe: Triangular | Normal
 
     low, high = parameter.scale.low, parameter.scale.high
     if isinstance(recipe, Normal):
-        ends = (low - recipe.mean) / recipe.sd, (high - recipe.mean) / recipe.sd
-        normal: _Law = stats.truncnorm(*ends, loc=recipe.mean, scale=recipe.sd)
+        mean, sd = float(recipe.mean), float(recipe.sd)  # to scipy, a large whole number is an object
+        normal: _Law = stats.truncnorm((low - mean) / sd, (high - mean) / sd, loc=mean, scale=sd)
         return normal
     mode = (low + high) / 2 if recipe.mode is None else recipe.mode
     if not parameter.low <= mode <= parameter.high:
