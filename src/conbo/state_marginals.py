@@ -131,13 +131,14 @@ def marginal(name: str, parameter: Parameter, recipe: MarginalRecipe) -> Margina
         return _weighted_levels(name, parameter, recipe)
     if isinstance(parameter, Categorical):
         raise SpaceError(f"'{name}' is categorical and must be Uniform or have Weights, but got {recipe!r}.")
-    law = _ScaledLaw(_scipy_law(name, parameter, recipe), parameter.scale)
+    law = _scipy_law(name, parameter, recipe)
     with np.errstate(all="ignore"):
-        places = law.ppf(CHECKED)
-        finite = np.isfinite([places, law.cdf(places), law.pdf(places), law.pdf(CHECKED)]).all()
-    if not finite:  # as of a normal distribution far outside of the range, or with hardly any width
+        values = law.ppf(CHECKED)
+        densities = law.pdf(values) * (parameter.scale.high - parameter.scale.low)
+    if not np.isfinite([values, law.cdf(values), densities]).all():
+        # as of a normal distribution far outside of the range, or with hardly any width
         raise SpaceError(f"'{name}' must have a finite density over its range, but got {recipe!r}.")
-    return _Continuous(parameter, law)
+    return _Continuous(parameter, _ScaledLaw(law, parameter.scale))
 
 
 def _scipy_law(name: str, parameter: Real | Integer, recipe: Triangular | Normal) -> _Law:
