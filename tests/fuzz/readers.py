@@ -245,7 +245,7 @@ def judged_study_file(text: bytes, folder: Path) -> Outcome:
 def judge_optimizer(optimizer: Optimizer) -> None:
     judge_trials(optimizer.space, optimizer.suggest(3))
     states = optimizer.states.from_uniform(sobol(8, optimizer.space.n_state_dims, 0))
-    assert optimizer.states.density(states).isfinite().all()
+    assert not optimizer.states.density(states).isnan().any()
 
 
 def attack_table(generator: random.Random, folder: Path) -> Outcome:

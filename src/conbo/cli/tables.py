@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from conbo.errors import SettingError
+from conbo.study.csv_rows import csv_rows
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a CSV file (all texts) or of a JSON file with a list of objects."""
-    text = path.read_text(encoding="utf-8-sig")
     if path.suffix.lower() != ".json":
-        return list(csv.DictReader(io.StringIO(text)))
+        columns, cells = csv_rows(path)
+        return [dict.fromkeys(columns) | row for row in cells]
     try:
-        rows = json.loads(text)
-    except ValueError as error:
+        rows = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
         raise SettingError(f"{path}: this is not JSON: {error}.") from error
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise SettingError(f"{path}: this must be a list of objects.")
