@@ -4,7 +4,6 @@ A command's module is imported when the command is called, and torch when it is 
 Exit codes: 0 done, 1 an error, 2 wrong usage, 3 nothing left to do or evaluations that failed, 130 interrupted.
 """
 
-import logging
 import os
 import sys
 import warnings
