@@ -79,7 +79,7 @@ class Database:
         """
         synchronous = "FULL" if lasting else "NORMAL"
         result = self._patiently(lambda: self._transaction(work, synchronous, "BEGIN IMMEDIATE"))
-        if time.monotonic() - self._checkpointed > CHECKPOINT:
+        if lasting and time.monotonic() - self._checkpointed > CHECKPOINT:
             self.checkpoint()
         return result
 
