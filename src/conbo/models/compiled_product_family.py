@@ -46,7 +46,8 @@ def pullback(
         np.ascontiguousarray(gradient.numpy()),
         of_features,
         of_variance,
-        np.empty((2, states.shape[1])),
+        np.empty(states.shape[1]),
+        np.empty(states.shape[1]),
     )
     both = torch.from_numpy(of_features)
     return both[:, :n_states], both[:, n_states:], torch.from_numpy(of_variance)
