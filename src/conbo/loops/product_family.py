@@ -5,7 +5,7 @@ Every pair is visited once for K, and once more for the gradient
     ∂/∂ log l_d  Σ_ij G_ij K_ij  =  Σ_ij G_ij K_ij ρ (f_i - f_j)_d²
 
 where f are features in units of their lengthscales, and ρ = ψ/φ of the factor that d belongs to needs no exponential.
-Features are (r, width, n); the first `n_states` of them belong to the state.
+Features of states and of actions are (r, width, n).
 """
 
 from math import sqrt
@@ -14,24 +14,24 @@ from conbo.loops.compiling import Array, fast, inlined
 from conbo.loops.exponential import exp_of_minus
 
 
-@fast("void(f8[:,::1], f8[:,:,::1], int64, f8[::1], f8[:,:,::1], f8[:,::1], int64[:,::1])")
+@fast("void(f8[:,::1], f8[:,:,::1], f8[:,:,::1], f8[::1], f8[:,:,::1], f8[:,::1], int64[:,::1])")
 def covariance(
     profile: Array,  # (1, 4)
-    features: Array,
-    n_states: int,
+    states: Array,
+    actions: Array,
     outputscale: Array,
     matrix: Array,
     scratch: Array,  # (4, n)
     bits: Array,  # the same memory as integers
 ) -> None:
     """Fill the matrices (r, n, n)."""
-    n, width = matrix.shape[1], features.shape[1]
+    n = matrix.shape[1]
     a, b, c = profile[0, 0], profile[0, 1], profile[0, 2]
     of_states, of_actions, decay, whole, whole_bits = scratch[0], scratch[1], scratch[2], scratch[3], bits[3]
     for r in range(len(matrix)):
         for i in range(n):
-            _squared_distances(features[r], 0, n_states, i, of_states)
-            _squared_distances(features[r], n_states, width, i, of_actions)
+            _squared_distances(states[r], i, of_states)
+            _squared_distances(actions[r], i, of_actions)
             for j in range(i):
                 linear_s, linear_x = a * sqrt(of_states[j]), a * sqrt(of_actions[j])
                 matrix[r, i, j] = (1.0 + linear_s + c * of_states[j]) * (1.0 + linear_x + c * of_actions[j])
@@ -43,26 +43,30 @@ def covariance(
             matrix[r, i, i] = outputscale[r]
 
 
-@fast("void(f8[:,::1], f8[:,:,::1], int64, f8[:,:,::1], f8[:,:,::1], f8[:,::1], f8[::1], f8[::1], f8[::1])")
+@fast(
+    "void(f8[:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,:,::1],"
+    " f8[:,::1], f8[:,::1], f8[::1], f8[::1], f8[::1])"
+)
 def pull_back(
     profile: Array,  # (1, 4)
-    features: Array,
-    n_states: int,
+    states: Array,
+    actions: Array,
     matrix: Array,
     gradient: Array,  # symmetric, in the matrix
-    of_features: Array,  # (r, width), in logarithms of lengthscales; added to, like the next
+    of_states: Array,  # (r, width), in logarithms of lengthscales; added to, like the next two
+    of_actions: Array,
     of_variance: Array,
     in_states: Array,  # scratch (n,), like the next
     in_actions: Array,
 ) -> None:
     """Add the gradients in logarithms of lengthscales and variances."""
-    n, width = matrix.shape[1], features.shape[1]
+    n = matrix.shape[1]
     a, c, g = profile[0, 0], profile[0, 2], profile[0, 3]
     for r in range(len(matrix)):
         for i in range(n):
             total = 0.0
-            _squared_distances(features[r], 0, n_states, i, in_states)
-            _squared_distances(features[r], n_states, width, i, in_actions)
+            _squared_distances(states[r], i, in_states)
+            _squared_distances(actions[r], i, in_actions)
             for j in range(i):
                 both = 2.0 * matrix[r, i, j] * gradient[r, i, j]
                 total += both
@@ -70,21 +74,27 @@ def pull_back(
                 in_states[j] = both * g * (1.0 + linear_s) / (1.0 + linear_s + c * in_states[j])
                 in_actions[j] = both * g * (1.0 + linear_x) / (1.0 + linear_x + c * in_actions[j])
             of_variance[r] += total + matrix[r, i, i] * gradient[r, i, i]
-            for d in range(width):
-                weight = in_states if d < n_states else in_actions
-                total = 0.0
-                for j in range(i):
-                    away = features[r, d, i] - features[r, d, j]
-                    total += weight[j] * away * away
-                of_features[r, d] += total
+            _add_weighted_squares(states[r], i, in_states, of_states[r])
+            _add_weighted_squares(actions[r], i, in_actions, of_actions[r])
 
 
 @inlined
-def _squared_distances(features: Array, first: int, last: int, i: int, result: Array) -> None:
-    """|f_i - f_j|² for j < i, of the features from `first` to before `last`."""
+def _squared_distances(features: Array, i: int, result: Array) -> None:
+    """|f_i - f_j|² for j < i."""
     for j in range(i):
         result[j] = 0.0
-    for d in range(first, last):
+    for d in range(len(features)):
         for j in range(i):
             away = features[d, i] - features[d, j]
             result[j] += away * away
+
+
+@inlined
+def _add_weighted_squares(features: Array, i: int, weights: Array, result: Array) -> None:
+    """Add Σ_j<i weight_j (f_i - f_j)_d² for every feature d."""
+    for d in range(len(features)):
+        total = 0.0
+        for j in range(i):
+            away = features[d, i] - features[d, j]
+            total += weights[j] * away * away
+        result[d] += total
