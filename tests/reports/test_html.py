@@ -78,7 +78,7 @@ def test_names_and_errors_cannot_break_the_page() -> None:
     scripts = [attributes for tag, attributes in Elements(text).elements if tag == "script"]
     data = [attributes for attributes in scripts if "id" in attributes]
     assert all(attributes["type"] in ("application/json", "text/plain") for attributes in data)
-    assert len(scripts) - len(data) == 4  # the page's own
+    assert len(scripts) - len(data) == 5  # the page's own
     assert not [tag for tag, _ in Elements(text).elements if tag == "i"]
     trials = json.loads(Elements(text).scripts["trials"])
     assert trials["columns"] == ["number", nasty, "<i>x", "reward", "status", "error"]
