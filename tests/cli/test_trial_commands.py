@@ -80,6 +80,23 @@ def test_wrong_calls(conbo: Conbo, folder: Path, arguments: list[str], code: int
     assert _trials()[0].status == "running"
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("batch.csv", b"number,reward\n0,\xff\n", "must be a CSV file in UTF-8"),
+        ("batch.csv", b'number,reward\n0,"1' + b"0" * 200_000, "row 1, column 'reward' has more"),
+        ("batch.json", b'[{"number": 0, "reward": ', "this is not JSON"),
+        ("batch.json", b"[" * 9999, "this is not JSON"),
+        ("batch.json", b"\xff\xfe", "this is not JSON"),
+    ],
+)
+def test_damaged_files(conbo: Conbo, folder: Path, name: str, content: bytes, message: str) -> None:
+    conbo("ask")
+    (folder / name).write_bytes(content)
+    assert message in conbo("tell", "--file", name, code=1).stderr
+    assert _trials()[0].status == "running"
+
+
 @pytest.mark.parametrize("name", ["batch.csv", "batch.json"])
 def test_files_back_and_forth(conbo: Conbo, folder: Path, name: str) -> None:
     assert f"conbo tell study.toml --file {name}" in conbo("ask", "-n", "4", "-o", name).stdout
