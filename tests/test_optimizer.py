@@ -98,7 +98,7 @@ def test_initial_points_depend_on_seed_and_number_only() -> None:
 def test_initial_states_follow_their_distribution() -> None:
     space = Space(states={"s": Real(0, 1), "k": Categorical(list("abc"))}, actions={"x": Real(0, 1)})
     recipe = {"s": Triangular(mode=1.0), "k": Weights({"a": 3, "b": 1})}
-    trials = Optimizer(space, recipe, method="uniform", initial=256).ask(256)
+    trials = Optimizer(space, state_distribution=recipe, method="uniform", initial=256).ask(256)
     kinds = [trial.state["k"] for trial in trials]
     assert kinds.count("a") == pytest.approx(192, abs=3)
     assert kinds.count("c") == 0
@@ -156,13 +156,13 @@ def test_a_method_without_a_model_never_fits(monkeypatch: pytest.MonkeyPatch) ->
     def refuse(*_: object) -> Belief:
         raise AssertionError("fitted")
 
-    monkeypatch.setattr(conbo.learner, "believe", refuse)
+    monkeypatch.setattr(conbo.learner, "fit_belief", refuse)
     assert len(told(Optimizer(SPACE, method="uniform", initial=2), 6).trials) == 6
 
 
 def test_one_fit_serves_the_same_rewards(monkeypatch: pytest.MonkeyPatch) -> None:
     fits = []
-    monkeypatch.setattr(conbo.learner, "believe", counting(conbo.learner.believe, fits))
+    monkeypatch.setattr(conbo.learner, "fit_belief", counting(conbo.learner.fit_belief, fits))
     optimizer = told(Optimizer(SPACE, method=greedy(), initial=3), 3)
     optimizer.ask(2)
     optimizer.ask(state={"s": 1})
@@ -220,7 +220,7 @@ def test_a_space_without_states() -> None:
 
 def test_the_value_of_a_policy_over_finitely_many_states_is_weighted() -> None:
     space = Space(states={"k": Categorical(list("ab"))}, actions={"x": Real(0, 1)})
-    optimizer = Optimizer(space, {"k": Weights({"a": 3, "b": 1})}, method="uniform")
+    optimizer = Optimizer(space, state_distribution={"k": Weights({"a": 3, "b": 1})}, method="uniform")
     for trial in optimizer.ask(16):
         height = {"a": 4.0, "b": 0.0}[str(trial.state["k"])]
         optimizer.tell(trial, height - (float(trial.action["x"]) - 0.5) ** 2)
@@ -267,7 +267,7 @@ def test_bad_settings(settings: dict[str, Any], message: str) -> None:
 
 def test_a_bad_state_distribution() -> None:
     with pytest.raises(SpaceError, match="unknown state parameter 'S': known are 's'"):
-        Optimizer(SPACE, {"S": Triangular()}, method="uniform")
+        Optimizer(SPACE, state_distribution={"S": Triangular()}, method="uniform")
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_the_best_trial_of_every_state() -> None:
 
 
 def test_states_of_probability_zero_are_listed_if_they_were_tried() -> None:
-    optimizer = Optimizer(SETS, {"set": Weights({"a": 1, "b": 1})}, method="uniform")
+    optimizer = Optimizer(SETS, state_distribution={"set": Weights({"a": 1, "b": 1})}, method="uniform")
     assert [row["state"]["set"] for row in optimizer.best_observed()] == ["a", "b"]
     seen(optimizer, "c")
     assert [row["number"] for row in optimizer.best_observed()] == [None, None, 0]
@@ -473,7 +473,7 @@ def test_a_new_state_gets_its_share_of_a_uniform_distribution() -> None:
 
 @pytest.mark.parametrize("recipe", [Weights({"a": 1, "b": 3}), {"set": Weights({"a": 1, "b": 3})}])
 def test_weights_must_be_given_anew(recipe: Any) -> None:
-    optimizer = Optimizer(SETS, recipe, method="uniform", initial=64)
+    optimizer = Optimizer(SETS, state_distribution=recipe, method="uniform", initial=64)
     with pytest.raises(SettingError, match=r"`state_distribution` must be given with new choices of 'set'"):
         optimizer.add_choices("set", ["d"])
     assert optimizer.space == SETS
@@ -485,12 +485,12 @@ def test_weights_must_be_given_anew(recipe: Any) -> None:
 
 def test_new_choices_of_an_action_and_a_density_need_no_new_distribution() -> None:
     space = Space(states={"set": Categorical(["a", "b"])}, actions={"c": Categorical(["u", "v"])})
-    optimizer = Optimizer(space, {"set": Weights({"a": 1})}, method="uniform", initial=64)
+    optimizer = Optimizer(space, state_distribution={"set": Weights({"a": 1})}, method="uniform", initial=64)
     optimizer.add_choices("c", ["w"])
     trials = optimizer.ask(16)
     assert {trial.action["c"] for trial in trials} == {"u", "v", "w"}
     assert {trial.state["set"] for trial in trials} == {"a"}
-    dense = Optimizer(space, lambda state: 1.0 + (state["set"] == "z"), method="uniform", initial=64)
+    dense = Optimizer(space, state_distribution=lambda state: 1.0 + (state["set"] == "z"), method="uniform", initial=64)
     dense.add_choices("set", ["z"])
     assert [trial.state["set"] for trial in dense.ask(64)].count("z") == pytest.approx(32, abs=2)
 

@@ -15,6 +15,6 @@ for round in $(seq "${1:-6}"); do
     conbo tell --file out/results.csv
 done
 
-conbo status
+conbo status --model
 printf 'calls\n30\n60\n90\n' > out/states.csv
 conbo policy --states out/states.csv

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from conbo.state_distributions import Density, Normal, Product, Triangular, Uniform, Weights
     from conbo.study import Study, open_study, study_names
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 # Imported on first use: torch takes seconds, `import conbo` and `dir(conbo)` should not.
 _HOME = {

@@ -49,12 +49,13 @@ class Optimizer:
     def __init__(
         self,
         space: Space,
-        state_distribution: RecipeLike = None,
+        *,
+        direction: Direction = "maximize",
         method: str | Method = DEFAULT_METHOD,
+        state_distribution: RecipeLike = None,
         model: ModelLike | None = None,
         seed: int = 0,
         initial: int | None = None,
-        direction: Direction = "maximize",
     ) -> None:
         if not isinstance(space, Space):
             raise SettingError(f"`space` must be a Space, but got {space!r}.")
@@ -69,7 +70,7 @@ class Optimizer:
         known = method if isinstance(method, Method) else listed(method)
         if known.needs_finite_states and self.states.listed() is None:
             raise SettingError(
-                f"'{self.method_name}' visits the states in turn and must have finitely many of them, but there "
+                f"'{self.method}' visits the states in turn and must have finitely many of them, but there "
                 "are more: use 'pei', 'mts' or 'conbo', which take continuous states."
             )
         self.model = known.model if model is None else model
@@ -81,13 +82,13 @@ class Optimizer:
         self._made_learner: Learner | None = None
 
     @property
-    def method_name(self) -> str:
+    def method(self) -> str:
         """The name of the method."""
         return self._method.name if isinstance(self._method, Method) else self._method
 
     @property
-    def method(self) -> Method:
-        """The method with its recipe, which is imported on first use."""
+    def recipe(self) -> Method:
+        """The method with everything that it is made of, which is imported on first use."""
         if isinstance(self._method, Method):
             return self._method
         from conbo.method_table import method
@@ -102,7 +103,7 @@ class Optimizer:
                 LOG.info("Loading torch for the model; this takes a few seconds.")
             from conbo.learner import Learner
 
-            self._made_learner = Learner(self.space, self.states, self.method, self.model, self.maximize)
+            self._made_learner = Learner(self.space, self.states, self.recipe, self.model, self.maximize)
         return self._made_learner
 
     @property

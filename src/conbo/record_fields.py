@@ -151,8 +151,8 @@ def shown(value: object) -> str:
     """A value in an error, cut short."""
     try:
         text = repr(value)
-    except ValueError:  # a whole number of thousands of digits
-        text = f"a {type(value).__name__}"
+    except ValueError:
+        text = "a whole number of thousands of digits"
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
 
 

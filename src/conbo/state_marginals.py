@@ -150,13 +150,11 @@ def marginal(name: str, parameter: Parameter, recipe: MarginalRecipe) -> Margina
 def _scipy_law(name: str, parameter: Real | Integer, recipe: Triangular | Normal) -> _ScaledLaw:
     low, high = parameter.scale.low, parameter.scale.high
     if isinstance(recipe, Normal):
-        ends = (low - recipe.mean) / recipe.sd, (high - recipe.mean) / recipe.sd
-        if max(ends[0], -ends[1]) > FARTHEST:
-            rule = f"the range of '{name}' must be within {FARTHEST:g} standard deviations of the mean of P[s]"
-            raise SpaceError(f"{rule}, but {recipe!r} is nowhere near {low:g} to {high:g}.")
-        if not recipe.sd >= NARROWEST * (high - low):
-            raise SpaceError(f"`sd >= {NARROWEST:g} * range` must hold for '{name}', but got sd={recipe.sd!r}.")
-        return _ScaledLaw("truncnorm", ends, recipe.mean, recipe.sd, parameter.scale)
+        mean, sd = float(recipe.mean), float(recipe.sd)  # to scipy, a large whole number is an object
+        ends = (low - mean) / sd, (high - mean) / sd
+        if max(ends[0], -ends[1]) > FARTHEST or not sd >= NARROWEST * (high - low):
+            raise SpaceError(f"'{name}' must have a finite density over its range, but got {recipe!r}.")
+        return _ScaledLaw("truncnorm", ends, mean, sd, parameter.scale)
     mode = (low + high) / 2 if recipe.mode is None else recipe.mode
     if not parameter.low <= mode <= parameter.high:
         rule = f"`{parameter.low} <= mode <= {parameter.high}` must hold for '{name}'"

@@ -100,11 +100,11 @@ def test_both_paths_agree_at_every_scale(pairs: list[tuple[float, float]], of_a:
     result, reference = expected_max(a, b), in_torch(a, b)
 
     size = float(a.abs().amax() + b.abs().amax())
-    torch.testing.assert_close(result.gain, reference.gain, rtol=1e-9, atol=1e-14 * size)
-    torch.testing.assert_close(result.value, reference.value, rtol=1e-14, atol=1e-14 * size)
+    torch.testing.assert_close(result.gain, reference.gain, rtol=1e-9, atol=1e-12 * size)
+    torch.testing.assert_close(result.value, reference.value, rtol=1e-12, atol=1e-12 * size)
     # of lines that differ by rounding alone either may win, but the winners lie on the envelope
     by_parts = (a * result.probability + b * result.density).sum()
-    torch.testing.assert_close(by_parts, reference.value, rtol=1e-14, atol=1e-14 * size)
+    torch.testing.assert_close(by_parts, reference.value, rtol=1e-12, atol=1e-12 * size)
 
 
 def test_both_paths_agree_for_hundreds_of_lines() -> None:
@@ -113,9 +113,9 @@ def test_both_paths_agree_for_hundreds_of_lines() -> None:
 
     result, reference = expected_max(a, b), in_torch(a, b)
 
-    torch.testing.assert_close(result.gain, reference.gain, rtol=1e-13, atol=0)
-    torch.testing.assert_close(result.probability, reference.probability, rtol=0, atol=1e-13)
-    torch.testing.assert_close(result.density, reference.density, rtol=0, atol=1e-13)
+    torch.testing.assert_close(result.gain, reference.gain, rtol=1e-11, atol=0)
+    torch.testing.assert_close(result.probability, reference.probability, rtol=0, atol=1e-11)
+    torch.testing.assert_close(result.density, reference.density, rtol=0, atol=1e-11)
 
 
 def test_lines_may_lie_in_memory_as_they_like() -> None:
@@ -159,7 +159,7 @@ def test_any_batch_is_the_same_as_one_by_one() -> None:
     for i in range(2):
         for j in range(3):
             alone = expected_max(a[i, j], b[i, j])
-            assert float(batch.gain[i, j]) == pytest.approx(float(alone.gain), abs=1e-15)
+            assert float(batch.gain[i, j]) == pytest.approx(float(alone.gain), abs=1e-12)
             torch.testing.assert_close(batch.density[i, j], alone.density)
     torch.testing.assert_close(expected_max(a, b[0, 0]).value[1, 2], expected_max(a[1, 2], b[0, 0]).value)
 
@@ -193,7 +193,7 @@ def test_dominated_lines_change_nothing() -> None:
     # below the corner, through the corner, and a copy
     more = expected_max(torch.cat([a, tensor([-0.5, 0.05, 0.0])]), torch.cat([b, tensor([0.0, 0.0, -1.0])]))
 
-    assert float(more.gain) == pytest.approx(float(alone.gain), abs=1e-15)
+    assert float(more.gain) == pytest.approx(float(alone.gain), abs=1e-12)
     assert float(more.probability[2]) == float(more.probability[4]) == 0
 
 

@@ -1,9 +1,12 @@
 """The group of commands: quick help, errors of one line, exit codes."""
 
+import inspect
+import re
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 import pytest
@@ -38,6 +41,15 @@ def test_the_list_has_the_first_line_of_every_help(name: str) -> None:
     assert command.help is not None
     (line,) = [line for commands in SECTIONS.values() for key, (_, line) in commands.items() if key == name]
     assert command.help.partition("\n")[0] == line
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_waits_for_an_answer(name: str) -> None:
+    command = main.get_command(click.Context(main), name)
+    assert command is not None
+    assert not [option.name for option in command.params if isinstance(option, click.Option) and option.prompt]
+    home = Path(inspect.getfile(inspect.unwrap(command.callback)))  # type: ignore[arg-type]
+    assert not re.search(r"\b(confirm|prompt|input|getpass)\(", home.read_text(encoding="utf-8"))
 
 
 def test_an_unknown_command_is_wrong_usage(conbo: Conbo) -> None:

@@ -109,6 +109,23 @@ def test_wrong_calls(conbo: Conbo, folder: Path, arguments: list[str], code: int
     assert _trials()[0].status == "running"
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("batch.csv", b"number,reward\n0,\xff\n", "must be a CSV file in UTF-8"),
+        ("batch.csv", b'number,reward\n0,"1' + b"0" * 200_000, "row 1, column 'reward' has more"),
+        ("batch.json", b'[{"number": 0, "reward": ', "this is not JSON"),
+        ("batch.json", b"[" * 9999, "this is not JSON"),
+        ("batch.json", b"\xff\xfe", "this is not JSON"),
+    ],
+)
+def test_damaged_files(conbo: Conbo, folder: Path, name: str, content: bytes, message: str) -> None:
+    conbo("ask")
+    (folder / name).write_bytes(content)
+    assert message in conbo("tell", "--file", name, code=1).stderr
+    assert _trials()[0].status == "running"
+
+
 @pytest.mark.parametrize("name", ["batch.csv", "batch.json"])
 def test_files_back_and_forth(conbo: Conbo, folder: Path, name: str) -> None:
     assert f"conbo tell study.toml --file {name}" in conbo("ask", "-n", "4", "-o", name).stdout
@@ -174,3 +191,35 @@ def _write(path: Path, rows: list[dict[str, object]]) -> None:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
         writer.writerows(rows)
+
+
+# Copies
+
+
+def test_export_of_the_database(conbo: Conbo, folder: Path) -> None:
+    conbo("ask", "-n", "2")
+    conbo("tell", "1", "2.5")
+    assert conbo("export", "--database", "copy.db").stdout == "Wrote copy.db.\n"
+    assert conbo("export", "copy.db").stdout == conbo("export").stdout
+    assert "copy.db exists already: --force replaces it" in conbo("export", "--database", "copy.db", code=2).stderr
+    conbo("tell", "0", "1.5")
+    conbo("export", "--database", "copy.db", "--force")
+    assert conbo("export", "copy.db").stdout == conbo("export").stdout
+    assert "leave --output and --json out" in conbo("export", "--database", "more.db", "--json", code=2).stderr
+    assert "there is no study 'x'" in conbo("export", "--name", "x", "--database", "more.db", code=1).stderr
+    assert not (folder / "more.db").exists()
+
+
+def test_a_study_file_says_where_its_study_is_if_that_is_elsewhere(conbo: Conbo, folder: Path) -> None:
+    assert conbo("ask").stderr == ""
+    (folder / "inner").mkdir()
+    inner = folder / "inner" / "study.toml"
+    text = (folder / "study.toml").read_text()
+    inner.write_text(text.replace("study.db", "../study.db"))
+    for verb in (["ask"], ["status"], ["tell", "0", "1"]):
+        wanted = f"{inner} keeps the study in '{folder / 'study.db'}'.\n"
+        assert conbo(verb[0], str(inner), *verb[1:]).stderr == wanted
+    inner.write_text(text.replace("study.db", "postgresql://me:secret@localhost:1/db?connect_timeout=1"))
+    told = conbo("tell", str(inner), "0", "1", code=1).stderr
+    assert told.startswith(f"{inner} keeps the study in 'postgresql+psycopg://me:***@localhost:1/db'.\n")
+    assert "secret" not in told

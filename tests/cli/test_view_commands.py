@@ -160,3 +160,12 @@ def test_demo(conbo: Conbo, tmp_path: Path) -> None:
     assert "Opportunity cost" in conbo("demo", *arguments).stdout
     assert picture.exists()
     assert storage.exists()
+
+
+def test_status_names_a_log_that_holds_the_newest_changes(conbo: Conbo, learned: library.Study) -> None:
+    learned.ask()  # its connection is open, so the log is there
+    assert (
+        "study.db-wal may hold the newest changes: copy the study with `conbo export --database`"
+        in conbo("status").stdout
+    )
+    assert "-wal" in conbo("status", "study.db").stdout

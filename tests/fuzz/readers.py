@@ -1,9 +1,12 @@
 """Every reader with valid inputs, ways to damage them, and a judge of what was read all the same."""
 
+import csv
+import io
 import json
 import math
 import random
 import sqlite3
+import tomllib
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -198,12 +201,31 @@ TABLE = """number,s,k,x,n,c,reward,status,noise,outcome:wait,comment
 2,1,3,10,2,True,,failed,,,lost
 3,0,a,2.5,3,no,17,,0.0,-1e-3,"two ""quotes""\nand lines"
 """
+TABLE_ROWS = list(csv.reader(io.StringIO(TABLE, newline="")))
 
 
 def attack_study_file(generator: random.Random, folder: Path) -> Outcome:
+    if generator.random() < 0.5:
+        return judged_study_file(as_toml(damaged_record(generator, tomllib.loads(STUDY_FILE))), folder)
     source = generator.choice((STUDY_FILE, STUDY_FILE, TEMPLATE.read_text(encoding="utf-8")))
     damage = generator.choice((damaged_bytes, damaged_bytes, damaged_digits))
     return judged_study_file(damage(generator, source.encode()), folder)
+
+
+def as_toml(record: Mapping[str, Any]) -> bytes:
+    """A record as a TOML file; null, which TOML has not, is left out."""
+
+    def value(thing: Any) -> str:
+        if isinstance(thing, dict):
+            return "{" + ", ".join(pairs(thing)) + "}"
+        if isinstance(thing, list):
+            return "[" + ", ".join(value(item) for item in thing if item is not None) + "]"
+        return json.dumps(thing).replace("NaN", "nan").replace("Infinity", "inf")
+
+    def pairs(table: Mapping[str, Any]) -> list[str]:
+        return [f"{json.dumps(key)} = {value(thing)}" for key, thing in table.items() if thing is not None]
+
+    return "\n".join(pairs(record)).encode()
 
 
 def judged_study_file(text: bytes, folder: Path) -> Outcome:
@@ -214,18 +236,36 @@ def judged_study_file(text: bytes, folder: Path) -> Outcome:
         file = read_study_file(path)
         return Optimizer(
             file.space,
-            file.state_distribution,
-            file.method,
+            state_distribution=file.state_distribution,
+            method=file.method,
             seed=file.seed or 0,
             direction=file.direction,  # type: ignore[arg-type]
         )
 
-    return outcome(read, lambda optimizer: judge_trials(optimizer.space, optimizer.suggest(3).trials))
+    return outcome(read, judge_optimizer)
+
+
+def judge_optimizer(optimizer: Optimizer) -> None:
+    judge_trials(optimizer.space, optimizer.suggest(3).trials)
+    states = optimizer.states.from_uniform(sobol(8, optimizer.space.n_state_dims, 0))
+    assert not optimizer.states.density(states).isnan().any()
 
 
 def attack_table(generator: random.Random, folder: Path) -> Outcome:
+    if generator.random() < 0.3:
+        text = io.StringIO(newline="")
+        rows = [row if isinstance(row, list) else [row] for row in damaged_record(generator, TABLE_ROWS)]
+        csv.writer(text).writerows([[_cell(cell) for cell in row] for row in rows])
+        return judged_table(text.getvalue().encode("utf-8", "surrogatepass"), folder)
     damage = generator.choice((damaged_bytes, damaged_bytes, damaged_digits))
     return judged_table(damage(generator, TABLE.encode()), folder)
+
+
+def _cell(value: Any) -> str:
+    try:
+        return str(value)
+    except ValueError:  # whole numbers of thousands of digits
+        return "9" * 5000
 
 
 def judged_table(text: bytes, folder: Path) -> Outcome:
@@ -318,7 +358,7 @@ JSON_COLUMNS = ("state", "action", "outcomes")
 
 @cache
 def settings_record() -> dict[str, Any]:
-    optimizer = Optimizer(SPACE, DISTRIBUTION)
+    optimizer = Optimizer(SPACE, state_distribution=DISTRIBUTION)
     settings = Settings(SPACE, "maximize", optimizer.method, DISTRIBUTION, optimizer.model, 0, 5)
     record: dict[str, Any] = json.loads(json.dumps(settings.to_record()))
     return record
@@ -360,9 +400,9 @@ def attack_settings(generator: random.Random, folder: Path) -> Outcome:
 def judged_settings(text: str) -> Outcome:
     def read() -> Optimizer:
         s = settings_from_record(settings_of(text))
-        return Optimizer(s.space, s.state_distribution, s.method, s.model, s.seed, s.initial, s.direction)
+        return Optimizer(s.space, **s.of_optimizer())
 
-    return outcome(read, lambda optimizer: judge_trials(optimizer.space, optimizer.suggest(3).trials))
+    return outcome(read, judge_optimizer)
 
 
 @cache

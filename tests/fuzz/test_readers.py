@@ -2,6 +2,7 @@
 
 import json
 import random
+import tomllib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from readers import (
     STUDY_FILE,
     TABLE,
     Reader,
+    as_toml,
     judged_policy,
     judged_row,
     judged_run,
@@ -76,6 +78,7 @@ def test_much_damaged_input(
 def test_undamaged_input_is_valid(tmp_path: Path) -> None:
     assert [judged_policy(record) for record in policy_records()] == ["valid"] * 4
     assert judged_study_file(STUDY_FILE.encode(), tmp_path) == "valid"
+    assert judged_study_file(as_toml(tomllib.loads(STUDY_FILE)), tmp_path) == "valid"
     assert judged_table(TABLE.encode(), tmp_path) == "valid"
     lines = "".join(json.dumps(line) + "\n" for line in run_lines())
     assert judged_run(lines.encode(), tmp_path / "run.jsonl") == "valid"
@@ -122,12 +125,9 @@ def test_tables_with_any_cells(tmp_path: Path, rows: list[list[str]]) -> None:
 
 
 @many
-@given(st.sampled_from(["actions.dose", "states.load", "distribution.size", "distribution.ward"]), JSON)
-def test_study_files_with_any_table(tmp_path: Path, table: str, value: Any) -> None:
-    name = table.split(".")[1]
-    lines = [line for line in STUDY_FILE.splitlines() if not line.startswith(f"{name} = ") or table not in line]
-    text = "\n".join([f"{table}.odd = {json.dumps(value)}", *lines])
-    judged_study_file(text.encode("utf-8", "surrogatepass"), tmp_path)
+@given(PLACES, JSON)
+def test_study_files_with_any_value_in_any_place(tmp_path: Path, place: int, value: Any) -> None:
+    judged_study_file(as_toml(put(tomllib.loads(STUDY_FILE), place, value)), tmp_path)
 
 
 @many

@@ -31,7 +31,8 @@ functions = state_functions(posterior, uniform(6, 1))
 starts = posterior.kernel.actions.scaled(uniform(6, 4, 6, seed=1))
 maxima = functions.maximize(starts, torch.zeros(1, dtype=torch.float64), 10)
 moments = posterior.moments(uniform(5, 7, seed=2))
-print([trial.action for trial in study.trials], [t.tolist() for t in (*maxima, moments.mean_gradient)])
+print([trial.action for trial in study.trials], maxima.actions.tolist(), maxima.mean.tolist())
+print(moments.mean_gradient.tolist())
 """
 
 INNER = """
@@ -64,10 +65,10 @@ def python(folder: Path, cache: Path, *arguments: str) -> tuple[list[str], str]:
 
 
 def test_a_run_compiles_every_loop_once_says_so_and_makes_the_same_numbers(tmp_path: Path) -> None:
-    (_, compiled, cold), said = python(tmp_path, tmp_path, "-c", RUN)
+    (_, compiled, *cold), said = python(tmp_path, tmp_path, "-c", RUN)
     assert compiled == "True {1}"
     assert said.count("Compiling inner loops for this machine; this happens once.") == 1
-    (_, compiled, warm), said = python(tmp_path, tmp_path, "-c", RUN)
+    (_, compiled, *warm), said = python(tmp_path, tmp_path, "-c", RUN)
     assert compiled == "False {1}"
     assert "Compiling" not in said
     assert warm == cold

@@ -27,7 +27,7 @@ KERNELS: dict[str, tuple[Space, ProductKernel]] = {
 
 
 def assert_same(quick: Tensor, reference: Tensor) -> None:
-    torch.testing.assert_close(quick, reference, rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(quick, reference, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", KERNELS)

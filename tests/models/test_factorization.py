@@ -145,6 +145,7 @@ def test_a_newton_step_from_a_broken_hessian_is_none(place: tuple[int, int], ent
     assert torch.isfinite(step).all()
 
 
+@pytest.mark.skipif(not compiled.AVAILABLE, reason="needs the extra `fast`")
 @pytest.mark.parametrize("entry", NOT_FINITE)
 @pytest.mark.parametrize("place", [(0, 0), (1, 0), (1, 1)])
 def test_the_compiled_step_from_a_broken_hessian_is_none(place: tuple[int, int], entry: float) -> None:

@@ -106,7 +106,7 @@ def test_the_objective_is_likelihood_times_priors_at_the_best_constant(name: str
             if isinstance(found, VaryingNoise)
             else torch.as_tensor(found, dtype=torch.float64).expand(len(points))
         )
-        covariance = covariance_of(family.kernel(row), points) + torch.diag(variances)
+        covariance = covariance_of(family.kernel(row[: n_l + n_v + n_w]), points) + torch.diag(variances)
         likelihood = [
             MultivariateNormal((constant + move).expand(len(points)), covariance).log_prob(rewards)
             for move in (0.0, 1e-3, -1e-3)

@@ -43,7 +43,7 @@ def test_every_node_takes_the_line_that_is_highest_there() -> None:
     after = shared_between_nodes(before, NODES)
 
     values = mean[:, None] + NODES[:, None] * slope[:, None]
-    torch.testing.assert_close(after.mean + NODES * after.slope, values.amax(-1), rtol=0, atol=1e-15)
+    torch.testing.assert_close(after.mean + NODES * after.slope, values.amax(-1), rtol=0, atol=1e-12)
     winner = values.argmax(-1)
     assert torch.equal(after.actions, before.actions.gather(1, winner[..., None].expand(-1, -1, 2)))
     assert torch.equal(after.correlation, before.correlation.gather(1, winner[..., None].expand(-1, -1, 7)))
@@ -80,5 +80,5 @@ def test_the_compiled_loop_and_torch_give_the_same_likeness(profile: str, monkey
 
     quick = neighbour_likeness(functions(profile), actions, NODES)
     monkeypatch.setattr(compiled, "AVAILABLE", False)
-    torch.testing.assert_close(quick, neighbour_likeness(functions(profile), actions, NODES), rtol=1e-12, atol=1e-15)
+    torch.testing.assert_close(quick, neighbour_likeness(functions(profile), actions, NODES), rtol=1e-10, atol=1e-12)
     assert float(quick.amin()) == 0 < float(quick.amax())

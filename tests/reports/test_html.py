@@ -72,17 +72,21 @@ def test_names_and_errors_cannot_break_the_page() -> None:
     space = Space(states={nasty: Real(0, 1)}, actions={"<i>x": Real(0, 1)})
     study = conbo.Study(space, method="uniform", name=nasty)
     for trial in study.ask(8):
-        study.tell(trial, float(trial.action["<i>x"])) if trial.number else study.fail(trial, nasty)
+        if trial.number:
+            study.tell(trial, float(trial.action["<i>x"]), outcomes={nasty: 4.2} if trial.number == 3 else None)
+        else:
+            study.fail(trial, nasty)
     with pytest.warns(UserWarning, match="The policy is the same for every state"):
         text = page(conbo.plots.view.view_of(study))
     scripts = [attributes for tag, attributes in Elements(text).elements if tag == "script"]
     data = [attributes for attributes in scripts if "id" in attributes]
     assert all(attributes["type"] in ("application/json", "text/plain") for attributes in data)
-    assert len(scripts) - len(data) == 4  # the page's own
+    assert len(scripts) - len(data) == 5  # the page's own
     assert not [tag for tag, _ in Elements(text).elements if tag == "i"]
     trials = json.loads(Elements(text).scripts["trials"])
-    assert trials["columns"] == ["number", nasty, "<i>x", "reward", "status", "error"]
+    assert trials["columns"] == ["number", nasty, "<i>x", "reward", f"outcome:{nasty}", "status", "error"]
     assert trials["rows"][0][-1] == nasty
+    assert [row[4] for row in trials["rows"]] == [4.2 if i == 3 else None for i in range(8)]
     assert "alert(1)" in text  # as text
 
 

@@ -11,7 +11,6 @@ from conbo.errors import StorageError, StudyError
 from conbo.spaces import Categorical, Real, Space
 from conbo.study import Study
 from conbo.study.copies import copy_study
-from conbo.study.database import Database
 
 SPACE = Space(states={"k": Categorical(["a", "b"])}, actions={"x": Real(0, 1)})
 
@@ -58,16 +57,3 @@ def test_nothing_is_replaced_unless_it_is_said(study: Study, tmp_path: Path) -> 
     with pytest.raises(StorageError, match=r"the copy '.*more\.db' cannot be written"):
         copy_study(tmp_path / "study.db", "mine", tmp_path / "nowhere" / "more.db")
     assert not list(tmp_path.glob("more*"))
-
-
-def test_a_study_of_a_server_is_copied_by_its_rows(
-    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    storage = tmp_path / "study.db"
-    path = Database.path.fget  # type: ignore[attr-defined]
-    server = property(lambda self: None if path(self) == str(storage) else path(self))
-    monkeypatch.setattr(Database, "path", server)  # what a server has none of
-    copy_study(storage, "mine", tmp_path / "copy.db")
-    assert study_names(tmp_path / "copy.db") == ["mine"]
-    copy = open_study(tmp_path / "copy.db", "mine")
-    assert (copy.trials, copy.seed) == (study.trials, 4)

@@ -175,7 +175,7 @@ def test_settings_that_are_no_record(storage: str, text: str | bytes) -> None:
         ("UPDATE conbo_studies SET revision = 'x'", RecordError, "`revision` must be a whole number"),
         ("UPDATE conbo_studies SET changes = 'x'", RecordError, "`changes` must be a whole number"),
         ("UPDATE conbo_schema SET version = 'x'", StorageError, "version of its tables must be a whole number, but"),
-        ("UPDATE conbo_schema SET version = 99", StorageError, "this database needs a later conbo"),
+        ("UPDATE conbo_schema SET version = 99", StorageError, "by a later conbo"),
         ("DROP TABLE conbo_trials", StorageError, "no such table: conbo_trials"),
         ("UPDATE conbo_studies SET name = x'ff'", RecordError, r"a study's name must be a text, but got b'\\xff'"),
     ],

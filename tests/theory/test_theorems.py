@@ -151,7 +151,7 @@ def test_theorem_2_every_pair_is_sampled_again_and_again(seed: int) -> None:
 def test_theorem_2_holds_for_estimates_that_round_to_nothing(acquisition: ConBO, seed: int) -> None:
     """Five nodes see no gain where none of them changes the best action: then the maximiser looks at variances."""
     maximizer = Maximizer(acquisition, screened=32, starts=2, finalists=2)
-    check_learning(lambda belief, step: maximizer.propose(belief, 1, generator(step))[0], seed)
+    check_learning(lambda belief, step: maximizer.propose(belief, 1, generator(step)).points[0], seed)
 
 
 REAL = Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1), "y": Real(0, 1)})

@@ -8,30 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from conbo.errors import SettingError
-from conbo.study.spreadsheets import marked, unmarked
+from conbo.study.csv_rows import csv_rows
+from conbo.study.spreadsheets import marked
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a CSV file (all texts) or of a JSON file with a list of objects."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        text = file.read()
     if path.suffix.lower() != ".json":
-        return [_unmarked(row) for row in csv.DictReader(io.StringIO(text, newline=""))]
+        columns, cells = csv_rows(path)
+        return [dict.fromkeys(columns) | row for row in cells]
     try:
-        rows = json.loads(text)
-    except ValueError as error:
+        rows = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
         raise SettingError(f"{path}: this is not JSON: {error}.") from error
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise SettingError(f"{path}: this must be a list of objects.")
     return rows
-
-
-def _unmarked(row: Mapping[Any, Any]) -> dict[Any, Any]:
-    """The row as it was before it was marked for spreadsheets; cells without a column are under None, in a list."""
-    return {
-        name and unmarked(name): unmarked(cell) if isinstance(cell, str) else cell  # a short row has no text there
-        for name, cell in row.items()
-    }
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

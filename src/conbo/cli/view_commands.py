@@ -67,7 +67,7 @@ def status(arguments: tuple[str, ...], name: str | None, with_model: bool, as_js
     if failed := [trial for trial in trials if trial.status == "failed"]:
         rows.append(("failure", f"the last was trial {failed[-1].number}: {failed[-1].error}"))
     if log is not None:
-        rows.append(("beside it", f"{log} has the newest changes: copy the study with `conbo export --database`"))
+        rows.append(("beside it", f"{log} may hold the newest changes: copy the study with `conbo export --database`"))
     rows.append(("policy", _policy_worth(bool(completed), fitted, bool(study.space.states))))
     click.echo(as_columns(rows))
 

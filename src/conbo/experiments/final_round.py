@@ -19,7 +19,9 @@ def after_final_round(judge: Scorer, method: Method, seed: int, trials: Sequence
     problem, kept = judge.problem, trials[: len(trials) - len(judge.states)]
     if not kept:
         return None
-    optimizer = Optimizer(problem.space, problem.state_distribution, method, seed=seed, initial=1)
+    optimizer = Optimizer(
+        problem.space, state_distribution=problem.state_distribution, method=method, seed=seed, initial=1
+    )
     optimizer.restore(kept)
     policy = None if method.policy is None else optimizer.policy()
     for state in judge.states:

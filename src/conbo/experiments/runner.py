@@ -91,7 +91,11 @@ def _continue(run: Run, path: Path, task: Task, deadline: float | None) -> bool:
     settings, problem = task.settings, load_problem(task.settings.problem)
     judge = _judge(settings.problem, Scoring(settings.test_states, settings.replications))
     optimizer = Optimizer(
-        problem.space, problem.state_distribution, task.method, seed=settings.seed, initial=settings.initial
+        problem.space,
+        state_distribution=problem.state_distribution,
+        method=task.method,
+        seed=settings.seed,
+        initial=settings.initial,
     )
     optimizer.restore(run.trials)
     while True:

@@ -192,7 +192,7 @@ def _left_open(executor: Executor) -> Iterator[Executor]:
 def _check(task: Task, run: Run | None, changed: Changed) -> None:
     """Tell what is wrong before anything runs."""
     problem = load_problem(task.settings.problem)
-    Optimizer(problem.space, problem.state_distribution, task.method)  # do they fit together?
+    Optimizer(problem.space, state_distribution=problem.state_distribution, method=task.method)  # do they fit together?
     if run is None:
         return
     old, new = asdict(run.settings), asdict(task.settings)

@@ -2,5 +2,5 @@
 
 Nothing here knows torch, so that a process that only compiles starts fast. Constructs that are expensive to compile
 are avoided: whole-array assignments (their error message alone brings in Numba's strings), tuples of arrays, `min` and
-`max`, and helpers with more than one caller.
+`max`, helpers with more than one caller, and new arrays: callers pass all memory that is needed.
 """

@@ -5,7 +5,7 @@ Every pair is visited once for K, and once more for the gradient
     ∂/∂ log l_d  Σ_ij G_ij K_ij  =  Σ_ij G_ij K_ij ρ (f_i - f_j)_d²
 
 where f are features in units of their lengthscales, and ρ = ψ/φ of the factor that d belongs to needs no exponential.
-Features are (r, width, n); the first `n_states` of them belong to the state.
+Features of states and of actions are (r, width, n).
 """
 
 from math import sqrt
@@ -14,11 +14,11 @@ from conbo.loops.compiling import Array, fast, inlined
 from conbo.loops.exponential import exp_of_minus
 
 
-@fast("void(f8[:,::1], f8[:,:,::1], int64, f8[::1], f8[:,:,::1], f8[:,::1], int64[:,::1])")
+@fast("void(f8[:,::1], f8[:,:,::1], f8[:,:,::1], f8[::1], f8[:,:,::1], f8[:,::1], int64[:,::1])")
 def covariance(
     profile: Array,  # (1, 4)
-    features: Array,
-    n_states: int,
+    states: Array,
+    actions: Array,
     outputscale: Array,
     matrix: Array,
     scratch: Array,  # (4, n)
@@ -27,63 +27,74 @@ def covariance(
     """Fill the matrices (r, n, n)."""
     n = matrix.shape[1]
     a, b, c = profile[0, 0], profile[0, 1], profile[0, 2]
-    square, exponent, decay, whole, whole_bits = scratch, scratch[0], scratch[2], scratch[3], bits[3]
+    of_states, of_actions, decay, whole, whole_bits = scratch[0], scratch[1], scratch[2], scratch[3], bits[3]
     for r in range(len(matrix)):
         for i in range(n):
-            _squared_distances(features[r], n_states, i, square)
+            _squared_distances(states[r], i, of_states)
+            _squared_distances(actions[r], i, of_actions)
             for j in range(i):
-                linear_s, linear_x = a * sqrt(square[0, j]), a * sqrt(square[1, j])
-                matrix[r, i, j] = (1.0 + linear_s + c * square[0, j]) * (1.0 + linear_x + c * square[1, j])
-                exponent[j] = linear_s + linear_x + b * (square[0, j] + square[1, j])
-            exp_of_minus(exponent[:i], decay[:i], whole[:i], whole_bits[:i])
+                linear_s, linear_x = a * sqrt(of_states[j]), a * sqrt(of_actions[j])
+                matrix[r, i, j] = (1.0 + linear_s + c * of_states[j]) * (1.0 + linear_x + c * of_actions[j])
+                of_states[j] = linear_s + linear_x + b * (of_states[j] + of_actions[j])
+            exp_of_minus(of_states[:i], decay[:i], whole[:i], whole_bits[:i])
             for j in range(i):
                 matrix[r, i, j] *= outputscale[r] * decay[j]
                 matrix[r, j, i] = matrix[r, i, j]
             matrix[r, i, i] = outputscale[r]
 
 
-@fast("void(f8[:,::1], f8[:,:,::1], int64, f8[:,:,::1], f8[:,:,::1], f8[:,::1], f8[::1], f8[:,::1])")
+@fast(
+    "void(f8[:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,:,::1],"
+    " f8[:,::1], f8[:,::1], f8[::1], f8[::1], f8[::1])"
+)
 def pull_back(
     profile: Array,  # (1, 4)
-    features: Array,
-    n_states: int,
+    states: Array,
+    actions: Array,
     matrix: Array,
     gradient: Array,  # symmetric, in the matrix
-    of_features: Array,  # (r, width), in logarithms of lengthscales; added to, like the next
+    of_states: Array,  # (r, width), in logarithms of lengthscales; added to, like the next two
+    of_actions: Array,
     of_variance: Array,
-    weight: Array,  # scratch (2, n)
+    in_states: Array,  # scratch (n,), like the next
+    in_actions: Array,
 ) -> None:
     """Add the gradients in logarithms of lengthscales and variances."""
-    n, width = matrix.shape[1], features.shape[1]
+    n = matrix.shape[1]
     a, c, g = profile[0, 0], profile[0, 2], profile[0, 3]
     for r in range(len(matrix)):
         for i in range(n):
             total = 0.0
-            _squared_distances(features[r], n_states, i, weight)
+            _squared_distances(states[r], i, in_states)
+            _squared_distances(actions[r], i, in_actions)
             for j in range(i):
                 both = 2.0 * matrix[r, i, j] * gradient[r, i, j]
                 total += both
-                linear_s, linear_x = a * sqrt(weight[0, j]), a * sqrt(weight[1, j])
-                weight[0, j] = both * g * (1.0 + linear_s) / (1.0 + linear_s + c * weight[0, j])
-                weight[1, j] = both * g * (1.0 + linear_x) / (1.0 + linear_x + c * weight[1, j])
+                linear_s, linear_x = a * sqrt(in_states[j]), a * sqrt(in_actions[j])
+                in_states[j] = both * g * (1.0 + linear_s) / (1.0 + linear_s + c * in_states[j])
+                in_actions[j] = both * g * (1.0 + linear_x) / (1.0 + linear_x + c * in_actions[j])
             of_variance[r] += total + matrix[r, i, i] * gradient[r, i, i]
-            for d in range(width):
-                part = 0 if d < n_states else 1
-                total = 0.0
-                for j in range(i):
-                    away = features[r, d, i] - features[r, d, j]
-                    total += weight[part, j] * away * away
-                of_features[r, d] += total
+            _add_weighted_squares(states[r], i, in_states, of_states[r])
+            _add_weighted_squares(actions[r], i, in_actions, of_actions[r])
 
 
 @inlined
-def _squared_distances(features: Array, n_states: int, i: int, result: Array) -> None:
-    """|f_i - f_j|² for j < i, of states and of actions."""
+def _squared_distances(features: Array, i: int, result: Array) -> None:
+    """|f_i - f_j|² for j < i."""
     for j in range(i):
-        result[0, j] = 0.0
-        result[1, j] = 0.0
+        result[j] = 0.0
     for d in range(len(features)):
-        part = 0 if d < n_states else 1
         for j in range(i):
             away = features[d, i] - features[d, j]
-            result[part, j] += away * away
+            result[j] += away * away
+
+
+@inlined
+def _add_weighted_squares(features: Array, i: int, weights: Array, result: Array) -> None:
+    """Add Σ_j<i weight_j (f_i - f_j)_d² for every feature d."""
+    for d in range(len(features)):
+        total = 0.0
+        for j in range(i):
+            away = features[d, i] - features[d, j]
+            total += weights[j] * away * away
+        result[d] += total

@@ -19,8 +19,8 @@ def covariance(profile: str, states: Tensor, actions: Tensor, outputscale: Tenso
     scratch = np.empty((4, states.shape[1]))
     product_family.covariance(
         coefficients(profile),
-        _by_feature(states, actions),
-        states.shape[-1],
+        _by_feature(states),
+        _by_feature(actions),
         np.ascontiguousarray(outputscale.numpy()),
         matrix,
         scratch,
@@ -36,22 +36,23 @@ def pullback(
 
     `gradient` is the symmetric one in the covariance matrix.
     """
-    features, n_states = _by_feature(states, actions), states.shape[-1]
-    of_features, of_variance = np.zeros(features.shape[:2]), np.zeros(len(matrix))
+    of_states, of_actions = np.zeros(states[:, 0].shape), np.zeros(actions[:, 0].shape)
+    of_variance = np.zeros(len(matrix))
     product_family.pull_back(
         coefficients(profile),
-        features,
-        n_states,
+        _by_feature(states),
+        _by_feature(actions),
         np.ascontiguousarray(matrix.numpy()),
         np.ascontiguousarray(gradient.numpy()),
-        of_features,
+        of_states,
+        of_actions,
         of_variance,
-        np.empty((2, states.shape[1])),
+        np.empty(states.shape[1]),
+        np.empty(states.shape[1]),
     )
-    both = torch.from_numpy(of_features)
-    return both[:, :n_states], both[:, n_states:], torch.from_numpy(of_variance)
+    return torch.from_numpy(of_states), torch.from_numpy(of_actions), torch.from_numpy(of_variance)
 
 
-def _by_feature(states: Tensor, actions: Tensor) -> Array:
+def _by_feature(features: Tensor) -> Array:
     """(r, width, n): the innermost loops run over points."""
-    return np.concatenate([states.mT.numpy(), actions.mT.numpy()], axis=1)
+    return np.ascontiguousarray(features.mT.numpy())

@@ -16,13 +16,13 @@ def factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:
 
     Only lower triangles are read; one with an infinite or undefined entry has no factor.
 
-    The diagonal of L tells, for n finite numbers on it leave no room for another one that is not finite:
-    L_ii² = a_ii - Σ_j L_ij², where no square makes up for an infinite or undefined one, so every L_ij is finite;
-    and L_ij = (a_ij - Σ_k L_ik L_jk) / L_jj is so only if a_ij is.
+    The diagonal of L shows it. Suppose that all L_ii are finite. Since L_ii² = a_ii - Σ_j L_ij², and no square makes
+    up for one that is infinite or undefined, every L_ij is finite. Since L_ij = (a_ij - Σ_k L_ik L_jk) / L_jj, so is
+    every a_ij.
     """
     factors, info = torch.linalg.cholesky_ex(matrices)
-    finite = factors.diagonal(dim1=-2, dim2=-1).isfinite().all(-1)
-    return factors, (info != 0) | ~finite
+    trace = factors.diagonal(dim1=-2, dim2=-1).sum(-1)  # square roots of doubles do not overflow it
+    return factors, info + (trace - trace) != 0  # x - x is zero where x is finite, undefined elsewhere
 
 
 def cholesky(matrix: Tensor) -> Tensor:

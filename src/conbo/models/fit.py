@@ -54,10 +54,10 @@ class Fit:
 def expected_seconds(n: int, d: int) -> float:
     """About how long a fit to n rewards at points of d columns takes, on two cores.
 
-    This is rough: it was measured with eight columns (2.6, 9.1 and 37 s for 500, 1,000 and 2,000 rewards), and a slow
-    machine or a difficult reward may take several times as long.
+    This is rough: it was measured with eight columns (2.6, 9.1 and 37 s for 500, 1,000 and 2,000 rewards) and with two
+    and four, and a slow or busy machine may take several times as long.
     """
-    return 1.1 * d * (n / 1000) ** 2
+    return 0.76 * (4 + d) * (n / 1000) ** 2
 
 
 def announce(n: int, d: int) -> None:

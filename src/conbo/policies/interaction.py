@@ -41,4 +41,4 @@ def warn_without_interaction(belief: Belief) -> None:
             "model: its reward is a function of the state plus a function of the action. Either that is so, "
             "or there are too few evaluations to tell, or the model is additive and cannot learn otherwise."
         )
-        warnings.warn(message, NoInteractionWarning, stacklevel=4)  # the caller of `Study.policy`
+        warnings.warn(message, NoInteractionWarning, stacklevel=5)  # the caller of `Study.policy`

@@ -114,7 +114,7 @@ def _check_noise(record: Fields, space: Space) -> None:
 def _check_kernel(kernel: Fields, space: Space) -> None:
     common = ("type", "profile", "state_lengthscales", "action_lengthscales")
     for name, known in (("type", KERNELS), ("profile", PROFILES)):
-        if (given := kernel.record.get(name)) not in known:
+        if (given := kernel.text(name)) not in known:
             rule = f"{kernel.path(name)} must be one of {', '.join(known)}, but got {given!r}"
             raise RecordError(f"{rule}: read a kernel of your own with conbo.load_policy(..., kernel=...).")
     kind = kernel.text("type")

@@ -96,7 +96,7 @@ class Database:
         The work may be done twice, if the connection is lost when all is done but the answer.
         """
         result = self._patiently(lambda: self._transaction(work, writing=True, lasting=lasting))
-        if time.monotonic() - self._checkpointed > CHECKPOINT:
+        if lasting and time.monotonic() - self._checkpointed > CHECKPOINT:
             self.checkpoint()
         return result
 

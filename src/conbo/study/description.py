@@ -33,6 +33,10 @@ class Settings:
     seed: int
     initial: int
 
+    def of_optimizer(self) -> dict[str, Any]:
+        """All but the space, by the names that `Optimizer` and `Study` give them."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "space"}
+
     @property
     def method_name(self) -> str:
         """The name of the method."""

@@ -224,7 +224,7 @@ class Run:
 
     def _failure(self, trial: Trial, error: BaseException) -> None:
         again, text = self._retries[trial.number] < self._plan.retries, text_of(error)
-        _log.info("an evaluation of trial %d failed: %s", trial.number, text, exc_info=error)
+        _log.debug("an evaluation of trial %d failed: %s", trial.number, text, exc_info=error)
         if again and self._records.try_again(trial.number, text, self._worker):
             self._retries[trial.number] += 1
             self._queue.appendleft(trial)

@@ -45,17 +45,25 @@ class Study:
     def __init__(
         self,
         space: Space,
+        *,
         direction: Direction = "maximize",
         method: str | Method = DEFAULT_METHOD,
         state_distribution: RecipeLike = None,
         model: ModelLike | None = None,
         seed: int | None = None,
         initial: int | None = None,
-        *,
         name: str = "default",
         storage: Storage | None = None,
     ) -> None:
-        checked = Optimizer(space, state_distribution, method, model, 0 if seed is None else seed, initial, direction)
+        checked = Optimizer(
+            space,
+            direction=direction,
+            method=method,
+            state_distribution=state_distribution,
+            model=model,
+            seed=0 if seed is None else seed,
+            initial=initial,
+        )
         if taken := [name for name in (*space.states, *space.actions) if name in COLUMNS]:
             raise SpaceError(f"a parameter must not be named like a column of the observations: '{taken[0]}'.")
         self.name = name
@@ -70,7 +78,7 @@ class Study:
     def _optimizer(self, record: dict[str, Any]) -> Optimizer:
         """An optimizer for settings as they are stored."""
         self._settings = s = from_record(record, self._settings)
-        return Optimizer(s.space, s.state_distribution, s.method, s.model, s.seed, s.initial, s.direction)
+        return Optimizer(s.space, **s.of_optimizer())
 
     @property
     def space(self) -> Space:
@@ -262,17 +270,7 @@ def open_study(storage: Storage, name: str = "default") -> Study:
     settings, origin = stored_settings(storage, name)
     with errors_about(origin):
         s = from_record(settings)
-    return Study(
-        s.space,
-        s.direction,
-        s.method,
-        s.state_distribution,
-        s.model,
-        s.seed,
-        s.initial,
-        name=name,
-        storage=storage,
-    )
+    return Study(s.space, **s.of_optimizer(), name=name, storage=storage)
 
 
 def _shown_by(bar: Progress, progress: bool) -> AbstractContextManager[None]:
@@ -294,7 +292,7 @@ def _check(plan: Plan, objective: object, workers: int | None, optimizer: Optimi
             raise SettingError(f"`0 < {name} < inf` must hold, but got {name}={seconds!r}.")
     if plan.stop_below is not None and not optimizer.knows_gains:
         rule = "`stop_below` needs a method that knows what an evaluation gains, like 'conbo' or 'pei'"
-        raise SettingError(f"{rule}, but got method='{optimizer.method_name}'.")
+        raise SettingError(f"{rule}, but got method='{optimizer.method}'.")
     if plan.finish not in (None, "best-observed"):
         raise SettingError(f"`finish` must be None or 'best-observed', but got {plan.finish!r}.")
     if plan.finish is not None:

@@ -1,20 +1,19 @@
 """Trials as tables: rows of plain values, and CSV files."""
 
 import csv
-import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from conbo.errors import PointError, RewardError, StudyError
 from conbo.spaces import Categorical, Parameter, Space, Value
-from conbo.study.spreadsheets import marked, unmarked
+from conbo.study.csv_rows import csv_rows
+from conbo.study.spreadsheets import marked
 from conbo.trials import Outcomes, Trial
 
 COLUMNS = ("number", "reward", "status")  # of the observations, beside the parameters
 FILE_COLUMNS = ("noise", "error", "worker", "attempts", "started", "finished", "late")  # more of them, in a file
 MEASURED = "outcome:"  # the column of a measured outcome is this before its name
-LONGEST_CELL = 100_000  # characters
 
 
 def observations(trials: Iterable[Trial]) -> list[dict[str, Any]]:
@@ -60,7 +59,7 @@ def read_csv(path: str | Path, space: Space) -> list[Trial]:
     like `outcome:wait` for what was measured beside it. Where there is a `status`, rows that are not completed are
     passed over. Other columns do not matter.
     """
-    columns, rows = _columns_and_rows(path)
+    columns, rows = csv_rows(path)
     needed = (*space.states, *space.actions, "reward")
     if missing := [name for name in needed if name not in columns]:
         raise StudyError(
@@ -90,64 +89,6 @@ def read_csv(path: str | Path, space: Space) -> list[Trial]:
 def _observation(trial: Trial, measured: Mapping[str, str]) -> dict[str, Any]:
     row = {"number": trial.number, **trial.state, **trial.action, "reward": trial.reward, "status": trial.status}
     return row | {column: trial.measured.get(name) for column, name in measured.items() if column not in row}
-
-
-def _columns_and_rows(path: str | Path) -> tuple[list[str], list[dict[Any, Any]]]:
-    lines: list[str] = []  # of the row that is being read
-
-    def recorded(file: Iterable[str]) -> Iterator[str]:
-        for line in file:
-            lines.append(line)
-            yield line
-
-    columns: list[str] = []
-    rows: list[dict[Any, Any]] = []
-    try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            for cells in csv.reader(recorded(file)):
-                _check_lengths(path, cells, columns, len(rows) + 1)
-                lines.clear()
-                plain = [unmarked(cell) for cell in cells]
-                if not columns:
-                    columns = plain
-                elif plain:
-                    rows.append(_row(columns, plain))
-    except UnicodeDecodeError as error:
-        raise StudyError(f"'{path}' must be a CSV file in UTF-8: {error}.") from error
-    except csv.Error as error:  # above all, a cell that is longer than what the csv module takes
-        _check_lengths(path, _cells("".join(lines)), columns, len(rows) + 1)
-        raise StudyError(f"'{path}' must be a CSV file, but row {len(rows) + 1} is not: {error}.") from error
-    if any("\0" in name for name in columns):
-        raise StudyError(f"'{path}' must be a CSV file in UTF-8, but has NUL bytes in its first line: is it UTF-16?")
-    return columns, rows
-
-
-def _row(columns: list[str], cells: list[str]) -> dict[Any, Any]:
-    """The cells by column; those beyond the last column are under None."""
-    row: dict[Any, Any] = dict(zip(columns, cells, strict=False))
-    return row if len(cells) <= len(columns) else row | {None: cells[len(columns) :]}
-
-
-def _check_lengths(path: str | Path, cells: list[str], columns: list[str], row: int) -> None:
-    for i, cell in enumerate(cells):
-        if len(cell) > LONGEST_CELL:
-            where = f"row {row}, column '{columns[i]}'" if i < len(columns) else f"column {i + 1} of the first line"
-            raise StudyError(
-                f"a cell of '{path}' must have at most {LONGEST_CELL} characters, but {where} has more: "
-                "is a quotation mark missing?"
-            )
-
-
-def _cells(text: str) -> list[str]:
-    """The cells of one row that is too long for the csv module."""
-    cells, quoted = [""], False
-    for part in re.split('([",])', text):
-        quoted ^= part == '"'
-        if part == "," and not quoted:
-            cells.append("")
-        else:
-            cells[-1] += part
-    return cells
 
 
 def _trial(row: Mapping[Any, Any], space: Space, columns: Sequence[str], number: int) -> Trial:

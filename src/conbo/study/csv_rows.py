@@ -1,0 +1,75 @@
+"""CSV files as rows of texts: broken encodings and runaway quotation marks are refused."""
+
+import csv
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from conbo.errors import StudyError
+from conbo.study.spreadsheets import unmarked
+
+LONGEST_CELL = 100_000  # characters
+
+
+def csv_rows(path: str | Path) -> tuple[list[str], list[dict[Any, str | list[str]]]]:
+    """The columns of a CSV file in UTF-8, and its rows, each with the cells that it has.
+
+    Cells beyond the last column are under None. Raises StudyError, which names the row and the column, if a cell is
+    longer than any value could be.
+    """
+    lines: list[str] = []  # of the row that is being read
+
+    def recorded(file: Iterable[str]) -> Iterator[str]:
+        for line in file:
+            lines.append(line)
+            yield line
+
+    columns: list[str] = []
+    rows: list[dict[Any, str | list[str]]] = []
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            for cells in csv.reader(recorded(file)):
+                _check_lengths(path, cells, columns, len(rows) + 1)
+                lines.clear()
+                plain = [unmarked(cell) for cell in cells]
+                if not columns:
+                    columns = plain
+                elif plain:
+                    rows.append(_row(columns, plain))
+    except UnicodeDecodeError as error:
+        raise StudyError(f"'{path}' must be a CSV file in UTF-8: {error}.") from error
+    except csv.Error as error:  # above all, a cell that is longer than what the csv module takes
+        _check_lengths(path, _cells("".join(lines)), columns, len(rows) + 1)
+        raise StudyError(f"'{path}' must be a CSV file, but row {len(rows) + 1} is not: {error}.") from error
+    if any("\0" in name for name in columns):
+        raise StudyError(f"'{path}' must be a CSV file in UTF-8, but has NUL bytes in its first line: is it UTF-16?")
+    return columns, rows
+
+
+def _row(columns: list[str], cells: list[str]) -> dict[Any, str | list[str]]:
+    """The cells by column; those beyond the last column are under None."""
+    row: dict[Any, str | list[str]] = dict(zip(columns, cells, strict=False))
+    return row if len(cells) <= len(columns) else row | {None: cells[len(columns) :]}
+
+
+def _check_lengths(path: str | Path, cells: list[str], columns: list[str], row: int) -> None:
+    for i, cell in enumerate(cells):
+        if len(cell) > LONGEST_CELL:
+            where = f"row {row}, column '{columns[i]}'" if i < len(columns) else f"column {i + 1} of the first line"
+            raise StudyError(
+                f"a cell of '{path}' must have at most {LONGEST_CELL} characters, but {where} has more: "
+                "is a quotation mark missing?"
+            )
+
+
+def _cells(text: str) -> list[str]:
+    """The cells of one row that is too long for the csv module."""
+    cells, quoted = [""], False
+    for part in re.split('([",])', text):
+        quoted ^= part == '"'
+        if part == "," and not quoted:
+            cells.append("")
+        else:
+            cells[-1] += part
+    return cells
