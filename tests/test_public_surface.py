@@ -53,9 +53,9 @@ def test_signatures() -> None:
     def names(function: object) -> list[str]:
         return list(inspect.signature(function).parameters)  # type: ignore[arg-type]
 
-    settings = ["space", "state_distribution", "method", "model", "seed", "initial", "direction"]
+    settings = ["space", "direction", "method", "state_distribution", "model", "seed", "initial"]
     assert names(conbo.Optimizer) == settings
-    assert sorted(names(conbo.Study)) == sorted([*settings, "name", "storage"])
+    assert names(conbo.Study) == [*settings, "name", "storage"]
     options = ["workers", "executor", "batch", "timeout", "retries", "stop_below", "finish", "on_interrupt", "lease"]
     options += ["max_lost_workers"]
     assert names(conbo.Study.run) == ["self", "objective", "evaluations", *options, "progress"]

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from conbo.acquisition.knowledge_gradient import rough_gain
 from conbo.errors import ConboError
-from conbo.models import compiled, compiled_ascent
+from conbo.loops import ascent
+from conbo.models import compiled
 from conbo.models.action_functions import ActionFunctions, newton_step, state_functions
 from conbo.models.exact_rough_gains import RoughGains
 from conbo.models.factorization import cholesky, factorize
@@ -159,7 +160,7 @@ def test_the_compiled_step_from_a_broken_hessian_is_none(place: tuple[int, int],
     )  # the last as a row before left it
     stuck = np.zeros(2, dtype=np.bool_)
 
-    length = compiled_ascent._newton_step(
+    length = ascent._newton_step(
         np.full(2, 0.5), np.ones(2), hessian, lower, upper, np.arange(2), 1.0, step, factor, stuck
     )
 

@@ -41,16 +41,20 @@ class BotorchModel:
         """Build the user's model on standardized rewards and fit it."""
         from botorch.fit import fit_gpytorch_mll
         from gpytorch.mlls import ExactMarginalLogLikelihood
+        from linear_operator.utils.errors import NanError, NotPSDError
 
         categories, noise = space.state_categories + space.action_categories, observations.noise
         inputs = model_inputs(observations.points, categories)
         model = self.factory(inputs, observations.rewards[:, None], None if noise is None else noise[:, None])
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-        model.eval()
-        model.requires_grad_(False)
-        new_noise = float(noise.mean()) if noise is not None else float(model.likelihood.noise.mean())
-        posterior = BotorchPosterior(model, categories, space.n_state_dims, new_noise)
-        moments = posterior.moments(observations.points)
+        try:
+            fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+            model.eval()
+            model.requires_grad_(False)
+            new_noise = float(noise.mean()) if noise is not None else float(model.likelihood.noise.mean())
+            posterior = BotorchPosterior(model, categories, space.n_state_dims, new_noise)
+            moments = posterior.moments(observations.points)
+        except (NanError, NotPSDError) as error:
+            raise ConboError(f"a model's covariances must be finite and positive definite, but: {error}") from error
         if not (moments.mean.isfinite().all() and moments.variance.isfinite().all()):
             raise ConboError(
                 "a model's means and variances must be finite, but got others at points that were observed."

@@ -9,17 +9,19 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from conbo.errors import ConboError, RewardError, StorageError, shortened
 from conbo.optimizer import Optimizer
 from conbo.spaces import Point
 from conbo.study.executors import Evaluators, Objective, error_of, text_of
-from conbo.study.progress import Progress
 from conbo.study.shared import Heartbeat, SharedOptimizer
 from conbo.study.worker_process import MAX_MESSAGE
 from conbo.study.workers import retire, worker_name
 from conbo.trials import Outcomes, Trial
+
+if TYPE_CHECKING:
+    from conbo.study.progress import Progress
 
 Stopped: TypeAlias = Literal["evaluations", "stop_below", "interrupted"]
 
@@ -73,7 +75,7 @@ class Run:
     """One worker's part in a study."""
 
     def __init__(
-        self, shared: SharedOptimizer, evaluators: Evaluators, objective: Objective, plan: Plan, bar: Progress
+        self, shared: SharedOptimizer, evaluators: Evaluators, objective: Objective, plan: Plan, bar: "Progress"
     ) -> None:
         self._shared, self._records, self._evaluators = shared, shared.records, evaluators
         self._objective, self._plan, self._bar = objective, plan, bar

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from conbo.errors import SettingError, SpaceError
-from conbo.loops import compiling
 from conbo.method_list import DEFAULT_METHOD, Method
 from conbo.notices import listening
 from conbo.optimizer import Direction, Optimizer, at_least
@@ -20,7 +19,6 @@ from conbo.state_distributions import RecipeLike
 from conbo.study.database import Database, Storage
 from conbo.study.description import Settings, from_record
 from conbo.study.executors import Borrowed, Evaluators, Here, Objective, Processes
-from conbo.study.progress import Progress
 from conbo.study.records import MAX_LOST_WORKERS
 from conbo.study.run import Plan, Run, RunSummary
 from conbo.study.shared import SharedOptimizer
@@ -32,6 +30,7 @@ from conbo.trials import Outcomes, Trial, unlike_before
 if TYPE_CHECKING:
     from conbo.belief import ModelLike
     from conbo.policies.policy import Policy
+    from conbo.study.progress import Progress
 
 
 class Study:
@@ -252,6 +251,9 @@ class Study:
             evaluators = Processes(workers or 1, objective)
         else:
             evaluators = Here()
+        from conbo.loops import compiling  # Numba and the bar are slow to import, and only a run needs them
+        from conbo.study.progress import Progress
+
         compiling.begin()  # while the initial design is evaluated
         completed = self._shared.up_to_date().n_completed
         with Progress(completed, evaluations, self.policy_value, progress) as bar, _shown_by(bar, progress):
