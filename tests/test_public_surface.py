@@ -63,7 +63,7 @@ def test_signatures() -> None:
     assert names(conbo.study_names) == ["storage"]
     for kind in (conbo.Study, conbo.Optimizer):
         assert names(kind.ask) == ["self", "n", "state"]
-        assert names(kind.tell) == ["self", "trial", "reward", "noise"]
+        assert names(kind.tell) == ["self", "trial", "reward", "noise", "outcomes"]
         assert names(kind.fail) == ["self", "trial", "error"]
         assert names(kind.policy) == ["self"]
 
