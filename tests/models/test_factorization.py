@@ -3,14 +3,12 @@
 from dataclasses import dataclass
 from math import inf, nan
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from conbo.acquisition.knowledge_gradient import rough_gain
 from conbo.errors import ConboError
-from conbo.loops import ascent
 from conbo.models import compiled
 from conbo.models.action_functions import ActionFunctions, newton_step, state_functions
 from conbo.models.exact_rough_gains import RoughGains
@@ -144,28 +142,6 @@ def test_a_newton_step_from_a_broken_hessian_is_none(place: tuple[int, int], ent
     assert float(length[1]) == 0
     assert (length[[0, 2]] > 0.1).all()
     assert torch.isfinite(step).all()
-
-
-@pytest.mark.skipif(not compiled.AVAILABLE, reason="needs the extra `fast`")
-@pytest.mark.parametrize("entry", NOT_FINITE)
-@pytest.mark.parametrize("place", [(0, 0), (1, 0), (1, 1)])
-def test_the_compiled_step_from_a_broken_hessian_is_none(place: tuple[int, int], entry: float) -> None:
-    hessian = -definite(2).numpy()
-    hessian[place] = hessian[place[::-1]] = entry
-    lower, upper, step, factor = (
-        np.zeros(2),
-        np.ones(2),
-        np.ones(2),
-        np.ones((2, 2)),
-    )  # the last as a row before left it
-    stuck = np.zeros(2, dtype=np.bool_)
-
-    length = ascent._newton_step(
-        np.full(2, 0.5), np.ones(2), hessian, lower, upper, np.arange(2), 1.0, step, factor, stuck
-    )
-
-    assert length == 0
-    assert not step.any()
 
 
 @pytest.mark.parametrize("entry", NOT_FINITE)

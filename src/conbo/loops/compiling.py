@@ -6,8 +6,9 @@ starts them at its beginning (`begin`), so that they work while the initial desi
 process compiles all loops by itself.
 
 `fast` loops may reorder sums, `exact` ones may not, and `fused_helper` may only round a product and a sum at once.
-An `inlined` function becomes part of its caller. Any other helper of a `fast` loop must not be `fast`: otherwise a
-process that compiles and one that loads the cache would link different versions of it and round differently.
+Every helper becomes part of the loop that calls it, by Numba (`inlined`) or by LLVM. Otherwise a process that compiles
+would link the helper that it has just compiled, and one that loads the cache the copy beside the loop, which LLVM has
+optimized on its own: the two round differently.
 """
 
 import logging
@@ -44,8 +45,8 @@ Function = Callable[..., Any]
 # Less work for the compiler: loops allocate nothing, so nothing is counted, and no array expression is rewritten.
 LEAN = {"error_model": "numpy", "_nrt": False, "no_rewrites": True, "no_cfunc_wrapper": True}
 
-exact_helper = compiled_with(**LEAN, no_cpython_wrapper=True)
-fused_helper = compiled_with(**LEAN, no_cpython_wrapper=True, fastmath={"contract"})
+exact_helper = compiled_with(**LEAN, no_cpython_wrapper=True, forceinline=True)
+fused_helper = compiled_with(**LEAN, no_cpython_wrapper=True, forceinline=True, fastmath={"contract"})
 inlined = compiled_with(**LEAN, inline="always")
 
 
