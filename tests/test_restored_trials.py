@@ -6,7 +6,7 @@ import pytest
 
 from conbo import Integer, Optimizer, Real, Space
 from conbo.errors import ConboError, PointError, RewardError, TrialError
-from conbo.trials import Trial
+from conbo.trials import Outcomes, Trial
 
 SPACE = Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1), "n": Integer(1, 5)})
 
@@ -38,9 +38,7 @@ def test_trials_are_restored_as_they_were() -> None:
             PointError,
             "trial 1: action must give every parameter a value, but 'n' is missing",
         ),
-        (3, {"reward": float("nan")}, RewardError, "trial 3: a reward must be one finite number, but got nan"),
-        (3, {"reward": None}, RewardError, "trial 3: a reward must be one finite number, but got None"),
-        (3, {"noise": -1}, RewardError, "trial 3: `noise >= 0` must hold"),
+        (3, {"outcomes": None}, RewardError, "trial 3: a completed trial must have a reward, but got none"),
     ],
 )
 def test_trials_that_cannot_be(number: int, changes: dict[str, object], kind: type[ConboError], message: str) -> None:
@@ -57,7 +55,7 @@ def test_a_trial_before_the_others_is_missing() -> None:
 
 def test_noise_of_some_trials_only() -> None:
     damaged = trials()
-    damaged[2] = replace(damaged[2], noise=0.1)
+    damaged[2] = replace(damaged[2], outcomes=Outcomes(2.0, noise=0.1))
     optimizer = Optimizer(SPACE, method="uniform")
     optimizer.restore(damaged)
     with pytest.raises(RewardError, match="`noise` must be given with every reward or with none"):
