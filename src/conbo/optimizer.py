@@ -16,7 +16,6 @@ import numpy as np
 
 from conbo.bound_states import bind
 from conbo.errors import PointError, RewardError, SettingError, TrialError
-from conbo.gaussian_process import GaussianProcess
 from conbo.method_list import DEFAULT_METHOD, Method, listed
 from conbo.notices import LOG
 from conbo.quasi_random import sobol_points
@@ -61,7 +60,7 @@ class Optimizer:
             raise SettingError(f"`space` must be a Space, but got {space!r}.")
         if direction not in get_args(Direction):
             raise SettingError(f"`direction` must be 'maximize' or 'minimize', but got {direction!r}.")
-        if model is not None and not isinstance(model, GaussianProcess) and not callable(model):
+        if model is not None and not hasattr(model, "fit") and not callable(model):
             raise SettingError(f"`model` must be a GaussianProcess or a function, but got {model!r}.")
         self.space = space
         self.state_distribution = state_distribution

@@ -35,7 +35,8 @@ class Profile:
         The scaled distance r that belongs to a distance of one lengthscale.
     spectrum
         Draws frequencies from the spectral density: ``spectrum(features, n, generator)`` returns a tensor
-        (features, n) for scaled features. Methods that draw whole functions need it; without it they say so.
+        (features, n) for scaled features. Whole functions are drawn with it by random Fourier features, and without it
+        by the Nyström method.
     """
 
     name: str
