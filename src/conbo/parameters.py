@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeAlias
@@ -190,7 +190,7 @@ class Categorical:
     choices: tuple[Value, ...]
 
     def __init__(self, choices: Iterable[Value]) -> None:
-        if isinstance(choices, str | Mapping) or not isinstance(choices, Iterable):
+        if isinstance(choices, str) or not isinstance(choices, Iterable):
             raise SpaceError(f"`choices` must be a sequence of values, but got {choices!r}.")
         plain = tuple(_plain_choice(choice) for choice in islice(choices, MAX_CHOICES + 1))
         if len(plain) > MAX_CHOICES:

@@ -100,7 +100,7 @@ STATE = f"[states]\n{X}\n[actions]\ny = {{ type = 'real', low = 0, high = 1 }}\n
         (f"x = {'[' * 9999}", "this is not TOML: maximum recursion depth"),
         (f"seed = true\n[actions]\n{X}", "`seed` must be an integer, but got True."),
         (f"storage = 'a\\u0000b'\n[actions]\n{X}".replace("'", '"'), "`storage` must be a text, but got 'a\\x00b'."),
-        ("actions.x = { type = 'categorical', choices = { a = 1 } }", "`choices` must be a sequence of values"),
+        ("actions.x = { type = 'categorical', choices = { a = 1 } }", r"choices` must be a sequence of values"),
         (
             "states.n = { type = 'integer', low = 1, high = 9 }\nactions.x = { type = 'real', low = 0, high = 1 }\n"
             "distribution.n = { type = 'weights', weights = { 2 = 1, '2.0' = 3 } }",

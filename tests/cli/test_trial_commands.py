@@ -219,7 +219,7 @@ def test_a_study_file_says_where_its_study_is_if_that_is_elsewhere(conbo: Conbo,
     for verb in (["ask"], ["status"], ["tell", "0", "1"]):
         wanted = f"{inner} keeps the study in '{folder / 'study.db'}'.\n"
         assert conbo(verb[0], str(inner), *verb[1:]).stderr == wanted
-    inner.write_text(text.replace("study.db", "postgresql://me:secret@localhost:1/db?connect_timeout=1"))
+    inner.write_text(text.replace("study.db", "postgresql://me:secret@no.such.host.invalid/db"))
     told = conbo("tell", str(inner), "0", "1", code=1).stderr
-    assert told.startswith(f"{inner} keeps the study in 'postgresql+psycopg://me:***@localhost:1/db'.\n")
+    assert told.startswith(f"{inner} keeps the study in 'postgresql+psycopg://me:***@no.such.host.invalid/db'.\n")
     assert "secret" not in told

@@ -37,10 +37,12 @@ def model(name: str) -> GaussianProcess:
 
 
 MODELS = ("profile", "structure")
+OF_METHODS = {"profile": "mixed", "structure": "reals"}  # the space in which all methods are tried
 
 
-@pytest.mark.parametrize("own", MODELS)
-@pytest.mark.parametrize(("name", "kind"), [(name, kind) for name, kind in PAIRS if kind in KINDS])
+@pytest.mark.parametrize(
+    ("name", "kind", "own"), [(*pair, own) for pair in PAIRS for own, kind in OF_METHODS.items() if pair[1] == kind]
+)
 def test_every_method(name: str, kind: str, own: str) -> None:
     optimizer = Optimizer(SPACES[kind], method=QUICK[name], model=model(own), initial=4)
     for _ in range(5):

@@ -101,7 +101,7 @@ def lively(
             os.pwrite(file, LIVELY[name], 0)
             result = inner(*arguments, **settings)
             if name == "telling" and result:
-                append(Path(told), json.dumps([arguments[1], arguments[2]]))
+                append(Path(told), json.dumps([arguments[1], arguments[2].reward]))
             os.pwrite(file, LIVELY["between"], 0)
             return result
 

@@ -98,7 +98,13 @@ def _study_file(path: Path, record: dict[str, Any]) -> StudyFile:
 
 
 def _parameter(where: str, entry: object) -> "Parameter":
-    kinds = {"real": conbo.Real, "integer": conbo.Integer, "categorical": conbo.Categorical}
+    def categorical(choices: object) -> "Parameter":
+        if not isinstance(choices, list):  # the keys of a table would do in Python, and here are a mistake
+            raise SettingError(f"`{where}.choices` must be a sequence of values, but got {choices!r}.")
+        return conbo.Categorical(choices)
+
+    kinds: dict[str, Callable[..., Any]]
+    kinds = {"real": conbo.Real, "integer": conbo.Integer, "categorical": categorical}
     return _built(where, entry, kinds)
 
 
