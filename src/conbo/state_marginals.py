@@ -5,16 +5,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Protocol
+from statistics import NormalDist
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from conbo.errors import PointError, SpaceError
 from conbo.spaces import Array, Categorical, Integer, Parameter, Real, Scale
 from conbo.state_distributions import MarginalRecipe, Normal, Triangular, Uniform, Weights
 
 FARTHEST = 30.0  # standard deviations between a normal distribution's mean and the range
-NARROWEST = 1e-12  # standard deviation, as a share of the range
+NARROWEST, WIDEST = 1e-12, 1e6  # standard deviation, in units of the range
+LEAST_TAIL, MOST_TAIL = 1e-300, 1 - 2.0**-53  # probabilities between which quantiles are finite
+TINY = 1e-300  # instead of a division by zero, where the result does not matter
 
 
 class Marginal(Protocol):
@@ -35,7 +39,7 @@ class Marginal(Protocol):
 
 
 class _Law(Protocol):
-    """A continuous distribution, as scipy.stats has them."""
+    """A continuous distribution, with the methods of those of scipy.stats."""
 
     def cdf(self, x: Array, /) -> Array: ...
     def pdf(self, x: Array, /) -> Array: ...
@@ -56,22 +60,100 @@ class _FlatLaw:
 
 
 @dataclass(frozen=True)
-class _ScaledLaw:
-    """A law of values from scipy.stats, seen from the unit interval."""
+class _TruncatedNormal:
+    """A normal law of values, cut off at both ends.
 
-    name: Literal["truncnorm", "triang"]
-    shapes: tuple[float, ...]
-    loc: float
-    spread: float
-    scale: Scale
+    Written out, because scipy.stats takes a second to import and a study's first points need no more than this. All
+    probabilities are of the left tail, whose values are relatively exact however small they are.
+    """
+
+    mean: float
+    sd: float
+    low: float
+    high: float
 
     @cached_property
-    def law(self) -> _Law:
-        """Imported on first use: scipy.stats takes a second, and a study can be looked at without it."""
-        from scipy import stats
+    def _side(self) -> float:
+        """-1 where the range is right of the mean and is mirrored, else 1."""
+        return -1.0 if self.low > self.mean else 1.0
 
-        law: _Law = getattr(stats, self.name)(*self.shapes, loc=self.loc, scale=self.spread)
-        return law
+    def _standard(self, x: Array) -> Array:
+        return self._side * (x - self.mean) / self.sd
+
+    @cached_property
+    def _ends(self) -> tuple[float, float]:
+        """The probabilities of the left tail up to both ends of the range, mirrored or not."""
+        first, last = sorted(float(self._standard(np.asarray(end))) for end in (self.low, self.high))
+        return _left_tail(first), _left_tail(last)
+
+    def cdf(self, x: Array, /) -> Array:
+        (first, last), here = self._ends, _left_tails(self._standard(x))
+        return (here - first if self._side > 0 else last - here) / (last - first)
+
+    def pdf(self, x: Array, /) -> Array:
+        first, last = self._ends
+        return np.exp(-0.5 * self._standard(x) ** 2) / (math.sqrt(2 * math.pi) * self.sd * (last - first))
+
+    def ppf(self, p: Array, /) -> Array:
+        first, last = self._ends
+        share = p if self._side > 0 else 1 - p
+        standard = _normal_quantiles(np.clip(first + share * (last - first), LEAST_TAIL, MOST_TAIL))
+        inside = np.clip(self.mean + self.sd * self._side * standard, self.low, self.high)
+        return np.where(p <= 0, self.low, np.where(p >= 1, self.high, inside))
+
+
+def _left_tail(x: float) -> float:
+    return 0.5 * math.erfc(-x / math.sqrt(2))
+
+
+def _left_tails(x: Array) -> Array:
+    return np.vectorize(_left_tail, otypes=[np.float64])(x)
+
+
+def _normal_quantiles(p: Array) -> Array:
+    return np.vectorize(NormalDist().inv_cdf, otypes=[np.float64])(p)
+
+
+@dataclass(frozen=True)
+class _TriangularLaw:
+    """A triangular law of values."""
+
+    mode: float
+    low: float
+    high: float
+
+    @property
+    def _peak(self) -> float:
+        return (self.mode - self.low) / (self.high - self.low)
+
+    def _share(self, x: Array) -> Array:
+        return (x - self.low) / (self.high - self.low)
+
+    def cdf(self, x: Array, /) -> Array:
+        share, peak = self._share(x), self._peak
+        falling = 1 - (1 - share) ** 2 / max(1 - peak, TINY)
+        return np.where(self._rises(share), share**2 / max(peak, TINY), falling)
+
+    def pdf(self, x: Array, /) -> Array:
+        share, peak = self._share(x), self._peak
+        height = np.where(self._rises(share), share / max(peak, TINY), (1 - share) / max(1 - peak, TINY))
+        return 2 * height / (self.high - self.low)
+
+    def _rises(self, share: Array) -> NDArray[np.bool_]:
+        return (share < self._peak) | (self._peak == 1)
+
+    def ppf(self, p: Array, /) -> Array:
+        peak = self._peak
+        share = np.where(p < peak, np.sqrt(peak * p), 1 - np.sqrt((1 - peak) * (1 - p)))
+        return self.low + (self.high - self.low) * share
+
+
+@dataclass(frozen=True)
+class _ScaledLaw:
+    """A law of values, seen from the unit interval."""
+
+    law: _Law
+    scale: Scale
 
     def cdf(self, x: Array, /) -> Array:
         return self.law.cdf(self.scale.from_unit(x))
@@ -144,22 +226,25 @@ def marginal(name: str, parameter: Parameter, recipe: MarginalRecipe) -> Margina
         return _weighted_levels(name, parameter, recipe)
     if isinstance(parameter, Categorical):
         raise SpaceError(f"'{name}' is categorical and must be Uniform or have Weights, but got {recipe!r}.")
-    return _Continuous(parameter, _scipy_law(name, parameter, recipe))
+    return _Continuous(parameter, _ScaledLaw(_law(name, parameter, recipe), parameter.scale))
 
 
-def _scipy_law(name: str, parameter: Real | Integer, recipe: Triangular | Normal) -> _ScaledLaw:
+def _law(name: str, parameter: Real | Integer, recipe: Triangular | Normal) -> _Law:
     low, high = parameter.scale.low, parameter.scale.high
     if isinstance(recipe, Normal):
-        mean, sd = float(recipe.mean), float(recipe.sd)  # to scipy, a large whole number is an object
+        mean, sd = float(recipe.mean), float(recipe.sd)
         ends = (low - mean) / sd, (high - mean) / sd
         if max(ends[0], -ends[1]) > FARTHEST or not sd >= NARROWEST * (high - low):
             raise SpaceError(f"'{name}' must have a finite density over its range, but got {recipe!r}.")
-        return _ScaledLaw("truncnorm", ends, mean, sd, parameter.scale)
+        if sd > WIDEST * (high - low):
+            rule = f"`sd <= {WIDEST:g} * (high - low)` must hold for '{name}'"
+            raise SpaceError(f"{rule}, but got sd={recipe.sd!r}: use Uniform, which is nearly the same.")
+        return _TruncatedNormal(mean, sd, low, high)
     mode = (low + high) / 2 if recipe.mode is None else recipe.mode
     if not parameter.low <= mode <= parameter.high:
         rule = f"`{parameter.low} <= mode <= {parameter.high}` must hold for '{name}'"
         raise SpaceError(f"{rule}, but got mode={mode}.")
-    return _ScaledLaw("triang", ((mode - low) / (high - low),), low, high - low, parameter.scale)
+    return _TriangularLaw(mode, low, high)
 
 
 def _weighted_levels(name: str, parameter: Parameter, recipe: Weights) -> Marginal:
