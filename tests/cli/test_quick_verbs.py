@@ -1,4 +1,4 @@
-"""Verbs that need no model do not wait for torch or Numba."""
+"""Verbs that need no model do not wait for torch, SciPy or Numba."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ try:
     main(sys.argv[1:])
 except SystemExit as end:
     assert not end.code, end.code
-assert not {"torch", "numba", "tqdm"} & {*sys.modules}
+assert not {"torch", "numba", "scipy", "tqdm"} & {*sys.modules}
 """
 
 STUDY_FILE = """
