@@ -7,7 +7,7 @@ estimates, and the rule that the maximizers are held fixed in the gradient, are 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,12 +17,25 @@ from conbo.models.posterior import GainRule, LineGains
 from conbo.models.snapping import snap_actions
 from conbo.spaces import Space
 
-if TYPE_CHECKING:
-    from conbo.models.botorch_model import BotorchPosterior
-
 COLD_ITERATIONS, WARM_ITERATIONS = 12, 2  # of an inner maximization, from the pool or from where the last one ended
 ROUGH_ACTIONS = 24  # of the pool, in rough estimates
 WIDTH = 0.2  # distance in the unit cube over which two actions count as alike
+
+
+class PairwisePosterior(Protocol):
+    """What the gains ask of a fitted model."""
+
+    def mean(self, points: Tensor) -> Tensor:
+        """Posterior mean of points (n, d)."""
+
+    def variance(self, points: Tensor) -> Tensor:
+        """Posterior variance of the noise-free reward at points (n, d)."""
+
+    def noise_at(self, points: Tensor) -> Tensor:
+        """Variances of the noise of new rewards at points (n, d)."""
+
+    def pair_covariance(self, a: Tensor, b: Tensor) -> Tensor:
+        """Posterior covariance of each pair of points a (n, d), b (n, d)."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +44,13 @@ class BotorchLines:
 
     mean: Tensor  # (k, m, q)
     slope: Tensor  # (k, m, q)
-    posterior: "BotorchPosterior"
+    posterior: PairwisePosterior
     candidates: Tensor  # (k, d)
     states: Tensor  # (k, m, d_s)
     actions: Tensor  # (k, m, q, d_x)
 
     @classmethod
-    def at(cls, posterior: "BotorchPosterior", candidates: Tensor, states: Tensor, actions: Tensor) -> "BotorchLines":
+    def at(cls, posterior: PairwisePosterior, candidates: Tensor, states: Tensor, actions: Tensor) -> "BotorchLines":
         """At actions (k, m, q, d_x) of states (k, m, d_s), for candidates (k, d)."""
         k, m, q, _ = actions.shape
         points = torch.cat([states[:, :, None].expand(k, m, q, -1), actions], -1).flatten(0, 2)
@@ -67,7 +80,7 @@ class BotorchLines:
 class BotorchGains:
     """Gains of states by a rule, with look-ahead maxima searched for from a pool of actions (p, d_x)."""
 
-    posterior: "BotorchPosterior"
+    posterior: PairwisePosterior
     space: Space
     actions: Tensor
     rule: GainRule

@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 from math import sqrt
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
+
+Features: TypeAlias = tuple[Tensor, Tensor]  # scaled, of states (..., p, ·) and of actions (..., p, ·)
 
 
 def squared_distances(a: Tensor, b: Tensor) -> Tensor:

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from conbo.models.kernels import Features, Kernel
+from conbo.models.columns import Features
+from conbo.models.kernels import Kernel
 from conbo.models.noise import VaryingNoise
 from conbo.models.posterior import Moments
 

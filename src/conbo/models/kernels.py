@@ -20,19 +20,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import sqrt
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from conbo.errors import SettingError
 from conbo.models import compiled_product_kernel
-from conbo.models.columns import Columns, squared_distances
+from conbo.models.columns import Columns, Features, squared_distances
 from conbo.models.prior_draws import FourierFeatures, FourierTerms, PriorDraws, nystrom_draws, random_phases
 from conbo.models.profiles import MATERN52, Profile
 from conbo.models.warp import Warp
-
-Features: TypeAlias = tuple[Tensor, Tensor]  # scaled, of states (..., p, ·) and of actions (..., p, ·)
+from conbo.quasi_random import sobol
 
 
 @dataclass(frozen=True)
@@ -171,7 +170,10 @@ class Kernel(ABC):
 
     def draw_prior(self, n: int, features: int, generator: torch.Generator) -> PriorDraws:
         """n functions drawn from the prior, each the sum of so many random features."""
-        return nystrom_draws(self, n, features, generator)
+        like = self.actions.lengthscales
+        d = len(self.states.columns.categories) + len(self.actions.columns.categories)
+        seed = int(torch.randint(2**31, (1,), generator=generator))
+        return nystrom_draws(self, self.scaled(sobol(features, d, seed).to(like)), n, generator)
 
     def record(self) -> dict[str, Any]:
         """What a saved policy needs to restore the kernel."""

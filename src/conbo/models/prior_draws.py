@@ -18,25 +18,34 @@ References: Rahimi & Recht (2007); Williams & Seeger (2001).
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import pi
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from conbo.models.columns import Features
 from conbo.models.factorization import cholesky
-from conbo.quasi_random import sobol
 
-if TYPE_CHECKING:
-    from conbo.models.kernels import Features, Kernel
+JITTER = 1e-8  # of the mean variance, so that points close to each other have a factor
+
+
+class Covariance(Protocol):
+    """What a kernel says of two sets of points, given as scaled features."""
+
+    def covariance(self, a: Features, b: Features) -> Tensor:
+        """k (..., p, q)."""
+
+    def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
+        """Gradients in the features of each point of Σ_m weights[..., p, m] k(point p, there m)."""
 
 
 class PriorDraws(Protocol):
     """c functions drawn from a prior of mean zero."""
 
-    def values(self, here: "Features") -> Tensor:
+    def values(self, here: Features) -> Tensor:
         """All draws (p, c) at points given as scaled features."""
 
-    def along(self, here: "Features", draws: Tensor) -> "tuple[Tensor, Features]":
+    def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
         """Values (p,) and gradients in scaled features at p points, each of its own draw (p,)."""
 
 
@@ -67,11 +76,11 @@ class FourierFeatures:
         weights = random_normals(generator, terms.frequencies.shape[1], n).to(terms.frequencies)
         return cls(terms, weights)
 
-    def values(self, here: "Features") -> Tensor:
+    def values(self, here: Features) -> Tensor:
         """All draws (p, c) at points given as scaled features."""
         return (self.terms.amplitude(here[0]) * torch.cos(self.terms.angles(*here))) @ self.weights
 
-    def along(self, here: "Features", draws: Tensor) -> "tuple[Tensor, Features]":
+    def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
         """Values (p,) and gradients in scaled features at p points, each of its own draw (p,)."""
         terms, angles = self.terms, self.terms.angles(*here)
         weighted = self.weights[:, draws].mT * terms.amplitude(here[0])
@@ -84,30 +93,27 @@ class FourierFeatures:
 class NystromFeatures:
     """Draws as sums of the kernel's own bumps at m points."""
 
-    kernel: "Kernel"
-    points: "Features"  # scaled features of the m points
+    kernel: Covariance
+    points: Features  # of the m points
     weights: Tensor  # (m, c), L⁻ᵀ w
 
-    def values(self, here: "Features") -> Tensor:
+    def values(self, here: Features) -> Tensor:
         """All draws (p, c) at points given as scaled features."""
         return self.kernel.covariance(here, self.points) @ self.weights
 
-    def along(self, here: "Features", draws: Tensor) -> "tuple[Tensor, Features]":
+    def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
         """Values (p,) and gradients in scaled features at p points, each of its own draw (p,)."""
         weights = self.weights[:, draws].mT  # (p, m)
         value = (self.kernel.covariance(here, self.points) * weights).sum(-1)
         return value, self.kernel.weighted_gradient(here, self.points, weights)
 
 
-def nystrom_draws(kernel: "Kernel", n: int, features: int, generator: torch.Generator) -> NystromFeatures:
-    """n draws that are exact at so many quasi-random points of the unit cube."""
-    like = kernel.actions.lengthscales
-    d = len(kernel.states.columns.categories) + len(kernel.actions.columns.categories)
-    seed = int(torch.randint(2**31, (1,), generator=generator))
-    points = kernel.scaled(sobol(features, d, seed).to(like))
+def nystrom_draws(kernel: Covariance, points: Features, n: int, generator: torch.Generator) -> NystromFeatures:
+    """n draws that are exact at these points, given as scaled features."""
     covariance = kernel.covariance(points, points)
-    factor = cholesky(covariance + 1e-8 * covariance.diagonal().mean() * torch.eye(features).to(like))
-    weights = random_normals(generator, features, n).to(like)
+    jitter = JITTER * covariance.diagonal().mean() * torch.eye(len(covariance)).to(covariance)
+    weights = random_normals(generator, len(covariance), n).to(covariance)
+    factor = cholesky(covariance + jitter)
     return NystromFeatures(kernel, points, torch.linalg.solve_triangular(factor.mT, weights, upper=True))
 
 
