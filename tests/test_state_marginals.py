@@ -43,5 +43,7 @@ def test_a_triangular_law_is_that_of_scipy(mode: float) -> None:
 
 
 def test_a_normal_distribution_that_is_flat_over_its_range_is_refused() -> None:
-    with pytest.raises(SpaceError, match=r"`sd <= 1e\+06 \* \(high - low\)` must hold for 's', but got sd=1000000000\.0"):
+    with pytest.raises(
+        SpaceError, match=r"`sd <= 1e\+06 \* \(high - low\)` must hold for 's', but got sd=1000000000\.0"
+    ):
         marginal("s", Real(0, 1), Normal(0, 1e9))

@@ -23,31 +23,38 @@ StateStructure: TypeAlias = "Callable[[Space, Profile], KernelFamily]"
 
 @dataclass(frozen=True)
 class GaussianProcess:
-    """The built-in models: a kernel over actions, tied to the states in one of three ways.
+    """The built-in Gaussian processes: a kernel over actions, combined with one over states.
 
-    `profile` says how smooth rewards are: "matern52" (twice differentiable), "squared-exponential" (infinitely often),
-    or "auto": the first, unless the other makes the rewards seen so far clearly more probable. It may also be a
-    `Profile` of your own.
+    Parameters
+    ----------
+    profile
+        The smoothness of the rewards: "matern52" (twice differentiable), "squared-exponential" (infinitely
+        differentiable), or "auto", which uses "matern52" unless the squared exponential fits the rewards clearly
+        better. It may also be your own `Profile`.
+    states
+        How states are compared, from the table below.
+    rank
+        Number of columns of W, for `states="multi-task"`.
+    noise
+        The prior on noise whose variance is not given. "small" expects nearly exact rewards and needs many of them to
+        learn otherwise. "auto" expects moderate noise, learns its level from a few rewards, and makes it
+        heteroscedastic if that fits clearly better.
+    actions
+        "straight" (no input warping) or "auto" (warp an action where rewards clearly change faster in one part of its
+        range).
 
     ==============  =============================================================================================
-    `states`        how two states are alike
+    `states`        how two states are compared
     ==============  =============================================================================================
     "product"       by their distance: σ² k_S k_X, for any states
     "trend"         categories share a trend and differ from it: three variances, whatever their number
-    "multi-task"    categories share what is learned that they share: W Wᵀ + diag(v), W with `rank` columns
+    "multi-task"    a learned covariance of the categories: W Wᵀ + diag(v), where W has `rank` columns
     "auto"          "trend" where some state is a category, "product" elsewhere
     a function      of your own, from (space, profile) to a family of kernels
     ==============  =============================================================================================
 
     Where some states are categories and some are numbers, "trend" and "multi-task" are multiplied by a correlation
     of the numbers.
-
-    `noise` says what to expect of noise that is not known: "small" for rewards that are exact, or nearly so, until
-    many of them say otherwise; "auto" for a moderate one, until a few of them do, and the same everywhere, unless
-    they are clearly more probable if it varies with state and action.
-
-    `actions` are taken as they are ("straight"), or ("auto") bent where rewards clearly change faster in one part of
-    their range than in another.
     """
 
     profile: str | Profile = "auto"

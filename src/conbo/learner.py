@@ -39,7 +39,7 @@ class Learner:
     ) -> None:
         self._space, self._states, self._method, self._model = space, states, method, model
         self._maximize = maximize
-        # by whether states are actions: the completed trials, and what they say
+        # keyed by states_as_actions: the completed trials, and the belief fitted to them
         self._beliefs: dict[bool, tuple[list[Trial], Belief]] = {}
 
     @property
@@ -102,12 +102,12 @@ class Learner:
         return 1 if self._maximize else -1
 
     def _with_pending(self, belief: Belief, trials: Iterable[Trial]) -> Belief:
-        """The same belief with the trials whose rewards are awaited."""
+        """The same belief with the running trials as pending points."""
         pending = self._encoded([trial for trial in trials if trial.status == "running"])
         return replace(belief, observations=belief.observations.with_pending(pending))
 
     def _fitted(self, trials: Iterable[Trial], states_as_actions: bool) -> Belief:
-        """What is known now; a fit is made once for the same data."""
+        """The belief fitted to the completed trials; it is reused while they stay the same."""
         completed = _completed(trials)
         known, belief = self._beliefs.get(states_as_actions, (None, None))
         if belief is None or known != completed:

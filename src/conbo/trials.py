@@ -74,11 +74,17 @@ class Trial:
     outcomes: Outcomes | None = None  # of a completed trial
     error: str = ""  # of the last evaluation that failed
     worker: str | None = field(default=None, compare=False)  # who asked for it or evaluates it
-    leased: bool = field(default=False, compare=False)  # whether a run evaluates it, or will when another one died
-    attempts: int = field(default=1, compare=False)  # evaluations begun
+    leased: bool = field(
+        default=False, compare=False
+    )  # whether it belongs to a run; if that run dies, another may take it over
+    attempts: int = field(
+        default=1, compare=False
+    )  # number of the current evaluation, or of the next one if it has not begun; starts at 1
     started: datetime | None = field(default=None, compare=False)  # the last of them, in UTC; None before it begins
     finished: datetime | None = field(default=None, compare=False)
-    late: float | None = field(default=None, compare=False)  # a reward that came after another one stood
+    late: float | None = field(
+        default=None, compare=False
+    )  # a different reward that arrived after the trial was completed
 
     @property
     def reward(self) -> float | None:

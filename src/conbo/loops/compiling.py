@@ -2,10 +2,10 @@
 
 Compiling takes several seconds on an empty cache, and Numba compiles one function at a time in a process. So helper
 processes take part: each takes the next loop that nobody has claimed and puts its code into the cache on disk. A run
-starts them at its beginning (`begin`), so that they work while the initial design is evaluated. If they fail, this
-process compiles all loops by itself.
+starts them at its beginning (`begin`), so that they work while the initial design is evaluated. Whatever they do
+not finish, this process compiles.
 
-`fast` loops may reorder sums, `exact` ones may not, and `fused_helper` may only round a product and a sum at once.
+`fast` loops may reorder sums and `exact` loops may not; `fused_helper` may only use fused multiply-add.
 Every helper becomes part of the loop that calls it, by Numba (`inlined`) or by LLVM. Otherwise a process that compiles
 would link the helper that it has just compiled, and one that loads the cache the copy beside the loop, which LLVM has
 optimized on its own: the two round differently.
@@ -42,7 +42,7 @@ HELPER = "import sys; sys.path.append(sys.argv[1]); from conbo.loops import comp
 Array = Any  # a NumPy array inside the compiled functions
 Function = Callable[..., Any]
 
-# Less work for the compiler: loops allocate nothing, so nothing is counted, and no array expression is rewritten.
+# Options that save compile time: loops need no reference counting, and have no array expressions to rewrite.
 LEAN = {"error_model": "numpy", "_nrt": False, "no_rewrites": True, "no_cfunc_wrapper": True}
 
 exact_helper = compiled_with(**LEAN, no_cpython_wrapper=True, forceinline=True)

@@ -1,6 +1,7 @@
 """Whether the compiled loops of `conbo.loops` take the place of torch."""
 
 from conbo import compiler
+from conbo.loops.profiles import PROFILES
 from conbo.models.profiles import Profile
 
 AVAILABLE = compiler.AVAILABLE  # the extra `fast` is installed; otherwise the callers go on in torch
@@ -8,4 +9,4 @@ AVAILABLE = compiler.AVAILABLE  # the extra `fast` is installed; otherwise the c
 
 def handles(profile: Profile) -> bool:
     """Whether there are compiled loops for a kernel of this profile; profiles of one's own are computed in torch."""
-    return AVAILABLE and profile.built_in
+    return AVAILABLE and profile.built_in and profile.name in PROFILES

@@ -144,8 +144,7 @@ class Conditioned:
         )
 
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
-        """How far every observed reward is above its prediction from all others, and that prediction's standard
-        deviation, noise included: (n,) each.
+        """Leave-one-out residuals (n,) and predictive standard deviations (n,), noise included; None if not known.
 
         In closed form: with K⁻¹ of all observations, yᵢ - μ₋ᵢ = αᵢ / K⁻¹ᵢᵢ and σ₋ᵢ² = 1 / K⁻¹ᵢᵢ.  The hyperparameters
         are those fitted to all rewards.

@@ -17,7 +17,8 @@ from conbo.models.pathwise import DrawnPaths, draw_paths
 from conbo.models.posterior import GainRule
 from conbo.spaces import Space
 
-LARGEST_LENGTHSCALE = 1.0  # of a state where actions are remembered: the best action may change where rewards hardly do
+# Cap on state lengthscales when best actions are reused: the best action may change even where rewards barely do.
+LARGEST_LENGTHSCALE = 1.0
 
 
 class ExactSearch(ActionPool):
@@ -52,7 +53,7 @@ class ExactPosterior(Conditioned):
         return self.kernel.scale(a, b) / own[0][:, None] / own[1]
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Which states (m, d_s) correlate by at least so much with a known one (k, d_s)."""
+        """Which states (m, d_s) have a correlation of at least `least` with some known state (k, d_s)."""
         factor = self.kernel.states
         factor = replace(factor, lengthscales=factor.lengthscales.clamp_max(LARGEST_LENGTHSCALE))
         return factor.correlation(factor.scaled(states), factor.scaled(known)).amax(-1) >= least
@@ -64,7 +65,7 @@ class ExactPosterior(Conditioned):
         return share.clamp(0, 1)  # tasks may be of opposite shape or of different variance
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Every second action is moved so that these are even after input warping."""
+        """Every second action, moved so that these are evenly spread after input warping; the others stay."""
         warp = self.kernel.actions.warp
         if warp is None:
             return actions
@@ -81,7 +82,7 @@ class ExactPosterior(Conditioned):
         return lines_at(self, candidates, states, actions)
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> DrawnPaths:
-        """n functions drawn from the posterior, each with so many random features for every term of the kernel."""
+        """n functions drawn from the posterior; `features` sets the number of features of the prior draws."""
         return draw_paths(self, n, generator, features)
 
     def record(self) -> dict[str, Any]:

@@ -146,7 +146,8 @@ class StatesAhead:
     def _cold_starts(self, functions: ActionFunctions, nodes: Tensor, rows: Tensor) -> Tensor:
         """Starts (k·m, q, starts, features) for every function and node.
 
-        The best of the pool, its best that is not alike, the best local maximum of μⁿ, and the candidate's action.
+        The best action of the pool, the best one that is dissimilar to it, the best local maximum of μⁿ, and the
+        candidate's own action.
         """
         pool = self._gains.pool
         mean, slope = functions.pooled(pool.correlation, pool.features)

@@ -99,8 +99,10 @@ class Factor:
 class Kernel(ABC):
     """A covariance A(s, s') κ(x, x') + B(s, s').
 
-    A structure of one's own is a frozen dataclass with two factors, `states` and `actions`, and the abstract methods
-    below.  Everything else has a default that is right for every kernel of this form.
+    To add a structure, write a frozen dataclass with two factors, `states` and `actions`, and the abstract methods
+    below.  A kernel with an offset B overrides both `offset` and `offset_slope`.  A kernel whose policies are saved also
+    overrides `record`.  The other defaults are right for every kernel of this form.  A and B may depend on the numbers
+    of two states only through their scaled distance.
     """
 
     states: Factor  # how states are turned into features
@@ -169,7 +171,7 @@ class Kernel(ABC):
         return torch.cat([factor.in_unit_cube(gradient, features) for factor, gradient, features in blocks], -1)
 
     def draw_prior(self, n: int, features: int, generator: torch.Generator) -> PriorDraws:
-        """n functions drawn from the prior, each the sum of so many random features."""
+        """n functions drawn from the prior, by the Nyström method with `features` quasi-random points."""
         like = self.actions.lengthscales
         d = len(self.states.columns.categories) + len(self.actions.columns.categories)
         seed = int(torch.randint(2**31, (1,), generator=generator))

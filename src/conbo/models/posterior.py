@@ -1,8 +1,8 @@
 """What a posterior can do: a protocol of small capabilities that every fitted model offers.
 
-`exact.py` (built-in Gaussian processes) and `botorch_model.py` (any BoTorch model) stand side by side behind it.
-Callers ask for what they need, never for which one it is.  A capability that a posterior lacks answers None, and its
-caller says what that means for the user.
+Two classes implement it: `ExactPosterior` (built-in Gaussian processes) and `BotorchPosterior` (single-output BoTorch
+models with an exact marginal likelihood).  Callers use the capabilities and never check the class.  Methods whose
+return type allows None return it when the capability is missing, and the caller tells the user what that means.
 
 ======================  ===========================================================================================
 capability              who asks for it
@@ -189,8 +189,7 @@ class Predicts(Protocol):
         """Gradients (n, d) of these variances."""
 
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
-        """How far every observed reward is above its prediction from all others, and that prediction's standard
-        deviation, noise included: (n,) each."""
+        """Leave-one-out residuals (n,) and predictive standard deviations (n,), noise included; None if not known."""
 
 
 class ComparesStates(Protocol):
@@ -210,7 +209,7 @@ class ComparesStates(Protocol):
         """Which states (m, d_s) correlate so highly with a known one (k, d_s) that its best action is a good start."""
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
-        """How much of what is learned at each point (p, d) a reward at each chosen one (q, d) tells: (p, q), 0 to 1."""
+        """How much a reward at each chosen point (q, d) already says about each point (p, d): (p, q), from 0 to 1."""
 
 
 class LooksAhead(Protocol):

@@ -5,12 +5,12 @@ Two ways to draw f⁰, both a weighted sum of fixed features with weights w ~ N(
 ==================  =======================================  ===================================================
 here                f⁰(s, x)                                 when
 ==================  =======================================  ===================================================
-`FourierFeatures`   Σ_j w_j a_j(s) cos(ω_jᵀ x + b_j(s))      the spectral density of κ is known
+`FourierFeatures`   Σ_j w_j a_j(s) cos(ω_jᵀ x + b_j(s))      both spectral densities are known
 `NystromFeatures`   k(·, U) L⁻ᵀ w,  L Lᵀ = k(U, U)           any kernel: exact at the points U, smoother between
 ==================  =======================================  ===================================================
 
-The phase b_j is linear in the numbers of a state, b(s) = b + ω_sᵀ s; where categories share nothing (δ_ss'), each
-of them adds random phases of its own.
+The phase is linear in the state's features, b_j(s) = β_j + ω_sᵀ s. Where categories share nothing (δ_ss'), each
+category adds random phases of its own.
 
 References: Rahimi & Recht (2007); Williams & Seeger (2001).
 """
@@ -56,7 +56,7 @@ class FourierTerms:
     amplitude: Callable[[Tensor], Tensor]  # scaled state features (..., f) → (..., j)
     frequencies: Tensor  # (action features, j)
     phase: Callable[[Tensor], Tensor]  # scaled state features (..., f) → (..., j)
-    state_frequencies: Tensor  # (state features, j): gradient of the phase; zero for categories
+    state_frequencies: Tensor  # (state features, j): gradient of the phase; zero for categories that are looked up
 
     def angles(self, states: Tensor, actions: Tensor) -> Tensor:
         """Arguments (..., j) of the cosines."""

@@ -102,7 +102,7 @@ def _matern52_in_place(squared_distance: Tensor) -> Tensor:
 
 
 def matern52_spectrum(features: int, n: int, generator: torch.Generator) -> Tensor:
-    """Student's t with five degrees of freedom."""
+    """Multivariate Student's t with five degrees of freedom, divided by √5: scaled features contain √5."""
     normal = _normal(generator, features, n)
     return normal / _normal(generator, 5, n).square().sum(0).sqrt()
 
