@@ -40,7 +40,7 @@ from conbo.models.columns import Columns
 from conbo.models.exact import ExactPosterior, condition
 from conbo.models.exact_gains import ExactGains, ExactLines
 from conbo.models.kernels import Factor, ProductKernel
-from conbo.models.neighbouring_nodes import neighbour_likeness
+from conbo.models.neighboring_nodes import neighbor_similarity
 from conbo.observations import Observations
 from conbo.plots.style import INK as DARK
 from conbo.plots.style import POLICY as LEARNED
@@ -373,7 +373,7 @@ def pieces(case: Line) -> tuple[Pieces, float]:
     assert nodes is not None
     ahead = case.posterior.look_ahead(case.candidates)
     functions = look_ahead_functions(case.posterior, ahead, state_rows(case.posterior, case.states))
-    likeness = neighbour_likeness(functions, lines.actions[0], nodes)[0]
+    likeness = neighbor_similarity(functions, lines.actions[0], nodes)[0]
     middle = len(nodes) // 2
     slope = lines.slope[0, 0] - lines.slope[0, 0, middle]
     gain = lines.mean[0, 0] - lines.mean[0, 0, middle] + slope * nodes

@@ -10,7 +10,7 @@ from conbo.errors import SettingError
 from conbo.models.action_functions import ActionFunctions, Maxima, look_ahead_functions, state_rows
 from conbo.models.distinct_best import distinct_best
 from conbo.models.exact_gains import ExactGains, snapped
-from conbo.models.neighbouring_nodes import neighbour_likeness, shared_between_nodes
+from conbo.models.neighboring_nodes import neighbor_similarity, shared_between_nodes
 
 STARTS, STEPS = 6, 20  # of every inner maximization
 
@@ -38,7 +38,7 @@ def knowledge_gradient_bounds(gains: ExactGains, candidates: Tensor, states: Ten
     basins = gains.pool.best(states.flatten(0, 1), STARTS, STEPS).basins
     maxima = snapped(gains.pool.space, functions, thorough_maxima(gains, functions, nodes, basins))
     maxima = shared_between_nodes(maxima, nodes)
-    similarity = neighbour_likeness(functions, maxima.actions, nodes)
+    similarity = neighbor_similarity(functions, maxima.actions, nodes)
     integral, middle = ConvexIntegral(nodes), len(nodes) // 2
     slope = maxima.slope - maxima.slope[:, middle : middle + 1]
     gain = maxima.mean - maxima.mean[:, middle : middle + 1] + slope * nodes

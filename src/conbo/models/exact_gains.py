@@ -21,7 +21,7 @@ from conbo.models.conditioned import Conditioned, LookAhead
 from conbo.models.distinct_best import distinct_best
 from conbo.models.exact_rough_gains import RoughGains
 from conbo.models.exact_search import ActionPool, BestActionsOnce
-from conbo.models.neighbouring_nodes import neighbour_likeness, shared_between_nodes
+from conbo.models.neighboring_nodes import neighbor_similarity, shared_between_nodes
 from conbo.models.posterior import GainRule, LineGains
 from conbo.models.snapping import snap_actions
 from conbo.spaces import Space
@@ -125,7 +125,7 @@ class StatesAhead:
             maxima = self._maxima(functions, rule.nodes, rows)
             parts = (maxima.mean, maxima.slope, maxima.actions, maxima.correlation)
             mean, slope, actions, correlation = (part.unflatten(0, shape) for part in parts)
-            similarity = neighbour_likeness(functions, actions, rule.nodes)
+            similarity = neighbor_similarity(functions, actions, rule.nodes)
         lines = ExactLines(mean, slope, actions, correlation, posterior, ahead, prepared)
         return LineGains(*rule.combine(mean, slope, similarity), lines)
 
@@ -168,11 +168,11 @@ class StatesAhead:
 
     def _race(self, functions: ActionFunctions, nodes: Tensor, starts: Tensor) -> Tensor:
         """For every function and node the start (k·m, q, features) that is highest after a few steps from each."""
-        _, q, k, _ = starts.shape
-        z = nodes.repeat_interleave(k)
+        _, q, n_starts, _ = starts.shape
+        z = nodes.repeat_interleave(n_starts)
         maxima = functions.maximize(starts.flatten(1, 2), z, RACE_STEPS)
-        best = (maxima.mean + z * maxima.slope).unflatten(1, (q, k)).argmax(-1)
-        chosen = best + k * torch.arange(q, device=best.device)
+        best = (maxima.mean + z * maxima.slope).unflatten(1, (q, n_starts)).argmax(-1)
+        chosen = best + n_starts * torch.arange(q, device=best.device)
         return maxima.take(chosen).actions
 
 

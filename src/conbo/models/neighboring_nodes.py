@@ -31,7 +31,7 @@ def shared_between_nodes(maxima: Maxima, nodes: Tensor) -> Maxima:
     return maxima.take(torch.where(better, highest, torch.arange(len(nodes), device=nodes.device)))
 
 
-def neighbour_likeness(functions: ActionFunctions, actions: Tensor, nodes: Tensor) -> Tensor:
+def neighbor_similarity(functions: ActionFunctions, actions: Tensor, nodes: Tensor) -> Tensor:
     """κ between the maximisers (..., q, features) of neighbouring nodes, less where they jump: (..., q-1).
 
     A maximiser that moves many times faster than between the nodes beside has jumped to another hill, near as it

@@ -7,7 +7,7 @@ from torch import Tensor
 from conbo.acquisition.convex_integral import quantile_nodes
 from conbo.models import compiled
 from conbo.models.action_functions import ActionFunctions, Maxima, state_functions
-from conbo.models.neighbouring_nodes import neighbour_likeness, shared_between_nodes
+from conbo.models.neighboring_nodes import neighbor_similarity, shared_between_nodes
 from random_beliefs import belief_with, posterior_of, product_kernel, reals, tensor, uniform
 
 NODES = quantile_nodes(5)
@@ -32,7 +32,7 @@ def maxima_with(mean: Tensor, slope: Tensor) -> Maxima:
 def likeness_along(places: list[float]) -> Tensor:
     """Of maximisers that move along one action."""
     actions = torch.stack([tensor(places), torch.zeros(len(places), dtype=torch.float64)], -1)
-    return neighbour_likeness(functions(), actions[None, None], NODES)[0, 0]
+    return neighbor_similarity(functions(), actions[None, None], NODES)[0, 0]
 
 
 @pytest.mark.usefixtures("_available")
@@ -78,7 +78,7 @@ def test_a_jump_is_a_corner_however_near_it_ends() -> None:
 def test_the_compiled_loop_and_torch_give_the_same_likeness(profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
     actions = uniform(6, 20, 5, 2) ** 4 * 3  # some stand still, some jump
 
-    quick = neighbour_likeness(functions(profile), actions, NODES)
+    quick = neighbor_similarity(functions(profile), actions, NODES)
     monkeypatch.setattr(compiled, "AVAILABLE", False)
-    torch.testing.assert_close(quick, neighbour_likeness(functions(profile), actions, NODES), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(quick, neighbor_similarity(functions(profile), actions, NODES), rtol=1e-10, atol=1e-12)
     assert float(quick.amin()) == 0 < float(quick.amax())
