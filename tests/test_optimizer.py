@@ -12,6 +12,7 @@ from torch import Tensor
 import conbo.learner
 from conbo.belief import Belief
 from conbo.errors import ConboError, PointError, RewardError, SettingError, SpaceError, TrialError
+from conbo.gaussian_process import GaussianProcess
 from conbo.method_table import Method
 from conbo.optimizer import Optimizer
 from conbo.proposals import Suggestion
@@ -254,6 +255,8 @@ def test_rewards_without_noise_at_the_same_point() -> None:
         ({"direction": "up"}, "`direction` must be 'maximize' or 'minimize', but got 'up'"),
         ({"method": "unifrom"}, "unknown method 'unifrom': did you mean 'uniform'"),
         ({"model": 3}, "`model` must be a GaussianProcess or a function, but got 3"),
+        ({"model": GaussianProcess}, r"`model` must be an instance, but got the class: use GaussianProcess\(\)"),
+        ({"method": ["conbo"]}, r"unknown method \['conbo'\]"),
         ({"seed": -1}, "`seed` must be an integer of at least 0, but got seed=-1"),
         ({"seed": 0.5}, "`seed` must be an integer of at least 0, but got seed=0.5"),
         ({"initial": 0}, "`initial` must be an integer of at least 1, but got initial=0"),

@@ -21,6 +21,9 @@ try:
     from llvmlite import binding
 except ImportError:  # the extra is not installed
     numba = None
+else:
+    if numba.config.DISABLE_JIT:  # then torch is faster than plain Python
+        numba = None
 
 AVAILABLE = numba is not None
 Function = TypeVar("Function", bound=Callable[..., Any])

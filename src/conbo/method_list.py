@@ -164,7 +164,7 @@ def methods() -> Summaries:
 
 def listed(name: str) -> Listed:
     """The built-in method of this name; raises SettingError if there is none."""
-    if name not in LISTED:
+    if not isinstance(name, str) or name not in LISTED:
         from conbo.spaces import closest
 
         raise SettingError(f"unknown method {name!r}: {closest(str(name), LISTED)}")

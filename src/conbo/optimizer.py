@@ -60,6 +60,8 @@ class Optimizer:
             raise SettingError(f"`space` must be a Space, but got {space!r}.")
         if direction not in get_args(Direction):
             raise SettingError(f"`direction` must be 'maximize' or 'minimize', but got {direction!r}.")
+        if isinstance(model, type) and hasattr(model, "fit"):
+            raise SettingError(f"`model` must be an instance, but got the class: use {model.__name__}().")
         if model is not None and not hasattr(model, "fit") and not callable(model):
             raise SettingError(f"`model` must be a GaussianProcess or a function, but got {model!r}.")
         self.space = space
@@ -130,7 +132,7 @@ class Optimizer:
     def fit(self) -> None:
         """Fit the model that the next suggestion needs, ahead of it."""
         if self.n_completed >= self.initial:
-            self.learner.fit(self._trials)
+            self.learner.fit(self.trials)
 
     @property
     def knows_gains(self) -> bool:
@@ -147,12 +149,12 @@ class Optimizer:
         """What `ask` would return, without a record of it."""
         at_least(1, "n", n)
         dictated = None if state is None else self.space.validate_state(state)
-        first = len(self._trials)
-        gain = None
-        if self.n_completed < self.initial:
+        known = self.trials  # as they are now: another thread may tell some of them meanwhile
+        first, gain = len(known), None
+        if sum(trial.status == "completed" for trial in known) < self.initial:
             rows = self._design(first, n)
         else:
-            suggestion = self.learner.propose(self._trials, n, self._suggestion_seed(first), dictated)
+            suggestion = self.learner.propose(known, n, self._suggestion_seed(first), dictated)
             rows, gain = suggestion.points.numpy(), suggestion.expected_gain
         d_s = self.space.n_state_dims
         states = self.space.decode_states(rows[:, :d_s]) if dictated is None else [dict(dictated)] * n
@@ -208,8 +210,9 @@ class Optimizer:
         if self.n_completed == 0:
             return self.suggest(state=state).trials[0]
         valid = self.space.validate_state(state)
-        number = len(self._trials)
-        rows = self.learner.propose_improving(self._trials, self._suggestion_seed(number), valid)
+        known = self.trials
+        number = len(known)
+        rows = self.learner.propose_improving(known, self._suggestion_seed(number), valid)
         (action,) = self.space.decode_actions(rows)
         return Trial(number, valid, action)
 
@@ -257,11 +260,11 @@ class Optimizer:
 
     def policy(self) -> Policy:
         """The best action for every state, by what was told up to now."""
-        return self.learner.policy(self._trials)
+        return self.learner.policy(self.trials)
 
     def policy_value(self) -> float:
         """The model's own estimate of the policy's expected reward over P[s]."""
-        return self.learner.policy_value(self._trials)
+        return self.learner.policy_value(self.trials)
 
     @property
     def _sign(self) -> int:

@@ -145,8 +145,8 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(3):
         states = some_states(belief, 40, seed)
         assert policy(states).shape == (40, 1)
-        assert len(policy._states) == 8
-        assert len(policy._answers) == 40
+        assert len(policy._remembered[0]) == 8
+        assert len(policy._known[1]) == 40
 
 
 @pytest.mark.parametrize(
@@ -160,3 +160,19 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bad_settings(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         GpArgmax(**settings)
+
+
+def test_an_interrupt_does_not_mix_up_the_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    belief = belief_over(SPACES["real"])
+    policy = built(belief)
+    first, second = some_states(belief, 2).split(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(ExactSearch, "best", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            policy(first)
+    policy(second)
+    assert torch.equal(policy(first), built(belief)(first))
+
+
+def interrupted(*arguments: object) -> None:
+    raise KeyboardInterrupt

@@ -289,3 +289,17 @@ def test_only_what_changed_is_read_again(storage: str, monkeypatch: pytest.Monke
     study.ask()
     assert len(study.trials) == 21
     assert len(read) <= 6
+
+
+def test_a_seed_of_any_size_is_kept(storage: str) -> None:
+    seed = 2**127 + 1
+    first = Study(SPACE, seed=seed, method="uniform", storage=storage).ask()
+    again = open_study(storage)
+    assert (again.seed, again.trials) == (seed, (first,))
+
+
+def test_an_exception_is_a_reason_to_fail(storage: str) -> None:
+    study = stored(storage)
+    trial = study.ask()
+    study.fail(trial, ValueError("too hot"))  # type: ignore[arg-type]
+    assert open_study(storage).trials[0].error == "too hot"

@@ -56,3 +56,7 @@ def test_a_number_that_another_process_has_now() -> None:
     host, pid, marks = worker_name().rsplit(":", 2)
     machine, start, chance = marks.split(".")
     assert is_gone(f"{host}:{pid}:{machine}.{int(start) - 1}.{chance}")
+
+
+def test_a_damaged_name_is_of_nobody_who_is_known_to_have_ended() -> None:
+    assert not any(is_gone(name) for name in ("", "abc", "a:b:c", "host:1:x", f"host:{10**30}:x.y.z"))

@@ -39,6 +39,7 @@ class BotorchModel:
 
     def fit(self, space: Space, observations: Observations) -> "BotorchPosterior":
         """Build the user's model on standardized rewards and fit it."""
+        from botorch.exceptions.errors import ModelFittingError
         from botorch.fit import fit_gpytorch_mll
         from gpytorch.mlls import ExactMarginalLogLikelihood
         from linear_operator.utils.errors import NanError, NotPSDError
@@ -53,8 +54,8 @@ class BotorchModel:
             new_noise = float(noise.mean()) if noise is not None else float(model.likelihood.noise.mean())
             posterior = BotorchPosterior(model, categories, space.n_state_dims, new_noise)
             moments = posterior.moments(observations.points)
-        except (NanError, NotPSDError) as error:
-            raise ConboError(f"a model's covariances must be finite and positive definite, but: {error}") from error
+        except (ModelFittingError, NanError, NotPSDError) as error:
+            raise ConboError(f"the model could not be fitted; its covariances must be finite: {error}") from error
         if not (moments.mean.isfinite().all() and moments.variance.isfinite().all()):
             raise ConboError(
                 "a model's means and variances must be finite, but got others at points that were observed."

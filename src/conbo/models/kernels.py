@@ -101,8 +101,8 @@ class Kernel(ABC):
 
     To add a structure, write a frozen dataclass with two factors, `states` and `actions`, and the abstract methods
     below.  A kernel with an offset B overrides both `offset` and `offset_slope`.  A kernel whose policies are saved
-    also overrides `record`.  The other defaults are right for every kernel of this form.  A and B may depend on the numbers
-    of two states only through their scaled distance.
+    also overrides `record`.  The other defaults are right for every kernel of this form.  A and B may depend on the
+    numbers of two states only through their scaled distance.
     """
 
     states: Factor  # how states are turned into features

@@ -56,47 +56,53 @@ class ArgmaxPolicy:
     def wipe_cache(self) -> None:
         """Forget all answers."""
         points = self._belief.observations.points
-        self._rows: dict[bytes, int] = {}  # state → row of the answers
-        self._answers = points.new_empty(0, self._belief.space.n_action_dims)
-        self._states = points.new_empty(0, self._belief.n_state_dims)  # remembered after full searches
-        self._actions = self._answers  # second-best ones too: where two maxima change places, both are there
+        none = points.new_empty(0, self._belief.space.n_action_dims)
+        # state → row of the answers, and these: one pair, replaced as a whole, so that threads and interrupts cannot
+        # separate them
+        self._known: tuple[dict[bytes, int], Tensor] = {}, none
+        # states that were searched in full, and the maxima found there; second-best ones too, because where two maxima
+        # change places, both are wanted
+        self._remembered: tuple[Tensor, Tensor] = points.new_empty(0, self._belief.n_state_dims), none
 
     def __call__(self, states: Tensor) -> Tensor:
         """The best action for each state."""
-        if len(self._rows) > MOST_ANSWERS:
+        if len(self._known[0]) > MOST_ANSWERS:
             self.wipe_cache()
         keys = [row.tobytes() for row in states.cpu().numpy()]
-        if new := {key: row for row, key in enumerate(keys) if key not in self._rows}:
-            chunks = states[list(new.values())].split(CHUNK)
-            self._rows |= {key: row for row, key in enumerate(new, start=len(self._answers))}
-            self._answers = torch.cat([self._answers, *(self._search(chunk) for chunk in chunks)])
-        return self._answers[[self._rows[key] for key in keys]]
+        rows, answers = self._known
+        if new := {key: row for row, key in enumerate(keys) if key not in rows}:
+            found = [self._search(chunk) for chunk in states[list(new.values())].split(CHUNK)]
+            rows = rows | {key: row for row, key in enumerate(new, start=len(answers))}
+            answers = torch.cat([answers, *found])
+            self._known = rows, answers
+        return answers[[rows[key] for key in keys]]
 
     def _search(self, states: Tensor) -> Tensor:
         actions = states.new_empty(len(states), self._belief.space.n_action_dims)
         searched = torch.zeros(len(states), dtype=torch.bool, device=states.device)
-        unknown = torch.nonzero(~self._resemble_remembered(states))[:, 0]
+        known, maxima = self._remembered
+        unknown = torch.nonzero(~self._resemble(states, known))[:, 0]
         block = FIRST_BLOCK
         while len(unknown):
-            full = len(self._states) >= MOST_REMEMBERED
-            # every so many: neighbours in a table are often neighbours in the space
+            full = len(known) >= MOST_REMEMBERED
+            # every so many: neighbors in a table are often neighbors in the space
             chosen = unknown if full else unknown[:: -(-len(unknown) // block)]
             found = self._full_search.best(states[chosen], self._recipe.starts, STEPS)
             actions[chosen] = found.actions
             searched[chosen] = True
-            kept = MOST_REMEMBERED - len(self._states)
-            self._states = torch.cat([self._states, states[chosen][:kept]])
-            self._actions = torch.cat([self._actions, found.basins[:kept].flatten(0, 1)])
+            kept = MOST_REMEMBERED - len(known)
+            known = torch.cat([known, states[chosen][:kept]])
+            maxima = torch.cat([maxima, found.basins[:kept].flatten(0, 1)])
             unknown = unknown[~searched[unknown]]
-            unknown = unknown[~self._resemble_remembered(states[unknown])]
+            unknown = unknown[~self._resemble(states[unknown], known)]
             block *= 2
+        self._remembered = known, maxima
         if not searched.all():
-            nearby_search = self._belief.search(self._actions)
-            actions[~searched] = nearby_search.best(states[~searched], 1, STEPS_NEARBY).actions
+            actions[~searched] = self._belief.search(maxima).best(states[~searched], 1, STEPS_NEARBY).actions
         return actions
 
-    def _resemble_remembered(self, states: Tensor) -> Tensor:
-        """Which states (m, d_s) are highly correlated with a remembered one."""
-        if len(self._states) == 0:
+    def _resemble(self, states: Tensor, known: Tensor) -> Tensor:
+        """Which states (m, d_s) are highly correlated with a known one (k, d_s)."""
+        if len(known) == 0:
             return torch.zeros(len(states), dtype=torch.bool, device=states.device)
-        return self._belief.posterior.resemble(states, self._states, self._recipe.similar)
+        return self._belief.posterior.resemble(states, known, self._recipe.similar)

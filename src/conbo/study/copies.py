@@ -48,6 +48,8 @@ def _copy_rows(database: Database, study: int, target: Path) -> None:
                 connection.execute(insert(table), rows)
 
     copy = Database(target)
-    copy.create()
-    copy.write(write)
-    copy.close()
+    try:
+        copy.create()
+        copy.write(write)
+    finally:
+        copy.close()

@@ -17,6 +17,7 @@ from conbo.state_distributions import Density, Normal, Product, RecipeLike, Tria
 if TYPE_CHECKING:
     from conbo.belief import ModelLike
 
+LARGEST_SEED = 2**4096  # any that a study can have begun with
 FUNCTION = "function "  # begins what is stored of a function: its name
 _MARGINALS = {"uniform": Uniform, "triangular": Triangular, "normal": Normal, "weights": Weights}
 
@@ -68,7 +69,7 @@ def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Sett
         mine.method if mine else _method(stored),
         _distribution(stored.fields("state_distribution"), space, mine),
         mine.model if mine and _record(mine.model) == record["model"] else _model(stored),
-        stored.whole("seed"),
+        stored.whole("seed", most=LARGEST_SEED),
         stored.whole("initial", least=1),
     )
 

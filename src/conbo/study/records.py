@@ -66,9 +66,7 @@ class Records:
 
         def work(connection: Connection) -> tuple[int, int, News]:
             columns = STUDIES.c.changes, STUDIES.c.revision, STUDIES.c.settings
-            row = connection.execute(select(*columns).where(self._this_study)).one_or_none()
-            if row is None:
-                raise StudyError(f"the study is no longer in the database {self._database.name}.")
+            row = self._study_row(connection, *columns)
             with errors_about(self.origin):
                 fields = Fields(row._asdict())
                 changes, revision = fields.whole("changes"), fields.whole("revision")
@@ -82,6 +80,13 @@ class Records:
                 raise RecordError(f"{self.origin}: trial {self._known} must be there, but is missing.")
             self._known = max(self._known, trial.number + 1)
         return news
+
+    def _study_row(self, connection: Connection, *columns: ColumnElement[Any]) -> Row[Any]:
+        """These columns of the study; raises StudyError if it was deleted meanwhile."""
+        row = connection.execute(select(*columns).where(self._this_study)).one_or_none()
+        if row is None:
+            raise StudyError(f"the study is no longer in the database {self._database.name}.")
+        return row
 
     def change_settings(self, settings: dict[str, Any]) -> None:
         """Replace the settings; only a worker whose turn it is may do so."""
@@ -99,8 +104,7 @@ class Records:
         """Whether the worker may add trials now; no other one may, for so many seconds."""
 
         def holder(connection: Connection) -> tuple[str | None, float | None, bool]:
-            columns = select(STUDIES.c.suggesting, STUDIES.c.suggesting_until).where(self._this_study)
-            row = connection.execute(columns).one()
+            row = self._study_row(connection, STUDIES.c.suggesting, STUDIES.c.suggesting_until)
             with errors_about(self.origin):
                 fields = Fields(row._asdict())
                 name = fields.text("suggesting") if fields.has("suggesting") else None
@@ -172,7 +176,7 @@ class Records:
 
         def work(connection: Connection) -> bool:
             change = self._lock(connection)
-            (trial,) = self._trials(connection, TRIALS.c.number == number)
+            trial = self._trial(connection, number)
             if trial.status != "running" or trial.worker != worker:
                 return False
             self._update(connection, number, change, {"started": self._database.now(connection)})
@@ -333,6 +337,6 @@ def _times(trial: Trial, now: float, lease: float | None) -> dict[str, float | N
     return {"started": now, "finished": None if trial.status == "running" else now, "leased_until": None}
 
 
-def _storable(text: str) -> str:
+def _storable(text: object) -> str:
     """Text that every database takes, and not much of it."""
-    return shortened(text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8"), MAX_ERROR)
+    return shortened(str(text).replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8"), MAX_ERROR)

@@ -180,7 +180,11 @@ class Run:
         for future, job in list(self._jobs.items()):
             if future.done():
                 del self._jobs[future]
-                self._record(job.trial, future)
+                try:
+                    self._record(job.trial, future)
+                except KeyboardInterrupt:
+                    self._jobs[future] = job  # what is done is recorded before the run gives up
+                    raise
             elif time.monotonic() > job.deadline:
                 del self._jobs[future]
                 if not self._evaluators.stop(future):

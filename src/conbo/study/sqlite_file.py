@@ -1,5 +1,6 @@
 """An SQLite file and the write-ahead log beside it."""
 
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +17,13 @@ def keep_backup(source: str, version: int) -> Path:
     path = Path(source)
     names = (f"{path.name}.backup-v{version}{mark}" for mark in ("", *(f"-{n}" for n in range(2, 1000))))
     target = next(free for free in map(path.with_name, names) if not free.exists())
-    copy_sqlite(source, target)
+    part = path.with_name(f"{path.name}.backup.part")
+    part.unlink(missing_ok=True)
+    try:
+        copy_sqlite(source, part)
+        os.replace(part, target)  # a backup is whole, or it is not there
+    finally:
+        part.unlink(missing_ok=True)
     return target
 
 

@@ -44,6 +44,8 @@ def check_trial(row: Mapping[str, Any]) -> None:
     for name in ("reward", "noise", "outcomes"):
         if row[name] is not None and not completed:
             raise RecordError(f"`{name}` must not be there before the trial is completed, but got {shown(row[name])}.")
+    if fields.value("leased_until") is not None and fields.value("worker") is None:
+        raise RecordError("`worker` must name who has the lease of the trial, but is missing.")
     fields.text("error")
     for name in ("attempts", "lost", "change"):
         fields.whole(name)

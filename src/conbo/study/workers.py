@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import secrets
 import socket
 from contextlib import suppress
@@ -26,17 +27,17 @@ def is_gone(worker: str) -> bool:
     """Whether the worker is known to have ended, with its process or, if that is this one, before."""
     if worker in _RETIRED:
         return True
-    _, pid, marks = worker.rsplit(":", 2)
-    machine, start, _ = marks.split(".")
-    if os.name != "posix" or machine != _machine():
+    parts = re.fullmatch(r".*:(\d{1,9}):(\w+)\.(\w+)\.\w+", worker, re.DOTALL)
+    if parts is None or os.name != "posix" or parts[2] != _machine():  # of another machine, or a damaged name
         return False
+    pid, start = int(parts[1]), parts[3]
     try:
-        os.kill(int(pid), 0)  # only asks
+        os.kill(pid, 0)  # only asks
     except ProcessLookupError:
         return True
     except PermissionError:
         pass
-    return start != "0" and _start(int(pid)) not in (start, None)  # another process has got its number
+    return start != "0" and _start(pid) not in (start, None)  # another process has got its number
 
 
 @lru_cache(maxsize=1)
@@ -52,7 +53,7 @@ def _machine() -> str:
 def _start(pid: int) -> str | None:
     """When a process was started, in ticks since the machine was; None if that cannot be known.
 
-    A process that has ended, but whose parent did not look yet, was never started for our purpose.
+    A process that has ended, but that its parent has not reaped yet, counts as ended.
     """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
