@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from math import nan
 
 import numpy as np
 import torch
@@ -139,7 +140,7 @@ class Learner:
         if 0 < len(noise) < len(completed):
             raise unlike_before(next(trial for trial in completed if trial.noise is None))
         known = torch.tensor(noise, dtype=torch.float64) if noise else None
-        return Observations(points, rewards, pending=points[:0], noise=known)
+        return Observations(points, rewards, pending=points[:0], noise=known, measured=_measured(completed))
 
     def _encoded(self, trials: Sequence[Trial]) -> Tensor:
         """The points (n, d) of trials."""
@@ -150,3 +151,10 @@ class Learner:
 
 def _completed(trials: Iterable[Trial]) -> list[Trial]:
     return [trial for trial in trials if trial.status == "completed"]
+
+
+def _measured(completed: Sequence[Trial]) -> dict[str, Tensor]:
+    """What was measured beside the rewards, by name: (n,) each, NaN where a trial has none."""
+    names = sorted({name for trial in completed for name in trial.measured})
+    columns = ([trial.measured.get(name, nan) for trial in completed] for name in names)
+    return {name: torch.tensor(column, dtype=torch.float64) for name, column in zip(names, columns, strict=True)}

@@ -178,7 +178,8 @@ class Optimizer:
     ) -> None:
         """The reward of a trial, and its variance where it is known: for all trials, or for none.
 
-        Further `outcomes` by name, such as a waiting time, are recorded beside the reward; no model looks at them.
+        Further `outcomes` by name, such as a waiting time, are recorded beside the reward; no built-in model looks at
+        them.
         """
         told = self.find(trial).told(Outcomes(reward, noise, {} if outcomes is None else outcomes))
         others = (t for t in self._with_status("completed") if t.number != told.number)

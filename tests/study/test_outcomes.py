@@ -1,13 +1,16 @@
 """What is measured beside the reward: told, run, stored and written to files."""
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conbo import Optimizer, open_study
+from conbo import GaussianProcess, Optimizer, open_study
 from conbo.errors import RewardError, StudyError, TrialError
+from conbo.models.exact import ExactPosterior
+from conbo.observations import Observations
 from conbo.spaces import Integer, Real, Space
 from conbo.study import Study
 
@@ -137,3 +140,23 @@ def test_bad_outcomes_in_a_file(tmp_path: Path) -> None:
     path.write_text("seed,wait,cost,reward,outcome:x,outcome:x\n0.5,1,1,1.0,1,2\n")
     with pytest.raises(StudyError, match="must have one column for 'outcome:x', but has several"):
         new_study().import_csv(path)
+
+
+def test_a_model_of_ones_own_sees_what_was_measured() -> None:
+    seen: list[Observations] = []
+
+    class Recording:
+        def fit(self, space: Space, observations: Observations) -> ExactPosterior:
+            seen.append(observations)
+            return GaussianProcess("matern52", noise="small", actions="straight").fit(space, observations)
+
+    study = Study(Space(actions={"x": Real(0, 1)}), method="uniform", model=Recording())
+    for trial, outcomes in zip(study.ask(3), ({"wait": 4.0}, {}, {"wait": 2.5, "cost": 1.0}), strict=True):
+        study.tell(trial, float(trial.action["x"]), outcomes=outcomes)
+    study.policy()
+    (observations,) = seen
+    assert {name: values.tolist() for name, values in observations.measured.items()} == {
+        "cost": pytest.approx([math.nan, math.nan, 1.0], nan_ok=True),
+        "wait": pytest.approx([4.0, math.nan, 2.5], nan_ok=True),
+    }
+    assert observations.first(1).measured["wait"].tolist() == [4.0]

@@ -76,9 +76,7 @@ def _value_after(view: View, n: int) -> tuple[float, float, float] | None:
 
 def earlier(belief: Belief, n: int, model: ModelLike) -> Belief | None:
     """What was known after the first n rewards; None where the model cannot be taken back to them."""
-    observations = belief.observations
-    noise = None if observations.noise is None else observations.noise[:n]
-    first = replace(observations, points=observations.points[:n], rewards=observations.rewards[:n], noise=noise)
+    first = belief.observations.first(n)
     seen = standardized(first, belief.shift, belief.scale)
     with threads_for(n):
         known = belief.posterior.conditioned_on(seen.points, seen.rewards, seen.noise)

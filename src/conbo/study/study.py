@@ -179,7 +179,7 @@ class Study:
         """The reward of a trial (or of its number), and the reward's variance where it is known.
 
         A variance is given for all trials or for none; to repeat what was told does nothing. Further `outcomes` by
-        name, such as `{"wait": 4.2}`, are recorded beside the reward; no model looks at them.
+        name, such as `{"wait": 4.2}`, are recorded beside the reward; no built-in model looks at them.
         """
         told = Outcomes(reward, noise, {} if outcomes is None else outcomes)
         number = self._shared.up_to_date().find(trial).number
