@@ -26,6 +26,7 @@ from conbo.proposals import Suggestion
 from conbo.proposals.maximizer import Maximizer
 from conbo.quasi_random import sobol
 from conbo.spaces import Array, Point, Space
+from conbo.summary import StudySummary, summarize
 from conbo.threads import threads_for
 from conbo.trials import Trial, unlike_before
 
@@ -96,6 +97,12 @@ class Learner:
             actions = recipe.build(belief, torch.Generator().manual_seed(0))(states)
             mean = belief.to_reward(belief.posterior.mean(torch.cat([states, actions], -1)))
         return float(weights @ mean) * self._sign
+
+    def summary(self, trials: Sequence[Trial]) -> StudySummary:
+        """What was learned, in numbers and in two sentences."""
+        belief = self._fitted(trials, states_as_actions=False)
+        rule = (self._method.policy or GpArgmax()).build(belief, torch.Generator().manual_seed(0))
+        return summarize(belief, rule, self._maximize)
 
     @property
     def _sign(self) -> int:

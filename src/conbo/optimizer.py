@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from conbo.belief import ModelLike
     from conbo.learner import Learner
     from conbo.policies.policy import Policy
+    from conbo.summary import StudySummary
 
 Direction: TypeAlias = Literal["maximize", "minimize"]
 
@@ -266,6 +267,10 @@ class Optimizer:
     def policy_value(self) -> float:
         """The model's own estimate of the policy's expected reward over P[s]."""
         return self.learner.policy_value(self.trials)
+
+    def summary(self) -> StudySummary:
+        """What was learned up to now, in numbers; printed, it is two sentences."""
+        return self.learner.summary(self.trials)
 
     @property
     def _sign(self) -> int:

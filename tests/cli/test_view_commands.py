@@ -43,8 +43,9 @@ def test_status(conbo: Conbo, learned: library.Study) -> None:
 
 def test_status_with_a_model(conbo: Conbo, learned: library.Study) -> None:
     record = json.loads(conbo("status", "--model", "--json").stdout)
-    assert record["policy_value"] == learned.policy_value()
-    assert f"worth about {learned.policy_value():.6g}, on average over the states" in conbo("status", "--model").stdout
+    summary = learned.summary()
+    assert (record["policy_value"], record["value_of_state"]) == (summary.policy_value, summary.value_of_state)
+    assert conbo("status", "--model").stdout.endswith(f"\n\n{summary}\n")
 
 
 def test_status_before_the_first_reward_or_the_first_run(conbo: Conbo, folder: Path) -> None:

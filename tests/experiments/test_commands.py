@@ -23,12 +23,16 @@ def test_bench_compares_methods_and_tells_the_result(conbo):
     assert "4 runs are complete, 0 wait to go on, 0 failed: runs" in result.output
     assert "### branin: opportunity cost after 6 evaluations" in result.output
     assert "above uniform [95 %]" in result.output
+    assert "By the truth, the best policy earns -9." in result.output
+    assert "Caution: intervals from 2 pairs of runs are too narrow to rely on" in result.output
     assert len(list(Path("runs").glob("*.jsonl"))) == 4
 
 
 def test_bench_takes_a_problem_of_ones_own(conbo):
     result = conbo("bench", f"{OWN}:noisy", "-m", "uniform", *SMALL, "--out", "runs")
     assert "mean reward after 6 evaluations" in result.output
+    assert "By the truth" not in result.output  # its best rewards are not known
+    assert "Caution" not in result.output  # one method has no interval
 
 
 def test_summary_runs_nothing_plots_and_packs(conbo):

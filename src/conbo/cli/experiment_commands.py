@@ -110,7 +110,7 @@ def bench(
             scoring = Scoring(test_states, replications)
             tasks += Sweep([name], recipes, evaluations, first, seeds, batch, every, scoring).tasks()
         failed = _make(sorted(tasks, key=lambda task: task.settings.seed), out, jobs, minutes, changed)
-    _show(summary or out, against, plot)
+    _show(summary or out, against, plot, problems)
     if pack is not None:
         _pack(summary or out, pack)
     if failed:
@@ -199,9 +199,9 @@ def _make(tasks: "Sequence[Task]", folder: Path, jobs: int, minutes: float | Non
     return report.failed
 
 
-def _show(folder: Path, against: str, plot: Path | None) -> None:
+def _show(folder: Path, against: str, plot: Path | None, problems: Sequence[str]) -> None:
     from conbo.experiments.run_file import read_folder
-    from conbo.experiments.summary import compare, table
+    from conbo.experiments.summary import caution, compare, table
 
     runs = list(read_folder(folder).values())
     comparisons = compare(runs)
@@ -210,7 +210,11 @@ def _show(folder: Path, against: str, plot: Path | None) -> None:
         return
     for comparison in comparisons:
         click.echo(f"\n{table(comparison, against)}")
+        if truth := _truth(comparison.problem, problems):
+            click.echo(f"\n{truth}")
     click.echo(f"\n{_HOW_TO_READ.format(against=against)}")
+    if warning := caution(comparisons, against):
+        click.echo(warning)
     if failed := [run for run in runs if run.failure is not None]:
         click.echo(f"{len(failed)} runs have failed; the last line of their files says why.")
     if plot is not None:
@@ -218,6 +222,26 @@ def _show(folder: Path, against: str, plot: Path | None) -> None:
 
         save(draw_comparisons(comparisons), plot)
         click.echo(f"The picture is in {plot}")
+
+
+def _truth(name: str, named: Sequence[str]) -> str | None:
+    """What it is worth to know the state of a problem, where that is known.
+
+    A problem of a file is only read if it was named now: the runs of a folder may be somebody else's.
+    """
+    from conbo.experiments.problem_names import load_problem
+    from conbo.problems.value_of_state import value_of_state
+    from conbo.rounding import number
+
+    if name not in named and ".py:" in name:
+        return None
+    worth = value_of_state(load_problem(name))
+    if worth is None:
+        return None
+    return (
+        f"By the truth, the best policy earns {number(worth.policy)} and the best single action for all states "
+        f"{number(worth.single)}: knowing the state is worth {number(worth.difference)}."
+    )
 
 
 def _pack(folder: Path, path: Path) -> None:

@@ -49,11 +49,12 @@ def status(arguments: tuple[str, ...], name: str | None, with_model: bool, as_js
     study = open_existing(source, name)
     trials = study.trials
     counts = Counter(trial.status for trial in trials)
-    fitted = {"policy_value": study.policy_value() if counts["completed"] else None} if with_model else {}
+    learned = study.summary() if with_model and counts["completed"] else None
     if as_json:
         settings = {"name": study.name, "direction": study.direction, "method": study.method, "seed": study.seed}
         numbers = {kind: counts[kind] for kind in ("completed", "running", "failed")}
-        click.echo(json.dumps({**settings, **study.space.to_dict(), **numbers, **fitted}))
+        fitted = {"policy_value": None} if learned is None else learned.to_dict()
+        click.echo(json.dumps({**settings, **study.space.to_dict(), **numbers, **(fitted if with_model else {})}))
         return
     rows = [
         ("study", f"{study.name}, {study.direction} by {study.method}, seed {study.seed}"),
@@ -68,17 +69,13 @@ def status(arguments: tuple[str, ...], name: str | None, with_model: bool, as_js
         rows.append(("failure", f"the last was trial {failed[-1].number}: {failed[-1].error}"))
     if log is not None:
         rows.append(("beside it", f"{log} may hold the newest changes: copy the study with `conbo export --database`"))
-    rows.append(("policy", _policy_worth(bool(completed), fitted, bool(study.space.states))))
+    if not completed:
+        rows.append(("policy", "nothing learned yet"))
+    elif learned is None:
+        rows.append(("policy", "`conbo status --model` says what it is worth"))
     click.echo(as_columns(rows))
-
-
-def _policy_worth(learned: bool, fitted: "Mapping[str, float | None]", has_states: bool) -> str:
-    if not learned:
-        return "nothing learned yet"
-    if not fitted:
-        return "`conbo status --model` says what it is worth"
-    average = ", on average over the states" if has_states else ""
-    return f"worth about {shown(fitted['policy_value'])}{average}"
+    if learned is not None:
+        click.echo(f"\n{learned}")
 
 
 def _parameter_rows(space: "Space") -> list[tuple[str, str]]:

@@ -14,10 +14,12 @@ from scipy.stats import rankdata
 
 from conbo.errors import SettingError
 from conbo.experiments.run_file import Checkpoint, Run
+from conbo.rounding import counted
 from conbo.spaces import Array, closest
 
 RESAMPLES = 10_000
 INTERVAL = 0.95
+FEWEST_PAIRS = 10  # with fewer, a percentile bootstrap interval is clearly too narrow
 WIDEST = 60  # column of a table that is aligned
 
 Score: TypeAlias = Literal["score", "best_observed", "final_round"]  # which of a checkpoint's
@@ -181,6 +183,21 @@ def table(comparison: Comparison, against: str) -> str:
     batches = f" in batches of {comparison.batch}" if comparison.batch > 1 else ""
     title = f"### {comparison.problem}: {comparison.measure} after {last} evaluations{batches}"
     return f"{title}\n\n{markdown(rows)}"
+
+
+def caution(comparisons: Sequence[Comparison], against: str) -> str | None:
+    """A warning about intervals that rest on too few runs, if there are any."""
+    pairs = [
+        comparison.difference(method, against).pairs
+        for comparison in comparisons
+        if against in comparison.costs
+        for method in comparison.costs
+        if method != against
+    ]
+    if not pairs or min(pairs) >= FEWEST_PAIRS:
+        return None
+    runs = counted(min(pairs), "pair of runs", "pairs of runs")
+    return f"Caution: intervals from {runs} are too narrow to rely on. Use --seeds {FEWEST_PAIRS} or more."
 
 
 def with_error(mean: float, error: float) -> str:

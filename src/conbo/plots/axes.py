@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from conbo.rounding import number
 from conbo.spaces import Array, Categorical, Integer, Parameter, Real, Value
 
 MOST_TICKS = 12  # categories that all get a label of their own
@@ -89,15 +90,6 @@ def label(value: Value, longest: int = LONGEST_LABEL) -> str:
     text = number(value) if isinstance(value, float) else str(value)
     short = text if len(text) <= longest else text[: longest - 1] + "…"
     return escape(short, quote=False).replace("$", "&#36;")
-
-
-def number(value: float, digits: int = 4) -> str:
-    """So many significant digits, without a needless exponent."""
-    if value and not 1e-3 <= abs(value) < 1e6:
-        return f"{value:.{digits - 2}e}"
-    decimals = digits - 1 - int(np.floor(np.log10(abs(value)))) if value else 0
-    text = f"{value:.{max(decimals, 0)}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def described(values: dict[str, Value]) -> str:

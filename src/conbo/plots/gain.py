@@ -10,19 +10,16 @@ from torch import Tensor
 
 from conbo.acquisition.conditional import ConBO, ConditionalAcquisition
 from conbo.acquisition.knowledge_gradient import HybridKG
+from conbo.acquisition.remaining_gain import best_gains, stateless_gains
 from conbo.plots.axes import ParameterAxis, described
 from conbo.plots.planes import HEIGHT, Plane, plane_of
 from conbo.plots.policy_plots import along
 from conbo.plots.style import INK, MODEL, POLICY, band, canvas, dots, line, surface
 from conbo.plots.view import Studied, View, view_of
-from conbo.search.action_candidates import action_candidates
 from conbo.spaces import Array, Point
 from conbo.threads import threads_for
 
 STATES = 25
-CANDIDATES = 24  # actions that are tried in every state
-NEARBY, REACH = 8, 0.1  # and around the policy's action, at about this distance in the unit cube
-FINALISTS = 3  # of which so many are looked at closely
 RESOLUTION, COARSE = 25, 11  # places along each axis of the acquisition, and for a BoTorch model, which is slow
 MOST_EXACT = 200  # observations up to which the whole plane gets full values
 STARS = 8  # points of the plane that may turn out to be worth most
@@ -37,50 +34,21 @@ def remaining_gain(study: Studied, state: str | None = None, *, at: Point | None
     if view.space.states:
         axis, states = along(view, view.most_important("states", state), at, STATES)
         column = view.space.state_names.index(axis.name)
-        gains, points = best_gains(view, states)
+        gains, points = best_gains(view.belief, states, view.actions(states))
     else:
         name = view.most_important("actions")
         axis, column = view.axis(name), view.space.action_names.index(name)
         places = torch.from_numpy(axis.places(STATES))
         points = view.actions(view.centre()[None]).repeat(len(places), 1)
         points[:, column] = places
-        gains = _stateless_gains(view, points)
+        gains = stateless_gains(view.belief, points)
     figure = canvas()
     texts = [described(values) for values in view.decode(points)]
     hover = {"text": texts, "hovertemplate": "worth %{y:.4~g}: evaluate<br>%{text}<extra></extra>"}
     x = axis.positions(points[:, column].numpy())
-    for trace in _area(axis, x, gains, "expected gain", MODEL, **hover):
+    for trace in _area(axis, x, gains.numpy(), "expected gain", MODEL, **hover):
         figure.add_trace(trace)
     return figure.update_xaxes(axis.layout()).update_yaxes(title_text="expected gain", rangemode="tozero")
-
-
-def best_gains(view: View, states: Tensor) -> tuple[Array, Tensor]:
-    """For states (m, d_s) the highest knowledge gradient of an evaluation there (m,), and that point (m, d)."""
-    belief, m = view.belief, len(states)
-    generator = torch.Generator().manual_seed(0)
-    shared = action_candidates(belief, CANDIDATES, generator)
-    noise = torch.randn(m, NEARBY, shared.shape[1], generator=generator, dtype=torch.float64)
-    near = belief.snap_actions((view.actions(states)[:, None] + REACH * noise).clamp(0, 1))
-    actions = torch.cat([shared.expand(m, -1, -1), near], 1)  # (m, candidates, d_x)
-    points = torch.cat([states[:, None].expand(-1, actions.shape[1], -1), actions], -1)
-    with threads_for(len(view.points)), torch.no_grad():
-        gradient = HybridKG().build(belief, generator)
-        rough = torch.stack([gradient.rough(s[None])(p)[:, 0] for s, p in zip(states, points, strict=True)])
-        chosen = rough.topk(FINALISTS, -1).indices  # (m, finalists)
-        finalists = points.gather(1, chosen[..., None].expand(-1, -1, points.shape[-1]))
-        rows = torch.arange(m).repeat_interleave(FINALISTS)
-        values = gradient.at(states[:, None])(finalists.flatten(0, 1), rows).values[:, 0].unflatten(0, (m, FINALISTS))
-    best, which = values.max(-1)
-    return (best * belief.scale).numpy(), finalists[torch.arange(m), which]
-
-
-def _stateless_gains(view: View, points: Tensor) -> Array:
-    """Without states: the knowledge gradient (m,) of points (m, d)."""
-    with threads_for(len(view.points)), torch.no_grad():
-        gradient = HybridKG().build(view.belief, torch.Generator().manual_seed(0))
-        nowhere = points.new_empty(len(points), 1, 0)
-        values = gradient.at(nowhere)(points, torch.arange(len(points))).values[:, 0]
-    return (values * view.belief.scale).numpy()
 
 
 def acquisition(

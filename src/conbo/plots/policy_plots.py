@@ -7,10 +7,11 @@ import torch
 from plotly import graph_objects as go
 from torch import Tensor
 
-from conbo.plots.axes import ParameterAxis, described, label, number
+from conbo.plots.axes import ParameterAxis, described, label
 from conbo.plots.style import POLICY, QUIET, TRUTH, band, canvas, dots, line, steps
 from conbo.plots.view import Studied, View, view_of
 from conbo.problems import Problem
+from conbo.rounding import number
 from conbo.spaces import Array, Categorical, Point
 
 STATES = 25  # places along a numeric state

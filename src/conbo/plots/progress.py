@@ -8,11 +8,12 @@ import torch
 from plotly import graph_objects as go
 
 from conbo.belief import Belief, ModelLike, fit_belief, standardized
-from conbo.plots.axes import label, number
+from conbo.plots.axes import label
 from conbo.plots.policy_plots import around
 from conbo.plots.style import FAILED, MODEL, POLICY, QUIET, WAITING, band, canvas, dots, line
 from conbo.plots.view import Studied, View, view_of
 from conbo.policies.gp_argmax import GpArgmax
+from conbo.rounding import number
 from conbo.threads import threads_for
 from conbo.trials import Trial
 

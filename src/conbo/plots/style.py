@@ -7,7 +7,8 @@ from numpy.typing import ArrayLike
 from plotly import graph_objects as go
 from plotly.subplots import make_subplots
 
-from conbo.plots.axes import ParameterAxis, number
+from conbo.plots.axes import ParameterAxis
+from conbo.rounding import number
 
 POLICY, MODEL, TRUTH = "#f26419", "#2f7ebc", "#0a9f8f"
 INK, QUIET, FAILED, WAITING = "#22223b", "#8d93a5", "#d1345b", "#e0a100"

@@ -12,19 +12,20 @@ from torch import Tensor
 from conbo.belief import Belief, ModelLike
 from conbo.errors import SettingError
 from conbo.gaussian_process import GaussianProcess
-from conbo.plots.axes import ParameterAxis, described, number
+from conbo.plots.axes import ParameterAxis, described
 from conbo.policies import StatePolicy
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.policy import Policy
-from conbo.quasi_random import sobol
+from conbo.policies.policy_value import mean_over_states, typical_states
+from conbo.rounding import number
 from conbo.search.action_candidates import action_candidates
 from conbo.search.path_peaks import path_peaks
 from conbo.spaces import Array, Parameter, Point, Space, Value, closest
 from conbo.study import Study
+from conbo.summary import StudySummary, summarize
 from conbo.threads import threads_for
 from conbo.trials import Trial
 
-STATES = 256  # that stand for P[s] in averages
 DRAWS, FEATURES = 48, 512  # functions drawn from the posterior, and random features of each
 CANDIDATES = 128  # actions among which a drawn function's peak is looked for
 CLIMB = 3  # steps from the best of them towards the peak
@@ -96,11 +97,13 @@ class View:
 
     def value_of(self, belief: Belief, points: Tensor) -> tuple[float, float]:
         """The same for the typical states with other actions, by another model: points (m, d)."""
-        _, weights = self.typical_states
-        with threads_for(len(belief.observations)), torch.no_grad():
-            mean = weights @ belief.to_reward(belief.posterior.mean(points))
-            variance = weights @ belief.posterior.covariance(points, points) @ weights
-        return float(mean) * self.sign, belief.scale * max(float(variance), 0.0) ** 0.5
+        mean, std = mean_over_states(belief, points, self.typical_states[1])
+        return mean * self.sign, std
+
+    @cached_property
+    def summary(self) -> StudySummary:
+        """What was learned, as `Study.summary` says it."""
+        return summarize(self.belief, self.actions, self.policy.maximize)
 
     def best_of_draws(self, states: Tensor) -> Tensor | None:
         """For states (m, d_s) the best actions of some functions drawn from the posterior: (m, draws, d_x).
@@ -133,11 +136,7 @@ class View:
     @cached_property
     def typical_states(self) -> tuple[Tensor, Tensor]:
         """States (m, d_s) and their weights (m,): all if they are few, else quasi-random ones that follow P[s]."""
-        states, d_s = self.belief.states, self.space.n_state_dims
-        if (finite := states.finite(STATES)) is not None:
-            return finite
-        weights = torch.full((STATES,), 1 / STATES, dtype=torch.float64)
-        return states.from_uniform(sobol(STATES, d_s, seed=0)), weights
+        return typical_states(self.belief)
 
     def parameter(self, name: str, role: str) -> Parameter:
         """The state or action of this name; `role` is "states" or "actions"."""

@@ -52,7 +52,7 @@ def policy_reward(
     problem: Problem, policy: Policy, n_states: int = 256, replications: int = 1000, seed: int = 0
 ) -> float:
     """The expected reward of the policy over P[s], on a fixed set of test states."""
-    states, weights = _scoring_states(problem, n_states, seed)
+    states, weights = scoring_states(problem, n_states, seed)
     return float(weights @ _rewards(problem, policy, states, replications, seed))
 
 
@@ -62,12 +62,12 @@ def opportunity_cost(
     """How much less than the best possible the policy earns over P[s], on a fixed set of test states."""
     if problem.optimal_reward is None:
         raise SettingError(f"`optimal_reward` must be known for an opportunity cost, but '{problem.name}' has none.")
-    states, weights = _scoring_states(problem, n_states, seed)
+    states, weights = scoring_states(problem, n_states, seed)
     optimal = np.array([problem.optimal_reward(state) for state in states])
     return float(weights @ (optimal - _rewards(problem, policy, states, replications, seed)))
 
 
-def _scoring_states(problem: Problem, n_states: int, seed: int) -> tuple[list[dict[str, Value]], Array]:
+def scoring_states(problem: Problem, n_states: int, seed: int) -> tuple[list[dict[str, Value]], Array]:
     """States and weights to integrate over P[s]: all states if these are few, else quasi-random ones."""
     if n_states < 1:
         raise SettingError(f"`n_states >= 1` must hold, but got n_states={n_states}.")

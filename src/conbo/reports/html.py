@@ -12,12 +12,12 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from conbo.plots.axes import number
 from conbo.plots.view import Studied, View, view_of
 from conbo.policies.interaction import has_interaction
 from conbo.problems import Problem
 from conbo.reports.explorer import explorer_record
 from conbo.reports.panels import sections
+from conbo.rounding import MARGIN_IN_WORDS, with_margin
 from conbo.study.tables import measured_columns
 from conbo.trials import Trial
 
@@ -44,6 +44,8 @@ def page(view: View, problem: Problem | None = None) -> str:
     environment.filters["script_json"] = _script_json
     return environment.from_string(_file("template.html.j2")).render(
         title=view.title,
+        sentences=view.summary.sentences,
+        margin=MARGIN_IN_WORDS,
         facts=_facts(view),
         warning=_warning(view),
         sections=sections(view, problem),
@@ -78,8 +80,11 @@ def _settings(view: View) -> dict[str, str]:
 def _facts(view: View) -> list[tuple[str, str]]:
     """The figures at the top of the page."""
     counts = {status: sum(t.status == status for t in view.trials) for status in ("completed", "failed", "running")}
-    value, std = view.value
-    facts = [("policy value", f"{number(value)} ± {number(2 * std, 2)}"), ("evaluations", str(counts["completed"]))]
+    summary = view.summary
+    facts = [("policy value", with_margin(summary.policy_value, summary.policy_value_std))]
+    if summary.value_of_state is not None and summary.value_of_state_std is not None:
+        facts.append(("value of the state", with_margin(summary.value_of_state, summary.value_of_state_std)))
+    facts.append(("evaluations", str(counts["completed"])))
     return facts + [(status, str(counts[status])) for status in ("failed", "running") if counts[status]]
 
 

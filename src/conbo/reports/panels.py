@@ -7,9 +7,9 @@ from plotly import graph_objects as go
 
 from conbo.errors import SettingError
 from conbo.plots import checks, gain, parameters, planes, policy_plots, progress
-from conbo.plots.axes import number
 from conbo.plots.view import View
 from conbo.problems import Problem
+from conbo.rounding import number
 
 MOST_STATES = 3  # along which a plot is shown, those that matter most
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from conbo.belief import ModelLike
     from conbo.policies.policy import Policy
     from conbo.study.progress import Progress
+    from conbo.summary import StudySummary
 
 
 class Study:
@@ -201,6 +202,29 @@ class Study:
     def policy_value(self) -> float:
         """The model's own estimate of the policy's expected reward over P[s]."""
         return self._shared.up_to_date().policy_value()
+
+    def summary(self) -> StudySummary:
+        """What was learned up to now, by the model.
+
+        Returns
+        -------
+        StudySummary
+            What the policy and the best single action are worth, what it is worth to know the state, and where most is
+            left to learn. Printed, it is two sentences.
+
+        Raises
+        ------
+        ConboError
+            If no trial is completed yet.
+
+        Examples
+        --------
+        >>> print(study.summary())  # doctest: +SKIP
+        The policy is worth 165.9 ± 7.1; the best single action for all states 110.4: knowing the state is worth
+        55.5 ± 8.2. Most is left to learn around demand 80 to 100; one evaluation is expected to gain at most 3.2 in
+        its state. (± is 1.96 standard deviations of the mean, without noise.)
+        """
+        return self._shared.up_to_date().summary()
 
     def run(
         self,

@@ -1,0 +1,45 @@
+"""How much is left to learn in a state: the knowledge gradient of the best possible evaluation there."""
+
+import torch
+from torch import Tensor
+
+from conbo.acquisition.knowledge_gradient import HybridKG
+from conbo.belief import Belief
+from conbo.search.action_candidates import action_candidates
+from conbo.threads import threads_for
+
+CANDIDATES = 24  # actions that are tried in every state
+NEARBY, REACH = 8, 0.1  # and this many around the policy's action, at about this distance in the unit cube
+FINALISTS = 3  # of which this many are looked at closely
+
+
+def best_gains(belief: Belief, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+    """The highest knowledge gradient (m,) of an evaluation in each state (m, d_s), in rewards, and its point (m, d).
+
+    `actions` (m, d_x) are those of the policy, around which more are tried.
+    """
+    m = len(states)
+    generator = torch.Generator().manual_seed(0)
+    shared = action_candidates(belief, CANDIDATES, generator)
+    noise = torch.randn(m, NEARBY, shared.shape[1], generator=generator, dtype=torch.float64)
+    near = belief.snap_actions((actions[:, None] + REACH * noise).clamp(0, 1))
+    tried = torch.cat([shared.expand(m, -1, -1), near], 1)  # (m, candidates, d_x)
+    points = torch.cat([states[:, None].expand(-1, tried.shape[1], -1), tried], -1)
+    with threads_for(len(belief.observations)), torch.no_grad():
+        gradient = HybridKG().build(belief, generator)
+        rough = torch.stack([gradient.rough(s[None])(p)[:, 0] for s, p in zip(states, points, strict=True)])
+        chosen = rough.topk(FINALISTS, -1).indices  # (m, finalists)
+        finalists = points.gather(1, chosen[..., None].expand(-1, -1, points.shape[-1]))
+        rows = torch.arange(m).repeat_interleave(FINALISTS)
+        values = gradient.at(states[:, None])(finalists.flatten(0, 1), rows).values[:, 0].unflatten(0, (m, FINALISTS))
+    best, which = values.max(-1)
+    return best * belief.scale, finalists[torch.arange(m), which]
+
+
+def stateless_gains(belief: Belief, points: Tensor) -> Tensor:
+    """Without states: the knowledge gradient (m,) of points (m, d), in rewards."""
+    with threads_for(len(belief.observations)), torch.no_grad():
+        gradient = HybridKG().build(belief, torch.Generator().manual_seed(0))
+        nowhere = points.new_empty(len(points), 1, 0)
+        values = gradient.at(nowhere)(points, torch.arange(len(points))).values[:, 0]
+    return values * belief.scale

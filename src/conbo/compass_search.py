@@ -1,0 +1,72 @@
+"""The best action of a function that is known by its values alone.
+
+A compass search tries a step along every parameter, in both directions, moves where that helps, and halves the step
+where nothing does. It needs no derivatives, follows integers and categories, and asks for all neighbors at once.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from conbo.spaces import Array, Categorical, Integer, Space
+
+FIRST_STEP, LAST_STEP = 1 / 8, 1 / 512  # in the unit cube
+MOST_SWEEPS = 60
+
+
+def compass_search(space: Space, function: Callable[[Array], Array], start: Array) -> tuple[Array, float]:
+    """An action (d_x,) of the unit cube that no neighbor exceeds, and its value.
+
+    Parameters
+    ----------
+    space
+        Whose actions are searched.
+    function
+        From actions (k, d_x) to values (k,), of which the highest is wanted.
+    start
+        Where the search begins: (d_x,).
+    """
+    best, value = start, float(function(start[None])[0])
+    step = FIRST_STEP
+    for _ in range(MOST_SWEEPS):
+        neighbors = np.array(list(_neighbors(space, best, step))).reshape(-1, len(best))
+        values = function(neighbors)
+        better = [int(i) for i in np.argsort(-values) if values[i] > value]
+        if not better:
+            if step <= LAST_STEP:
+                break
+            step /= 2
+            continue
+        together = _together(space, best, neighbors[better])
+        reached = float(function(together[None])[0])
+        if reached > values[better[0]]:
+            best, value = together, reached
+        else:
+            best, value = neighbors[better[0]], float(values[better[0]])
+    return best, value
+
+
+def _neighbors(space: Space, action: Array, step: float) -> Iterator[Array]:
+    """The actions that differ from this one (d_x,) in one parameter, by a step or by a choice."""
+    for column, parameter in enumerate(space.actions.values()):
+        here = action[column]
+        if isinstance(parameter, Categorical):
+            places = [place for place in parameter.levels() if place != here]
+        elif isinstance(parameter, Integer):
+            lower, upper = (float(edge) for edge in parameter.cell(here))
+            beyond = (upper - lower) / 100  # into the next integer, even where a step would not get there
+            places = [min(here - step, lower - beyond), max(here + step, upper + beyond)]
+        else:
+            places = [here - step, here + step]
+        for place in places:
+            moved = action.copy()
+            moved[column] = np.clip(place, 0.0, 1.0)
+            yield space.snap_actions(moved)
+
+
+def _together(space: Space, action: Array, better: Array) -> Array:
+    """All moves (k, d_x) that helped, the best first, at once: of two along one parameter, the better one."""
+    moved = action.copy()
+    for other in better[::-1]:
+        moved = np.where(other != action, other, moved)
+    return space.snap_actions(moved)

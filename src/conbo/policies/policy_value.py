@@ -1,0 +1,106 @@
+"""What a policy is worth over P[s], by the model, and what it is worth to know the state.
+
+=================  ======================================================================================
+symbol             meaning
+=================  ======================================================================================
+μ(s, x)            expected reward by the model
+π(s)               the policy
+x₀                 the best single action: argmax over x of E[μ(s, x)] over P[s]
+policy value       E[μ(s, π(s))]
+value of state     E[μ(s, π(s))] − E[μ(s, x₀)]: what is lost by whoever has to act without knowing the state
+=================  ======================================================================================
+
+Inside, rewards are to be maximized.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conbo.belief import Belief
+from conbo.compass_search import compass_search
+from conbo.quasi_random import sobol
+from conbo.search.action_candidates import action_candidates
+from conbo.spaces import Array
+from conbo.threads import threads_for
+
+STATES = 256  # that stand for P[s] in averages
+SEARCH_STATES = 64  # that stand for it while the single action is looked for
+CANDIDATES = 128  # quasi-random actions among which that search starts
+STARTS = 3  # of these, the best so many
+MOST_POINTS = 10_000  # whose means are computed at once
+
+
+@dataclass(frozen=True)
+class ValueOfState:
+    """The values of a policy and of the best single action, in the maximized units of the rewards."""
+
+    policy: float
+    policy_std: float  # standard deviations are those of the estimates, without the noise of a single reward
+    single: float
+    single_std: float
+    difference_std: float
+    action: Tensor  # the best single action (d_x,), in the unit cube
+
+    @property
+    def difference(self) -> float:
+        """What it is worth to know the state."""
+        return self.policy - self.single
+
+
+def typical_states(belief: Belief, most: int = STATES) -> tuple[Tensor, Tensor]:
+    """States (m, d_s) and their weights (m,): all if they are few, else quasi-random ones that follow P[s]."""
+    if (finite := belief.states.finite(most)) is not None:
+        return finite
+    weights = torch.full((most,), 1 / most, dtype=torch.float64)
+    return belief.states.from_uniform(sobol(most, belief.n_state_dims, seed=0)), weights
+
+
+def mean_over_states(belief: Belief, points: Tensor, weights: Tensor) -> tuple[float, float]:
+    """The weighted mean of the expected rewards of points (m, d), and the standard deviation of that estimate."""
+    with threads_for(len(belief.observations)), torch.no_grad():
+        mean = weights @ belief.to_reward(belief.posterior.mean(points))
+        variance = weights @ belief.posterior.covariance(points, points) @ weights
+    return float(mean), belief.scale * max(float(variance), 0.0) ** 0.5
+
+
+def value_of_state(belief: Belief, states: Tensor, weights: Tensor, actions: Tensor) -> ValueOfState:
+    """What it is worth to know the state, for a policy that takes these actions (m, d_x) in states (m, d_s)."""
+    center = belief.snap_actions((weights @ actions)[None])
+    single = best_single_action(belief, torch.cat([center, actions[:SEARCH_STATES]]))
+    m = len(states)
+    chosen = torch.cat([states, actions], -1)
+    same = torch.cat([states, single.expand(m, -1)], -1)
+    policy, policy_std = mean_over_states(belief, chosen, weights)
+    value, value_std = mean_over_states(belief, same, weights)
+    _, difference_std = mean_over_states(belief, torch.cat([chosen, same]), torch.cat([weights, -weights]))
+    # the policy's search may miss a maximum by a hair, which says nothing about the state
+    value = min(value, policy)
+    return ValueOfState(policy, policy_std, value, value_std, difference_std, single)
+
+
+def best_single_action(belief: Belief, likely: Tensor) -> Tensor:
+    """The action (d_x,) with the highest mean over P[s]; likely ones (k, d_x) are among those to start from."""
+    # not every fourth of the other states: a part of a Sobol sequence is even only if it is its beginning
+    states, weights = typical_states(belief, SEARCH_STATES)
+
+    def mean(candidates: Array) -> Array:
+        return _means(belief, states, weights, torch.from_numpy(candidates)).numpy()
+
+    spread = action_candidates(belief, CANDIDATES, torch.Generator().manual_seed(0))
+    pool = torch.cat([likely, spread]).numpy()
+    starts = pool[(-mean(pool)).argsort(kind="stable")[:STARTS]]
+    found = [compass_search(belief.space, mean, start) for start in starts]
+    best, _ = max(found, key=lambda end: end[1])
+    return torch.from_numpy(best)
+
+
+def _means(belief: Belief, states: Tensor, weights: Tensor, actions: Tensor) -> Tensor:
+    """The mean over states (m, d_s) of each of the actions (k, d_x): (k,), in standardized rewards."""
+    m, parts = len(states), []
+    with threads_for(len(belief.observations)), torch.no_grad():
+        for some in actions.split(max(1, MOST_POINTS // m)):
+            points = torch.cat([states.repeat(len(some), 1), some.repeat_interleave(m, 0)], -1)
+            parts.append(belief.posterior.mean(points).reshape(len(some), m) @ weights)
+    return torch.cat(parts)

@@ -1,0 +1,66 @@
+"""What it is worth to know the state of a problem, by its truth instead of a model."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from conbo.compass_search import compass_search
+from conbo.problems.problem import Policy, Problem, policy_reward, scoring_states
+from conbo.quasi_random import sobol_points
+from conbo.spaces import Array, Point, Value
+
+EXACT_STATES = 256  # that stand for P[s] where expected rewards are known by a formula
+STATES, REPLICATIONS = 64, 100  # where they are simulated, which takes its time
+SEARCH_STATES, SEARCH_REPLICATIONS = 16, 10  # while the single action is looked for
+CANDIDATES = 32  # quasi-random actions among which that search starts
+SEARCH_SEED = 1  # so that the luck of the search does not flatter the value
+
+
+@dataclass(frozen=True)
+class TrueValueOfState:
+    """Expected rewards over P[s]: of the best action in every state, and of the best single action for all."""
+
+    policy: float
+    single: float
+    action: dict[str, Value]  # the best single one
+
+    @property
+    def difference(self) -> float:
+        """What it is worth to know the state."""
+        return self.policy - self.single
+
+
+def value_of_state(problem: Problem) -> TrueValueOfState | None:
+    """What it is worth to know the state; None without states, or where the problem's best rewards are not known."""
+    if not problem.space.states or problem.mean_reward is None or problem.optimal_reward is None:
+        return None
+    n_states = STATES if problem.noise is None else EXACT_STATES
+    states, weights = scoring_states(problem, n_states, seed=0)
+    best = float(weights @ np.array([problem.optimal_reward(state) for state in states]))
+    action = _best_single_action(problem)
+    single = policy_reward(problem, _always(action), n_states, REPLICATIONS)
+    return TrueValueOfState(best, min(single, best), action)
+
+
+def _best_single_action(problem: Problem) -> dict[str, Value]:
+    space = problem.space
+    n_states = SEARCH_STATES if problem.noise is None else EXACT_STATES
+
+    def mean(actions: Array) -> Array:
+        rewards = [
+            policy_reward(problem, _always(action), n_states, SEARCH_REPLICATIONS, SEARCH_SEED)
+            for action in space.decode_actions(actions)
+        ]
+        return np.array(rewards)
+
+    pool = space.snap_actions(sobol_points(CANDIDATES, space.n_action_dims, SEARCH_SEED))
+    if problem.optimal_action is not None:
+        states, _ = scoring_states(problem, n_states, SEARCH_SEED)
+        known = space.encode_actions([problem.optimal_action(state) for state in states])
+        pool = np.concatenate([space.snap_actions(known.mean(0, keepdims=True)), known, pool])
+    best, _ = compass_search(space, mean, pool[int(mean(pool).argmax())])
+    return space.decode_actions(best[None])[0]
+
+
+def _always(action: Point) -> Policy:
+    return lambda _: action

@@ -1,0 +1,212 @@
+"""What a study has learned, in numbers and in two sentences."""
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from conbo.acquisition.remaining_gain import best_gains
+from conbo.belief import Belief
+from conbo.policies import StatePolicy
+from conbo.policies.policy_value import mean_over_states, typical_states, value_of_state
+from conbo.rounding import MARGIN_IN_WORDS, NINETY_FIVE, as_precise, number, with_margin
+from conbo.spaces import Array, Categorical, Space, Value
+from conbo.threads import threads_for
+
+GAIN_STATES = 32  # in which the remaining gain is computed
+HALF = 0.5  # share of the remaining gain that the named states hold
+CONCENTRATED = 1.3  # times its share of the states: with less, what is left to learn is everywhere
+NEGLIGIBLE = 1e-3  # gain, in standard deviations of the rewards, below which little is left to learn
+
+
+@dataclass(frozen=True)
+class Region:
+    """States between two values of a numeric parameter, or with some choices of a category."""
+
+    parameter: str
+    low: Value | None = None
+    high: Value | None = None
+    choices: tuple[Value, ...] = ()
+
+    def __str__(self) -> str:
+        if self.choices:
+            return f"{self.parameter} {_listed([str(choice) for choice in self.choices])}"
+        assert isinstance(self.low, int | float)
+        assert isinstance(self.high, int | float)
+        low, high = _rounded(self.low, self.high)
+        return f"{self.parameter} {low}" if low == high else f"{self.parameter} {low} to {high}"
+
+
+@dataclass(frozen=True)
+class StudySummary:
+    """What a study has learned, by its model. Printed, it is two sentences.
+
+    Standard deviations are those of the estimates, without the noise of a single reward. In the sentences, ± is 1.96
+    of them. Without states, `single_action` and all that follow are None.
+
+    Parameters
+    ----------
+    evaluations
+        Number of completed trials.
+    maximize
+        Whether high rewards are good.
+    policy_value, policy_value_std
+        Expected reward of the policy over P[s].
+    expected_gain
+        How much the best evaluation is expected to improve the reward in its own state.
+    reward_scale
+        Standard deviation of the observed rewards.
+    most_to_learn
+        The states with half of all that is left to learn; None where these are nearly half of the states.
+    single_action
+        The best action for whoever has to act without knowing the state.
+    single_action_value, single_action_value_std
+        Its expected reward over P[s].
+    value_of_state, value_of_state_std
+        How much better the policy is than that, never negative.
+    """
+
+    evaluations: int
+    maximize: bool
+    policy_value: float
+    policy_value_std: float
+    expected_gain: float
+    reward_scale: float = field(repr=False)
+    most_to_learn: Region | None = None
+    single_action: dict[str, Value] | None = None
+    single_action_value: float | None = None
+    single_action_value_std: float | None = None
+    value_of_state: float | None = None
+    value_of_state_std: float | None = None
+
+    @property
+    def sentences(self) -> tuple[str, str]:
+        """What the policy is worth, and what is left to learn."""
+        return self._worth(), self._left()
+
+    def __str__(self) -> str:
+        return f"{' '.join(self.sentences)} ({MARGIN_IN_WORDS}.)"
+
+    def to_dict(self) -> dict[str, Any]:
+        """A plain record that JSON can hold."""
+        return {**asdict(self), "sentences": list(self.sentences)}
+
+    def _worth(self) -> str:
+        policy = with_margin(self.policy_value, self.policy_value_std)
+        verb = "is worth" if self.maximize else "costs"
+        if self.value_of_state is None:
+            return f"The best action {verb} {policy}."
+        assert self.single_action_value is not None
+        assert self.value_of_state_std is not None
+        single = as_precise(self.single_action_value, self.policy_value_std)
+        worth = with_margin(self.value_of_state, self.value_of_state_std)
+        doubt = ", which may be nothing" if self.value_of_state < NINETY_FIVE * self.value_of_state_std else ""
+        return (
+            f"The policy {verb} {policy}; the best single action for all states {single}: "
+            f"knowing the state {'is worth' if self.maximize else 'saves'} {worth}{doubt}."
+        )
+
+    def _left(self) -> str:
+        gain = number(self.expected_gain, 2)
+        if self.expected_gain < NEGLIGIBLE * self.reward_scale:
+            return f"Little is left to learn: one more evaluation is expected to gain at most {gain}."
+        if self.value_of_state is None:
+            return f"One more evaluation is expected to gain at most {gain}."
+        its_state = f"one evaluation is expected to gain at most {gain} in its state"
+        if self.most_to_learn is None:
+            return f"What is left to learn is spread over all states; {its_state}."
+        return f"Most is left to learn around {self.most_to_learn}; {its_state}."
+
+
+def summarize(belief: Belief, policy: StatePolicy, maximize: bool) -> StudySummary:
+    """The summary of a belief and of the policy that follows from it."""
+    states, weights = typical_states(belief)
+    sign = 1 if maximize else -1
+    with threads_for(len(belief.observations)), torch.no_grad():
+        actions = policy(states)
+    left = _left_to_learn(belief, policy)
+    common = {"evaluations": len(belief.observations), "maximize": maximize, "reward_scale": belief.scale, **left}
+    if not belief.space.states:
+        value, std = mean_over_states(belief, torch.cat([states, actions], -1), weights)
+        return StudySummary(policy_value=sign * value, policy_value_std=std, **common)
+    worth = value_of_state(belief, states, weights, actions)
+    return StudySummary(
+        policy_value=sign * worth.policy,
+        policy_value_std=worth.policy_std,
+        single_action=belief.space.decode_actions(worth.action[None].numpy())[0],
+        single_action_value=sign * worth.single,
+        single_action_value_std=worth.single_std,
+        value_of_state=worth.difference,
+        value_of_state_std=worth.difference_std,
+        **common,
+    )
+
+
+def _left_to_learn(belief: Belief, policy: StatePolicy) -> dict[str, Any]:
+    states, weights = typical_states(belief, GAIN_STATES)
+    with threads_for(len(belief.observations)), torch.no_grad():
+        gains, _ = best_gains(belief, states, policy(states))
+    region = where_concentrated(belief.space, states.numpy(), (weights * gains).numpy(), weights.numpy())
+    return {"expected_gain": float(gains.max()), "most_to_learn": region}
+
+
+def where_concentrated(space: Space, states: Array, gains: Array, weights: Array) -> Region | None:
+    """The smallest part of the states, along one parameter, that holds half of the gains; None if none stands out.
+
+    States (m, d_s) are in the unit cube, with their shares (m,) of all gains and weights (m,) of P[s].
+    """
+    total = float(gains.sum())
+    if not space.states or not total > 0:
+        return None
+    found: list[tuple[float, Region]] = []  # concentration, and where
+    for column, (name, parameter) in enumerate(space.states.items()):
+        places = states[:, column]
+        if isinstance(parameter, Categorical):
+            part, chosen = _choices(places, gains / total, weights)
+            region = Region(name, choices=tuple(parameter.decode(chosen)))
+        else:
+            part, ends = _interval(places, gains / total, weights)
+            low, high = parameter.decode(ends)
+            region = Region(name, low, high)
+        found.append((part, region))
+    most, region = max(found, key=lambda pair: pair[0])
+    return region if most >= CONCENTRATED else None
+
+
+def _interval(places: Array, gains: Array, weights: Array) -> tuple[float, Array]:
+    """How concentrated the gains are in the interval with the least weight that holds half of them, and its ends."""
+    order = np.argsort(places, kind="stable")
+    gain, weight = (np.concatenate([[0.0], np.cumsum(part[order])]) for part in (gains, weights))
+    best, ends = 0.0, places[order[[0, -1]]]
+    for first in range(len(order)):
+        last = int(np.searchsorted(gain, gain[first] + HALF - 1e-12))  # one beyond the interval
+        if last > len(order):
+            break
+        part = (gain[last] - gain[first]) / (weight[last] - weight[first])
+        if part > best:
+            best, ends = float(part), places[order[[first, last - 1]]]
+    return best, ends
+
+
+def _choices(places: Array, gains: Array, weights: Array) -> tuple[float, Array]:
+    """The same for the choices with most gain for their weight."""
+    levels = np.unique(places)
+    gain, weight = (np.array([part[places == level].sum() for level in levels]) for part in (gains, weights))
+    order = np.argsort(-gain / weight, kind="stable")
+    n = int(np.searchsorted(np.cumsum(gain[order]), HALF - 1e-12)) + 1
+    chosen = np.sort(levels[order[:n]])
+    return float(gain[order[:n]].sum() / weight[order[:n]].sum()), chosen
+
+
+def _rounded(low: float, high: float) -> tuple[str, str]:
+    """Two ends with as many digits as their distance asks for."""
+    if isinstance(low, int) or low == high or high > 30 * low > 0:
+        return number(low, 2 if high > 30 * low else 4), number(high, 2 if high > 30 * low else 4)
+    decimals = max(0, 1 - math.floor(math.log10(high - low)))
+    return f"{low:.{decimals}f}", f"{high:.{decimals}f}"
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
