@@ -12,7 +12,8 @@ from conbo.bound_states import StateDistribution
 from conbo.errors import SettingError
 from conbo.models.botorch_model import ModelFactory, as_model
 from conbo.models.fit import announce
-from conbo.models.posterior import ActionSearch, Model, Paths, Posterior
+from conbo.models.fit_memory import FitMemory
+from conbo.models.posterior import ActionSearch, FitsInSteps, Model, Paths, Posterior
 from conbo.models.snapping import snap, snap_actions
 from conbo.observations import Observations
 from conbo.spaces import Space
@@ -71,11 +72,23 @@ class Belief:
         return self.shift + self.scale * standardized
 
 
-def fit_belief(space: Space, states: StateDistribution, observations: Observations, model: ModelLike) -> Belief:
-    """Standardize, fit, condition."""
-    shift, scale = standardization(observations.rewards)
-    announce(*observations.points.shape)
-    posterior = as_model(model).fit(space, standardized(observations, shift, scale))
+def fit_belief(
+    space: Space,
+    states: StateDistribution,
+    observations: Observations,
+    model: ModelLike,
+    memory: FitMemory | None = None,
+) -> Belief:
+    """Standardize, fit, condition; a `memory` of earlier fits saves time and does not change the result."""
+    fitted, n = as_model(model), len(observations)
+    if isinstance(fitted, FitsInSteps):
+        # in units of the rewards that hyperparameters rest on, which stay the same while these do
+        shift, scale = standardization(observations.rewards[: fitted.fitted_rewards(n)])
+        posterior = fitted.fit(space, standardized(observations, shift, scale), memory)
+    else:
+        shift, scale = standardization(observations.rewards)
+        announce(*observations.points.shape)
+        posterior = fitted.fit(space, standardized(observations, shift, scale))
     return Belief(space, states, observations, posterior, shift, scale)
 
 

@@ -10,6 +10,8 @@ from conbo.errors import SettingError
 
 if TYPE_CHECKING:
     from conbo.models.exact import ExactPosterior
+    from conbo.models.fit import Fit
+    from conbo.models.fit_memory import FitMemory
     from conbo.models.kernel_families import KernelFamily
     from conbo.models.profiles import Profile
     from conbo.observations import Observations
@@ -109,11 +111,33 @@ class GaussianProcess:
             return TrendFamily(coded, actions, profile)
         return MultiTaskFamily(coded, actions, profile, self.rank)
 
-    def fit(self, space: Space, observations: Observations) -> ExactPosterior:
-        """The posterior of standardized rewards: hyperparameters by maximum a posteriori, then conditioning."""
-        from conbo.models.fit import fit
+    def fitted_rewards(self, n: int) -> int:
+        """How many of the first n rewards hyperparameters rest on; in steps, so that one fit serves many asks."""
+        from conbo.models.schedule import fitted_rewards
 
-        points, rewards = observations.points, observations.rewards
-        small, warp = self.noise == "small", self.actions == "auto"
-        fitted = fit(self.families(space), points, rewards, observations.noise, small, warp)
-        return fitted.posterior(points, rewards)
+        return fitted_rewards(n)
+
+    def fit(self, space: Space, observations: Observations, memory: FitMemory | None = None) -> ExactPosterior:
+        """The posterior of standardized rewards: hyperparameters by maximum a posteriori, then conditioning.
+
+        A `memory` knows earlier fits; it saves time and does not change the result.
+        """
+        from conbo.models.fit import announce, fit, restored
+        from conbo.models.fit_memory import FitMemory, fit_key
+        from conbo.models.schedule import EVERY_REWARD, MOST_FITTED
+
+        first = observations.first(self.fitted_rewards(len(observations))).evenly(MOST_FITTED)
+        families, small = self.families(space), self.noise == "small"
+        points, noise = first.points, first.noise
+
+        def make() -> Fit:
+            announce(*points.shape)
+            return fit(families, points, first.rewards, noise, small, self.actions == "auto")
+
+        key = fit_key([self, space.state_categories, space.action_categories], points, first.rewards, noise)
+        # the name of a function says nothing to another process
+        plain = isinstance(self.profile, str) and isinstance(self.states, str) and len(first) >= EVERY_REWARD
+        fitted = (memory or FitMemory()).recall(
+            key, make, lambda made: made.record, lambda record: restored(record, families, points, noise, small), plain
+        )
+        return fitted.posterior(observations.points, observations.rewards, observations.noise)

@@ -17,6 +17,7 @@ from conbo.gaussian_process import GaussianProcess
 from conbo.method_list import Method
 from conbo.models.exact import condition
 from conbo.models.fit import LONG
+from conbo.models.fit_memory import FitMemory, Shelf
 from conbo.notices import LOG, in_words
 from conbo.observations import Observations
 from conbo.policies.gp_argmax import GpArgmax
@@ -37,10 +38,16 @@ class Learner:
     """Fits models to trials, which are always given in the order of their numbers."""
 
     def __init__(
-        self, space: Space, states: StateDistribution, method: Method, model: ModelLike, maximize: bool
+        self,
+        space: Space,
+        states: StateDistribution,
+        method: Method,
+        model: ModelLike,
+        maximize: bool,
+        shelf: Shelf | None = None,
     ) -> None:
         self._space, self._states, self._method, self._model = space, states, method, model
-        self._maximize = maximize
+        self._maximize, self._memory = maximize, FitMemory(shelf)
         # keyed by states_as_actions: the completed trials, and the belief fitted to them
         self._beliefs: dict[bool, tuple[list[Trial], Belief]] = {}
 
@@ -125,7 +132,7 @@ class Learner:
             states = bind(None, space) if states_as_actions else self._states
             began = time.monotonic()
             with threads_for(len(completed)):
-                belief = fit_belief(space, states, self._observations(completed), self._model)
+                belief = fit_belief(space, states, self._observations(completed), self._model, self._memory)
             if (seconds := time.monotonic() - began) > LONG:
                 LOG.info("Fitted in %s; looking for the best points now.", in_words(seconds))
             self._beliefs[states_as_actions] = completed, belief

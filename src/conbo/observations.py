@@ -25,9 +25,18 @@ class Observations:
 
     def first(self, n: int) -> "Observations":
         """The first n observations, with the same pending points."""
-        noise = None if self.noise is None else self.noise[:n]
-        measured = {name: values[:n] for name, values in self.measured.items()}
-        return Observations(self.points[:n], self.rewards[:n], self.pending, noise, measured)
+        return self._rows(slice(n))
+
+    def evenly(self, n: int) -> "Observations":
+        """n of the observations, evenly from the first to the last, or all if these are not more."""
+        if len(self) <= n:
+            return self
+        return self._rows(torch.linspace(0, len(self) - 1, n, device=self.rewards.device).long())
+
+    def _rows(self, rows: slice | Tensor) -> "Observations":
+        noise = None if self.noise is None else self.noise[rows]
+        measured = {name: values[rows] for name, values in self.measured.items()}
+        return Observations(self.points[rows], self.rewards[rows], self.pending, noise, measured)
 
     def with_pending(self, points: Tensor) -> "Observations":
         """The same table with more pending points."""

@@ -26,6 +26,7 @@ from conbo.trials import Outcomes, SuggestedTrials, Trial, unlike_before
 if TYPE_CHECKING:
     from conbo.belief import ModelLike
     from conbo.learner import Learner
+    from conbo.models.fit_memory import Shelf
     from conbo.policies.policy import Policy
     from conbo.summary import StudySummary
 
@@ -82,6 +83,7 @@ class Optimizer:
         self.maximize = direction == "maximize"
         self._trials: list[Trial] = []
         self._made_learner: Learner | None = None
+        self.shelf: Shelf | None = None  # where fits are shared with other processes
 
     @property
     def method(self) -> str:
@@ -105,7 +107,8 @@ class Optimizer:
                 LOG.info("Loading torch for the model; this takes a few seconds.")
             from conbo.learner import Learner
 
-            self._made_learner = Learner(self.space, self.states, self.recipe, self.model, self.maximize)
+            settings = self.space, self.states, self.recipe, self.model, self.maximize
+            self._made_learner = Learner(*settings, self.shelf)
         return self._made_learner
 
     @property

@@ -107,6 +107,8 @@ def test_a_forked_process_has_connections_of_its_own(tmp_path: Path) -> None:
 
 # Versions of the tables
 
+NEWEST = schema.newest_version()
+
 
 def add_cost(connection: Connection) -> None:
     connection.execute(text("ALTER TABLE conbo_trials ADD COLUMN cost DOUBLE"))
@@ -124,15 +126,16 @@ def test_older_tables_are_brought_up_to_date_and_kept_as_they_were(
     with monkeypatch.context() as later:
         later.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, add_cost))
         assert study_names(storage) == ["default"]
-        assert Database(storage).version() == 3
-        assert "'study.db.backup-v2' keeps the file as it was" in caplog.text.replace(f"{tmp_path}/", "")
+        assert Database(storage).version() == NEWEST + 1
+        assert f"'study.db.backup-v{NEWEST}' keeps the file as it was" in caplog.text.replace(f"{tmp_path}/", "")
         later.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, lambda connection: None))
         assert len(open_study(storage).trials) == 1
-        assert sorted(path.name for path in tmp_path.glob("*.backup*")) == ["study.db.backup-v2", "study.db.backup-v3"]
+        kept = [f"study.db.backup-v{version}" for version in (NEWEST, NEWEST + 1)]
+        assert sorted(path.name for path in tmp_path.glob("*.backup*")) == kept
         assert sqlite3.connect(storage).execute("SELECT version, conbo FROM conbo_schema").fetchall() == [
-            (4, version("conbo"))
+            (NEWEST + 2, version("conbo"))
         ]
-    assert len(open_study(tmp_path / "study.db.backup-v2").trials) == 1
+    assert len(open_study(tmp_path / f"study.db.backup-v{NEWEST}").trials) == 1
 
 
 def test_an_empty_database_gets_the_newest_tables_without_a_backup(
@@ -141,7 +144,7 @@ def test_an_empty_database_gets_the_newest_tables_without_a_backup(
     monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, add_cost))
     storage = tmp_path / "study.db"
     Study(SPACE, method="uniform", storage=storage)
-    assert Database(storage).version() == 3
+    assert Database(storage).version() == NEWEST + 1
     assert not list(tmp_path.glob("*.backup*"))
 
 
@@ -157,7 +160,8 @@ def test_a_migration_that_fails_leaves_the_tables_as_they_were(tmp_path: Path, m
         for _ in range(2):
             with pytest.raises(ZeroDivisionError):
                 open_study(storage)
-    assert sorted(path.name for path in tmp_path.glob("*.backup*")) == ["study.db.backup-v2", "study.db.backup-v2-2"]
+    kept = [f"study.db.backup-v{NEWEST}", f"study.db.backup-v{NEWEST}-2"]
+    assert sorted(path.name for path in tmp_path.glob("*.backup*")) == kept
     assert len(open_study(storage).trials) == 1
 
 
@@ -176,7 +180,8 @@ def test_tables_of_a_later_version_are_left_alone(tmp_path: Path) -> None:
     with sqlite3.connect(storage) as connection:
         connection.execute("UPDATE conbo_schema SET version = 99, conbo = '7.1'")
     for attempt in (lambda: open_study(storage), lambda: Study(SPACE, storage=storage)):
-        with pytest.raises(StorageError, match=r"knows tables up to version 2, but .* of version 99.*conbo>=7\.1'`"):
+        known = rf"knows tables up to version {NEWEST}, but .* of version 99.*conbo>=7\.1'`"
+        with pytest.raises(StorageError, match=known):
             attempt()
     with sqlite3.connect(storage) as connection:
         connection.execute("ALTER TABLE conbo_schema DROP COLUMN conbo")

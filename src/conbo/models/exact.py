@@ -9,7 +9,7 @@ from torch import Tensor
 from conbo.models.conditioned import Conditioned
 from conbo.models.exact_gains import ExactGains, ExactLines, lines_at
 from conbo.models.exact_search import ActionPool
-from conbo.models.factorization import cholesky
+from conbo.models.factored import Factored, factored
 from conbo.models.kernels import Kernel
 from conbo.models.noise import VaryingNoise
 from conbo.models.page_record import page_record
@@ -114,11 +114,20 @@ def condition(
     `noise` is one variance, one for each point, or a function of the point; `new_noise` that of further rewards, by
     default the same, or where each point has its own, their mean.
     """
-    observed = kernel.scaled(points)
-    known = noise.at(points) if isinstance(noise, VaryingNoise) else noise
-    variances = torch.as_tensor(known, dtype=points.dtype, device=points.device).expand(len(points))
-    factor = cholesky(kernel.covariance(observed, observed) + torch.diag(variances))
-    weights = torch.cholesky_solve((rewards - constant)[:, None], factor)[:, 0]
     if new_noise is None:
         new_noise = float(noise.mean()) if isinstance(noise, Tensor) else noise
-    return ExactPosterior(kernel, constant, new_noise, *observed, factor, weights)
+    return solved(kernel, constant, new_noise, factored(kernel, points, variances_at(points, noise)), rewards)
+
+
+def variances_at(points: Tensor, noise: Tensor | float | VaryingNoise) -> Tensor:
+    """Variances (n,) of the noise of rewards at points (n, d)."""
+    known = noise.at(points) if isinstance(noise, VaryingNoise) else noise
+    return torch.as_tensor(known, dtype=points.dtype, device=points.device).expand(len(points))
+
+
+def solved(
+    kernel: Kernel, constant: float, new_noise: float | VaryingNoise, known: Factored, rewards: Tensor
+) -> ExactPosterior:
+    """The posterior, given the factor of the covariance of the rewards (n,)."""
+    weights = torch.cholesky_solve((rewards - constant)[:, None], known.factor)[:, 0]
+    return ExactPosterior(kernel, constant, new_noise, *kernel.scaled(known.points), known.factor, weights)

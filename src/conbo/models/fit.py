@@ -6,16 +6,17 @@ In this order: uneven noise looks much like a function that needs bending, and n
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from conbo.ascent import Race, ascend
 from conbo.errors import ConboError
-from conbo.models.exact import ExactPosterior, condition
+from conbo.models.exact import ExactPosterior, solved, variances_at
+from conbo.models.factored import Factored, factored
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.kernels import Kernel
 from conbo.models.log_posterior import Expected, LogPosterior
@@ -39,16 +40,25 @@ WARP_TRIAL = Race(iterations=20, survivors=1)  # a climb may have a long way fro
 
 @dataclass(frozen=True)
 class Fit:
-    """Fitted hyperparameters, and the log of posterior density that they reach."""
+    """Fitted hyperparameters, and the log of posterior density that they reach.
+
+    It keeps the factor of the last data that it was conditioned on, so that one more reward costs little.
+    """
 
     kernel: Kernel
     constant: float
     noise: float | Tensor | VaryingNoise
     objective: float
+    record: dict[str, Any] = field(repr=False, compare=False)  # plain values from which `restored` makes it again
+    _factored: list[Factored] = field(default_factory=list, repr=False, compare=False)  # the last one
 
-    def posterior(self, points: Tensor, rewards: Tensor) -> ExactPosterior:
-        """Condition on the data."""
-        return condition(self.kernel, self.constant, self.noise, points, rewards)
+    def posterior(self, points: Tensor, rewards: Tensor, noise: Tensor | None = None) -> ExactPosterior:
+        """Condition on the data, whose noise has variances (n,) where these are known."""
+        known = self.noise if noise is None else noise
+        earlier = self._factored[0] if self._factored else None
+        self._factored[:] = [factored(self.kernel, points, variances_at(points, known), earlier)]
+        new_noise = float(known.mean()) if isinstance(known, Tensor) else known
+        return solved(self.kernel, self.constant, new_noise, self._factored[0], rewards)
 
 
 def expected_seconds(n: int, d: int) -> float:
@@ -110,10 +120,39 @@ def fit(
     if bend:
         best = _with_bent_actions(best)
     *_, constant = best.target(best.parameters[None])
-    kernel, learned = best.target.kernel(best.parameters), best.target.noise_of(best.parameters)
-    if device.type != "cpu":
-        kernel, learned = kernel.to(device), learned if isinstance(learned, float) else learned.to(device)
-    return Fit(kernel, float(constant), learned, best.objective)
+    warped = best.target.family not in families
+    family = (
+        best.target.family.family if isinstance(best.target.family, WarpedFamily) and warped else best.target.family
+    )
+    record = {
+        "family": families.index(family),
+        "warped": warped,
+        "varying": best.target.varies,
+        "parameters": best.parameters.tolist(),
+        "constant": float(constant),
+        "objective": best.objective,
+    }
+    return restored(record, families, points.to(device), noise, small_noise)
+
+
+def restored(
+    record: dict[str, Any],
+    families: Sequence[KernelFamily],
+    points: Tensor,
+    noise: Tensor | None = None,
+    small_noise: bool = False,
+) -> Fit:
+    """The fit of a record, given the families and data that it was made from."""
+    family = families[record["family"]]
+    family = WarpedFamily(family) if record["warped"] else family
+    expected: Expected = "varying" if record["varying"] else "small" if small_noise else "moderate"
+    nothing = points[:0].cpu()
+    target = LogPosterior(family, nothing, nothing[:, 0], expected if noise is None else noise.cpu())
+    parameters = torch.tensor(record["parameters"], dtype=torch.float64)
+    kernel, learned = target.kernel(parameters), target.noise_of(parameters)
+    if points.device.type != "cpu":
+        kernel, learned = kernel.to(points.device), learned if isinstance(learned, float) else learned.to(points.device)
+    return Fit(kernel, record["constant"], learned, record["objective"], record)
 
 
 def _with_varying_noise(constant: _Climbed) -> _Climbed:

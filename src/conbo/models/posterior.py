@@ -20,11 +20,12 @@ Rewards are in the standardized units that the model was fitted in, points are i
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from conbo.models.fit_memory import FitMemory
 from conbo.observations import Observations
 from conbo.spaces import Space
 
@@ -257,3 +258,14 @@ class Model(Protocol):
 
     def fit(self, space: Space, observations: Observations) -> Posterior:
         """The posterior, given observations with standardized rewards."""
+
+
+@runtime_checkable
+class FitsInSteps(Protocol):
+    """A model whose hyperparameters rest on the first of the rewards alone, so that one fit serves many asks."""
+
+    def fitted_rewards(self, n: int) -> int:
+        """How many of the first n rewards hyperparameters rest on; these are what rewards are standardized by."""
+
+    def fit(self, space: Space, observations: Observations, memory: FitMemory | None = None) -> Posterior:
+        """The posterior; a `memory` of earlier fits saves time and does not change the result."""

@@ -7,15 +7,16 @@ a time in that row.
 
 import json
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, insert, or_, select, update
 
-from conbo.errors import RecordError, StudyError, shortened
+from conbo.errors import RecordError, StorageError, StudyError, shortened
 from conbo.record_fields import Fields, errors_about
 from conbo.study.database import Database
-from conbo.study.schema import STUDIES, TRIALS
+from conbo.study.schema import FITS, STUDIES, TRIALS
 from conbo.study.stored_fields import check_trial, settings_of, trial_of
 from conbo.study.workers import is_gone
 from conbo.trials import Outcomes, Trial, unlike_before
@@ -97,6 +98,26 @@ class Records:
     def settle(self) -> None:
         """Bring all that is recorded into the file of the database itself."""
         self._database.checkpoint()
+
+    # Fits, which workers share
+
+    def read_fit(self, key: str) -> str | None:
+        """A fit that some worker made, or None."""
+        query = select(FITS.c.fit).where(FITS.c.study == self._study, FITS.c.key == key)
+        fit = self._database.read(lambda connection: connection.scalar(query))
+        return fit if isinstance(fit, str) else None
+
+    def write_fit(self, key: str, text: str) -> None:
+        """Keep a fit for other workers, unless one of them was faster or the database is read-only."""
+        values = {"study": self._study, "key": key, "fit": text}
+
+        def work(connection: Connection) -> None:
+            known = select(FITS.c.key).where(FITS.c.study == self._study, FITS.c.key == key)
+            if connection.scalar(known) is None:
+                connection.execute(insert(FITS).values(values))
+
+        with suppress(StorageError):
+            self._database.write(work, lasting=False)
 
     # The right to suggest the next trial
 

@@ -70,14 +70,27 @@ TRIALS = Table(
     Index("conbo_trials_by_change", "study", "change"),
 )
 
+# Fitted hyperparameters, so that several workers do not repeat the same fit. They can be lost: a worker fits again.
+FITS = Table(
+    "conbo_fits",
+    METADATA,
+    Column("study", ForeignKey(STUDIES.c.id), primary_key=True),
+    Column("key", Text, primary_key=True),  # a digest of the data and of the model's settings
+    Column("fit", Text, nullable=False),  # JSON behind its digest
+)
+
 
 def _add_outcomes(connection: Connection) -> None:
     connection.execute(text(f"ALTER TABLE {TRIALS.name} ADD COLUMN outcomes TEXT"))
 
 
+def _add_fits(connection: Connection) -> None:
+    FITS.create(connection)
+
+
 # The first step brings version 1 to version 2, the next one version 2 to 3, and so on. An empty database (version 0)
 # gets the tables above at once: whoever adds a step changes them, too. An SQLite file is copied before the first step.
-MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_add_outcomes,)
+MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_add_outcomes, _add_fits)
 
 
 def newest_version() -> int:

@@ -72,7 +72,7 @@ class SharedOptimizer:
         self._lock = threading.Lock()  # an objective in another thread may look at the study
         self._build = build
         with errors_about(records.origin):
-            self._optimizer = build(settings)
+            self._optimizer = self._built(settings)
 
     def up_to_date(self) -> Optimizer:
         """The optimizer, which knows all that is recorded now."""
@@ -81,10 +81,15 @@ class SharedOptimizer:
             with errors_about(self.records.origin):
                 if news.settings is not None:
                     before = self._optimizer
-                    self._optimizer = self._build(news.settings)
+                    self._optimizer = self._built(news.settings)
                     self._optimizer.adopt(before.trials)
                 self._optimizer.adopt(news.trials)
             return self._optimizer
+
+    def _built(self, settings: dict[str, Any]) -> Optimizer:
+        optimizer = self._build(settings)
+        optimizer.shelf = self.records if self.records.shared else None
+        return optimizer
 
     def add(self, choose: Callable[[Optimizer], list[Trial]], worker: str, lease: float | None = None) -> list[Trial]:
         """New trials, as `choose` chooses them, with a turn to suggest waited for."""

@@ -1,0 +1,99 @@
+"""The Cholesky factor of observed rewards, built block by block, so that one more reward costs n² instead of n³.
+
+The blocks are those of `schedule.block_ends`, a pure function of n. A factor that is made anew and one that goes on
+from an earlier factor go through the same blocks, and so they are equal to the last bit.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+
+import torch
+from torch import Tensor
+
+from conbo.errors import ConboError
+from conbo.models.factorization import factorize
+from conbo.models.kernels import Kernel
+from conbo.models.schedule import block_ends
+
+# rows a to b of a symmetric matrix, up to column b: (b - a, b)
+Rows = Callable[[int, int], Tensor]
+
+
+@dataclass(frozen=True)
+class Factored:
+    """The factor of k(points, points) + diag(variances), with what it was made of."""
+
+    points: Tensor  # (n, d)
+    variances: Tensor  # (n,), of the noise
+    factor: Tensor  # (n, n), lower
+    jitter: float  # that was added to the diagonal beside the noise
+
+    def shared_blocks(self, points: Tensor, variances: Tensor) -> int:
+        """Rows of the factor that a factor of these has, too: whole blocks of the same points and noise."""
+        if self.jitter > 0:
+            return 0  # with other rows it may not be needed
+        same = 0
+        for mine, other in zip(block_ends(len(self.points)), block_ends(len(points)), strict=False):
+            if mine != other:
+                break
+            same = mine
+        equal = torch.equal(self.points[:same], points[:same]) and torch.equal(self.variances[:same], variances[:same])
+        return same if equal else 0
+
+
+def factored(kernel: Kernel, points: Tensor, variances: Tensor, earlier: Factored | None = None) -> Factored:
+    """Factorize the covariance of rewards at points (n, d) with noise (n,).
+
+    `earlier` is a factor of the same kernel: what it shares with the new one is copied.
+    """
+    states, actions = kernel.scaled(points)
+
+    def rows(first: int, last: int) -> Tensor:
+        here, there = (states[first:last], actions[first:last]), (states[:last], actions[:last])
+        block = kernel.covariance(here, there)
+        block[:, first:].diagonal().add_(variances[first:last])
+        return block
+
+    ends, shared, known = block_ends(len(points)), 0, points[:0, :0]
+    if earlier is not None:
+        shared = earlier.shared_blocks(points, variances)
+        known = earlier.factor[:shared, :shared]
+    jitter = 0.0
+    factor = _grown(rows, [end for end in ends if end > shared], known, jitter)
+    while factor is None:  # rounding made the matrix indefinite: the least jitter that helps
+        jitter = 10 * jitter if jitter > 0 else max(1e-10 * float((kernel.variance(states) + variances).mean()), 1e-300)
+        if not (jitter < inf and _finite(rows, ends)):
+            raise ConboError("a covariance matrix must be finite, but got infinite or undefined entries.")
+        factor = _grown(rows, ends, points[:0, :0], jitter)
+    return Factored(points, variances, factor, jitter)
+
+
+def _grown(rows: Rows, ends: list[int], known: Tensor, jitter: float) -> Tensor | None:
+    """The factor `known` with more rows, in blocks that end at `ends`; None if a block is not positive definite."""
+    first = len(known)
+    n = ends[-1] if ends else first
+    if first == 0 and ends == [n]:
+        return _block(rows(0, n), jitter)
+    factor = known.new_zeros(n, n)
+    factor[:first, :first] = known
+    for last in ends:
+        block = rows(first, last)
+        left = torch.linalg.solve_triangular(factor[:first, :first], block[:, :first].mT, upper=False).mT
+        corner = _block(block[:, first:] - left @ left.mT, jitter)
+        if corner is None:
+            return None
+        factor[first:last, :first], factor[first:last, first:last] = left, corner
+        first = last
+    return factor
+
+
+def _block(matrix: Tensor, jitter: float) -> Tensor | None:
+    if jitter > 0:
+        matrix.diagonal().add_(jitter)
+    factor, failed = factorize(matrix)
+    return None if bool(failed) else factor
+
+
+def _finite(rows: Rows, ends: list[int]) -> bool:
+    return all(bool(rows(first, last).isfinite().all()) for first, last in zip([0, *ends], ends, strict=False))

@@ -1,0 +1,89 @@
+"""Fits by what they rest on, so that none is made twice: in this process, and on a shelf that processes share.
+
+A fit is a pure function of the rewards and of the model's settings, which are its key. What is remembered is what
+would be found again, so that a memory saves time and never changes a result.
+"""
+
+import json
+import platform
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from importlib.metadata import version
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from conbo.models import compiled
+
+Result = TypeVar("Result")
+
+MOST_REMEMBERED = 2  # a method may look at states as at actions: then it has two models
+
+
+class Shelf(Protocol):
+    """A place for texts by their keys that other processes can reach."""
+
+    def read_fit(self, key: str) -> str | None:
+        """The text of this key, or None."""
+
+    def write_fit(self, key: str, text: str) -> None:
+        """Keep a text; nothing is lost if it cannot be kept."""
+
+
+class FitMemory:
+    """Remembers the last fits of this process, and shares them where there is a shelf."""
+
+    def __init__(self, shelf: Shelf | None = None) -> None:
+        self._shelf = shelf
+        self._known: dict[str, Any] = {}
+
+    def recall(
+        self,
+        key: str,
+        make: Callable[[], Result],
+        write: Callable[[Result], Any],
+        read: Callable[[Any], Result],
+        shared: bool,
+    ) -> Result:
+        """What `make` returns for this key, or returned when it was last asked.
+
+        `write` and `read` turn it into plain values and back, which must give exactly the same, for a key that is
+        `shared` with other processes.
+        """
+        known: Result | None = self._known.pop(key, None)
+        if known is None:
+            known = self._taken(key, read) if shared else None
+        if known is None:
+            known = make()
+            if shared and self._shelf is not None:
+                self._shelf.write_fit(key, _sealed(json.dumps(write(known))))
+        self._known[key] = known  # the last used is the last
+        for old in list(self._known)[:-MOST_REMEMBERED]:
+            del self._known[old]
+        return known
+
+    def _taken(self, key: str, read: Callable[[Any], Result]) -> Result | None:
+        """What is on the shelf, unless it is damaged."""
+        text = None if self._shelf is None else self._shelf.read_fit(key)
+        content = None if text is None else _opened(text)
+        return None if content is None else read(json.loads(content))
+
+
+def fit_key(settings: Sequence[object], *data: Tensor | None) -> str:
+    """A key for a fit of these settings to these data by this version of everything that could round differently."""
+    tools = version("conbo"), torch.__version__, platform.machine(), platform.system(), compiled.AVAILABLE
+    digest = sha256(repr((*tools, *settings)).encode())
+    for tensor in data:
+        digest.update(b"-" if tensor is None else repr(tensor.shape).encode() + tensor.cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _sealed(content: str) -> str:
+    return f"{sha256(content.encode()).hexdigest()} {content}"
+
+
+def _opened(text: str) -> str | None:
+    """The content that was sealed, or None if a letter of it has changed."""
+    content = text.partition(" ")[2]
+    return content if _sealed(content) == text else None

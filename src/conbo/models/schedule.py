@@ -1,0 +1,43 @@
+"""Which rewards a fit rests on, and in which blocks a factor is built: pure functions of the number of rewards.
+
+A fit costs n³ and its result hardly changes with one more reward. Beyond a few hundred rewards hyperparameters are
+therefore fitted to the first m of n rewards, where m grows in steps of ten per cent, and the posterior is conditioned
+on all n. Nothing depends on what was fitted before: a study that is resumed gets the same numbers.
+
+==================  =================================================================================
+number of rewards   what is done
+==================  =================================================================================
+up to 263           every reward counts in the fit, and the factor is made at once
+from 264            the fit rests on the first m(n) rewards; the factor gains rows in fixed blocks
+m above 750         the fit looks at 750 of the first m rewards, evenly from the first to the last
+==================  =================================================================================
+"""
+
+EVERY_REWARD = 256  # the first step of the schedule: below it, every fit looks at all rewards
+STEP_SHARE = 10  # a step adds one tenth
+LATE_SHARE = (
+    32  # with several workers the newest 1/32 of the trials may still change their order: a step waits for them
+)
+MOST_FITTED = 750  # rewards that a fit looks at: more of them hardly change hyperparameters, and cost n³
+LONG_BLOCK = 1024  # rows: one block of a factor takes well below a second, so that Ctrl-C is answered
+SHORT_BLOCK = 32  # rows: what one more reward costs beyond the last step
+
+
+def fitted_rewards(n: int) -> int:
+    """How many of the first n rewards a fit rests on."""
+    step = _steps_until(n)
+    return n if step is None else step
+
+
+def block_ends(n: int) -> list[int]:
+    """The rows at which the blocks of a factor of n rows end; until the next step, only the last of them changes."""
+    first = fitted_rewards(n)
+    return [*range(LONG_BLOCK, first, LONG_BLOCK), *range(first, n, SHORT_BLOCK), n]
+
+
+def _steps_until(n: int) -> int | None:
+    """The last step of the schedule that n rewards are enough for, or None before the first."""
+    last, step = None, EVERY_REWARD
+    while step + step // LATE_SHARE <= n:
+        last, step = step, step + step // STEP_SHARE
+    return last
