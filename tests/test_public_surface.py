@@ -57,7 +57,7 @@ def test_signatures() -> None:
     assert names(conbo.Optimizer) == settings
     assert names(conbo.Study) == [*settings, "name", "storage"]
     options = ["workers", "executor", "batch", "timeout", "retries", "stop_below", "finish", "on_interrupt", "lease"]
-    options += ["max_lost_workers"]
+    options += ["max_lost_workers", "callbacks"]
     assert names(conbo.Study.run) == ["self", "objective", "evaluations", *options, "progress"]
     assert names(conbo.open_study) == ["storage", "name"]
     assert names(conbo.study_names) == ["storage"]

@@ -36,7 +36,7 @@ class SettingError(ConboError, ValueError):
 
 
 class StudyError(ConboError, ValueError):
-    """A stored study that is unknown, or that was begun with other settings."""
+    """A stored study that is unknown or was begun with other settings, or a call that does not suit its state."""
 
 
 class StorageError(ConboError, OSError):

@@ -71,8 +71,10 @@ class Learner:
         method = self._method
         belief = self._fitted(trials, method.states_as_actions) if method.uses_model else self._prior(trials)
         belief = self._with_pending(belief, trials)
+        began = time.monotonic()
         with threads_for(len(belief.observations)):
             suggestion = method.proposal.propose(belief, n, generator, dictated)
+        LOG.debug("Chose %d points by '%s' in %.2f s.", n, method.name, time.monotonic() - began)
         return suggestion if self.knows_gains else replace(suggestion, expected_gain=None)
 
     def propose_improving(self, trials: Sequence[Trial], seed: int, state: Point) -> Array:
@@ -135,6 +137,7 @@ class Learner:
                 belief = fit_belief(space, states, self._observations(completed), self._model, self._memory)
             if (seconds := time.monotonic() - began) > LONG:
                 LOG.info("Fitted in %s; looking for the best points now.", in_words(seconds))
+            LOG.debug("Fitted %d rewards in %.2f s: %s.", len(completed), seconds, belief.posterior)
             self._beliefs[states_as_actions] = completed, belief
         return belief
 

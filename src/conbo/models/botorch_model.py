@@ -72,6 +72,10 @@ class BotorchPosterior:
     n_state_dims: int
     noise: float  # variance of a new observation's noise
 
+    def __str__(self) -> str:
+        """The kind of the model, in a line of the log."""
+        return f"{type(self.model).__name__} of BoTorch, noise variance {self.noise:.2g}"
+
     def inputs(self, points: Tensor) -> Tensor:
         """Unit-cube points as the model's inputs."""
         return model_inputs(points, self.categories)

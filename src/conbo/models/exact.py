@@ -33,6 +33,13 @@ class ExactSearch(ActionPool):
 class ExactPosterior(Conditioned):
     """A Gaussian process conditioned on n observations, as the `Posterior` protocol has it."""
 
+    def __str__(self) -> str:
+        """What was chosen, in a line of the log."""
+        kernel, noise = self.kernel, self.noise
+        level = f"noise variance {noise:.2g}" if isinstance(noise, float) else "heteroscedastic noise"
+        warped = ", warped actions" if kernel.actions.warp is not None else ""
+        return f"{type(kernel).__name__}, {kernel.actions.profile.name}, {level}{warped}"
+
     @property
     def batches_look_ahead(self) -> bool:
         """It does: look-ahead is linear algebra."""

@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,7 +23,15 @@ from conbo.trials import Outcomes, Trial
 if TYPE_CHECKING:
     from conbo.study.progress import Progress
 
-Stopped: TypeAlias = Literal["evaluations", "stop_below", "interrupted"]
+Stopped: TypeAlias = Literal["evaluations", "stop_below", "stop", "interrupted"]
+Callback: TypeAlias = Callable[[Trial], object]  # called with every trial that this run completed or that failed
+
+_REASONS: dict[Stopped, str] = {
+    "evaluations": "done",
+    "stop_below": "little left to gain",
+    "stop": "stopped",
+    "interrupted": "interrupted",
+}
 
 MOST_FAILURES = 10  # in a row, after which a run gives up
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.2  # seconds between two looks at what other workers do
@@ -61,8 +69,7 @@ class RunSummary:
     def __str__(self) -> str:
         counts = {"failed": self.failed, "retried": self.retried, "late": self.late}
         rest = "".join(f", {n} {what}" for what, n in counts.items() if n)
-        why = {"evaluations": "done", "stop_below": "little left to gain", "interrupted": "interrupted"}[self.stopped]
-        return f"{self.completed} evaluations completed{rest} in {self.seconds:.1f} s: {why}."
+        return f"{self.completed} evaluations completed{rest} in {self.seconds:.1f} s: {_REASONS[self.stopped]}."
 
 
 @dataclass
@@ -75,10 +82,16 @@ class Run:
     """One worker's part in a study."""
 
     def __init__(
-        self, shared: SharedOptimizer, evaluators: Evaluators, objective: Objective, plan: Plan, bar: "Progress"
+        self,
+        shared: SharedOptimizer,
+        evaluators: Evaluators,
+        objective: Objective,
+        plan: Plan,
+        bar: "Progress",
+        callbacks: Sequence[Callback] = (),
     ) -> None:
         self._shared, self._records, self._evaluators = shared, shared.records, evaluators
-        self._objective, self._plan, self._bar = objective, plan, bar
+        self._objective, self._plan, self._bar, self._callbacks = objective, plan, bar, callbacks
         self._worker = worker_name()
         self._heartbeat = Heartbeat(self._records, self._worker, plan.lease)
         self._queue: deque[Trial] = deque()  # leased to us, to be evaluated
@@ -86,6 +99,8 @@ class Run:
         self._given_up: set[Future[Any]] = set()  # which still keep their places busy
         self._retries: Counter[int] = Counter()  # by trial
         self._stopped: Stopped | None = None  # then nothing new is asked for
+        self._stop_asked = False
+        self._ended: deque[int] = deque()  # trials that the callbacks have not seen yet
         self._completed = self._failed = self._late = self._failures_in_a_row = 0
         self._pause = SHORTEST_PAUSE
 
@@ -112,6 +127,10 @@ class Run:
         seconds, retried = time.monotonic() - began, self._retries.total()
         return RunSummary(self._completed, self._failed, retried, self._late, seconds, self._stopped)
 
+    def stop(self) -> None:
+        """Begin no more evaluations, and end when the running ones are done."""
+        self._stop_asked = True
+
     def _give_up(self) -> None:
         """Record results that came at the last moment, and let others take over the rest."""
         for number, outcomes in self._results().items():
@@ -125,12 +144,13 @@ class Run:
         with first_interrupt_waits(self._plan.on_interrupt == "wait", self._bar.note) as interrupted:
             while True:
                 self._collect()
-                if interrupted.is_set():
-                    self._stopped = "interrupted"
+                self._call_back()
+                if interrupted.is_set() or self._stop_asked:
+                    self._stopped = "interrupted" if interrupted.is_set() else "stop"
                     self._queue.clear()
                 elif self._n_busy < self._evaluators.width():
                     trial = self._queue.popleft() if self._queue else self._next()
-                    if interrupted.is_set():  # while the trial was looked for
+                    if interrupted.is_set() or self._stop_asked:  # while the trial was looked for
                         continue
                     if trial is not None:
                         self._begin(trial)
@@ -221,7 +241,22 @@ class Run:
         self._failures_in_a_row = 0
         self._completed += stands
         self._late += not stands
+        if stands:
+            self._end(trial, f"has reward {future.result().reward:g}")
         self._bar.show(self._shared.up_to_date().n_completed)
+
+    def _end(self, trial: Trial, what: str) -> None:
+        """Log what became of a trial, and remember to show it to the callbacks."""
+        _log.debug("Trial %d %s.", trial.number, what)
+        if self._callbacks:
+            self._ended.append(trial.number)
+
+    def _call_back(self) -> None:
+        """Show the callbacks what has ended since the last time."""
+        while self._ended:
+            trial = self._shared.up_to_date().find(self._ended.popleft())
+            for callback in self._callbacks:
+                callback(trial)
 
     def _results(self) -> dict[int, Outcomes]:
         """The results that are not yet recorded, by trial."""
@@ -239,6 +274,7 @@ class Run:
         if self._records.fail(trial.number, text, self._worker):
             self._failed += 1
             self._failures_in_a_row += 1
+            self._end(trial, f"has failed: {shortened(text)}")
             if self._failures_in_a_row == MOST_FAILURES:
                 raise ConboError(f"the objective failed {MOST_FAILURES} times in a row: {shortened(text)}") from error
 

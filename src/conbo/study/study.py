@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from conbo.errors import SettingError, SpaceError
+from conbo.errors import SettingError, SpaceError, StudyError
 from conbo.method_list import DEFAULT_METHOD, Method
 from conbo.notices import listening
 from conbo.optimizer import Direction, Optimizer, at_least
@@ -74,6 +75,7 @@ class Study:
         of_no_matter = [key for key, value in given.items() if value is None]
         records, stored = create_or_resume(Database(storage), name, self._settings.to_record(), of_no_matter)
         self._shared = SharedOptimizer(records, self._optimizer, stored)
+        self._runs: list[Run] = []  # that are going on here
 
     def _optimizer(self, record: dict[str, Any]) -> Optimizer:
         """An optimizer for settings as they are stored."""
@@ -241,6 +243,7 @@ class Study:
         on_interrupt: Literal["wait", "cancel"] = "wait",
         lease: float = 60.0,
         max_lost_workers: int = MAX_LOST_WORKERS,
+        callbacks: Sequence[Callable[[Study, Trial], object]] = (),
         progress: bool = True,
     ) -> RunSummary:
         """Evaluate `objective(state, action)` until the study has so many completed trials in total.
@@ -262,11 +265,14 @@ class Study:
         - `on_interrupt`: after Ctrl-C, "wait" for the running evaluations, or "cancel" them, as a second Ctrl-C does;
         - `lease`: seconds after which another worker takes over a trial if this one gives no sign of life;
         - `max_lost_workers`: a trial fails when this many workers have died while evaluating it. Raise it where jobs
-          are preempted, because a failed trial is one that an undisturbed study would not have.
+          are preempted, because a failed trial is one that an undisturbed study would not have;
+        - `callbacks`: functions that are called here, as `callback(study, trial)`, after every trial that this run
+          completed or that failed. They may call `study.stop()`, and what they raise ends the run.
         """
         plan = Plan(evaluations, batch, timeout, retries, stop_below, finish, on_interrupt, lease, max_lost_workers)
         optimizer = self._shared.up_to_date()
         _check(plan, objective, workers, optimizer)
+        _check_callbacks(callbacks)
         _ = optimizer.learner  # loads torch now, rather than in the middle of the run
         evaluators: Evaluators
         if executor is not None:
@@ -281,7 +287,12 @@ class Study:
         compiling.begin()  # while the initial design is evaluated
         completed = self._shared.up_to_date().n_completed
         with Progress(completed, evaluations, self.policy_value, progress) as bar, _shown_by(bar, progress):
-            summary = Run(self._shared, evaluators, objective, plan, bar)()
+            run = Run(self._shared, evaluators, objective, plan, bar, [partial(each, self) for each in callbacks])
+            self._runs.append(run)
+            try:
+                summary = run()
+            finally:
+                self._runs.remove(run)
             self._shared.records.settle()
             if summary.stopped == "interrupted":
                 kept = self._shared.up_to_date().n_completed
@@ -289,6 +300,21 @@ class Study:
         if progress:
             print(summary)
         return summary
+
+    def stop(self) -> None:
+        """End the run that is going on: no evaluation is begun any more, and the running ones are waited for.
+
+        It is called from a callback, from another thread, or from an objective that runs in this process.
+
+        Raises
+        ------
+        StudyError
+            If no run of this study is going on in this process.
+        """
+        if not self._runs:
+            raise StudyError("`stop` ends a run that is going on, but no run of this study is going on here.")
+        for run in tuple(self._runs):
+            run.stop()
 
 
 def open_study(storage: Storage, name: str = "default") -> Study:
@@ -302,6 +328,11 @@ def open_study(storage: Storage, name: str = "default") -> Study:
 def _shown_by(bar: Progress, progress: bool) -> AbstractContextManager[None]:
     """While a bar is shown, log lines appear above it."""
     return listening(bar.note) if progress else nullcontext()
+
+
+def _check_callbacks(callbacks: object) -> None:
+    if not isinstance(callbacks, Sequence) or not all(callable(callback) for callback in callbacks):
+        raise SettingError(f"`callbacks` must be a list of functions of study and trial, but got {callbacks!r}.")
 
 
 def _check(plan: Plan, objective: object, workers: int | None, optimizer: Optimizer) -> None:
