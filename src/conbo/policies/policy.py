@@ -4,11 +4,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from conbo.belief import Belief
+from conbo.dataframes import rows_of, with_columns
+from conbo.errors import PointError
 from conbo.policies import PolicyRecipe, StatePolicy
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.policy_file import KernelReader, from_record, to_record
@@ -69,6 +72,36 @@ class Policy:
         """The actions for a table of states, with the estimates of their rewards."""
         encoded, actions = self._search(states, extrapolate)
         return self._predict(encoded, actions)
+
+    def table(self, states: Any, *, extrapolate: bool = False) -> Any:
+        """The actions for a dataframe of states, with the estimates of their rewards.
+
+        Parameters
+        ----------
+        states
+            A dataframe of any library that narwhals reads, with a column for every state. Its other columns are kept.
+        extrapolate
+            Whether numbers out of range count as the nearest ones in range.
+
+        Returns
+        -------
+        dataframe
+            The same rows with a column for every action, and the columns `predicted_reward` and `predicted_std`.
+
+        Raises
+        ------
+        PointError
+            If a column is missing, or a state is not one of the space.
+        """
+        names = self._belief.space.state_names
+        columns, rows = rows_of(states)
+        if missing := [name for name in names if name not in columns]:
+            raise PointError(f"a dataframe of states must have a column for every state, but has none for {missing}.")
+        points = [{name: row[name] for name in names} for row in rows]
+        predictions = self.predict_many(points, extrapolate=extrapolate) if points else []
+        actions = {name: [p.action[name] for p in predictions] for name in self._belief.space.action_names}
+        estimates = {"predicted_reward": [p.mean for p in predictions], "predicted_std": [p.std for p in predictions]}
+        return with_columns(states, {**actions, **estimates})
 
     def predict_actions(self, states: Sequence[Point], actions: Sequence[Point]) -> list[Prediction]:
         """The estimates of the rewards of actions of your own, row by row."""

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from conbo.dataframes import frame_of, rows_of
 from conbo.errors import SettingError, SpaceError, StudyError
 from conbo.method_list import DEFAULT_METHOD, Method
 from conbo.notices import listening
@@ -24,7 +25,7 @@ from conbo.study.records import MAX_LOST_WORKERS
 from conbo.study.run import Plan, Run, RunSummary
 from conbo.study.shared import SharedOptimizer
 from conbo.study.stored import create_or_resume, stored_settings
-from conbo.study.tables import COLUMNS, observations, read_csv, write_csv
+from conbo.study.tables import COLUMNS, full_table, observations, read_csv, results_of, write_csv
 from conbo.study.workers import worker_name
 from conbo.trials import Outcomes, Trial, unlike_before
 
@@ -129,7 +130,42 @@ class Study:
 
         The file has a column for every parameter and `reward`, and may have `noise` and others like `outcome:wait`.
         """
-        results = read_csv(path, self.space)
+        return len(self._add(read_csv(path, self.space)))
+
+    def trials_dataframe(self, backend: str = "pandas") -> Any:
+        """All trials with all that is recorded of them, as a dataframe.
+
+        Parameters
+        ----------
+        backend
+            The library of the dataframe, such as "pandas", "polars" or "pyarrow".
+        """
+        columns, rows = full_table(self.space, self.trials)
+        return frame_of({name: [row[name] for row in rows] for name in columns}, backend)
+
+    def add_trials(self, results: Any) -> int:
+        """Add earlier results, and return how many; if a row is not a result, all such rows are named in the error.
+
+        Parameters
+        ----------
+        results
+            A dataframe of any library that narwhals reads, or a list of rows like those of `observations`. It has a
+            column for every parameter and `reward`, and may have `noise` and others like `outcome:wait`. Rows whose
+            `status` is another than "completed" are passed over.
+
+        Raises
+        ------
+        StudyError
+            If a column is missing or a row is not a result; then nothing is added.
+        """
+        if isinstance(results, list) and all(isinstance(row, Mapping) for row in results):
+            source, columns, rows = "the list", list(results[0]) if results else [], results
+        else:
+            source, (columns, rows) = "the dataframe", rows_of(results)
+        return len(self._add(results_of(source, columns, rows, self.space))) if rows else 0
+
+    def _add(self, results: Sequence[Trial]) -> list[Trial]:
+        """Record trials, numbered from 0, after those that are there."""
 
         def numbered(optimizer: Optimizer) -> list[Trial]:
             first = len(optimizer.trials)
@@ -139,7 +175,7 @@ class Study:
                 raise unlike_before(unlike[0])
             return trials
 
-        return len(self._shared.add(numbered, worker_name()))
+        return self._shared.add(numbered, worker_name())
 
     def add_choices(self, name: str, choices: Iterable[Value], state_distribution: RecipeLike = None) -> None:
         """More choices for a categorical state or action; all trials stay as they are.

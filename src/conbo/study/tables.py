@@ -37,37 +37,49 @@ def measured_cells(row: Mapping[Any, Any], parameters: Container[str]) -> dict[s
     return {column.removeprefix(MEASURED): row[column] for column in columns if row[column] not in (None, "")}
 
 
-def write_csv(path: str | Path, space: Space, trials: Iterable[Trial]) -> None:
-    """All trials, one line for each."""
+def full_table(space: Space, trials: Iterable[Trial]) -> tuple[list[str], list[dict[str, Any]]]:
+    """The columns of a table with all that is recorded of the trials, and its rows."""
     known = list(trials)
     parameters = [*space.states, *space.actions]
     more = [name for name in FILE_COLUMNS if name not in parameters]
     measured = [column for column in measured_columns(known) if column not in parameters]
-    header = ["number", *parameters, "reward", "status", *more, *measured]
+    rows = [
+        observation | {name: getattr(trial, name) for name in more}
+        for trial, observation in zip(known, observations(known), strict=True)
+    ]
+    return ["number", *parameters, "reward", "status", *more, *measured], rows
+
+
+def write_csv(path: str | Path, space: Space, trials: Iterable[Trial]) -> None:
+    """All trials, one line for each."""
+    header, rows = full_table(space, trials)
     with Path(path).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(map(marked, header))
-        for trial, observation in zip(known, observations(known), strict=True):
-            row = observation | {name: getattr(trial, name) for name in more}
+        for row in rows:
             writer.writerow(marked(row[name]) for name in header)
 
 
 def read_csv(path: str | Path, space: Space) -> list[Trial]:
-    """The results in a file as completed trials, numbered from 0; raises StudyError with all rows that are none.
+    """The results in a file as completed trials, numbered from 0; raises StudyError with all rows that are none."""
+    return results_of(f"'{path}'", *csv_rows(path), space)
 
-    The file has a column for every parameter and one for the reward, and may have one for its `noise`, and others
+
+def results_of(source: str, columns: Sequence[str], rows: Iterable[Mapping[Any, Any]], space: Space) -> list[Trial]:
+    """The rows of a table as completed trials, numbered from 0; raises StudyError with all rows that are none.
+
+    The table has a column for every parameter and one for the reward, and may have one for its `noise`, and others
     like `outcome:wait` for what was measured beside it. Where there is a `status`, rows that are not completed are
-    passed over. Other columns do not matter.
+    passed over. Other columns do not matter. A text is read as the number or the choice that it stands for.
     """
-    columns, rows = csv_rows(path)
     needed = (*space.states, *space.actions, "reward")
     if missing := [name for name in needed if name not in columns]:
         raise StudyError(
-            f"'{path}' must have a column for every parameter and the reward, but has none for '{missing[0]}'."
+            f"{source} must have a column for every parameter and the reward, but has none for '{missing[0]}'."
         )
     measured = [name for name in columns if name.startswith(MEASURED)]
     if twice := [name for name in (*needed, "noise", "status", *measured) if columns.count(name) > 1]:
-        raise StudyError(f"'{path}' must have one column for '{twice[0]}', but has several.")
+        raise StudyError(f"{source} must have one column for '{twice[0]}', but has several.")
     results: dict[int, Trial] = {}  # by row
     wrong: dict[int, str] = {}
     for number, row in enumerate(rows, start=1):
@@ -82,7 +94,7 @@ def read_csv(path: str | Path, space: Space) -> list[Trial]:
         wrong |= {number: rule for number, trial in results.items() if trial.noise is None}
     if wrong:
         lines = "".join(f"\n  row {number}: {what}" for number, what in sorted(wrong.items()))
-        raise StudyError(f"nothing was imported from '{path}', since not every row is a result:{lines}")
+        raise StudyError(f"nothing was imported from {source}, since not every row is a result:{lines}")
     return list(results.values())
 
 
@@ -98,28 +110,30 @@ def _trial(row: Mapping[Any, Any], space: Space, columns: Sequence[str], number:
         raise PointError(f"there must be a value for every column, but got none for '{lacking[0]}'.")
 
     def point(parameters: Mapping[str, Parameter]) -> dict[str, Value]:
-        return {name: _value(parameter, row[name] or "") for name, parameter in parameters.items()}
+        return {name: _value(parameter, row[name]) for name, parameter in parameters.items()}
 
     point_names = {*space.states, *space.actions}
     state, action = space.validate_state(point(space.states)), space.validate_action(point(space.actions))
-    noise = None if "noise" in point_names else row.get("noise") or None
+    noise = None if "noise" in point_names or row.get("noise") == "" else row.get("noise")
     measured = {name: _number(cell) for name, cell in measured_cells(row, point_names).items()}
     outcomes = Outcomes(_number(row["reward"]), None if noise is None else _number(noise), measured)
     return Trial(number, state, action).told(outcomes)
 
 
-def _value(parameter: Parameter, text: str) -> Value:
-    """What the text stands for; what it cannot stand for is left to validation."""
+def _value(parameter: Parameter, cell: Any) -> Any:
+    """What the cell stands for; what it cannot stand for is left to validation."""
     if not isinstance(parameter, Categorical):
-        return _number(text)
-    meant = [choice for choice in parameter.choices if str(choice) == text]
+        return _number(cell)
+    meant = [choice for choice in parameter.choices if str(choice) == cell]
     if len(meant) > 1:
-        raise PointError(f"a text must stand for one choice, but {text!r} stands for {meant[0]!r} and {meant[1]!r}.")
-    return meant[0] if meant else text
+        raise PointError(f"a text must stand for one choice, but {cell!r} stands for {meant[0]!r} and {meant[1]!r}.")
+    return meant[0] if meant else cell
 
 
-def _number(text: str | None) -> Any:
+def _number(cell: Any) -> Any:
+    if not isinstance(cell, str):
+        return cell
     try:
-        return text if "_" in (text or "") else float(text or "")  # Python reads 1_000 as a number
+        return cell if "_" in cell else float(cell)  # Python reads 1_000 as a number
     except ValueError:
-        return text
+        return cell

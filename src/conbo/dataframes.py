@@ -1,0 +1,82 @@
+"""Dataframes of any library that narwhals reads, such as pandas, Polars and PyArrow; none of them is a requirement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from conbo.errors import ConboError, SettingError
+
+if TYPE_CHECKING:
+    import narwhals
+
+
+def rows_of(frame: Any) -> tuple[list[str], list[dict[str, Any]]]:
+    """The columns of a dataframe, and its rows of plain values, None where one is missing.
+
+    Raises SettingError if this is no dataframe.
+    """
+    columns = {str(series.name): _plain(series) for series in _read(frame).iter_columns()}
+    return list(columns), [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def frame_of(columns: Mapping[str, Sequence[Any]], backend: str) -> Any:
+    """A dataframe of the library `backend` with these columns."""
+    with _installed(backend):
+        import narwhals
+
+        try:
+            if backend != "pandas":  # the others hold values of one type in a column
+                columns = {name: _of_one_type(values) for name, values in columns.items()}
+            return narwhals.from_dict(dict(columns), backend=backend).to_native()  # type: ignore[arg-type]
+        except ValueError as error:
+            raise SettingError(
+                f"`backend` must be a library of dataframes like 'pandas', but got {backend!r}."
+            ) from error
+
+
+def with_columns(frame: Any, columns: Mapping[str, Sequence[Any]]) -> Any:
+    """The same dataframe with more columns, or with others in the place of those of the same names."""
+    read = _read(frame)
+    with _installed("narwhals"):
+        import narwhals
+
+        backend = narwhals.get_native_namespace(read).__name__
+        new = [narwhals.new_series(name, list(values), backend=backend) for name, values in columns.items()]
+    return read.with_columns(*new).to_native()
+
+
+def _read(frame: Any) -> narwhals.DataFrame[Any]:
+    with _installed("narwhals"):
+        import narwhals
+
+        try:
+            return narwhals.from_native(frame, eager_only=True)
+        except TypeError as error:
+            raise SettingError(f"this must be a dataframe, but got {type(frame).__name__}.") from error
+
+
+def _plain(series: Any) -> list[Any]:
+    """The values of a column as those of Python; what is missing, and NaN, is None."""
+    values = [value.item() if hasattr(value, "item") else value for value in series.to_list()]
+    missing = series.is_null().to_list()
+    return [None if gone or value != value else value for gone, value in zip(missing, values, strict=True)]
+
+
+def _of_one_type(values: Sequence[Any]) -> Sequence[Any]:
+    """The values, as texts where they are of several types."""
+    kinds = {type(value) for value in values if value is not None}
+    if len(kinds) < 2 or kinds == {int, float}:
+        return values
+    return [None if value is None else str(value) for value in values]
+
+
+@contextmanager
+def _installed(library: str) -> Iterator[None]:
+    """Say how to install what is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        needed = f"dataframes need {error.name or library}, which is not installed: pip install 'conbo[pandas]'"
+        raise ConboError(needed) from error

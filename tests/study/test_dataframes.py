@@ -1,0 +1,147 @@
+"""Trials, earlier results and tables of a policy as dataframes of several libraries."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pandas
+import polars
+import pytest
+
+from conbo.errors import PointError, SettingError, StudyError
+from conbo.policies.policy import Policy
+from conbo.spaces import Categorical, Integer, Real, Space
+from conbo.study import Study
+
+SPACE = Space(
+    states={"s": Real(0, 1), "k": Categorical(["a", 2, True])},
+    actions={"x": Real(0.1, 10, log=True), "n": Integer(1, 5)},
+)
+
+
+def new_study(**settings: Any) -> Study:
+    return Study(**{"space": SPACE, "method": "uniform", **settings})
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    study = new_study(seed=1)
+    for trial in study.ask(8):
+        study.tell(trial, float(trial.state["s"]) - float(trial.action["n"]), outcomes={"wait": trial.number / 7})
+    study.fail(study.ask(), "lost")
+    study.ask()
+    return study
+
+
+@pytest.fixture(scope="module")
+def policy(study: Study) -> Policy:
+    return study.policy()
+
+
+def test_all_that_is_recorded_is_in_the_dataframe(study: Study) -> None:
+    frame = study.trials_dataframe()
+    assert isinstance(frame, pandas.DataFrame)
+    assert list(frame.columns) == [
+        *["number", "s", "k", "x", "n", "reward", "status"],
+        *["noise", "error", "worker", "attempts", "started", "finished", "late", "outcome:wait"],
+    ]
+    assert list(frame["status"]) == ["completed"] * 8 + ["failed", "running"]
+    assert frame["error"][8] == "lost"
+    assert frame["reward"].isna().tolist() == [False] * 8 + [True] * 2
+    assert (frame["finished"][:9] >= frame["started"][:9]).all()
+    assert frame["k"].tolist() == [trial.state["k"] for trial in study.trials]
+
+
+@pytest.mark.parametrize("backend", ["pandas", "polars"])
+def test_a_dataframe_brings_its_results_to_another_study(study: Study, backend: str) -> None:
+    other = new_study()
+    other.ask()
+    assert other.add_trials(study.trials_dataframe(backend)) == 8
+    assert [trial.number for trial in other.trials] == list(range(9))
+    pairs = list(zip(other.trials[1:], study.trials, strict=False))
+    assert len(pairs) == 8
+    for mine, theirs in pairs:
+        assert (mine.state, mine.action, mine.outcomes) == (theirs.state, theirs.action, theirs.outcomes)
+        assert [type(value) for value in mine.state.values()] == [type(value) for value in theirs.state.values()]
+
+
+def test_the_rows_of_observations_are_results_too(study: Study) -> None:
+    other = new_study()
+    assert other.add_trials(study.observations) == 8
+    assert other.trials == study.trials[:8]
+    assert other.add_trials([]) == 0
+
+
+def test_numbers_with_gaps_and_known_noise() -> None:
+    frame = pandas.DataFrame(
+        {
+            "s": [0.5, 0.25],
+            "k": ["a", "2"],  # a text stands for the choice that is written so
+            "x": [1, 2],
+            "n": pandas.array([3, None], dtype="Int64"),
+            "reward": [1.0, 2.0],
+            "noise": [0.1, 0.2],
+            "status": ["completed", "failed"],
+            7: ["names of other columns", "do not matter"],
+        }
+    )
+    study = new_study()
+    assert study.add_trials(frame) == 1
+    assert (study.trials[0].action, study.trials[0].noise) == ({"x": 1.0, "n": 3}, 0.1)
+    frame["status"] = "completed"
+    with pytest.raises(StudyError, match=r"nothing was imported from the dataframe.*\n  row 2: 'n' must be a number"):
+        study.add_trials(frame)
+    assert len(study.trials) == 1
+
+
+def test_results_that_are_none() -> None:
+    with pytest.raises(SettingError, match="this must be a dataframe, but got dict"):
+        new_study().add_trials({"s": 1})
+    with pytest.raises(StudyError, match="the dataframe must have a column .* but has none for 'k'"):
+        new_study().add_trials(polars.DataFrame({"s": [0.5]}))
+    with pytest.raises(SettingError, match="`backend` must be a library of dataframes like 'pandas', but got 'excel'"):
+        new_study().trials_dataframe("excel")
+
+
+@pytest.mark.parametrize("library", [pandas, polars])
+def test_a_table_of_actions_has_the_rows_of_its_states(policy: Policy, library: Any) -> None:
+    points = [{"s": 0.1, "k": "a"}, {"s": 0.9, "k": "a"}]
+    states = library.DataFrame({"day": ["Mon", "Tue"], "s": [0.1, 0.9], "k": ["a", "a"]})
+    table = policy.table(states)
+    assert type(table) is library.DataFrame
+    assert list(table.columns) == ["day", "s", "k", "x", "n", "predicted_reward", "predicted_std"]
+    rows = zip(*(table[name].to_list() for name in table.columns[3:]), strict=True)
+    expected = [(p.action["x"], p.action["n"], p.mean, p.std) for p in policy.predict_many(points)]
+    assert list(rows) == expected
+    assert list(states.columns) == ["day", "s", "k"]
+
+
+def test_the_index_of_a_table_is_kept(policy: Policy) -> None:
+    states = pandas.DataFrame({"s": [0.1, 0.9], "k": ["a", 2]}, index=["Mon", "Tue"])
+    assert list(policy.table(states).index) == ["Mon", "Tue"]
+    assert len(policy.table(states[:0])) == 0
+
+
+def test_states_of_a_table_must_be_in_the_space(policy: Policy) -> None:
+    with pytest.raises(PointError, match=r"must have a column for every state, but has none for \['k'\]"):
+        policy.table(pandas.DataFrame({"s": [0.5]}))
+    outside = pandas.DataFrame({"s": [1.5], "k": ["a"]})
+    with pytest.raises(PointError, match="`0.0 <= s <= 1.0` must hold, but got s=1.5"):
+        policy.table(outside)
+    assert len(policy.table(outside, extrapolate=True)) == 1
+
+
+@pytest.mark.parametrize("package", ["narwhals", "pandas"])
+def test_without_the_extra(package: str) -> None:
+    code = f"""
+import sys
+sys.modules[{package!r}] = None  # as if it were not installed
+import conbo
+study = conbo.Study(conbo.Space(actions={{"x": conbo.Real(0, 1)}}))
+try:
+    study.trials_dataframe()
+except conbo.errors.ConboError as error:
+    print(error)
+"""
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert run.stdout == f"dataframes need {package}, which is not installed: pip install 'conbo[pandas]'\n"
