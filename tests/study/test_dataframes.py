@@ -97,7 +97,7 @@ def test_numbers_with_gaps_and_known_noise() -> None:
 def test_results_that_are_none() -> None:
     with pytest.raises(SettingError, match="this must be a dataframe, but got dict"):
         new_study().add_trials({"s": 1})
-    with pytest.raises(StudyError, match="the dataframe must have a column .* but has none for 'k'"):
+    with pytest.raises(StudyError, match=r"the dataframe must have a column .* but has none for 'k'"):
         new_study().add_trials(polars.DataFrame({"s": [0.5]}))
     with pytest.raises(SettingError, match="`backend` must be a library of dataframes like 'pandas', but got 'excel'"):
         new_study().trials_dataframe("excel")
@@ -126,7 +126,7 @@ def test_states_of_a_table_must_be_in_the_space(policy: Policy) -> None:
     with pytest.raises(PointError, match=r"must have a column for every state, but has none for \['k'\]"):
         policy.table(pandas.DataFrame({"s": [0.5]}))
     outside = pandas.DataFrame({"s": [1.5], "k": ["a"]})
-    with pytest.raises(PointError, match="`0.0 <= s <= 1.0` must hold, but got s=1.5"):
+    with pytest.raises(PointError, match=r"`0.0 <= s <= 1.0` must hold, but got s=1.5"):
         policy.table(outside)
     assert len(policy.table(outside, extrapolate=True)) == 1
 
