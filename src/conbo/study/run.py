@@ -15,6 +15,7 @@ from conbo.errors import ConboError, RewardError, StorageError, shortened
 from conbo.optimizer import Optimizer
 from conbo.spaces import Point
 from conbo.study.executors import Evaluators, Objective, error_of, text_of
+from conbo.study.plan import Plan
 from conbo.study.shared import Heartbeat, SharedOptimizer
 from conbo.study.worker_process import MAX_MESSAGE
 from conbo.study.workers import retire, worker_name
@@ -38,21 +39,6 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.2  # seconds between two looks at what 
 LOOK_UP = 1.0  # seconds after which a run with nothing else to do looks up
 
 _log = logging.getLogger("conbo")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a run goes, and when it ends."""
-
-    evaluations: int
-    batch: int | None
-    timeout: float | None
-    retries: int
-    stop_below: float | None
-    finish: Literal["best-observed"] | None
-    on_interrupt: Literal["wait", "cancel"]
-    lease: float
-    max_lost_workers: int
 
 
 @dataclass(frozen=True)

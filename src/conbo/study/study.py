@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from conbo.dataframes import frame_of, rows_of
-from conbo.errors import SettingError, SpaceError, StudyError
+from conbo.errors import SpaceError, StudyError
 from conbo.method_list import DEFAULT_METHOD, Method
 from conbo.notices import listening
-from conbo.optimizer import Direction, Optimizer, at_least
+from conbo.optimizer import Direction, Optimizer
 from conbo.record_fields import errors_about
-from conbo.spaces import Point, Space, Value, is_number
+from conbo.spaces import Point, Space, Value
 from conbo.state_distributions import RecipeLike
 from conbo.study.database import Database, Storage
 from conbo.study.description import Settings, from_record
 from conbo.study.executors import Borrowed, Evaluators, Here, Objective, Processes
+from conbo.study.plan import Plan, check_callbacks, check_plan
 from conbo.study.records import MAX_LOST_WORKERS
-from conbo.study.run import Plan, Run, RunSummary
+from conbo.study.run import Run, RunSummary
 from conbo.study.shared import SharedOptimizer
 from conbo.study.stored import create_or_resume, stored_settings
 from conbo.study.tables import COLUMNS, full_table, observations, read_csv, results_of, write_csv
@@ -307,8 +308,8 @@ class Study:
         """
         plan = Plan(evaluations, batch, timeout, retries, stop_below, finish, on_interrupt, lease, max_lost_workers)
         optimizer = self._shared.up_to_date()
-        _check(plan, objective, workers, optimizer)
-        _check_callbacks(callbacks)
+        check_plan(plan, objective, workers, optimizer)
+        check_callbacks(callbacks)
         _ = optimizer.learner  # loads torch now, rather than in the middle of the run
         evaluators: Evaluators
         if executor is not None:
@@ -364,35 +365,3 @@ def open_study(storage: Storage, name: str = "default") -> Study:
 def _shown_by(bar: Progress, progress: bool) -> AbstractContextManager[None]:
     """While a bar is shown, log lines appear above it."""
     return listening(bar.note) if progress else nullcontext()
-
-
-def _check_callbacks(callbacks: object) -> None:
-    if not isinstance(callbacks, Sequence) or not all(callable(callback) for callback in callbacks):
-        raise SettingError(f"`callbacks` must be a list of functions of study and trial, but got {callbacks!r}.")
-
-
-def _check(plan: Plan, objective: object, workers: int | None, optimizer: Optimizer) -> None:
-    if not callable(objective):
-        raise SettingError(f"`objective` must be a function of state and action, but got {objective!r}.")
-    at_least(1, "evaluations", plan.evaluations)
-    at_least(0, "retries", plan.retries)
-    at_least(1, "max_lost_workers", plan.max_lost_workers)
-    for name, number in (("workers", workers), ("batch", plan.batch)):
-        if number is not None:
-            at_least(1, name, number)
-    for name, seconds in (("timeout", plan.timeout), ("lease", plan.lease), ("stop_below", plan.stop_below)):
-        if seconds is not None and not (is_number(seconds) and 0 < seconds < float("inf")):
-            raise SettingError(f"`0 < {name} < inf` must hold, but got {name}={seconds!r}.")
-    if plan.stop_below is not None and not optimizer.knows_gains:
-        rule = "`stop_below` needs a method that knows what an evaluation gains, like 'conbo' or 'pei'"
-        raise SettingError(f"{rule}, but got method='{optimizer.method}'.")
-    if plan.finish not in (None, "best-observed"):
-        raise SettingError(f"`finish` must be None or 'best-observed', but got {plan.finish!r}.")
-    if plan.finish is not None:
-        listed = optimizer.states.listed()
-        n = float("inf") if listed is None else len(listed[0])
-        if n >= plan.evaluations:
-            rule = "`finish='best-observed'` ends with one evaluation in every state and needs more of them than states"
-            raise SettingError(f"{rule}, but got evaluations={plan.evaluations} for {n} states.")
-    if plan.on_interrupt not in ("wait", "cancel"):
-        raise SettingError(f"`on_interrupt` must be 'wait' or 'cancel', but got {plan.on_interrupt!r}.")
