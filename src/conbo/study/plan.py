@@ -1,0 +1,58 @@
+"""How a run goes and when it ends, and the rules for its settings."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from conbo.errors import SettingError
+from conbo.optimizer import Optimizer, at_least
+from conbo.spaces import is_number
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a run goes, and when it ends."""
+
+    evaluations: int
+    batch: int | None
+    timeout: float | None
+    retries: int
+    stop_below: float | None
+    finish: Literal["best-observed"] | None
+    on_interrupt: Literal["wait", "cancel"]
+    lease: float
+    max_lost_workers: int
+
+
+def check_plan(plan: Plan, objective: object, workers: int | None, optimizer: Optimizer) -> None:
+    """Raise SettingError unless a run can go like this."""
+    if not callable(objective):
+        raise SettingError(f"`objective` must be a function of state and action, but got {objective!r}.")
+    at_least(1, "evaluations", plan.evaluations)
+    at_least(0, "retries", plan.retries)
+    at_least(1, "max_lost_workers", plan.max_lost_workers)
+    for name, number in (("workers", workers), ("batch", plan.batch)):
+        if number is not None:
+            at_least(1, name, number)
+    for name, seconds in (("timeout", plan.timeout), ("lease", plan.lease), ("stop_below", plan.stop_below)):
+        if seconds is not None and not (is_number(seconds) and 0 < seconds < float("inf")):
+            raise SettingError(f"`0 < {name} < inf` must hold, but got {name}={seconds!r}.")
+    if plan.stop_below is not None and not optimizer.knows_gains:
+        rule = "`stop_below` needs a method that knows what an evaluation gains, like 'conbo' or 'pei'"
+        raise SettingError(f"{rule}, but got method='{optimizer.method}'.")
+    if plan.finish not in (None, "best-observed"):
+        raise SettingError(f"`finish` must be None or 'best-observed', but got {plan.finish!r}.")
+    if plan.finish is not None:
+        listed = optimizer.states.listed()
+        n = float("inf") if listed is None else len(listed[0])
+        if n >= plan.evaluations:
+            rule = "`finish='best-observed'` ends with one evaluation in every state and needs more of them than states"
+            raise SettingError(f"{rule}, but got evaluations={plan.evaluations} for {n} states.")
+    if plan.on_interrupt not in ("wait", "cancel"):
+        raise SettingError(f"`on_interrupt` must be 'wait' or 'cancel', but got {plan.on_interrupt!r}.")
+
+
+def check_callbacks(callbacks: object) -> None:
+    """Raise SettingError unless these are functions."""
+    if not isinstance(callbacks, Sequence) or not all(callable(callback) for callback in callbacks):
+        raise SettingError(f"`callbacks` must be a list of functions of study and trial, but got {callbacks!r}.")
