@@ -13,6 +13,8 @@ from conbo.spaces import MAX_NAME, Value, is_number
 LARGEST_REWARD = 1e300  # a double ends at 1.8e308, and sums, differences and predictions go beyond the rewards
 MAX_MEASURED = 100  # measured outcomes of a trial
 
+ENQUEUED = "enqueued"  # in the place of a worker: the trial waits for whoever comes first
+
 Status: TypeAlias = Literal["running", "completed", "failed"]
 
 _NAMES = ("reward", "noise", "measured")  # of the outcomes, in the order in which differences are reported
@@ -100,6 +102,11 @@ class Trial:
     def measured(self) -> Mapping[str, float]:
         """What else was measured, by name."""
         return {} if self.outcomes is None else self.outcomes.measured
+
+    @property
+    def is_enqueued(self) -> bool:
+        """Whether it waits to be evaluated by whoever comes first."""
+        return self.status == "running" and self.worker == ENQUEUED
 
     def told(self, outcomes: Outcomes) -> "Trial":
         """The trial with its outcomes; to repeat what was told changes nothing."""

@@ -19,7 +19,7 @@ from conbo.study.database import Database
 from conbo.study.schema import FITS, STUDIES, TRIALS
 from conbo.study.stored_fields import check_trial, settings_of, trial_of
 from conbo.study.workers import is_gone
-from conbo.trials import Outcomes, Trial, unlike_before
+from conbo.trials import ENQUEUED, Outcomes, Trial, unlike_before
 
 MAX_LOST_WORKERS = 10  # after this many lost workers, the trial itself is assumed to crash them
 MAX_ERROR = 10_000  # characters of an error that are kept
@@ -179,13 +179,14 @@ class Records:
             holder = connection.scalar(select(STUDIES.c.suggesting).where(self._this_study))
             if holder != worker:  # it was too slow, or this is done already and only the answer was lost
                 numbers = [trial.number for trial in trials]
-                there = self._trials(connection, TRIALS.c.number.in_(numbers), TRIALS.c.worker == worker)
+                mine = TRIALS.c.worker.in_([worker, ENQUEUED])
+                there = self._trials(connection, TRIALS.c.number.in_(numbers), mine)
                 return there == list(trials)
             now = self._database.now(connection)
             values = {"suggesting": None, "suggesting_until": None, "changes": change}
             connection.execute(update(STUDIES).where(self._this_study).values(values))
-            common = {"study": self._study, "worker": worker, "change": change}
-            rows = [common | _columns(trial) | _times(trial, now, lease) for trial in trials]
+            common = {"study": self._study, "change": change}
+            rows = [common | _columns(trial) | _ownership(trial, worker, now, lease) for trial in trials]
             connection.execute(insert(TRIALS), rows)
             return True
 
@@ -297,6 +298,20 @@ class Records:
 
         return self._database.write(take, lasting=False) if self._database.read(left_behind) else None
 
+    def take_enqueued(self, numbers: Sequence[int], worker: str) -> list[int]:
+        """Of these trials the ones that still wait, which are the worker's by hand now."""
+
+        def work(connection: Connection) -> list[int]:
+            change = self._lock(connection)
+            asked_for = TRIALS.c.number.in_(numbers)
+            taken = [t.number for t in self._trials(connection, asked_for) if t.is_enqueued or t.worker == worker]
+            values = {"worker": worker, "leased_until": None, "started": self._database.now(connection)}
+            for number in taken:
+                self._update(connection, number, change, values)
+            return taken
+
+        return self._database.write(work)
+
     def hand_back(self, worker: str) -> None:
         """Others may take over at once what is leased to this worker."""
         free = update(TRIALS).where(self._leased_to(worker)).values(leased_until=HANDED_BACK)
@@ -351,11 +366,14 @@ def _results(trial: Trial) -> dict[str, Any]:
     return {"status": trial.status, "reward": trial.reward, "noise": trial.noise, "outcomes": measured}
 
 
-def _times(trial: Trial, now: float, lease: float | None) -> dict[str, float | None]:
-    """When the trial was started and finished, or until when it is leased to a worker that will begin it."""
+def _ownership(trial: Trial, worker: str, now: float, lease: float | None) -> dict[str, Any]:
+    """Whose trial it is, and when it was started and finished, or until when it is leased to whoever will begin it."""
+    if trial.is_enqueued:
+        return {"worker": ENQUEUED, "started": None, "finished": None, "leased_until": HANDED_BACK}
     if trial.status == "running" and lease is not None:
-        return {"started": None, "finished": None, "leased_until": now + lease}
-    return {"started": now, "finished": None if trial.status == "running" else now, "leased_until": None}
+        return {"worker": worker, "started": None, "finished": None, "leased_until": now + lease}
+    finished = None if trial.status == "running" else now
+    return {"worker": worker, "started": now, "finished": finished, "leased_until": None}
 
 
 def _storable(text: object) -> str:

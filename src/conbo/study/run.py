@@ -271,7 +271,9 @@ class Run:
         if self._stopped:
             return None
         optimizer = self._shared.up_to_date()
-        if any(trial.leased and trial.number not in self._heartbeat.trials for trial in optimizer.trials):
+        enough = optimizer.n_completed + len(self._jobs) >= self._plan.evaluations  # then nobody takes from the queue
+        others = (t for t in optimizer.trials if t.leased and t.number not in self._heartbeat.trials)
+        if any(not (enough and trial.is_enqueued) for trial in others):
             most, in_hand = self._plan.max_lost_workers, self._heartbeat.trials
             trial = self._records.take_over(self._worker, self._plan.lease, in_hand, most)
             if trial is not None:

@@ -7,14 +7,12 @@ from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from conbo.dataframes import frame_of, rows_of
 from conbo.errors import SpaceError, StudyError
 from conbo.method_list import DEFAULT_METHOD, Method
 from conbo.notices import listening
-from conbo.optimizer import Direction, Optimizer
+from conbo.optimizer import Direction, Optimizer, at_least
 from conbo.record_fields import errors_about
 from conbo.spaces import Point, Space, Value
 from conbo.state_distributions import RecipeLike
@@ -26,9 +24,10 @@ from conbo.study.records import MAX_LOST_WORKERS
 from conbo.study.run import Run, RunSummary
 from conbo.study.shared import SharedOptimizer
 from conbo.study.stored import create_or_resume, stored_settings
-from conbo.study.tables import COLUMNS, full_table, observations, read_csv, results_of, write_csv
+from conbo.study.tables import COLUMNS
+from conbo.study.trial_tables import TrialTables
 from conbo.study.workers import worker_name
-from conbo.trials import Outcomes, Trial, unlike_before
+from conbo.trials import Outcomes, Trial
 
 if TYPE_CHECKING:
     from conbo.belief import ModelLike
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from conbo.summary import StudySummary
 
 
-class Study:
+class Study(TrialTables):
     """Learns the best action for every state; the settings are those of `Optimizer`.
 
     With `storage`, a file for SQLite or the URL of a PostgreSQL database, the study is kept there under its name. If
@@ -85,11 +84,6 @@ class Study:
         return Optimizer(s.space, **s.of_optimizer())
 
     @property
-    def space(self) -> Space:
-        """The states and actions."""
-        return self._shared.up_to_date().space
-
-    @property
     def direction(self) -> Direction:
         """Whether rewards are maximised or minimised."""
         return self._settings.direction
@@ -108,75 +102,6 @@ class Study:
     def seed(self) -> int:
         """On which all suggestions depend."""
         return self._settings.seed
-
-    @property
-    def trials(self) -> tuple[Trial, ...]:
-        """All trials with all that is recorded of them."""
-        return self._shared.up_to_date().trials
-
-    @property
-    def observations(self) -> list[dict[str, Any]]:
-        """All trials as rows of a table: number, states, actions, reward and status.
-
-        What was measured beside the reward is in columns such as `outcome:wait`, None where a trial has none.
-        """
-        return observations(self.trials)
-
-    def to_csv(self, path: str | Path) -> None:
-        """Write all trials to a file, with all that is recorded of them."""
-        write_csv(path, self.space, self.trials)
-
-    def import_csv(self, path: str | Path) -> int:
-        """Add earlier results, and return how many; if a row is not a result, all such rows are named in the error.
-
-        The file has a column for every parameter and `reward`, and may have `noise` and others like `outcome:wait`.
-        """
-        return len(self._add(read_csv(path, self.space)))
-
-    def trials_dataframe(self, backend: str = "pandas") -> Any:
-        """All trials with all that is recorded of them, as a dataframe.
-
-        Parameters
-        ----------
-        backend
-            The library of the dataframe, such as "pandas", "polars" or "pyarrow".
-        """
-        columns, rows = full_table(self.space, self.trials)
-        return frame_of({name: [row[name] for row in rows] for name in columns}, backend)
-
-    def add_trials(self, results: Any) -> int:
-        """Add earlier results, and return how many; if a row is not a result, all such rows are named in the error.
-
-        Parameters
-        ----------
-        results
-            A dataframe of any library that narwhals reads, or a list of rows like those of `observations`. It has a
-            column for every parameter and `reward`, and may have `noise` and others like `outcome:wait`. Rows whose
-            `status` is another than "completed" are passed over.
-
-        Raises
-        ------
-        StudyError
-            If a column is missing or a row is not a result; then nothing is added.
-        """
-        if isinstance(results, list) and all(isinstance(row, Mapping) for row in results):
-            source, columns, rows = "the list", list(results[0]) if results else [], results
-        else:
-            source, (columns, rows) = "the dataframe", rows_of(results)
-        return len(self._add(results_of(source, columns, rows, self.space))) if rows else 0
-
-    def _add(self, results: Sequence[Trial]) -> list[Trial]:
-        """Record trials, numbered from 0, after those that are there."""
-
-        def numbered(optimizer: Optimizer) -> list[Trial]:
-            first = len(optimizer.trials)
-            trials = [replace(trial, number=first + trial.number) for trial in results]
-            known = {trial.noise is None for trial in optimizer.trials if trial.status == "completed"}
-            if unlike := [trial for trial in trials if known not in (set(), {trial.noise is None})]:
-                raise unlike_before(unlike[0])
-            return trials
-
-        return self._shared.add(numbered, worker_name())
 
     def add_choices(self, name: str, choices: Iterable[Value], state_distribution: RecipeLike = None) -> None:
         """More choices for a categorical state or action; all trials stay as they are.
@@ -201,11 +126,13 @@ class Study:
     def ask(self, n: int | None = None, state: Point | None = None) -> Trial | list[Trial]:
         """One new trial, or a list of n; `state` is one that the environment dictates.
 
+        Trials that were enqueued come first, or those of them that are in this state.
         It is yours: no other worker is given it, and it is awaited until it is told or failed.
         """
-        trials = self._shared.add(
-            lambda optimizer: optimizer.suggest(1 if n is None else n, state).trials, worker_name()
-        )
+        wanted, worker = 1 if n is None else at_least(1, "n", n), worker_name()
+        trials = self._enqueued(wanted, worker, state)
+        if missing := wanted - len(trials):
+            trials += self._shared.add(lambda optimizer: optimizer.suggest(missing, state).trials, worker)
         return trials[0] if n is None else trials
 
     def tell(

@@ -1,0 +1,163 @@
+"""The trials of a study as tables, files and dataframes, and the way in for results and points from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from conbo.dataframes import frame_of, rows_of
+from conbo.optimizer import Optimizer
+from conbo.spaces import Point, Space
+from conbo.study.shared import SharedOptimizer
+from conbo.study.tables import full_table, observations, read_csv, results_of, write_csv
+from conbo.study.workers import worker_name
+from conbo.trials import ENQUEUED, Outcomes, Trial, unlike_before
+
+
+class TrialTables:
+    """What a study knows of its trials, without the model that is fitted to them."""
+
+    _shared: SharedOptimizer
+
+    @property
+    def space(self) -> Space:
+        """The states and actions."""
+        return self._shared.up_to_date().space
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """All trials with all that is recorded of them."""
+        return self._shared.up_to_date().trials
+
+    @property
+    def observations(self) -> list[dict[str, Any]]:
+        """All trials as rows of a table: number, states, actions, reward and status.
+
+        What was measured beside the reward is in columns such as `outcome:wait`, None where a trial has none.
+        """
+        return observations(self.trials)
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write all trials to a file, with all that is recorded of them."""
+        write_csv(path, self.space, self.trials)
+
+    def import_csv(self, path: str | Path) -> int:
+        """Add earlier results, and return how many; if a row is not a result, all such rows are named in the error.
+
+        The file has a column for every parameter and `reward`, and may have `noise` and others like `outcome:wait`.
+        """
+        return len(self._add(read_csv(path, self.space)))
+
+    def trials_dataframe(self, backend: str = "pandas") -> Any:
+        """All trials with all that is recorded of them, as a dataframe.
+
+        Parameters
+        ----------
+        backend
+            The library of the dataframe, such as "pandas", "polars" or "pyarrow".
+        """
+        columns, rows = full_table(self.space, self.trials)
+        return frame_of({name: [row[name] for row in rows] for name in columns}, backend)
+
+    def add_trials(self, results: Any) -> int:
+        """Add earlier results, and return how many; if a row is not a result, all such rows are named in the error.
+
+        Parameters
+        ----------
+        results
+            A dataframe of any library that narwhals reads, or a list of rows like those of `observations`. It has a
+            column for every parameter and `reward`, and may have `noise` and others like `outcome:wait`. Rows whose
+            `status` is another than "completed" are passed over.
+
+        Raises
+        ------
+        StudyError
+            If a column is missing or a row is not a result; then nothing is added.
+        """
+        if isinstance(results, list) and all(isinstance(row, Mapping) for row in results):
+            source, columns, rows = "the list", list(results[0]) if results else [], results
+        else:
+            source, (columns, rows) = "the dataframe", rows_of(results)
+        return len(self._add(results_of(source, columns, rows, self.space))) if rows else 0
+
+    def add_trial(
+        self,
+        state: Point,
+        action: Point,
+        reward: float,
+        noise: float | None = None,
+        *,
+        outcomes: Mapping[str, float] | None = None,
+    ) -> Trial:
+        """Add an earlier result, as if its trial had been asked for and told.
+
+        Parameters
+        ----------
+        state, action
+            The point that was evaluated; in a space without states the state is {}.
+        reward, noise, outcomes
+            As in `tell`.
+
+        Returns
+        -------
+        Trial
+            The completed trial.
+
+        Raises
+        ------
+        PointError, RewardError
+            If the point is not one of the space, or the reward is not one finite number.
+        """
+        told = Outcomes(reward, noise, {} if outcomes is None else outcomes)
+        (added,) = self._add([self._trial(state, action).told(told)])
+        return added
+
+    def enqueue(self, state: Point, action: Point) -> Trial:
+        """Have a point of your own evaluated first: by the next run, or by whoever asks next.
+
+        Until then it is pending, like any other trial without a reward.
+
+        Returns
+        -------
+        Trial
+            The trial, which waits to be evaluated.
+
+        Raises
+        ------
+        PointError
+            If the point is not one of the space.
+
+        Examples
+        --------
+        >>> study.enqueue({"demand": 60}, {"stock": 60})  # doctest: +SKIP
+        """
+        waiting = replace(self._trial(state, action), worker=ENQUEUED, leased=True)
+        (added,) = self._add([waiting])
+        return added
+
+    def _trial(self, state: Point, action: Point) -> Trial:
+        return Trial(0, self.space.validate_state(state), self.space.validate_action(action))
+
+    def _enqueued(self, most: int, worker: str, state: Point | None) -> list[Trial]:
+        """Up to so many enqueued trials, those of a certain state if one is given; they are the worker's now."""
+        optimizer = self._shared.up_to_date()
+        wanted = None if state is None else optimizer.space.validate_state(state)
+        waiting = [trial for trial in optimizer.trials if trial.is_enqueued and wanted in (None, trial.state)]
+        numbers = [trial.number for trial in waiting[:most]]
+        taken = self._shared.records.take_enqueued(numbers, worker) if numbers else []
+        return [self._shared.up_to_date().find(number) for number in taken]
+
+    def _add(self, results: Sequence[Trial]) -> list[Trial]:
+        """Record trials, numbered from 0, after those that are there."""
+
+        def numbered(optimizer: Optimizer) -> list[Trial]:
+            first = len(optimizer.trials)
+            trials = [replace(trial, number=first + trial.number) for trial in results]
+            known = {trial.noise is None for trial in optimizer.trials if trial.status == "completed"}
+            if unlike := [trial for trial in trials if known not in (set(), {trial.noise is None})]:
+                raise unlike_before(unlike[0])
+            return trials
+
+        return self._shared.add(numbered, worker_name())
