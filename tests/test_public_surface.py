@@ -27,6 +27,7 @@ PUBLIC = [
     "Weights",
     "__version__",
     "errors",
+    "integrations",
     "load_policy",
     "methods",
     "open_study",

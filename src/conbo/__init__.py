@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from conbo import errors, plots, problems
+    from conbo import errors, integrations, plots, problems
     from conbo.gaussian_process import GaussianProcess
     from conbo.method_list import methods
     from conbo.optimizer import Optimizer
@@ -37,7 +37,7 @@ _HOME = {
     "report": "reports",
     "study_names": "study",
 }
-_MODULES = ("errors", "plots", "problems")
+_MODULES = ("errors", "integrations", "plots", "problems")
 _PLOTTING = ("jinja2", "matplotlib", "plotly")  # the extra `plots`
 
 __all__ = [
@@ -56,6 +56,7 @@ __all__ = [
     "Weights",
     "__version__",
     "errors",
+    "integrations",
     "load_policy",
     "methods",
     "open_study",

@@ -1,0 +1,297 @@
+"""Optuna: a sampler that learns the best action of every state, and its policy.
+
+Trial k of the Optuna study is trial k of a conbo optimizer, so that suggestions depend on the seed, the trial's number
+and the rewards alone: a study that goes on in another process goes on as if it had never stopped. What was suggested
+is kept in the trial's system attributes, where all workers see it as pending.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from conbo.errors import ConboError, PointError, SettingError
+from conbo.method_list import DEFAULT_METHOD, Method
+from conbo.notices import LOG
+from conbo.optimizer import Direction, Optimizer
+from conbo.spaces import Space, Value
+from conbo.state_distributions import MarginalRecipe, Product, Uniform
+from conbo.state_marginals import marginal
+from conbo.study import Study
+from conbo.trials import LARGEST_REWARD, Outcomes, Trial
+
+try:
+    import optuna
+    from optuna.distributions import BaseDistribution
+    from optuna.samplers import BaseSampler
+    from optuna.study import StudyDirection
+    from optuna.trial import FrozenTrial, TrialState
+except ModuleNotFoundError as error:
+    needed = "`conbo.integrations.optuna` needs optuna, which is not installed: pip install 'conbo[optuna]'"
+    raise ConboError(needed) from error
+
+from conbo.integrations.optuna_space import common_distributions, parameter_of, params_of, point_of, space_of
+
+if TYPE_CHECKING:
+    from conbo.belief import ModelLike
+    from conbo.policies.policy import Policy
+
+__all__ = ["ConboSampler", "from_optuna", "policy"]
+
+SUGGESTED = "conbo:"  # before a parameter's name: the system attribute with the value that was suggested
+
+StatesLike = Mapping[str, MarginalRecipe] | Iterable[str]
+
+
+class ConboSampler(BaseSampler):
+    """An Optuna sampler that chooses states and actions to learn the best action of every state.
+
+    The first trial of a study is random, because its parameters are not known before. Pruned and failed trials have no
+    reward. A trial that was enqueued with all states fixed gets the action that teaches most in that state.
+
+    Parameters
+    ----------
+    states
+        The names of the parameters that are states, or a mapping from these names to how the states are distributed,
+        such as ``{"demand": conbo.Triangular(60)}``. All other parameters are actions.
+    method, model, initial
+        As in `conbo.Study`.
+    seed
+        On which all suggestions depend; by default another one each time.
+
+    Raises
+    ------
+    SpaceError
+        When a trial begins, if trials have different parameters (a conditional space), or a state is none of them.
+
+    Examples
+    --------
+    >>> study = optuna.create_study(sampler=ConboSampler(states=["demand"]), direction="maximize")  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        states: StatesLike,
+        *,
+        method: str | Method = DEFAULT_METHOD,
+        model: ModelLike | None = None,
+        seed: int | None = None,
+        initial: int | None = None,
+    ) -> None:
+        self._states = _states(states)
+        self._settings = {"method": method, "model": model, "initial": initial}
+        self._seed = secrets.randbits(32) if seed is None else seed
+        self._optimizer: Optimizer | None = None
+        self._lock = threading.RLock()  # trials in other threads must see what was suggested in this one
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_optimizer": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.RLock())
+
+    @property
+    def states(self) -> dict[str, MarginalRecipe]:
+        """The states and how they are distributed."""
+        return dict(self._states)
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """The parameters of all completed trials, none if there is no such trial."""
+        self._raise_error_if_multi_objective(study)
+        distributions = common_distributions(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+        space = space_of(distributions, tuple(self._states)) if distributions else None
+        return {} if space is None else {name: distributions[name] for name in (*space.states, *space.actions)}
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """The state and the action to try next."""
+        self._raise_error_if_multi_objective(study)
+        if not search_space:
+            return {}
+        with self._lock:
+            distributions = self.infer_relative_search_space(study, trial)
+            optimizer = self._up_to_date(study, trial.number, distributions)
+            fixed = trial.system_attrs.get("fixed_params", {})
+            dictated = _dictated(optimizer.space, fixed, distributions)
+            suggested = optimizer.suggest(state=dictated).trials[0]
+            params = params_of({**suggested.state, **suggested.action}, distributions)
+            for name, value in params.items():
+                study._storage.set_trial_system_attr(trial._trial_id, f"{SUGGESTED}{name}", fixed.get(name, value))
+        return {name: value for name, value in params.items() if name in search_space}
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """A random value, of a state by its distribution: for a parameter that no completed trial has."""
+        self._raise_error_if_multi_objective(study)
+        generator = np.random.default_rng([self._seed, trial.number, *param_name.encode()])
+        parameter = parameter_of(param_distribution)
+        distribution = marginal(param_name, parameter, self._states.get(param_name, Uniform()))
+        (value,) = parameter.decode(distribution.quantile(generator.random(1)))
+        return params_of({param_name: value}, {param_name: param_distribution})[param_name]
+
+    def _up_to_date(self, study: optuna.Study, number: int, distributions: dict[str, BaseDistribution]) -> Optimizer:
+        """The optimizer, with the trials before this one; those after it, too, once a model is fitted."""
+        optimizer = _optimizer(study, distributions, self._states, self._seed, self._settings)
+        if self._optimizer is not None and _alike(self._optimizer, optimizer):
+            optimizer = self._optimizer  # which remembers what it fitted
+        trials = _trials(study, optimizer.space, distributions)
+        optimizer.restore(trials[:number])
+        later = [trial for trial in trials[number + 1 :] if trial.status != "failed"]
+        if later and optimizer.n_completed >= optimizer.initial:
+            optimizer.adopt(replace(trial, number=k) for k, trial in enumerate(later, start=number))
+        self._optimizer = optimizer
+        return optimizer
+
+
+def policy(study: optuna.Study, states: StatesLike | None = None) -> Policy:
+    """The best action for every state, by the completed trials of an Optuna study.
+
+    Parameters
+    ----------
+    study
+        The study; its trials may come from any sampler.
+    states
+        As in `ConboSampler`; by default those of the study's sampler, which then must be a `ConboSampler`.
+
+    Raises
+    ------
+    SettingError
+        If the states are not known.
+    SpaceError
+        If the trials do not have the same parameters.
+
+    Examples
+    --------
+    >>> policy(study)({"demand": 60})  # doctest: +SKIP
+    """
+    known, settings = _known_states(study, states)
+    distributions = common_distributions(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+    if not distributions:
+        raise ConboError("a policy needs at least one completed trial, but there is none.")
+    optimizer = _optimizer(study, distributions, known, 0, settings)
+    optimizer.restore(_trials(study, optimizer.space, distributions))
+    return optimizer.policy()
+
+
+def from_optuna(study: optuna.Study, states: StatesLike | None = None, **settings: Any) -> Study:
+    """A conbo study with the completed trials of an Optuna study.
+
+    Parameters
+    ----------
+    study, states
+        As in `policy`.
+    settings
+        Further settings of `conbo.Study`, such as `storage` and `seed`.
+    """
+    known, of_sampler = _known_states(study, states)
+    distributions = common_distributions(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+    space = space_of(distributions, tuple(known)) if distributions else None
+    if space is None:
+        raise ConboError("a study needs at least one completed trial with an action, but there is none.")
+    own = {"state_distribution": _recipe(known, space), **of_sampler, **settings}
+    made = Study(space, direction=_direction(study), **own)
+    trials = [trial for trial in _trials(study, space, distributions) if trial.status == "completed"]
+    made.add_trials([{**trial.state, **trial.action, "reward": trial.reward} for trial in trials])
+    return made
+
+
+def _states(states: StatesLike) -> dict[str, MarginalRecipe]:
+    if isinstance(states, str) or not isinstance(states, Iterable):
+        raise SettingError(f"`states` must be names of parameters, or a mapping from these, but got {states!r}.")
+    named = states if isinstance(states, Mapping) else dict.fromkeys(states, Uniform())
+    return dict(Product(named).marginals)
+
+
+def _known_states(study: optuna.Study, states: StatesLike | None) -> tuple[dict[str, MarginalRecipe], dict[str, Any]]:
+    """The states, and the settings of the sampler where it is ours."""
+    sampler = study.sampler
+    if isinstance(sampler, ConboSampler):
+        return (sampler.states if states is None else _states(states)), dict(sampler._settings)
+    if states is None:
+        kind = type(sampler).__name__
+        raise SettingError(f"`states` must be given where the study's sampler is no ConboSampler, but got {kind}.")
+    return _states(states), {}
+
+
+def _optimizer(
+    study: optuna.Study,
+    distributions: dict[str, BaseDistribution],
+    states: Mapping[str, MarginalRecipe],
+    seed: int,
+    settings: Mapping[str, Any],
+) -> Optimizer:
+    space = space_of(distributions, tuple(states))
+    if space is None:
+        raise ConboError("there must be an action with more than one value, but there is none.")
+    return Optimizer(
+        space, direction=_direction(study), state_distribution=_recipe(states, space), seed=seed, **settings
+    )
+
+
+def _recipe(states: Mapping[str, MarginalRecipe], space: Space) -> Product:
+    return Product({name: recipe for name, recipe in states.items() if name in space.states})
+
+
+def _direction(study: optuna.Study) -> Direction:
+    return "maximize" if study.direction == StudyDirection.MAXIMIZE else "minimize"
+
+
+def _alike(a: Optimizer, b: Optimizer) -> bool:
+    return (a.space, a.maximize, a.initial) == (b.space, b.maximize, b.initial)
+
+
+def _dictated(
+    space: Space, fixed: Mapping[str, Any], distributions: dict[str, BaseDistribution]
+) -> dict[str, Value] | None:
+    """The state of a trial that was enqueued with one."""
+    if not space.states or not fixed.keys() >= space.states.keys():
+        return None
+    with suppress(PointError, ValueError):  # Optuna takes fixed values out of range with a warning
+        return space.validate_state(point_of(fixed, distributions, space.states))
+    return None
+
+
+def _trials(study: optuna.Study, space: Space, distributions: dict[str, BaseDistribution]) -> list[Trial]:
+    """All trials; infinite values count as the worst or best of the others."""
+    trials = study.get_trials(deepcopy=False)
+    values = [trial.value for trial in trials if trial.state == TrialState.COMPLETE and trial.value is not None]
+    finite = [value for value in values if abs(value) <= LARGEST_REWARD] or [0.0]
+    return [_trial(trial, space, distributions, (min(finite), max(finite))) for trial in trials]
+
+
+def _trial(
+    trial: FrozenTrial, space: Space, distributions: dict[str, BaseDistribution], rewards: tuple[float, float]
+) -> Trial:
+    """A trial of Optuna as conbo has it; one without a whole point, or outside the space, counts as failed."""
+    prefix = len(SUGGESTED)
+    suggested = {name[prefix:]: value for name, value in trial.system_attrs.items() if name.startswith(SUGGESTED)}
+    params = {**({} if trial.state.is_finished() else suggested), **trial.params}
+    made = Trial(trial.number, *_center(space), "failed")
+    if not params.keys() >= {*space.states, *space.actions} or trial.state == TrialState.WAITING:
+        return made
+    try:
+        state = space.validate_state(point_of(params, distributions, space.states))
+        action = space.validate_action(point_of(params, distributions, space.actions))
+    except (PointError, ValueError) as error:
+        LOG.warning("Nothing is learned from trial %d, because it is outside the space: %s", trial.number, error)
+        return made
+    made = Trial(trial.number, state, action)
+    if trial.state == TrialState.COMPLETE:
+        assert trial.value is not None
+        return made.told(Outcomes(min(max(trial.value, rewards[0]), rewards[1])))
+    return made if trial.state == TrialState.RUNNING else made.failed()
+
+
+def _center(space: Space) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A valid point, in the place of one that is not known."""
+    middle = space.snap(np.full((1, space.n_state_dims + space.n_action_dims), 0.5))
+    d = space.n_state_dims
+    return space.decode_states(middle[:, :d])[0], space.decode_actions(middle[:, d:])[0]

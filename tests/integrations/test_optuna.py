@@ -1,0 +1,220 @@
+"""The sampler in ordinary Optuna studies: its own contract tests, states, storages, threads, and policies."""
+
+import math
+import pickle
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import BaseSampler
+from optuna.testing.pytest_samplers import BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnlySamplerTestCase
+from optuna.trial import Trial, TrialState
+
+from conbo import Triangular, Weights
+from conbo.errors import ConboError, SettingError, SpaceError
+from conbo.integrations.optuna import ConboSampler, from_optuna, policy
+from conbo.integrations.optuna_space import space_of
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+class TestContract(BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnlySamplerTestCase):
+    """Optuna's own tests of samplers."""
+
+    @pytest.fixture
+    def sampler(self) -> Callable[[], BaseSampler]:
+        return lambda: ConboSampler(states=(), method="pei", seed=0, initial=18)
+
+    def test_conditional_parameter_objective(self, sampler: Callable[[], BaseSampler]) -> None:
+        """Optuna wants these to work; here they are refused."""
+
+        def objective(trial: Trial) -> float:
+            if trial.suggest_categorical("x", [True, False]):
+                return trial.suggest_float("y", 0, 1)
+            return trial.suggest_float("z", 0, 1)
+
+        study = optuna.create_study(sampler=sampler())
+        with pytest.raises(SpaceError, match="every trial must have the same parameters, but 'y' is in one of"):
+            study.optimize(objective, n_trials=10)
+
+
+class TestContractWithStates(RelativeSamplerTestCase):
+    @pytest.fixture
+    def sampler(self) -> Callable[[], BaseSampler]:
+        return lambda: ConboSampler(states=["x"], method="pei", seed=0, initial=9)
+
+
+def profit(trial: Trial) -> float:
+    demand, stock = trial.suggest_float("demand", 10, 100), trial.suggest_float("stock", 0, 150)
+    return -(((stock - demand) / 50) ** 2)
+
+
+def learned(n: int = 9, sign: int = 1, **settings: Any) -> optuna.Study:
+    sampler = ConboSampler(**{"states": ["demand"], "method": "pei", "seed": 1, **settings})
+    study = optuna.create_study(direction="maximize" if sign > 0 else "minimize", sampler=sampler)
+    study.optimize(lambda trial: sign * profit(trial), n_trials=n)
+    return study
+
+
+def test_a_policy_is_learned_in_both_directions() -> None:
+    high, low = learned(), learned(sign=-1)
+    assert [trial.params for trial in high.trials] == [trial.params for trial in low.trials]
+    best, cost = policy(high).predict({"demand": 60}), policy(low).predict({"demand": 60})
+    assert best.action["stock"] == pytest.approx(60, abs=10)
+    assert (best.mean, best.action) == (-cost.mean, cost.action)
+
+
+def test_suggestions_depend_on_seed_number_and_values_alone(tmp_path: Path) -> None:
+    storage = f"sqlite:///{tmp_path / 'optuna.db'}"
+    whole = learned(5, initial=3)
+    for n in (4, 1):  # as in a process that ended, and another one that goes on
+        sampler = ConboSampler(["demand"], method="pei", seed=1, initial=3)
+        part = optuna.create_study(
+            direction="maximize", sampler=sampler, storage=storage, study_name="s", load_if_exists=True
+        )
+        part.optimize(profit, n_trials=n)
+    assert [trial.params for trial in part.trials] == [trial.params for trial in whole.trials]
+    other = learned(3, seed=2)
+    assert other.trials[0].params != whole.trials[0].params
+
+
+def test_states_follow_their_distribution_from_the_first_trial_on() -> None:
+    weights = Weights({"rain": 1})
+
+    def objective(trial: Trial) -> float:
+        weather = trial.suggest_categorical("weather", ["sun", "rain"])
+        return trial.suggest_float("x", 0, 1) + (weather == "sun")
+
+    study = optuna.create_study(sampler=ConboSampler({"weather": weights}, seed=0, initial=20))
+    study.optimize(objective, n_trials=5)
+    assert {trial.params["weather"] for trial in study.trials} == {"rain"}
+    narrow = learned(12, states={"demand": Triangular(10)}, initial=12)
+    assert sum(trial.params["demand"] < 55 for trial in narrow.trials) >= 8  # three quarters of the probability
+
+
+def test_pruned_and_failed_trials_have_no_reward() -> None:
+    def objective(trial: Trial) -> float:
+        value = profit(trial)
+        if trial.number == 1:
+            raise optuna.TrialPruned
+        if trial.number == 2:
+            raise ValueError("lost")
+        return math.nan if trial.number == 3 else value
+
+    study = optuna.create_study(sampler=ConboSampler(["demand"], method="pei", seed=0, initial=3))
+    study.optimize(objective, n_trials=8, catch=(ValueError,))
+    kept = from_optuna(study)
+    assert len(kept.trials) == 5
+    assert kept.direction == "minimize"
+
+
+def test_infinite_values_count_as_the_worst_of_the_others() -> None:
+    study = learned(3)
+    study.add_trial(study.trials[0].__class__(**_like(study.trials[0], value=-math.inf)))
+    finite = [trial.value for trial in study.trials[:3]]
+    assert from_optuna(study).trials[3].reward == min(finite)
+
+
+def _like(trial: optuna.trial.FrozenTrial, value: float) -> dict[str, Any]:
+    names = ("number", "state", "datetime_start", "datetime_complete", "params", "distributions", "user_attrs")
+    return {name: getattr(trial, name) for name in names} | {
+        "value": value,
+        "system_attrs": {},
+        "intermediate_values": {},
+        "trial_id": 3,
+    }
+
+
+def test_an_enqueued_state_is_dictated_and_an_enqueued_point_is_evaluated() -> None:
+    study = learned(7)
+    study.enqueue_trial({"demand": 42.0})
+    study.enqueue_trial({"demand": 50.0, "stock": 33.0})
+    study.optimize(profit, n_trials=2)
+    assert study.trials[7].params["demand"] == 42.0
+    assert study.trials[8].params == {"demand": 50.0, "stock": 33.0}
+    (stored,) = [value for name, value in study.trials[7].system_attrs.items() if name == "conbo:demand"]
+    assert stored == 42.0  # which is what others take for pending
+
+
+def test_trials_in_threads_know_of_each_other() -> None:
+    study = learned(6, initial=4)
+    both = threading.Barrier(2)
+
+    def together(trial: Trial) -> float:
+        value = profit(trial)
+        both.wait(60)
+        return value
+
+    study.optimize(together, n_trials=4, n_jobs=2)
+    assert all(trial.state == TrialState.COMPLETE for trial in study.trials)
+    points = [tuple(trial.params.values()) for trial in study.trials]
+    assert len(set(points)) == 10
+    for a, b in zip(points[6::2], points[7::2], strict=True):  # which were suggested at the same time
+        assert math.dist((a[0] / 90, a[1] / 150), (b[0] / 90, b[1] / 150)) > 0.01
+
+
+def test_later_trials_that_are_pending_count_too() -> None:
+    study = learned(6, initial=4)
+    first, second = study.ask(), study.ask()
+    later, earlier = profit(second), profit(first)  # the second one is asked for its parameters first
+    assert second.params != first.params
+    study.tell(second, later)
+    study.tell(first, earlier)
+    assert len(from_optuna(study).trials) == 8
+
+
+def test_choices_and_steps_survive() -> None:
+    distributions = {
+        "a": CategoricalDistribution([None, True, 2]),
+        "b": FloatDistribution(0, 1, step=0.25),
+        "c": IntDistribution(1, 9, step=4),
+        "d": IntDistribution(1, 1),
+    }
+    study = optuna.create_study(sampler=ConboSampler(["b"], seed=0, initial=20))
+    for _ in range(12):
+        trial = study.ask(distributions)
+        study.tell(trial, 1.0)
+        assert trial.params["b"] in (0, 0.25, 0.5, 0.75, 1)
+        assert trial.params["c"] in (1, 5, 9)
+    assert {repr(trial.params["a"]) for trial in study.trials} == {"None", "True", "2"}
+    space = from_optuna(study).space
+    assert (list(space.states), list(space.actions)) == (["b"], ["a", "c"])
+    assert space.actions["a"].choices == ("None", "True", "2")  # type: ignore[union-attr]
+
+
+def test_what_cannot_be() -> None:
+    with pytest.raises(SettingError, match="`states` must be names of parameters, or a mapping from these, but got"):
+        ConboSampler("demand")
+    with pytest.raises(SpaceError, match="a state must be a parameter of the trials, but got 'demnd': did you mean"):
+        learned(3, states=["demnd"])
+    with pytest.raises(SpaceError, match="at least one parameter must be an action, but got the states demand, stock"):
+        learned(3, states=["demand", "stock"])
+    assert space_of({"x": FloatDistribution(1, 1)}, ()) is None
+    study = optuna.create_study()
+    with pytest.raises(SettingError, match="`states` must be given where the study's sampler is no ConboSampler"):
+        policy(study)
+    with pytest.raises(ConboError, match="a policy needs at least one completed trial"):
+        policy(study, states=["demand"])
+
+
+def test_trials_of_another_sampler() -> None:
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(seed=0))
+    study.optimize(profit, n_trials=20)
+    mine = from_optuna(study, states={"demand": Triangular()}, seed=3)
+    assert (mine.seed, mine.direction, len(mine.trials)) == (3, "maximize", 20)
+    assert mine.trials[4].reward == study.trials[4].value
+    assert policy(study, states=["demand"])({"demand": 60})["stock"] == pytest.approx(60, abs=10)
+
+
+def test_a_sampler_can_be_pickled() -> None:
+    sampler = pickle.loads(pickle.dumps(learned(7).sampler))
+    study = optuna.create_study(sampler=sampler)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        study.optimize(profit, n_trials=2)
+    assert len(study.trials) == 2
