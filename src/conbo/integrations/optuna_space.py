@@ -78,14 +78,14 @@ def parameter_of(distribution: BaseDistribution) -> Parameter:
 
 def _choices(distribution: CategoricalDistribution) -> list[Value]:
     """The choices themselves, or texts of them where conbo would refuse some or take some for equal."""
-    choices = list(distribution.choices)
-    plain = all(isinstance(choice, str | int | float) for choice in choices) and len(set(choices)) == len(choices)
-    return choices if plain else [repr(choice) for choice in choices]
+    plain = [choice for choice in distribution.choices if isinstance(choice, str | int | float)]
+    known = len(set(plain)) == len(distribution.choices)
+    return [*plain] if known else [repr(choice) for choice in distribution.choices]
 
 
 def _to_conbo(distribution: BaseDistribution, value: Any) -> Value:
     if not isinstance(distribution, CategoricalDistribution):
-        return value  # type: ignore[no-any-return]
+        return value
     return _choices(distribution)[int(distribution.to_internal_repr(value))]
 
 
