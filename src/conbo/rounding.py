@@ -8,6 +8,7 @@ import math
 
 NINETY_FIVE = 1.96  # standard deviations around the mean that hold 95 % of a normal distribution
 MARGIN_IN_WORDS = "± is 1.96 standard deviations of the mean, without noise"
+BAND = "± 1.96 sd of the mean"  # what a band around a curve is called
 MOST_DIGITS = 6  # significant digits of a number with a margin
 
 

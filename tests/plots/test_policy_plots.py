@@ -65,10 +65,10 @@ def test_predicted_rewards(kind: str) -> None:
     assert shown.y == pytest.approx([p.mean for p in predictions], rel=1e-6)
     std = np.array([p.std for p in predictions])
     if kind == "wards":
-        assert shown.error_y.array == pytest.approx(2 * std)
+        assert shown.error_y.array == pytest.approx(1.96 * std)
     else:
-        band = trace(figure, "± 2 sd")
-        assert band.y[: len(std)] == pytest.approx(shown.y + 2 * std)
+        band = trace(figure, "± 1.96 sd of the mean")
+        assert band.y[: len(std)] == pytest.approx(shown.y + 1.96 * std)
 
 
 def test_the_truth_is_drawn_where_it_is_known() -> None:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from conbo.gaussian_process import GaussianProcess
 from conbo.models.exact import ExactPosterior
 from conbo.plots.view import View, view_of
 from conbo.reports.html import page
+from conbo.rounding import with_margin
 from conbo.spaces import Categorical, Integer, Real, Space
 from conbo.study import Study
 from learned_studies import STUDIES, Named, learned, mixed, one_state, view
@@ -50,12 +52,22 @@ def bent_one_action() -> Study:
 
 BENT = {"bent": bent, "bent one action": bent_one_action}
 
+
+def long_names() -> Study:
+    suppliers = Categorical(["Gebrüder Oberhuber Nachfolger GmbH & Co. KG, Salzburg", "Acme"])
+    space = Space(
+        states={"demand": Real(10, 100)}, actions={"stock": Real(0, 150), "supplier": suppliers, "price": Real(2, 12)}
+    )
+    return learned(space, lambda s, x: float(s["demand"]) * float(x["price"]) - float(x["stock"]), 12)
+
+
 # models and policies that reach the page in other ways
 VARIANTS = {
     "smooth": lambda: one_state(model=GaussianProcess("squared-exponential")),
     "trend": lambda: mixed(model=GaussianProcess(states="trend")),
     "multi-task": lambda: mixed(model=GaussianProcess(states="multi-task")),
     "knn": lambda: one_state(method="knn"),
+    "long names": long_names,
     **BENT,
 }
 
@@ -105,8 +117,13 @@ def opened(browser: Browser, written: Callable[[str], Path]) -> Iterator[Open]:
     assert not trouble
 
 
-def see_all(charts: Locator) -> None:
-    """Scrolls to each chart and waits until it is drawn (a faster reader may pass one before the browser noticed)."""
+def see_all(page: Page) -> None:
+    """Unfolds all sections, scrolls to each chart and waits until it is drawn, as a fast reader would not."""
+    page.evaluate("document.querySelectorAll('details').forEach(section => { section.open = true; })")
+    see(page.locator("[data-figure]:visible"))
+
+
+def see(charts: Locator) -> None:
     for chart in charts.all():
         chart.scroll_into_view_if_needed()
         chart.locator(".main-svg").first.wait_for(state="attached")
@@ -147,7 +164,7 @@ def test_the_curve_is_the_models(opened: Open, kind: str) -> None:
     assert curve["y"] == pytest.approx([one.mean for one in wanted], abs=TOLERANCE * look.belief.scale)
     assert max(abs(np.diff(curve["y"]))) < 0.2 * np.ptp(curve["y"])  # cliffs have places enough
     upper, lower = np.array(band["y"]).reshape(2, -1)
-    half = (upper - lower[::-1]) / 4
+    half = (upper - lower[::-1]) / 2 / 1.96
     # between some places it is interpolated where a solve is slow, but never at the ends
     assert half[[0, -1]] == pytest.approx([wanted[0].std, wanted[-1].std], abs=TOLERANCE * look.belief.scale)
 
@@ -162,11 +179,11 @@ def test_moving_a_slider_changes_the_recommendation(opened: Open) -> None:
         state = page.evaluate("explorer.state()")
         assert state["demand"] == pytest.approx(10 + 0.45 * place)
         prediction = view("one_state").policy.predict(state)
-        action = page.locator("#explorer-action .value").inner_text()
+        action = page.get_by_role("spinbutton", name="stock, as a number").input_value()
         assert float(action) == pytest.approx(float(prediction.action["stock"]), rel=1e-3)
         mean, spread = page.locator("#explorer-reward").inner_text().split(" ± ")
         assert float(mean) == pytest.approx(prediction.mean, rel=1e-3)
-        assert float(spread) == pytest.approx(2 * prediction.std, rel=0.05)
+        assert float(spread) == pytest.approx(1.96 * prediction.std, rel=0.05)
         shown.append(action)
         rows = page.locator("#explorer-nearest tbody tr").all_inner_texts()
         observed = sorted((abs(float(t.state["demand"]) - state["demand"]), t.number) for t in view("one_state").trials)
@@ -180,12 +197,98 @@ def test_numbers_and_choices_can_be_typed_and_selected(opened: Open) -> None:
     page.get_by_label("weather", exact=True).select_option("rain")
     page.get_by_role("spinbutton", name="dull, as a number").fill("2")
     assert page.evaluate("explorer.state()") == {"load": pytest.approx(37), "weather": "rain", "dull": 2}
-    page.get_by_role("spinbutton", name="load, as a number").fill("-3")  # out of range: the last valid one stays
+    load = page.get_by_role("spinbutton", name="load, as a number")
+    load.fill("-3")  # out of range: the last valid one stays, and the page says so
     assert page.evaluate("explorer.state().load") == pytest.approx(37)
+    complaint = page.locator("#state-0-complaint")
+    assert complaint.inner_text() == "From 1 to 1000; the answer is for 37."
+    assert load.get_attribute("aria-invalid") == "true"
+    load.blur()
+    assert (load.input_value(), complaint.inner_text(), load.get_attribute("aria-invalid")) == ("37", "", None)
     page.get_by_role("slider", name="dull").press("ArrowRight")
     assert page.evaluate("explorer.state().dull") == 3  # one key, one integer
     page.get_by_label("Expected reward along").select_option("mode")
     page.wait_for_function("() => document.querySelector('#explorer-chart').layout.xaxis.ticktext?.[0] === 'fast'")
+
+
+def next_frame(page: Page) -> None:
+    page.wait_for_function("() => new Promise(done => requestAnimationFrame(() => done(true)))")
+
+
+def test_an_action_can_be_moved_and_the_page_says_what_that_costs(opened: Open) -> None:
+    page, look = opened("one_state"), view("one_state")
+    stock = page.get_by_role("slider", name="stock")
+    stock.fill("180")
+    next_frame(page)
+    state = page.evaluate("explorer.state()")
+    (moved,) = look.policy.predict_actions([state], [{"stock": 135.0}])
+    best = look.policy.predict(state)
+    assert page.locator("#explorer-reward").inner_text() == with_margin(moved.mean, moved.std)
+    points = [{**state, **best.action}, {**state, "stock": 135.0}]
+    both = torch.from_numpy(np.hstack([look.space.encode_states(points), look.space.encode_actions(points)]))
+    covariance = look.belief.posterior.covariance(both, both)
+    std = float(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]) ** 0.5 * look.belief.scale
+    cost = page.locator("#explorer-cost").inner_text()
+    assert cost.startswith(f"Costs {with_margin(best.mean - moved.mean, std)} against the ")
+    assert page.locator("#explorer-action .recommended").inner_text().startswith("recommended: ")
+    page.get_by_role("slider", name="demand").fill("20")  # the reader's action stays
+    next_frame(page)
+    assert page.get_by_role("spinbutton", name="stock, as a number").input_value() == "135"
+    page.get_by_role("button", name="Back to the recommendation").click()
+    next_frame(page)
+    wanted = look.policy.predict(page.evaluate("explorer.state()"))
+    assert page.locator("#explorer-reward").inner_text() == with_margin(wanted.mean, wanted.std)
+    assert page.locator("#explorer-cost").inner_text() == ""
+
+
+def test_a_long_choice_leaves_the_other_names_whole(opened: Open) -> None:
+    page = opened("long names")
+    for size in ({"width": 390, "height": 844}, {"width": 1100, "height": 800}):
+        page.set_viewport_size(size)
+        for name in ("stock", "price"):
+            box = page.locator("#explorer-action label", has_text=name).bounding_box()
+            assert box is not None
+            assert box["height"] < 40  # one line
+        assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+
+
+def test_a_choice_has_a_list_and_no_track(opened: Open) -> None:
+    page = opened("mixed")
+    assert page.locator("#explorer-action input[type=range]").count() == 3
+    page.get_by_label("mode", exact=True).select_option("$off$")
+    next_frame(page)
+    assert "Costs " in page.locator("#explorer-cost").inner_text()
+    assert page.get_by_label("Expected reward along").input_value() == "2"  # the curve is that of what moves
+
+
+@pytest.mark.parametrize("kind", ["mixed", "one_state", "no_state"])
+def test_a_pdf_has_every_plot(opened: Open, kind: str) -> None:
+    page = opened(kind, color_scheme="dark")
+    # what a print finds when it begins: the event comes first, and nothing is waited for
+    page.evaluate("""addEventListener('beforeprint', () => {
+        const charts = [...document.querySelectorAll('[data-figure]')];
+        const drawn = charts.filter(chart => chart.querySelector('.main-svg'));
+        const right = Math.max(...drawn.map(chart => chart.querySelector('.main-svg').getBoundingClientRect().right));
+        const inks = drawn.map(chart => chart._fullLayout.font.color);
+        window.atPrint = { drawn: drawn.length, charts: charts.length, right, inks };
+    })""")
+    text = page.pdf(format="A4")
+    found = page.evaluate("window.atPrint")
+    assert found["drawn"] == found["charts"] > 10
+    assert found["right"] <= 703  # of a page of A4 within its margins, in pixels
+    assert set(found["inks"]) == {"#22223b"}  # dark ink on paper, whatever the screen has
+    assert text.startswith(b"%PDF")
+    assert not page.evaluate("document.documentElement.classList.contains('paper')")
+    assert page.locator("details[open]").count() == 0
+
+
+def test_the_first_page_of_a_pdf_has_sentences_numbers_and_the_policy_map(opened: Open) -> None:
+    page = opened("mixed")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.set_viewport_size({"width": 703, "height": 1031})  # A4 within its margins
+    boxes = [page.locator(place).first.bounding_box() for place in (".learned", ".facts", "#policy_map .side-by-side")]
+    assert all(box is not None and box["y"] + box["height"] <= 1031 for box in boxes)
+    assert page.evaluate("scrollY") == 0
 
 
 def test_a_policy_that_is_not_the_models_travels_as_a_table(opened: Open) -> None:
@@ -200,7 +303,7 @@ def test_a_policy_that_is_not_the_models_travels_as_a_table(opened: Open) -> Non
 @pytest.mark.parametrize("kind", STUDIES)
 def test_all_charts_are_drawn(opened: Open, kind: str) -> None:
     page = opened(kind)
-    see_all(page.locator("[data-figure]:visible"))
+    see_all(page)
     for chart in page.locator(".js-plotly-plot").all():
         assert chart.evaluate("c => c.querySelectorAll('.legend').length") == 0  # the page has its own
 
@@ -213,7 +316,7 @@ def test_a_selector_shows_the_plots_along_another_state(opened: Open) -> None:
     select.select_option("load")
     shown = page.locator("#policy_map > div:visible .chart")
     assert shown.count() == 4
-    see_all(shown)
+    see(shown)
     assert shown.first.evaluate("c => c.layout.xaxis.title.text") == "state load"
     legend = page.locator("#policy_map-legend li")
     names = legend.locator("span:last-child").all_inner_texts()
@@ -226,7 +329,7 @@ def test_a_selector_shows_the_plots_along_another_state(opened: Open) -> None:
 def test_the_table_is_sorted_and_paged(opened: Open) -> None:
     page = opened("mixed")
     rewards = sorted(t.reward for t in view("mixed").trials if t.reward is not None)
-    see_all(page.locator("[data-figure]:visible"))  # nothing moves under the pointer any more
+    see_all(page)  # nothing moves under the pointer any more
     head = page.get_by_role("columnheader", name="reward").last
     head.get_by_role("button").click()
     expect(head).to_have_attribute("aria-sort", "ascending")
@@ -246,7 +349,7 @@ def test_the_table_is_sorted_and_paged(opened: Open) -> None:
 @pytest.mark.parametrize("kind", ["mixed", "no_state"])
 def test_a_phone_need_not_scroll_sideways(opened: Open, kind: str) -> None:
     page = opened(kind, viewport=PHONE, is_mobile=True, has_touch=True)
-    see_all(page.locator("[data-figure]:visible"))
+    see_all(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     for chart in page.locator(".chart:visible").all():
         box = chart.bounding_box()
@@ -270,6 +373,6 @@ def test_dark_pages_are_dark(opened: Open) -> None:
 def test_accessibility(opened: Open, scheme: str, size: dict[str, int]) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
     page = opened("mixed", color_scheme=scheme, viewport=size, bypass_csp=True)
-    see_all(page.locator("[data-figure]:visible"))
+    see_all(page)
     found = axe.Axe().run(page).response["violations"]
     assert [(v["id"], v["impact"], v["nodes"][0]["html"]) for v in found] == []

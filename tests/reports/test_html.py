@@ -22,7 +22,7 @@ from conbo.plots.view import View
 from conbo.policies.policy import Policy
 from conbo.quasi_random import sobol
 from conbo.reports.explorer import explorer_record
-from conbo.reports.html import page
+from conbo.reports.html import SCRIPTS, page
 from conbo.spaces import Real, Space
 from conbo.trials import Outcomes, Trial
 from learned_studies import one_action, one_state, view
@@ -81,7 +81,7 @@ def test_names_and_errors_cannot_break_the_page() -> None:
     scripts = [attributes for tag, attributes in Elements(text).elements if tag == "script"]
     data = [attributes for attributes in scripts if "id" in attributes]
     assert all(attributes["type"] in ("application/json", "text/plain") for attributes in data)
-    assert len(scripts) - len(data) == 5  # the page's own
+    assert len(scripts) - len(data) == len(SCRIPTS)  # the page's own
     assert not [tag for tag, _ in Elements(text).elements if tag == "i"]
     trials = json.loads(Elements(text).scripts["trials"])
     assert trials["columns"] == ["number", nasty, "<i>x", "reward", f"outcome:{nasty}", "status", "error"]
@@ -114,6 +114,8 @@ def test_what_is_said_at_the_top(tmp_path: Path) -> None:
     assert "<dt>failed</dt>" not in text
     value = re.findall(r"<dt>policy value</dt><dd>(\S+) ± \S+</dd>", text)
     assert float(value[0]) == pytest.approx(study.policy_value(), rel=0.01)
+    assert " ".join(study.summary().sentences).replace(" ± ", "\u00a0±\u00a0") in text
+    assert "± is 1.96 standard deviations of the mean, without noise" in text
 
 
 def test_a_policy_that_cannot_depend_on_the_state_is_warned_about() -> None:

@@ -5,6 +5,7 @@ A number is drawn at its value, on its own scale; the choices of a category are 
 
 from dataclasses import dataclass
 from html import escape
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,10 @@ from conbo.rounding import number
 from conbo.spaces import Array, Categorical, Integer, Parameter, Real, Value
 
 MOST_TICKS = 12  # categories that all get a label of their own
-LONGEST_LABEL = 24
+LONGEST_LABEL, LONGEST_TICK = 24, 16  # characters of a name, and of a line of a choice beside an axis
+MOST_DECADES = 5  # that get a label: more would touch each other in a small chart
+LARGEST_PLAIN = 3  # decades from one, up to which a power of ten is written out
+SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class ParameterAxis:
         """The axis in plotly's words."""
         title = {"title": {"text": self.title}}
         if isinstance(self.parameter, Categorical):
-            labels = [label(choice) for choice in self.parameter.choices]
+            labels = [_tick(choice) for choice in self.parameter.choices]
             every = -(-len(labels) // MOST_TICKS)
             ticks = {"tickvals": list(range(len(labels)))[::every], "ticktext": labels[::every]}
             return {**title, **ticks, "range": [-0.5, len(labels) - 0.5], "showgrid": False, "zeroline": False}
@@ -79,10 +83,18 @@ class ParameterAxis:
 def _decades(low: float, high: float) -> dict[str, Any]:
     """Ticks at powers of ten between two exponents, unless there are too few; plotly would write 100 µ for 1e-4."""
     exponents = range(int(np.ceil(low)), int(np.floor(high)) + 1)
-    chosen = exponents[:: -(-len(exponents) // MOST_TICKS) or 1]
+    chosen = exponents[:: -(-len(exponents) // MOST_DECADES) or 1]
     if len(chosen) < 2:
         return {}
-    return {"tickvals": [10.0**k for k in chosen], "ticktext": [f"{10.0**k:g}" for k in chosen]}
+    plain = all(abs(k) <= LARGEST_PLAIN for k in chosen)
+    texts = [f"{10.0**k:g}" if plain else "10" + str(k).translate(SUPERSCRIPTS) for k in chosen]
+    return {"tickvals": [10.0**k for k in chosen], "ticktext": texts}
+
+
+def _tick(choice: Value) -> str:
+    """A choice beside an axis, on two lines if it is long."""
+    lines = wrap(str(choice), LONGEST_TICK, max_lines=2, placeholder="…") or [""]
+    return "<br>".join(label(line) for line in lines)
 
 
 def label(value: Value, longest: int = LONGEST_LABEL) -> str:

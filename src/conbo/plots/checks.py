@@ -7,10 +7,10 @@ from plotly import graph_objects as go
 from conbo.plots.style import INK, MODEL, POLICY, QUIET, canvas, dots, line, steps
 from conbo.plots.view import Studied, View, view_of
 from conbo.quasi_random import sobol
+from conbo.rounding import NINETY_FIVE
 
 BINS = 12
 SAMPLES = 4096  # of P[s]
-NINETY_FIVE = 1.96  # standard deviations around the mean that hold 95 % of a normal distribution
 
 
 def covered(view: View) -> NDArray[np.bool_]:

@@ -9,6 +9,7 @@ from torch import Tensor
 from conbo.plots.axes import ParameterAxis, described, label
 from conbo.plots.style import MODEL, POLICY, band, canvas, dots, line
 from conbo.plots.view import Studied, View, view_of
+from conbo.rounding import BAND, NINETY_FIVE
 from conbo.spaces import Point
 
 PLACES = 61  # along a slice
@@ -16,7 +17,7 @@ MOST_COLUMNS = 2  # of panels
 
 
 def slices(study: Studied, names: Sequence[str] = (), *, at: Point | None = None) -> go.Figure:
-    """The expected reward against every parameter (or those named), with two standard deviations.
+    """The expected reward against every parameter (or those named), with ± 1.96 standard deviations of it.
 
     All others stay at one state, the middle of P[s] unless `at` says otherwise, and at the policy's action there.
     """
@@ -45,7 +46,7 @@ def _slice(view: View, axis: ParameterAxis, column: int, here: Tensor, showlegen
     points = here.repeat(len(places), 1)
     points[:, column] = torch.from_numpy(places)
     mean, std = view.predict(points)
-    x, low, high = axis.positions(places), mean - 2 * std, mean + 2 * std
+    x, low, high = axis.positions(places), mean - NINETY_FIVE * std, mean + NINETY_FIVE * std
     texts = [label(value) for value in axis.parameter.decode(places)]
     hover = {"text": texts, "hovertemplate": "%{text}: %{y:.4~g}<extra></extra>"}
     if axis.is_category:
@@ -53,7 +54,7 @@ def _slice(view: View, axis: ParameterAxis, column: int, here: Tensor, showlegen
     else:
         shown = {"showlegend": showlegend}
         curve = line(x, mean, "expected reward", MODEL, **shown, **hover)
-        model = [band(x, low, high, "± 2 sd", MODEL, **shown), curve]
+        model = [band(x, low, high, BAND, MODEL, **shown), curve]
     chosen, reward = axis.positions(here[column : column + 1].numpy()), view.mean(here[None])
     text = {"text": [described(view.decode(here[None])[0])], "hovertemplate": "%{text}<extra></extra>"}
     policy = dots(chosen, reward, "policy", POLICY, size=11, cliponaxis=False, showlegend=showlegend, **text)

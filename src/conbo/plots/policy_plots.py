@@ -11,7 +11,7 @@ from conbo.plots.axes import ParameterAxis, described, label
 from conbo.plots.style import POLICY, QUIET, TRUTH, band, canvas, dots, line, steps
 from conbo.plots.view import Studied, View, view_of
 from conbo.problems import Problem
-from conbo.rounding import number
+from conbo.rounding import BAND, NINETY_FIVE, with_margin
 from conbo.spaces import Array, Categorical, Point
 
 STATES = 25  # places along a numeric state
@@ -59,7 +59,7 @@ def policy_map(
 def predicted_reward(
     study: Studied, state: str | None = None, *, at: Point | None = None, problem: Problem | None = None
 ) -> go.Figure:
-    """The reward that the policy should earn against one state, with two standard deviations of that estimate.
+    """The reward that the policy should earn against one state, with ± 1.96 standard deviations of that estimate.
 
     With a `problem` whose best rewards are known, these are drawn as well.
     """
@@ -71,33 +71,31 @@ def predicted_reward(
         observed = np.sort(view.rewards)
         share = (np.arange(len(observed)) + 0.5) / len(observed)
         figure.add_trace(dots(observed, share, "observed rewards", QUIET))
-        figure.add_trace(line([mean[0]] * 2, [0, 1], f"best action: {number(mean[0])} ± {number(2 * std[0])}", POLICY))
-        ends = [mean[0] - 2 * std[0], mean[0] + 2 * std[0]]
-        figure.add_trace(band(ends, [0, 0], [1, 1], "± 2 standard deviations", POLICY))
+        figure.add_trace(line([mean[0]] * 2, [0, 1], f"best action: {with_margin(mean[0], std[0])}", POLICY))
+        ends = [mean[0] - NINETY_FIVE * std[0], mean[0] + NINETY_FIVE * std[0]]
+        figure.add_trace(band(ends, [0, 0], [1, 1], BAND, POLICY))
         return figure.update_xaxes(title_text="reward").update_yaxes(title_text="share of observed rewards below")
     axis, states = along(view, view.most_important("states", state), at)
     column = view.space.state_names.index(axis.name)
     x = axis.positions(states[:, column].numpy())
     points = torch.cat([states, view.actions(states)], -1)
     mean, std = view.predict(points)
+    low, high = mean - NINETY_FIVE * std, mean + NINETY_FIVE * std
     texts = [described(values) for values in view.decode(points)]
     hover = {"text": texts, "hovertemplate": "%{text}<br>reward %{y:.4~g}<extra></extra>"}
     observed_at = axis.positions(view.points[:, column].numpy())
     observed = dots(observed_at, view.rewards, "observed rewards", QUIET, size=5, opacity=0.6)
     figure.add_trace(observed)
     if axis.is_category:
-        whiskers = {"low": mean - 2 * std, "high": mean + 2 * std}
-        figure.add_trace(dots(x, mean, "policy, ± 2 sd", POLICY, size=9, **whiskers, **hover))
+        figure.add_trace(dots(x, mean, f"policy, {BAND}", POLICY, size=9, low=low, high=high, **hover))
     else:
-        figure.add_trace(band(x, mean - 2 * std, mean + 2 * std, "± 2 sd", POLICY))
+        figure.add_trace(band(x, low, high, BAND, POLICY))
         figure.add_trace(line(x, mean, "policy", POLICY, **hover))
     if problem is not None and problem.optimal_reward is not None:
         best = [problem.optimal_reward(values) for values in view.space.decode_states(states.numpy())]
         known = dots(x, best, "best possible", TRUTH, symbol="diamond") if axis.is_category else None
         figure.add_trace(known or line(x, best, "best possible", TRUTH, dash="dash"))
-    return figure.update_xaxes(axis.layout()).update_yaxes(
-        title_text="reward", range=around(view.rewards, mean - 2 * std, mean + 2 * std)
-    )
+    return figure.update_xaxes(axis.layout()).update_yaxes(title_text="reward", range=around(view.rewards, low, high))
 
 
 def along(view: View, name: str, at: Point | None, most: int = STATES) -> tuple[ParameterAxis, Tensor]:

@@ -13,7 +13,7 @@ from conbo.plots.policy_plots import around
 from conbo.plots.style import FAILED, MODEL, POLICY, QUIET, WAITING, band, canvas, dots, line
 from conbo.plots.view import Studied, View, view_of
 from conbo.policies.gp_argmax import GpArgmax
-from conbo.rounding import number
+from conbo.rounding import BAND, NINETY_FIVE, number
 from conbo.threads import threads_for
 from conbo.trials import Trial
 
@@ -28,7 +28,7 @@ COLOURS = {"completed": MODEL, "failed": FAILED, "running": WAITING}
 def policy_value(study: Studied) -> go.Figure:
     """The policy's expected reward over P[s], as the model estimated it after so many evaluations.
 
-    At checkpoints the model is fitted to the rewards up to there, as if the study had stopped; the band is two
+    At checkpoints the model is fitted to the rewards up to there, as if the study had stopped; the band is ± 1.96
     standard deviations of that estimate. (Beyond 300 rewards a checkpoint has the hyperparameters of the whole study,
     and a BoTorch model has the last checkpoint only.) The second line judges the same policies by the model of all
     rewards. A best observed reward means little where rewards are noisy and depend on the state: watch this instead.
@@ -41,11 +41,11 @@ def policy_value(study: Studied) -> go.Figure:
     figure = canvas(height=340)
     n = np.arange(1, len(view.points) + 1)
     figure.add_trace(dots(n, view.rewards, "observed rewards", QUIET, size=4, opacity=0.5, rim=0))
-    low, high = value - 2 * std, value + 2 * std
+    low, high = value - NINETY_FIVE * std, value + NINETY_FIVE * std
     if len(counts) == 1:
-        figure.add_trace(dots(counts, value, "policy value, ± 2 sd", POLICY, low=low, high=high))
+        figure.add_trace(dots(counts, value, f"policy value, {BAND}", POLICY, low=low, high=high))
     else:
-        figure.add_trace(band(counts, low, high, "± 2 sd", POLICY))
+        figure.add_trace(band(counts, low, high, BAND, POLICY))
         figure.add_trace(line(counts, value, "policy value, as estimated then", POLICY))
         figure.add_trace(line(counts, hindsight, "the same policy, judged by all rewards", MODEL, dash="dash"))
     figure.update_yaxes(title_text="reward", range=around(view.rewards, low, high, hindsight))

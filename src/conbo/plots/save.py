@@ -14,14 +14,16 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import NDArray
 from plotly import graph_objects as go
 
 from conbo.errors import SettingError
 
-PIXELS = 100  # an inch, as a browser has it
+PIXELS = 100  # CSS pixels per inch
 POINTS = 0.75  # a pixel
 SHARPNESS = 2  # dots of a PNG for each pixel
+PAD = 0.1  # inches around the panels: a star at a corner needs some
 WIDTH, HEIGHT = 760, 420
 LETTERS = 15  # of a legend's text that fit into an inch
 KINDS = ("bar", "contour", "heatmap", "scatter")
@@ -49,7 +51,7 @@ def draw(figure: go.Figure) -> Figure:
     """The same picture by matplotlib."""
     layout = figure.layout
     size = (layout.width or WIDTH) / PIXELS, (layout.height or HEIGHT) / PIXELS
-    result = Figure(size, layout="constrained")
+    result = Figure(size, layout=ConstrainedLayoutEngine(h_pad=PAD, w_pad=PAD))
     panels = _panels(figure, result)
     for order, trace in enumerate(figure.data):
         axes = panels[_ends(trace)]
@@ -124,7 +126,8 @@ def _surface(axes: Axes, trace: Any) -> ScalarMappable:
     norm = Normalize(trace.zmin, trace.zmax)
     if trace.type == "heatmap":
         return axes.pcolormesh(x, y, z, cmap=colours, norm=norm, shading="nearest", rasterized=True)
-    levels = np.arange(trace.contours.start, trace.contours.end + 1, trace.contours.size)
+    half = trace.contours.size / 2
+    levels = np.arange(trace.contours.start, trace.contours.end + half, trace.contours.size)
     return axes.contourf(x, y, z, levels, cmap=colours, norm=norm)
 
 
@@ -215,5 +218,5 @@ def _colour(text: str) -> Any:
 
 
 def _plain(text: str) -> str:
-    """Text as it is: no markup, no mathematics."""
-    return unescape(text).replace("$", r"\$")
+    """Text as it is: no markup but line breaks, no mathematics."""
+    return unescape(text.replace("<br>", "\n")).replace("$", r"\$")

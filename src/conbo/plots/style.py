@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from plotly import graph_objects as go
 from plotly.subplots import make_subplots
 
@@ -18,14 +18,14 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, s
 GRID = "#e6e8ee"
 
 ROW_HEIGHT, MARGIN_HEIGHT = 210, 120  # pixels
-BANDS = 14  # of a surface's colours
+BANDS = 16  # of a surface's colours, at most
+MOST_TICKS = 6  # of the scale of its colours
 
 _AXIS = {
     "gridcolor": GRID,
     "linecolor": GRID,
     "zeroline": False,
     "ticks": "",
-    "automargin": True,
     "exponentformat": "power",
     "title": {"font": {"size": 13}, "standoff": 8},
 }
@@ -34,10 +34,11 @@ _TEMPLATE = go.layout.Template(
         "font": {"family": FONT, "size": 13, "color": INK},
         "paper_bgcolor": "#ffffff",
         "plot_bgcolor": "#ffffff",
-        "xaxis": _AXIS,
-        "yaxis": _AXIS,
-        "legend": {"orientation": "h", "x": 0, "y": 1, "yref": "container", "yanchor": "top"},
-        "margin": {"l": 16, "r": 16, "t": 56, "b": 16},
+        # each only to its own side: a label that stands out at a corner would move the plot, and so all labels
+        "xaxis": {**_AXIS, "automargin": "height"},
+        "yaxis": {**_AXIS, "automargin": "width"},
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},  # makes room for itself
+        "margin": {"l": 16, "r": 24, "t": 16, "b": 16},
         "hoverlabel": {"font": {"family": FONT}},
         "barcornerradius": 2,
     }
@@ -102,35 +103,67 @@ def steps(
 def surface(
     x: ArrayLike, y: ArrayLike, z: ArrayLike, title: str, *, smooth: bool, high_is_good: bool = True, **options: Any
 ) -> go.Contour | go.Heatmap:
-    """Values z (rows of y, columns of x) as colours in bands of equal area, bright where they are good.
+    """Values z (rows of y, columns of x) as colours in even bands, bright where they are good.
 
-    One steep corner would take nearly all colours of an even scale.
+    The worst values share the last colour where one steep corner would otherwise take nearly all of them.
     """
     z = np.asarray(z, dtype=np.float64)
-    levels = np.unique(np.quantile(z, np.linspace(0, 1, BANDS + 1)))
-    if len(levels) < 2:
-        levels = np.array([levels[0], np.nextafter(levels[0], np.inf)])
-    ticks = np.unique(np.linspace(0, len(levels) - 1, 6).round().astype(int))
+    levels, clipped = _levels(z, high_is_good)
+    size = float(levels[1] - levels[0])
     bar = {"title": {"text": title, "side": "right"}, "thickness": 12, "outlinewidth": 0}
     colours = SURFACE if high_is_good else SURFACE[::-1]
     kind = go.Contour if smooth else go.Heatmap
     if smooth:
-        options |= {
-            "contours": {"start": 0, "end": len(levels) - 1, "size": 1, "coloring": "fill"},
-            "line": {"width": 0},
-        }
+        ends = {"start": float(levels[0]), "end": float(levels[-1]), "size": size}
+        options |= {"contours": {**ends, "coloring": "fill"}, "line": {"width": 0}}
+    worst_first = levels if high_is_good else levels[::-1]
+    ticks = worst_first[:: -(-len(levels) // MOST_TICKS)]
+    texts = [_even_number(level, size) for level in ticks.tolist()]
+    if clipped:
+        texts[0] = f"{'≤' if high_is_good else '≥'} {texts[0]}"
     return kind(
         x=np.asarray(x),
         y=np.asarray(y),
-        z=np.interp(z, levels, np.arange(len(levels))),
-        zmin=0,
-        zmax=len(levels) - 1,
+        z=np.clip(z, levels[0], levels[-1]),
+        zmin=float(levels[0]),
+        zmax=float(levels[-1]),
         customdata=z,
         hovertemplate="%{customdata:.4~g}<extra></extra>",
         colorscale=[[i / (len(SURFACE) - 1), colour] for i, colour in enumerate(colours)],
-        colorbar={**bar, "tickvals": ticks.tolist(), "ticktext": [number(v, 3) for v in levels[ticks]]},
+        colorbar={**bar, "tickvals": ticks.tolist(), "ticktext": texts},
         **options,
     )
+
+
+def _levels(z: NDArray[np.float64], high_is_good: bool) -> tuple[NDArray[np.float64], bool]:
+    """Round, evenly spaced edges of bands, and whether the worst values lie beyond them.
+
+    The bands reach as far below the median as the best value lies above it.
+    """
+    low, median, high = (float(part) for part in (z.min(), np.median(z), z.max()))
+    if high_is_good and high > median:
+        low = max(low, 2 * median - high)
+    elif not high_is_good and low < median:
+        high = min(high, 2 * median - low)
+    size = _round_step((high - low) / BANDS, abs(high) + abs(low))
+    first, last = np.floor(low / size + 1e-9), np.ceil(high / size - 1e-9)
+    levels = size * np.arange(first, max(last, first + 1) + 1)
+    return levels, bool(z.min() < levels[0] - size if high_is_good else z.max() > levels[-1] + size)
+
+
+def _round_step(step: float, size: float) -> float:
+    """The next larger of 1, 2 and 5 times a power of ten; of values that are all alike, a part of their size."""
+    least = max(step, 1e-9 * size, 1e-300)
+    power = 10.0 ** np.floor(np.log10(least))
+    return float(next(factor * power for factor in (1, 2, 5, 10) if factor * power >= 0.999 * least))
+
+
+def _even_number(value: float, step: float) -> str:
+    """A multiple of a round step, with as many digits as all of them need."""
+    size = abs(value)
+    if size >= 1e6 or step < 1e-4:
+        return number(value, 3)
+    return f"{value:.{max(0, -int(np.floor(np.log10(step) + 1e-9)))}f}"
 
 
 def faint(colour: str, opacity: float) -> str:

@@ -1,18 +1,21 @@
 "use strict";
-// The policy explorer: choose a state, see the action, its reward and what was observed nearby.
+// The policy explorer: choose a state, see the action, its reward and what was observed nearby; move the action, and see
+// what that costs.
 
 const explorer = (function () {
   const record = JSON.parse(data("explorer-record"));
   const states = record.states.map(createParameter), actions = record.actions.map(createParameter);
-  const STEPS = 200, NEAREST = 5, CURVE = 61;
+  const NEAREST = 5, CURVE = 61;
   const state = [...record.start]; // in the unit cube
+  const own = actions.map(() => null); // where the reader moved an action, else null: the recommendation
   const answer = record.model ? fromModel(record.model) : fromTable(record.table);
-  const MODEL = "#2f7ebc", POLICY = "#f26419"; // as in all plots
+  const MODEL = "#2f7ebc", POLICY = "#f26419", INK = "#22223b"; // as in all plots
   const FONT = { family: getComputedStyle(document.body).fontFamily, size: 13 };
   let shownAction = 0;
 
-  // An answer: the state that it is `of`, its best `action`, both in the unit cube, the `mean` reward, `std(action)`,
-  // which is null until it can be known, and `at(action)`, the mean reward of any action.
+  // An answer: the state that it is `of`, its best `action`, both in the unit cube, the `mean` reward, `std(action)` and
+  // `differenceStd(action, other)`, which are null until they can be known, and `at(action)`, the mean reward of any
+  // action. All but the best action itself are missing where answers come from a table.
 
   function fromModel(packed) {
     packed.integers = packed.integers.map((is, j) => (is ? actions[j] : null));
@@ -24,8 +27,9 @@ const explorer = (function () {
       at(units) {
         const { row, at: meanAt, action, mean } = model.best(Float64Array.from(units));
         const std = (there) => model.std(row, there);
+        const differenceStd = (one, other) => model.differenceStd(row, one, other);
         const at = (there) => model.toReward(meanAt(there));
-        return { of: units, action: [...action], mean: model.toReward(mean), std, at };
+        return { of: units, action: [...action], mean: model.toReward(mean), std, differenceStd, at };
       },
     };
   }
@@ -55,61 +59,29 @@ const explorer = (function () {
 
   // controls
 
-  const controls = document.getElementById("explorer-controls");
-  states.forEach((parameter, j) => {
-    const id = `state-${j}`;
-    const label = element("label", { htmlFor: id }, parameter.name);
-    if (parameter.type === "categorical") {
-      const options = parameter.choices.map((value, i) => element("option", { value: i }, String(value)));
-      const select = element("select", { id }, ...options);
-      select.selectedIndex = choice(state[j], parameter.choices.length);
-      select.addEventListener("input", () => {
-        state[j] = (select.selectedIndex + 0.5) / parameter.choices.length;
-        update();
-      });
-      controls.append(element("div", { className: "control" }, label, select));
-      return;
-    }
-    const levels = parameter.high - parameter.low, counts = parameter.type === "integer" && levels <= STEPS;
-    const [toPlace, fromPlace] = counts // every integer has a place of its own
-      ? [(unit) => parameter.decode(unit) - parameter.low, (place) => parameter.encode(parameter.low + place)]
-      : [(unit) => unit * STEPS, (place) => parameter.snap(place / STEPS)];
-    const max = counts ? levels : STEPS;
-    const slider = element("input", { type: "range", id, min: 0, max, value: toPlace(state[j]) });
-    const box = element("input", { type: "number", step: "any", "aria-label": `${parameter.name}, as a number` });
-    box.min = parameter.low;
-    box.max = parameter.high;
-    const write = () => {
-      const text = parameter.text(parameter.decode(state[j]));
-      slider.style.setProperty("--filled", `${(100 * slider.value) / slider.max}%`);
-      if (document.activeElement !== box) box.value = text;
-      slider.setAttribute("aria-valuetext", text);
-    };
-    slider.addEventListener("input", () => {
-      state[j] = fromPlace(slider.valueAsNumber);
-      write();
-      update();
-    });
-    box.addEventListener("input", () => {
-      const value = box.valueAsNumber;
-      if (!(value >= parameter.low && value <= parameter.high)) return;
-      state[j] = parameter.snap(Math.min(1, Math.max(0, parameter.encode(value))));
-      slider.value = toPlace(state[j]);
-      write();
-      update();
-    });
-    box.addEventListener("blur", write);
-    write();
-    controls.append(element("div", { className: "control" }, label, box, slider));
-  });
-
-  // what is shown
-
   const found = document.getElementById("explorer-action"), reward = document.getElementById("explorer-reward");
   const note = document.getElementById("explorer-note"), nearby = document.getElementById("explorer-nearest");
+  const cost = document.getElementById("explorer-cost"), back = document.getElementById("explorer-back");
   const chart = document.getElementById("explorer-chart"), which = document.getElementById("explorer-which");
+  const stateControls = states.map((parameter, j) => createControl(parameter, `state-${j}`, state[j], (unit) => {
+    state[j] = unit;
+    update();
+  }));
+  document.getElementById("explorer-controls").append(...stateControls.map(({ host }) => host));
+  const actionControls = !record.model ? [] : actions.map((parameter, j) => {
+    const control = createControl(parameter, `action-${j}`, 0.5, (unit) => {
+      own[j] = unit;
+      if (which.selectedIndex !== j) which.selectedIndex = shownAction = j; // the curve along which it moves
+      update();
+    });
+    const recommended = element("span", { className: "recommended quiet" });
+    control.host.append(recommended);
+    return { ...control, recommended };
+  });
+  found.replaceChildren(...actionControls.map(({ host }) => host));
   which.append(...actions.map(({ name }, j) => element("option", { value: j }, name)));
   which.addEventListener("input", () => { shownAction = which.selectedIndex; update(); });
+  back.addEventListener("click", () => { own.fill(null); update(); });
   document.getElementById("explorer-curve").hidden = !record.model;
 
   let waiting = false;
@@ -118,24 +90,40 @@ const explorer = (function () {
     waiting = true;
   }
 
+  // what is shown
+
   function show() {
-    const now = answer.at(state), std = now.std(now.action);
-    found.replaceChildren(...actions.map((parameter, j) => {
-      const value = parameter.text(parameter.decode(now.action[j]));
-      const mark = element("span", { className: "mark" });
-      mark.style.left = `${100 * now.action[j]}%`;
-      return element("tr", {},
-        element("th", { scope: "row" }, parameter.name),
-        element("td", { className: "value" }, value),
-        element("td", { className: "place", "aria-hidden": "true" }, element("span", { className: "track" }, mark)));
-    }));
-    const spread = std === null ? "" : ` ± ${formatNumber(Number((2 * std).toPrecision(2)))}`;
-    reward.textContent = formatNumber(now.mean) + spread;
+    const now = answer.at(state), taken = now.action.map((unit, j) => own[j] ?? unit);
+    const moved = own.some((unit) => unit !== null);
+    if (record.model) showActions(now);
+    else {
+      found.replaceChildren(...actions.map((parameter, j) => element("div", { className: "control" },
+        element("span", { className: "name" }, parameter.name),
+        element("span", { className: "value" }, parameter.text(parameter.decode(now.action[j]))))));
+    }
+    reward.textContent = withMargin(moved ? now.at(taken) : now.mean, now.std(taken));
+    cost.textContent = moved ? costInWords(now, taken) : "";
+    back.hidden = !moved;
+    document.getElementById("explorer-whose").textContent = moved ? "Your action" : "Recommended action";
     const where = states.map((p, j) => `${p.name} ${p.text(p.decode(now.of[j]))}`).join(", ");
     const isNear = record.table && states.length > 0;
     note.textContent = isNear ? `Answers are kept for a table of states; this is the nearest: ${where}.` : "";
-    showNearest(now);
-    if (record.model) showCurve(now);
+    showNearest(now, taken);
+    if (record.model) showCurve(now, taken, moved);
+  }
+
+  function showActions(now) {
+    actionControls.forEach(({ host, set, recommended }, j) => {
+      set(own[j] ?? now.action[j]);
+      host.classList.toggle("moved", own[j] !== null);
+      recommended.textContent = own[j] === null ? "" : `recommended: ${actions[j].text(actions[j].decode(now.action[j]))}`;
+    });
+  }
+
+  function costInWords(now, taken) {
+    const lost = Math.max(0, (now.mean - now.at(taken)) * (record.maximize ? 1 : -1));
+    const recommended = `${withMargin(now.mean, now.std(now.action))} of the recommended action`;
+    return `Costs ${withMargin(lost, now.differenceStd(now.action, taken))} against the ${recommended}.`;
   }
 
   const parameters = [...states, ...actions];
@@ -147,9 +135,9 @@ const explorer = (function () {
   // states count first: the same state with another action is nearer than another state with the same action
   const weightOfAction = 1 / 16;
 
-  function showNearest(now) {
+  function showNearest(now, taken) {
     const away = ({ point }) => distance(now.of, point.slice(0, states.length), states)
-      + weightOfAction * distance(now.action, point.slice(states.length), actions);
+      + weightOfAction * distance(taken, point.slice(states.length), actions);
     const nearest = observed.map((one) => [away(one), one.row]).sort((a, b) => a[0] - b[0]).slice(0, NEAREST);
     const shown = [trials.columns.indexOf("number"), ...columns, rewards];
     const head = shown.map((column) => element("th", { scope: "col" }, trials.columns[column]));
@@ -159,28 +147,31 @@ const explorer = (function () {
     );
   }
 
-  function showCurve(now) {
+  function showCurve(now, taken, moved) {
     const parameter = actions[shownAction], levels = parameter.choices && parameter.choices.length;
     const places = levels ? parameter.choices.map((_, i) => (i + 0.5) / levels) : curvePlaces(parameter);
-    const points = places.map((place) => now.action.map((u, j) => (j === shownAction ? place : u)));
+    const points = places.map((place) => taken.map((u, j) => (j === shownAction ? place : u)));
     const x = places.map((place, i) => (levels ? i : parameter.decode(place)));
     const mean = points.map(now.at), std = curveStd(now, points), hovertemplate = "%{y:.4~g}<extra></extra>";
     const curve = { x, y: mean, mode: "lines", line: { color: MODEL, width: 2.5 }, hovertemplate };
+    const margins = std && std.map((s) => NINETY_FIVE * s);
     const band = {
       mode: "lines", line: { width: 0 }, fill: "toself", fillcolor: "rgba(47,126,188,0.22)", hoverinfo: "skip",
-      x: std ? [...x, ...[...x].reverse()] : [],
-      y: std ? [...mean.map((m, i) => m + 2 * std[i]), ...mean.map((m, i) => m - 2 * std[i]).reverse()] : [],
+      x: margins ? [...x, ...[...x].reverse()] : [],
+      y: margins ? [...mean.map((m, i) => m + margins[i]), ...mean.map((m, i) => m - margins[i]).reverse()] : [],
     };
     const choices = { x, y: mean, mode: "markers", marker: { color: MODEL, size: 8 }, hovertemplate };
-    if (std) choices.error_y = { array: std.map((s) => 2 * s), color: MODEL };
-    const recommended = {
-      x: [levels ? choice(now.action[shownAction], levels) : parameter.decode(now.action[shownAction])],
-      y: [now.mean], mode: "markers", cliponaxis: false, hovertemplate, name: "recommended",
-      marker: { color: POLICY, size: 12, line: { color: "#ffffff", width: 1 } },
-    };
+    if (margins) choices.error_y = { array: margins, color: MODEL };
+    const marker = (action, y, name, color) => ({
+      x: [levels ? choice(action[shownAction], levels) : parameter.decode(action[shownAction])],
+      y: [y], mode: "markers", cliponaxis: false, hovertemplate, name,
+      marker: { color, size: 12, line: { color: "#ffffff", width: 1 } },
+    });
+    const marks = [marker(now.action, now.mean, "recommended", POLICY)];
+    if (moved) marks.push(marker(taken, now.at(taken), "yours", INK));
     draw(chart, JSON.stringify({
-      data: levels ? [choices, recommended] : [band, curve, recommended],
-      layout: { height: 280, font: { ...FONT, color: "#22223b" }, xaxis: axisOf(parameter), yaxis: axis("reward") },
+      data: [...(levels ? [choices] : [band, curve]), ...marks],
+      layout: { height: 300, font: { ...FONT, color: INK }, xaxis: axisOf(parameter), yaxis: axis("reward", "width") },
     }));
   }
 
@@ -192,20 +183,20 @@ const explorer = (function () {
   }
 
   function axisOf(parameter) {
-    const { name, low, high, log, choices } = parameter, plain = axis(markupFree(name));
+    const { name, low, high, log, choices } = parameter, plain = axis(markupFree(name), "height");
     if (choices) {
-      const ticktext = choices.map(markupFree);
+      const ticktext = choices.map((value) => markupFree(shortened(value)));
       return { ...plain, tickvals: ticktext.map((_, i) => i), ticktext, range: [-0.5, choices.length - 0.5] };
     }
     if (!log) return { ...plain, range: [low, high] };
     return { ...plain, type: "log", range: [Math.log10(low), Math.log10(high)], ...decades(low, high) };
   }
 
-  function axis(text) {
-    return { title: { text, font: { size: 13 } }, gridcolor: "#e6e8ee", zeroline: false, automargin: true };
+  function axis(text, automargin) {
+    return { title: { text, font: { size: 13 } }, gridcolor: "#e6e8ee", zeroline: false, automargin };
   }
 
-  // two standard deviations along the curve cost a solve for each place: where these are slow, fewer places must do
+  // the margins along the curve cost a solve for each place: where these are slow, fewer places must do
   function curveStd(now, points) {
     if (now.std(now.action) === null) return null;
     const budget = 40; // milliseconds
@@ -226,6 +217,7 @@ const explorer = (function () {
   answer.ready.then(show);
   return {
     ready: answer.ready,
+    show,
     state: () => Object.fromEntries(states.map((p, j) => [p.name, p.decode(state[j])])),
     recommend(values) { // { name: value } → what the page would show
       const units = states.map((p) => p.encode(values[p.name])), now = answer.at(units);

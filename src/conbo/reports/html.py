@@ -26,7 +26,9 @@ SCRIPTS = (
     "profiles.js",
     "model.js",
     "page.js",
+    "controls.js",
     "explorer.js",
+    "paper.js",
 )  # in the order in which they build on each other
 
 

@@ -59,7 +59,7 @@ function createModel(record) {
       offset[i] = tables.offset[own + combinations[i]] * value;
     }
     const itself = own + own / tables.size;
-    return { scale, offset, variance: tables.scale[itself] + tables.offset[itself] };
+    return { scale, offset, ownScale: tables.scale[itself], ownOffset: tables.offset[itself] };
   }
 
   const kappa = (a, atA, b, atB) => phi(squaredDistance(a, atA, b, atB, actionScales, actionCounts));
@@ -209,21 +209,37 @@ function createModel(record) {
     return row;
   }
 
-  // the standard deviation of the estimate, or null until `prepare` is done
-  function std(row, action) {
+  // L⁻¹ k of an action in a state, of which variances and covariances are made; null until `prepare` is done
+  function solve(row, action) {
     if (factor === null) return null;
     const solved = new Float64Array(n), there = bent(action);
-    let variance = row.variance;
     for (let i = 0; i < n; i++) {
       const covariance = row.scale[i] * kappa(there, 0, points, i * d + dS) + row.offset[i];
       solved[i] = (covariance - dot(factor[i], solved, i)) / factor[i][i];
-      variance -= solved[i] * solved[i];
     }
+    return { solved, there };
+  }
+
+  function covariance(row, a, b) {
+    return row.ownScale * kappa(a.there, 0, b.there, 0) + row.ownOffset - dot(a.solved, b.solved, n);
+  }
+
+  // the standard deviation of the estimate, or null until `prepare` is done
+  function std(row, action) {
+    const one = solve(row, action);
+    return one && Math.sqrt(Math.max(covariance(row, one, one), 0)) * record.scale;
+  }
+
+  // the same of the difference between two actions, which is smaller where both are known from the same observations
+  function differenceStd(row, a, b) {
+    const one = solve(row, a), other = solve(row, b);
+    if (one === null) return null;
+    const variance = covariance(row, one, one) + covariance(row, other, other) - 2 * covariance(row, one, other);
     return Math.sqrt(Math.max(variance, 0)) * record.scale;
   }
 
   const toReward = (mean) => record.sign * (record.shift + record.scale * mean);
-  return { best, std, prepare, toReward, unbend, size: n };
+  return { best, std, differenceStd, prepare, toReward, unbend, size: n };
 }
 
 // w(x) = 1 - (1 - x^a)^b in column j, and its inverse; without exponents, numbers stay as they are

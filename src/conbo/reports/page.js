@@ -5,10 +5,11 @@ const dark = matchMedia("(prefers-color-scheme: dark)");
 // what the figures' colours become on a dark page; all others suit both
 const NIGHT = { "#22223b": "#e7e9f3", "#ffffff": "#191c28", "#e6e8ee": "#2d3244", "#8d93a5": "#9aa1b5" };
 const SYMBOLS = { star: "★", diamond: "◆", "diamond-open": "◇", "line-ns-open": "|" };
+const PAPER_HEIGHT = 190; // pixels of a small chart, so that a page has many of them
 const CHART = { displayModeBar: false, responsive: true, scrollZoom: false };
 
 const data = (id) => document.getElementById(id).textContent;
-const themed = (text) => JSON.parse(text, (_, value) => (dark.matches && NIGHT[value]) || value);
+const themed = (text) => JSON.parse(text, (_, value) => (dark.matches && !onPaper() && NIGHT[value]) || value);
 
 function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
@@ -22,13 +23,17 @@ function element(tag, properties = {}, ...children) {
 
 // charts
 
+function loadPlotly() {
+  if (!window.Plotly) document.body.append(element("script", { textContent: data("plotly") }));
+  return window.Plotly;
+}
+
 // The library is long to read: text, table and explorer are there before it.
 const plotly = new Promise((ready) => {
-  addEventListener("load", () => requestAnimationFrame(() => setTimeout(() => {
-    document.body.append(element("script", { textContent: data("plotly") }));
-    ready(Plotly);
-  })));
+  addEventListener("load", () => requestAnimationFrame(() => setTimeout(() => ready(loadPlotly()))));
 });
+
+const onPaper = () => document.documentElement.classList.contains("paper");
 
 const drawn = new Map(); // chart → figure as text
 
@@ -40,9 +45,12 @@ function draw(chart, text) {
   layout.paper_bgcolor = layout.plot_bgcolor = "rgba(0,0,0,0)";
   layout.showlegend = false;
   layout.autosize = true;
+  if (onPaper() && chart.closest(".several")) layout.height = PAPER_HEIGHT;
   layout.dragmode = false; // a finger on a chart scrolls the page
-  layout.margin = { l: 12, r: 12, t: 12, b: 12 };
-  plotly.then((library) => library.react(chart, traces, layout, CHART));
+  layout.margin = { l: 12, r: 20, t: 12, b: 12 };
+  const react = () => window.Plotly.react(chart, traces, layout, CHART);
+  if (window.Plotly) react(); // at once: a print does not wait
+  else plotly.then(react);
 }
 
 // plotly's own legend does not wrap as text does, and several charts may share one: each name has a sample of every
@@ -101,9 +109,20 @@ document.querySelectorAll("select[data-shows]").forEach((select) => {
     const groups = [...document.getElementById(select.dataset.shows).children];
     groups.forEach((group, i) => { group.hidden = i !== select.selectedIndex; });
     document.getElementById(`${select.dataset.shows}-legend`).replaceChildren();
-    for (const chart of groups[select.selectedIndex].children) if (drawn.has(chart)) draw(chart, drawn.get(chart));
+    for (const chart of groups[select.selectedIndex].querySelectorAll(".chart")) {
+      if (drawn.has(chart)) draw(chart, drawn.get(chart));
+    }
   });
 });
+
+// what is folded away opens for whoever comes by a link to it
+function unfold() {
+  const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (target instanceof HTMLDetailsElement) target.open = true;
+}
+addEventListener("hashchange", unfold);
+document.querySelectorAll("nav a").forEach((link) => link.addEventListener("click", () => setTimeout(unfold)));
+unfold();
 
 // the table of trials, a page at a time
 

@@ -9,7 +9,7 @@ from conbo.errors import SettingError
 from conbo.plots import checks, gain, parameters, planes, policy_plots, progress
 from conbo.plots.view import View
 from conbo.problems import Problem
-from conbo.rounding import number
+from conbo.rounding import number, with_margin
 
 MOST_STATES = 3  # along which a plot is shown, those that matter most
 
@@ -40,15 +40,26 @@ class Section:
     key: str
     title: str
     panels: tuple[Panel, ...]
+    folded: str = ""  # what a section says that is opened on demand; empty: it is open
 
 
 def sections(view: View, problem: Problem | None) -> list[Section]:
     """All sections, in the order of the page."""
     return [
         Section("policy", "Policy", (_policy_map(view), _predicted_reward(view, problem), _importance(view))),
-        Section("model", "Model", (_surface(view, problem), _calibration(view), _slices(view))),
         Section("next", "What is left to learn", (_remaining_gain(view), _acquisition(view))),
-        Section("progress", "How it went", (_policy_value(view), _coverage(view), _timeline(view))),
+        Section(
+            "model",
+            "Model",
+            (_surface(view, problem), _calibration(view), _slices(view)),
+            "what it expects, and how well it predicts",
+        ),
+        Section(
+            "progress",
+            "How it went",
+            (_policy_value(view), _coverage(view), _timeline(view)),
+            "the policy along the way, where evaluations were, and what failed",
+        ),
     ]
 
 
@@ -69,7 +80,7 @@ def _policy_map(view: View) -> Panel:
 
 def _predicted_reward(view: View, problem: Problem | None) -> Panel:
     text = (
-        "What the policy should earn in a state, with two standard deviations of that estimate."
+        "What the policy should earn in a state, with ± 1.96 standard deviations of that estimate."
         if view.space.states
         else "What the best action should earn, against all rewards that were observed."
     )
@@ -103,7 +114,7 @@ def _calibration(view: View) -> Panel:
 
 
 def _slices(view: View) -> Panel:
-    text = "The expected reward when one parameter moves and all others stay, with two standard deviations."
+    text = "The expected reward when one parameter moves and all others stay, with ± 1.96 standard deviations of it."
     names = (*view.space.state_names, *view.space.action_names)
     figures = tuple(parameters.slices(view, [name]) for name in names)
     return Panel("slices", "Slices", text + _fixed(view), (Group("", figures),), wide=True)
@@ -130,7 +141,7 @@ def _coverage(view: View) -> Panel:
 def _policy_value(view: View) -> Panel:
     value, std = view.value
     text = (
-        f"What the policy should earn in an average state: now {number(value)} ± {number(2 * std, 2)}. "
+        f"What the policy should earn in an average state: now {with_margin(value, std)}. "
         "The solid line is what the model said after so many evaluations."
     )
     return Panel("policy_value", "Policy value", text, _one(progress.policy_value(view)))

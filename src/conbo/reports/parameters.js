@@ -30,15 +30,38 @@ function formatNumber(value) {
   if (typeof value !== "number") return String(value);
   if (Number.isInteger(value) && Math.abs(value) < 1e15) return String(value);
   const size = Math.abs(value);
-  if (size < 1e-3 || size >= 1e6) return value.toExponential(3);
+  if (size < 1e-3 || size >= 1e6) return value.toExponential(3).replace(/\.?0*e/, "e");
   return String(Number(value.toPrecision(4)));
 }
 
-// ticks of a logarithmic axis at powers of ten, unless there are too few
+const NINETY_FIVE = 1.96; // standard deviations that hold 95 % of a normal distribution
+
+// a mean and its margin of 1.96 standard deviations, both to the second digit of the margin, as in conbo's rounding.py
+function withMargin(mean, std) {
+  if (std === null) return formatNumber(mean);
+  const margin = NINETY_FIVE * std;
+  if (!(margin >= 1e-3 && margin < 1e6)) return `${formatNumber(mean)} ± ${formatNumber(Number(margin.toPrecision(2)))}`;
+  const decimals = Math.max(0, 1 - Math.floor(Math.log10(margin)));
+  const room = mean ? 5 - Math.floor(Math.log10(Math.abs(mean))) : decimals;
+  const text = Math.abs(mean) >= 1e6 ? formatNumber(mean) : mean.toFixed(Math.max(0, Math.min(decimals, room)));
+  return `${text} ± ${margin.toFixed(decimals)}`;
+}
+
+// ticks of a logarithmic axis at powers of ten, unless there are too few, as in conbo's plots/axes.py
 function decades(low, high) {
   const first = Math.ceil(Math.log10(low) - 1e-9), last = Math.floor(Math.log10(high) + 1e-9);
-  const tickvals = Array.from({ length: Math.max(0, last - first + 1) }, (_, i) => 10 ** (first + i));
-  return tickvals.length < 2 ? {} : { tickvals, ticktext: tickvals.map((value) => String(Number(value.toPrecision(2)))) };
+  const every = Math.ceil((last - first + 1) / 5) || 1;
+  const exponents = Array.from({ length: Math.max(0, last - first + 1) }, (_, i) => first + i).filter((_, i) => i % every === 0);
+  if (exponents.length < 2) return {};
+  const plain = exponents.every((k) => Math.abs(k) <= 3);
+  const raised = (k) => "10" + String(k).replace(/./g, (letter) => "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"["0123456789-".indexOf(letter)]);
+  return { tickvals: exponents.map((k) => 10 ** k), ticktext: exponents.map((k) => (plain ? String(10 ** k) : raised(k))) };
+}
+
+// a long text as a label of an axis
+function shortened(value, longest = 16) {
+  const text = String(value);
+  return text.length <= longest ? text : `${text.slice(0, longest - 1)}…`;
 }
 
 // text for a chart, in which plotly would look for markup and mathematics
