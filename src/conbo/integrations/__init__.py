@@ -3,7 +3,7 @@
 from importlib import import_module
 from types import ModuleType
 
-__all__ = ["optuna"]
+__all__ = ["botorch", "optuna"]
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -1,0 +1,249 @@
+"""BoTorch: the conditional knowledge gradient as an acquisition function, and test functions as problems.
+
+    α(s, x) = Σ_i w_i KG(s_i; (s, x)),   KG(s_i; ·) = E_y[max_x' μⁿ⁺¹(s_i, x')] - max_x'' μⁿ(s_i, x'')
+
+The best actions x'_j of every state at every node z_j are found without autograd. Their derivative in the candidate
+follows from the implicit function theorem, with v_j(x') = μ(s_i, x') + z_j σ̃(s_i, x') and its Hessian H:
+
+    ∂x'_j / ∂(s, x) = - H⁻¹ ∂² v_j / ∂x' ∂(s, x),   bounds that hold x'_j being fixed
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from botorch.acquisition.acquisition import AcquisitionFunction
+from botorch.acquisition.objective import PosteriorTransform
+from botorch.exceptions.errors import UnsupportedError
+from botorch.models.model import Model
+from botorch.utils.transforms import t_batch_mode_transform
+from torch import Tensor
+from torch.distributions import Distribution
+
+from conbo.acquisition.convex_integral import ConvexIntegral, quantile_nodes
+from conbo.acquisition.expected_max import expected_max
+from conbo.errors import SettingError
+from conbo.integrations.botorch_problems import problem_of
+from conbo.models.botorch_gains import BotorchGains, BotorchLines, similarity
+from conbo.models.posterior import GainRule
+from conbo.quasi_random import sobol
+from conbo.spaces import Real, Space
+
+__all__ = ["ConditionalKnowledgeGradient", "problem_of"]
+
+POLISHING_STEPS = 2  # of Newton's method, from where the search for a best action ended
+AT_BOUND = 1e-9  # distance in the unit cube within which an action is at its bound
+
+
+@dataclass(frozen=True)
+class _Posterior:
+    """A BoTorch model at points of the unit cube, states first."""
+
+    model: Model
+    columns: Tensor  # of the model, states first
+    bounds: Tensor  # (2, d), in the order of the columns
+    transform: PosteriorTransform | None
+
+    def inputs(self, points: Tensor) -> Tensor:
+        """Points (..., d) in the units and the order of the model."""
+        low, high = self.bounds
+        return (low + points * (high - low))[..., self.columns.argsort()]
+
+    def points(self, inputs: Tensor) -> Tensor:
+        """The model's inputs (..., d) in the unit cube, states first."""
+        low, high = self.bounds
+        return (inputs[..., self.columns] - low) / (high - low)
+
+    def mean(self, points: Tensor) -> Tensor:
+        """Posterior mean of points (n, d)."""
+        return self._at(points[..., None, :]).mean[..., 0, 0]
+
+    def variance(self, points: Tensor) -> Tensor:
+        """Posterior variance of the noise-free outcome at points (n, d)."""
+        return self._at(points[..., None, :]).variance[..., 0, 0]
+
+    def noise_at(self, points: Tensor) -> Tensor:
+        """Variances of the noise of new observations at points (n, d)."""
+        noisy = self._at(points[..., None, :], noise=True).variance[..., 0, 0]
+        return (noisy - self.variance(points)).clamp_min(0)
+
+    def pair_covariance(self, a: Tensor, b: Tensor) -> Tensor:
+        """Posterior covariance of each pair of points a (n, d), b (n, d)."""
+        return self._at(torch.stack([a, b], -2)).distribution.covariance_matrix[:, 0, 1]
+
+    def _at(self, points: Tensor, noise: bool = False):  # type: ignore[no-untyped-def]
+        return self.model.posterior(self.inputs(points), observation_noise=noise, posterior_transform=self.transform)
+
+
+class ConditionalKnowledgeGradient(AcquisitionFunction):
+    """The expected gain of the best action's mean, averaged over states, for one more observation (q = 1).
+
+    Parameters
+    ----------
+    model
+        Any BoTorch model with one output and a Gaussian posterior; more outputs need a `posterior_transform`. It is
+        maximized: to minimize, fit the model to the negative.
+    state_dims
+        The columns of the model's inputs that are states. All others are actions.
+    state_distribution
+        The states (m, len(state_dims)) to average over, in the units of the model, or a torch distribution of states
+        from which `n_states` are drawn once.
+    weights
+        The weights (m,) of the states; by default they are equal.
+    bounds
+        The lower and upper bounds (2, d) of the inputs, where best actions are searched for; by default the unit cube.
+    n_z
+        The number of nodes for the unknown outcome of the observation; odd and at least 3.
+    n_states
+        The number of states that are drawn from a torch distribution.
+    n_actions
+        The number of quasi-random actions from which best actions are searched for; by default 64 to 160.
+    posterior_transform
+        As in BoTorch's own acquisition functions.
+
+    Raises
+    ------
+    SettingError
+        If a setting is out of range.
+
+    Examples
+    --------
+    >>> acquisition = ConditionalKnowledgeGradient(model, [0], torch.rand(16, 1))  # doctest: +SKIP
+    >>> optimize_acqf(acquisition, bounds, q=1, num_restarts=4, raw_samples=32)  # doctest: +SKIP
+    """
+
+    states: Tensor  # (m, d_s), in the unit cube
+    weights: Tensor  # (m,)
+    nodes: Tensor  # (n_z,)
+
+    def __init__(
+        self,
+        model: Model,
+        state_dims: Sequence[int],
+        state_distribution: Tensor | Distribution,
+        *,
+        weights: Tensor | None = None,
+        bounds: Tensor | None = None,
+        n_z: int = 5,
+        n_states: int = 16,
+        n_actions: int | None = None,
+        posterior_transform: PosteriorTransform | None = None,
+    ) -> None:
+        super().__init__(model=model)
+        if posterior_transform is None and model.num_outputs != 1:
+            rule = "a model with several outputs needs a `posterior_transform`"
+            raise SettingError(f"{rule}, but got none for {model.num_outputs} outputs.")
+        if n_z < 3 or n_z % 2 == 0:
+            raise SettingError(f"`n_z` must be odd and at least 3, so that z = 0 is a node, but got {n_z}.")
+        given = _drawn(state_distribution, n_states)
+        d_s = len(state_dims)
+        if given.dim() != 2 or given.shape[-1] != d_s or not len(given):
+            raise SettingError(f"the states must be of shape (m, {d_s}), but got {tuple(given.shape)}.")
+        box, columns = _columns(state_dims, bounds, model, given)
+        self._posterior = _Posterior(model, columns, box[:, columns], posterior_transform)
+        low, high = self._posterior.bounds[:, :d_s]
+        states = (given - low) / (high - low)
+        if not bool(((states >= 0) & (states <= 1)).all()):
+            raise SettingError("the states must lie within the bounds, but some are outside.")
+        self.register_buffer("states", states)
+        self.register_buffer("weights", _shares(weights, given))
+        self.register_buffer("nodes", quantile_nodes(n_z).to(given))
+        d_x = len(columns) - d_s
+        pool = sobol(n_actions or 32 + 32 * min(d_x, 4), d_x, seed=0).to(given)
+        space = Space({f"s{i}": Real(0, 1) for i in range(d_s)}, {f"x{i}": Real(0, 1) for i in range(d_x)})
+        gain_rule = GainRule(self.nodes, self._combine, lambda mean, slope: expected_max(mean, slope).gain)
+        self._gains = BotorchGains(self._posterior, space, pool, gain_rule)
+
+    def set_X_pending(self, X_pending: Tensor | None = None) -> None:  # noqa: N802
+        """Pending points are not supported, as in BoTorch's analytic acquisition functions."""
+        raise UnsupportedError("the conditional knowledge gradient does not account for pending points.")
+
+    @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
+    def forward(self, X: Tensor) -> Tensor:
+        """The values (b,) of candidates (b, 1, d), in units of the model's outcome."""
+        candidates = self._posterior.points(X[:, 0])
+        states = self.states.expand(len(candidates), -1, -1)
+        with torch.no_grad():
+            rows = torch.arange(len(candidates), device=X.device)
+            # (b, m, q, d_x), of every node the best line that any node found
+            actions = self._gains.at(states)(candidates.detach(), rows).lines.actions  # type: ignore[attr-defined]
+        if candidates.requires_grad:
+            actions = self._differentiable(candidates, states, actions)
+        lines = BotorchLines.at(self._posterior, candidates, states, actions)
+        value, _ = self._combine(lines.mean, lines.slope, similarity(actions))
+        return (value * self.weights).sum(-1)
+
+    def _combine(self, mean: Tensor, slope: Tensor, alike: Tensor) -> tuple[Tensor, Tensor]:
+        gains = ConvexIntegral(self.nodes)(mean, slope, alike)
+        return gains.best, gains.slope_derivative
+
+    def _differentiable(self, candidates: Tensor, states: Tensor, actions: Tensor) -> Tensor:
+        """The best actions (b, m, q, d_x), polished, as a function of the candidates."""
+        with torch.enable_grad():
+            for _ in range(POLISHING_STEPS):
+                gradient, inverse, free = self._newton(candidates.detach(), states, actions)
+                step = -(inverse @ gradient.detach()[..., None])[..., 0]
+                actions = torch.where(free, actions + step, actions).clamp(0, 1).detach()
+            gradient, inverse, free = self._newton(candidates, states, actions)
+            moved = -(inverse @ (gradient - gradient.detach())[..., None])[..., 0]
+        return actions + torch.where(free, moved, 0.0)
+
+    def _newton(self, candidates: Tensor, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients (b, m, q, d_x) and inverse Hessians of v in the actions, and which of these are free to move.
+
+        Where the Hessian is not negative definite the inverse is zero: the action stays where it is.
+        """
+        variable = actions.detach().requires_grad_(True)
+        lines = BotorchLines.at(self._posterior, candidates, states, variable)
+        (gradient,) = torch.autograd.grad((lines.mean + self.nodes * lines.slope).sum(), variable, create_graph=True)
+        columns = [
+            torch.autograd.grad(gradient[..., i].sum(), variable, retain_graph=True)[0]
+            for i in range(actions.shape[-1])
+        ]
+        with torch.no_grad():
+            low, high = variable < AT_BOUND, variable > 1 - AT_BOUND
+            free = ~((low & (gradient < 0)) | (high & (gradient > 0)))
+            both = free[..., :, None] & free[..., None, :]
+            unit = torch.eye(actions.shape[-1], dtype=actions.dtype, device=actions.device)
+            hessian = torch.where(both, torch.stack(columns, -1), -unit)
+            factor, failed = torch.linalg.cholesky_ex(-hessian)
+            usable = (failed == 0)[..., None, None]
+            inverse = torch.where(usable, -torch.cholesky_inverse(torch.where(usable, factor, unit)), 0.0)
+        return torch.where(free, gradient, 0.0), inverse, free
+
+
+def _drawn(states: Tensor | Distribution, n: int) -> Tensor:
+    """The states themselves, or n of a distribution, the same each time."""
+    if not isinstance(states, Distribution):
+        return states.detach().to(torch.float64)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        drawn = states.sample(torch.Size([n])).to(torch.float64)
+    return drawn[:, None] if drawn.dim() == 1 else drawn
+
+
+def _columns(state_dims: Sequence[int], bounds: Tensor | None, model: Model, like: Tensor) -> tuple[Tensor, Tensor]:
+    """The bounds (2, d), and the model's columns with the states first."""
+    if bounds is None:
+        seen = getattr(model, "train_inputs", None)
+        if not isinstance(seen, tuple):
+            raise SettingError(f"`bounds` must be given for a {type(model).__name__}, which does not say its inputs.")
+        d = int(seen[0].shape[-1])
+        box = torch.stack([like.new_zeros(d), like.new_ones(d)])
+    else:
+        box, d = bounds.to(like), bounds.shape[-1]
+    if box.shape != (2, d) or not bool((box[0] < box[1]).all()):
+        raise SettingError(f"`bounds` must be two rows, the first below the second, but got {bounds}.")
+    own = [int(column) for column in state_dims]
+    if len(set(own)) < len(own) or not all(0 <= column < d for column in own) or len(own) == d:
+        raise SettingError(f"`state_dims` must name some of the columns 0 to {d - 1} once, but got {list(state_dims)}.")
+    return box, torch.tensor([*own, *(column for column in range(d) if column not in own)], device=like.device)
+
+
+def _shares(weights: Tensor | None, states: Tensor) -> Tensor:
+    if weights is None:
+        return states.new_full((len(states),), 1 / len(states))
+    shares = weights.detach().to(states)
+    if shares.shape != (len(states),) or not bool((shares >= 0).all()) or not float(shares.sum()) > 0:
+        raise SettingError(f"`weights` must be {len(states)} numbers of at least 0, but got {weights}.")
+    return shares / shares.sum()
