@@ -1,4 +1,4 @@
-"""Quasi-Newton ascent of many starts at once inside a box.
+"""Quasi-Newton ascent of many starts at once inside a box, and along linear limits where there are any.
 
 Every start keeps its own inverse Hessian (BFGS), active bounds and step length; one iteration is one batched call
 of the function, whatever the rows are doing (stepping or backing up).  The book-keeping is done in numpy, whose calls
@@ -13,6 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from conbo.constrained_steps import constrained_steps
+from conbo.linear_limits import RowLimits
 
 # (points (r, d), which rows of the starts these are (r,)) → values (r,), gradients (r, d)
 BatchedFunction = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -55,12 +58,13 @@ def ascend(
     tolerance: float = 0.0,
     race: Race | None = None,
     curvature: Tensor | None = None,
+    limits: RowLimits | None = None,
 ) -> Ascent:
     """Climb from starts (r, d) between lower and upper (d,); a coordinate with lower = upper stays.
 
     `first_step` is the length of the first step in units of the box, unless the `curvature` in every coordinate
     (r, d) is roughly known; a row stops when a step promises to gain no more than `tolerance`, or when it loses the
-    race.
+    race.  With `limits`, every point is within them, and climbs slide along those that stop them.
     """
     device = starts.device
 
@@ -78,6 +82,8 @@ def ascend(
     eye = np.eye(d)
     rows = np.arange(r)
     x = starts.numpy(force=True).clip(low, high)
+    if limits is not None:
+        x, _ = limits.project(x, rows)
     value, gradient = evaluate(x, rows)
     final_x, final_value = x.copy(), value.copy()
     inverse = np.tile(eye, (r, 1, 1)) if curvature is None else eye / curvature.numpy(force=True)[:, None]
@@ -86,6 +92,8 @@ def ascend(
 
     for iteration in range(iterations):
         blocked = fixed | ((x <= low) & (gradient < 0)) | ((x >= high) & (gradient > 0))
+        if limits is not None:  # a limit may take a coordinate off its bound: the step below decides
+            blocked = np.broadcast_to(fixed, x.shape)
         slope = np.where(blocked, 0.0, gradient)
         direction = np.where(blocked, 0.0, _times(inverse, slope))
         downhill = _dot(direction, slope) <= 0
@@ -95,8 +103,12 @@ def ascend(
             fresh |= downhill
         size = np.maximum(np.abs(direction / width).max(-1, initial=0.0), 1e-300)
         # the first direction has no scale of its own; a later one may not leave the box by far
-        direction *= np.where(fresh, first_step / size, np.minimum(1.0 / size, 1.0))[:, None]
-        there = (x + step_length[:, None] * direction).clip(low, high)
+        share = np.where(fresh, first_step / size, np.minimum(1.0 / size, 1.0))
+        direction *= share[:, None]
+        if limits is None:
+            there = (x + step_length[:, None] * direction).clip(low, high)
+        else:
+            there = _within(limits, rows, x, slope, inverse * (share * step_length)[:, None, None], low, high)
         moved = there - x
         promised = _dot(moved, slope)
 
@@ -135,6 +147,21 @@ def ascend(
     final_x[rows], final_value[rows] = x, value
     points, values = (np.concatenate(part) for part in zip(*history, strict=True))
     return Ascent(*(torch.from_numpy(result).to(device) for result in (final_x, final_value, points, values)))
+
+
+def _within(
+    limits: RowLimits, rows: NDArray[np.int64], x: Array, slope: Array, inverse: Array, low: Array, high: Array
+) -> Array:
+    """Where the quadratic model of slope and inverse Hessian is highest within the limits; x where that fails."""
+    normals, gaps = limits.tangents(x, rows)
+    known = np.isfinite(slope).all(-1) & np.isfinite(inverse).all((-2, -1))
+    there = x.copy()
+    bowl: Array = np.linalg.pinv(inverse[known], hermitian=True).astype(np.float64)
+    step = constrained_steps(bowl, slope[known], normals[known], gaps[known], (low - x)[known], (high - x)[known])
+    # bent limits, and rounding: back to the nearest point inside
+    ends, inside = limits.project((x[known] + step).clip(low, high), rows[known])
+    there[known] = np.where(inside[:, None], ends, x[known])
+    return there
 
 
 def _update(

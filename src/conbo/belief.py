@@ -10,12 +10,14 @@ from torch import Tensor
 
 from conbo.bound_states import StateDistribution
 from conbo.errors import SettingError
+from conbo.linear_limits import RowLimits
 from conbo.models.botorch_model import ModelFactory, as_model
 from conbo.models.fit import announce
 from conbo.models.fit_memory import FitMemory
 from conbo.models.posterior import ActionSearch, FitsInSteps, Model, Paths, Posterior
-from conbo.models.snapping import snap, snap_actions
+from conbo.models.snapping import action_limits, contains, snap, snap_actions, spread
 from conbo.observations import Observations
+from conbo.quasi_random import sobol
 from conbo.spaces import Space
 
 LEAST_NOISE = 1e-7  # variance of a standardized reward, as for noise that is learned
@@ -46,12 +48,42 @@ class Belief:
         return self.observations.points.device
 
     def snap(self, points: Tensor) -> Tensor:
-        """The nearest points (..., d) that the space allows."""
+        """The nearest points (..., d) that the space allows, with feasible actions as far as their states have any."""
         return snap(self.space, points)
 
-    def snap_actions(self, actions: Tensor) -> Tensor:
-        """The nearest actions (..., d_x) that the space allows."""
-        return snap_actions(self.space, actions)
+    def snap_actions(self, actions: Tensor, states: Tensor | None = None) -> Tensor:
+        """The nearest actions (..., d_x) that the space allows in states (..., d_s); without these, feasible or not."""
+        return snap_actions(self.space, actions, states)
+
+    def feasible_actions(self, states: Tensor, actions: Tensor) -> Tensor:
+        """The nearest feasible actions (m, d_x) in states (m, d_s), for policies that do not look at limits."""
+        return actions if self.space.feasible_set is None else self.snap_actions(actions, states)
+
+    def contains(self, points: Tensor) -> Tensor:
+        """Which points (..., d) are feasible."""
+        return contains(self.space, points)
+
+    def spread(self, points: Tensor) -> Tensor:
+        """Valid points (n, d) whose actions are as even on the feasible set of their states as these on the cube."""
+        return spread(self.space, points)
+
+    def spread_actions(self, actions: Tensor) -> Tensor:
+        """Valid actions (p, d_x), each feasible in a state that follows P[s], as even as these are on the cube."""
+        if self.space.feasible_set is None:
+            return self.snap_actions(actions)
+        d_s = self.n_state_dims
+        states = self.states.from_uniform(sobol(len(actions), d_s, seed=0)) if d_s else actions[:, :0]
+        return self.spread(torch.cat([states.to(actions), actions], -1))[:, d_s:]
+
+    def action_limits(self, states: Tensor) -> RowLimits | None:
+        """The linear limits of actions that climb, each in its own state (r, d_s); None where there are none."""
+        return action_limits(self.space, states)
+
+    def point_limits(self, lower: Tensor, upper: Tensor) -> RowLimits | None:
+        """The linear limits of whole points that climb between lower and upper (d,)."""
+        if self.space.feasible_set is None or self.space.feasible_set.limits is None:
+            return None
+        return RowLimits(self.space.feasible_set.limits, movable=(upper > lower).cpu().numpy())
 
     def search(self, actions: Tensor) -> ActionSearch:
         """A search over actions that starts from a pool (p, d_x)."""

@@ -58,10 +58,15 @@ class StateDistribution(Protocol):
 
 
 def bind(recipe: RecipeLike, space: Space) -> StateDistribution:
-    """The distribution of the space's states on the unit cube.
+    """The distribution of the space's states on the unit cube, of those that have a feasible action.
 
     None is uniform, a mapping is a Product, a function a Density; a recipe for one parameter applies to each.
     """
+    return _with_actions(_bind(recipe, space), space)
+
+
+def _bind(recipe: RecipeLike, space: Space) -> StateDistribution:
+    """The distribution of all states."""
     if recipe is None:
         recipe = Uniform()
     if isinstance(recipe, Mapping):
@@ -72,7 +77,7 @@ def bind(recipe: RecipeLike, space: Space) -> StateDistribution:
         recipes = [recipe.marginals.get(name, Uniform()) for name in space.states]
         return IndependentStates(tuple(map(marginal, space.states, space.states.values(), recipes)))
     if isinstance(recipe, Uniform | Triangular | Normal | Weights):
-        return bind(Product(dict.fromkeys(space.states, recipe)), space)
+        return _bind(Product(dict.fromkeys(space.states, recipe)), space)
     if isinstance(recipe, Density):
         return _bind_density(recipe, space)
     if callable(recipe):
@@ -198,11 +203,90 @@ class WeightedStates:
         return _tensor(accepted[:n])
 
 
+class InfeasibleStatesWarning(UserWarning):
+    """Some states have no feasible action."""
+
+
+@dataclass(frozen=True, eq=False)
+class FeasibleStates:
+    """The states of another distribution that have a feasible action, represented by a pool of them."""
+
+    base: StateDistribution
+    space: Space
+    pool: Array  # (m, d): all of finitely many states, or quasi-random ones
+    probabilities: Array  # (m,)
+    share: float  # probability of these states under the other distribution
+    complete: bool
+    has_quantile: ClassVar[bool] = False
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        """Independent states (n, d), by rejection."""
+        import torch
+
+        accepted = self.base.sample(0, generator)
+        while len(accepted) < n:
+            drawn = self.base.sample(16 + min(POOL_SIZE, int(1.2 * (n - len(accepted)) / self.share)), generator)
+            accepted = torch.cat([accepted, drawn[torch.from_numpy(self._possible(_array(drawn)))]])
+        return accepted[:n]
+
+    def transform(self, u: Array) -> Array:
+        """States (n, d) of the pool, taken in proportion to their probabilities."""
+        return self.pool[_transport(u, self.pool, self.probabilities)]
+
+    def from_uniform(self, u: Tensor) -> Tensor:
+        """Do the same as `transform`, for tensors."""
+        return _tensor(self.transform(_array(u)))
+
+    def density(self, states: Tensor) -> Tensor:
+        """The density (...) of states (..., d), zero where there is no feasible action."""
+        points = _array(states)
+        possible = self._possible(points.reshape(-1, points.shape[-1])).reshape(points.shape[:-1])
+        return self.base.density(states) * _tensor(possible / self.share)
+
+    def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
+        """All states of positive probability, or None if there are more than max_states."""
+        return (self.pool, self.probabilities) if self.complete and len(self.pool) <= max_states else None
+
+    def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
+        """Do the same as `listed`, as tensors."""
+        return _tensors(self.listed(max_states))
+
+    def _possible(self, states: Array) -> NDArray[np.bool_]:
+        assert self.space.feasible_set is not None
+        return self.space.feasible_set.has_action(self.space.snap_states(states))
+
+
+def _with_actions(base: StateDistribution, space: Space) -> StateDistribution:
+    """The states that have a feasible action, with one warning where some have none."""
+    feasible = space.feasible_set
+    if feasible is None or not space.states or not feasible.depends_on_state:
+        return base
+    listed = base.listed()
+    if listed is None:
+        pool = base.transform(sobol_points(POOL_SIZE, space.n_state_dims, seed=0))
+        probabilities = np.full(POOL_SIZE, 1 / POOL_SIZE)
+    else:
+        pool, probabilities = listed
+    possible = feasible.has_action(pool)
+    if possible.all():
+        return base
+    missing = f"{(~possible).sum()} of {len(pool)} {'states' if listed is not None else 'quasi-random states'}"
+    if not possible.any():
+        raise SpaceError(f"some state must have a feasible action, but {missing} have none.")
+    warnings.warn(
+        f"{missing} have no feasible action and are left out of the integral over states.",
+        InfeasibleStatesWarning,
+        stacklevel=4,
+    )
+    share = float(probabilities[possible].sum())
+    return FeasibleStates(base, space, pool[possible], probabilities[possible] / share, share, listed is not None)
+
+
 # Any density
 
 
 def _bind_density(recipe: Density, space: Space) -> StateDistribution:
-    listed = bind(Uniform(), space).listed()
+    listed = _bind(Uniform(), space).listed()
     if listed is not None:
         # the integral over a bin is the function's value: volume and volume ratio cancel
         pool = listed[0]

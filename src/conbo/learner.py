@@ -18,6 +18,7 @@ from conbo.method_list import Method
 from conbo.models.exact import condition
 from conbo.models.fit import LONG
 from conbo.models.fit_memory import FitMemory, Shelf
+from conbo.models.snapping import contains, snap
 from conbo.notices import LOG, in_words
 from conbo.observations import Observations
 from conbo.policies.gp_argmax import GpArgmax
@@ -75,7 +76,18 @@ class Learner:
         with threads_for(len(belief.observations)):
             suggestion = method.proposal.propose(belief, n, generator, dictated)
         LOG.debug("Chose %d points by '%s' in %.2f s.", n, method.name, time.monotonic() - began)
+        if self._space.feasible_set is not None:  # whatever the method thinks of limits, what it suggests keeps them
+            suggestion = replace(suggestion, points=self._feasible(suggestion.points, generator))
         return suggestion if self.knows_gains else replace(suggestion, expected_gain=None)
+
+    def _feasible(self, points: Tensor, generator: torch.Generator) -> Tensor:
+        """Feasible points (n, d) near these, with new states that follow P[s] where one has no feasible action."""
+        near = snap(self._space, points.cpu())
+        lost = ~contains(self._space, near)
+        if bool(lost.any()):
+            states = self._states.sample(int(lost.sum()), generator)
+            near[lost] = snap(self._space, torch.cat([states, near[lost, states.shape[1] :]], -1))
+        return near
 
     def propose_improving(self, trials: Sequence[Trial], seed: int, state: Point) -> Array:
         """The action (1, d_x) whose reward in this state is expected to exceed the best reward there by most."""
@@ -84,6 +96,7 @@ class Learner:
         belief = self._with_pending(self._fitted(trials, states_as_actions=False), trials)
         with threads_for(len(belief.observations)):
             points = Maximizer(RewardImprovement(there)).propose(belief, 1, generator, there).points
+        points = snap(self._space, points)
         return points[:, len(there) :].numpy()
 
     def policy(self, trials: Sequence[Trial]) -> Policy:
@@ -104,6 +117,7 @@ class Learner:
         with threads_for(len(belief.observations)), torch.no_grad():
             recipe = self._method.policy or GpArgmax(candidates=64)
             actions = recipe.build(belief, torch.Generator().manual_seed(0))(states)
+            actions = belief.feasible_actions(states, actions)
             mean = belief.to_reward(belief.posterior.mean(torch.cat([states, actions], -1)))
         return float(weights @ mean) * self._sign
 

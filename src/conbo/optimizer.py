@@ -152,11 +152,11 @@ class Optimizer:
     def suggest(self, n: int = 1, state: Point | None = None) -> SuggestedTrials:
         """What `ask` would return, without a record of it."""
         at_least(1, "n", n)
-        dictated = None if state is None else self.space.validate_state(state)
+        dictated = None if state is None else self._valid_state(state)
         known = self.trials  # as they are now: another thread may tell some of them meanwhile
         first, gain = len(known), None
         if sum(trial.status == "completed" for trial in known) < self.initial:
-            rows = self._design(first, n)
+            rows = self._design(first, n, dictated)
         else:
             suggestion = self.learner.propose(known, n, self._suggestion_seed(first), dictated)
             rows, gain = suggestion.points.numpy(), suggestion.expected_gain
@@ -214,7 +214,7 @@ class Optimizer:
         """What `ask_improving` would return, without a record of it."""
         if self.n_completed == 0:
             return self.suggest(state=state).trials[0]
-        valid = self.space.validate_state(state)
+        valid = self._valid_state(state)
         known = self.trials
         number = len(known)
         rows = self.learner.propose_improving(known, self._suggestion_seed(number), valid)
@@ -295,11 +295,20 @@ class Optimizer:
     def _with_status(self, status: str) -> list[Trial]:
         return [trial for trial in self._trials if trial.status == status]
 
-    def _design(self, first: int, n: int) -> Array:
-        """Points first to first + n of the quasi-random design, with states that follow P[s]."""
+    def _valid_state(self, state: Point) -> dict[str, Value]:
+        """The state with plain values; raises PointError if it is not valid or has no feasible action."""
+        valid = self.space.validate_state(state)
+        self.space.check_feasible(self.space.encode_states([valid]))
+        return valid
+
+    def _design(self, first: int, n: int, state: Point | None = None) -> Array:
+        """Points first to first + n of the quasi-random design, with states that follow P[s], or one given state."""
         d_s, d_x = self.space.n_state_dims, self.space.n_action_dims
         u = sobol_points(first + n, d_s + d_x, _stream(self.seed, _DESIGN) % 2**31)[first:]
-        return self.space.snap(np.concatenate([self.states.transform(u[:, :d_s]), u[:, d_s:]], axis=1))
+        states = self.states.transform(u[:, :d_s])
+        if state is not None:
+            states = np.repeat(self.space.encode_states([state]), n, axis=0)
+        return self.space.spread(np.concatenate([states, u[:, d_s:]], axis=1))
 
     def _suggestion_seed(self, number: int) -> int:
         """The randomness of the suggestion with this number."""

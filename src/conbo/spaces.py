@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from conbo.errors import PointError, RecordError, SpaceError, shortened
+from conbo.constraints import LinearConstraint, parse_constraints
+from conbo.errors import PointError, RecordError, SpaceError, StudyError, shortened
+from conbo.feasible_set import FeasibleSet
+from conbo.linear_limits import Flags, linear_limits
 from conbo.parameters import (
     LARGEST_INTEGER,
     Array,
@@ -29,6 +34,7 @@ __all__ = [
     "MAX_NAME",
     "Array",
     "Categorical",
+    "Feasible",
     "Integer",
     "Parameter",
     "Point",
@@ -41,8 +47,10 @@ __all__ = [
 ]
 
 Point: TypeAlias = Mapping[str, Value]
+Feasible: TypeAlias = Callable[[dict[str, Value], dict[str, Value]], bool]  # of state and action
 
 MAX_NAME = 200  # characters of the name of a parameter or a study
+FUNCTION = "function "  # begins what is stored of a function: its name
 
 _PARAMETERS: dict[str, type[Real] | type[Integer] | type[Categorical]] = {
     "real": Real,
@@ -56,10 +64,41 @@ class Space:
     """Named states, which the environment dictates, and named actions, which we choose.
 
     Without states, learning the best action is ordinary global optimisation.
+
+    Parameters
+    ----------
+    states
+        Real, Integer or Categorical parameters by name.
+    actions
+        The same for what is ours to choose.
+    constraints
+        Limits of the actions, also given the state: texts that are linear in the user's units, such as
+        ``"dose <= 0.2 * weight"``, with ``<=``, ``>=`` or ``==`` and names in quotes where they are no identifiers.
+    feasible
+        Everything else: ``feasible(state, action)`` says whether the action is allowed. It is asked often, so it
+        should be quick. It is stored by its name, and must be given again when a study is opened.
+
+    Raises
+    ------
+    SpaceError
+        If a parameter or a constraint is not valid, or no point keeps all constraints.
+
+    Examples
+    --------
+    >>> import conbo
+    >>> space = conbo.Space(
+    ...     states={"weight": conbo.Real(40, 120)},
+    ...     actions={"dose": conbo.Real(0, 20)},
+    ...     constraints=["dose <= 0.2 * weight"],
+    ... )
+    >>> space.is_feasible({"weight": 50}, {"dose": 11})
+    False
     """
 
     states: Mapping[str, Parameter] = field(default_factory=dict)
     actions: Mapping[str, Parameter] = field(default_factory=dict)
+    constraints: Sequence[str] = ()
+    feasible: Feasible | None = None
 
     def __post_init__(self) -> None:
         for role in ("states", "actions"):
@@ -70,10 +109,18 @@ class Space:
             raise SpaceError("`actions` must name at least one parameter, but got none.")
         if both := [name for name in self.states if name in self.actions]:
             raise SpaceError(f"a name must be a state or an action, but {_quoted(both)} would be both.")
+        if self.feasible is not None and not callable(self.feasible):
+            raise SpaceError(f"`feasible` must be a function of state and action, but got {self.feasible!r}.")
+        parsed = parse_constraints(self.constraints)
+        for constraint in parsed:
+            _check_constraint(constraint, self)
+        object.__setattr__(self, "constraints", tuple(constraint.text for constraint in parsed))
+        if self.feasible_set is not None:
+            _check_feasible_set(self.feasible_set)
 
     # The order of the parameters is the order of the columns, so it is part of the identity.
-    def _key(self) -> tuple[tuple[tuple[str, Parameter], ...], ...]:
-        return tuple(self.states.items()), tuple(self.actions.items())
+    def _key(self) -> tuple[object, ...]:
+        return tuple(self.states.items()), tuple(self.actions.items()), self.constraints, self.feasible
 
     def __eq__(self, other: object) -> bool:
         return self._key() == other._key() if isinstance(other, Space) else NotImplemented
@@ -81,8 +128,20 @@ class Space:
     def __hash__(self) -> int:
         return hash(self._key())
 
-    def __reduce__(self) -> tuple[type[Space], tuple[dict[str, Parameter], dict[str, Parameter]]]:
-        return Space, (dict(self.states), dict(self.actions))  # a mapping proxy cannot be pickled
+    def __reduce__(self) -> tuple[type[Space], tuple[Any, ...]]:
+        # a mapping proxy cannot be pickled
+        return Space, (dict(self.states), dict(self.actions), self.constraints, self.feasible)
+
+    @cached_property
+    def feasible_set(self) -> FeasibleSet | None:
+        """The feasible points of the unit cube; None where all are."""
+        if not self.constraints and self.feasible is None:
+            return None
+        columns = [*self.states.items(), *self.actions.items()]
+        limits = linear_limits(columns, parse_constraints(self.constraints))
+        parameters = tuple(parameter for _, parameter in columns)
+        allowed = None if self.feasible is None else self._allowed
+        return FeasibleSet(parameters, self.n_state_dims, limits, allowed, self.snap)
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -147,6 +206,67 @@ class Space:
         """The nearest valid encoded points, for an array (..., n_state_dims + n_action_dims)."""
         return _snap((*self.states.values(), *self.actions.values()), array)
 
+    def is_feasible(self, state: Point, action: Point) -> bool:
+        """Whether this action keeps all constraints in this state; raises PointError if one of them is not valid."""
+        if self.feasible_set is None:
+            return True
+        points = self.encode_states([self.validate_state(state)]), self.encode_actions([self.validate_action(action)])
+        return bool(self.feasible_set.contains(np.concatenate(points, axis=1))[0])
+
+    def contains(self, points: Array) -> Flags:
+        """Which points (..., d) of the unit cube, states first, are feasible."""
+        if self.feasible_set is None:
+            return np.ones(points.shape[:-1], dtype=bool)
+        return self.feasible_set.contains(points)
+
+    def project(self, points: Array) -> Array:
+        """Valid points (..., d) near these with the nearest feasible actions, as far as their states have any."""
+        if self.feasible_set is None:
+            return self.snap(points)
+        rows = np.asarray(points, dtype=np.float64).reshape(-1, points.shape[-1])
+        return self.feasible_set.repair(rows)[0].reshape(points.shape)
+
+    def spread(self, points: Array) -> Array:
+        """Valid points (n, d) with the same states whose actions are as even on the feasible set as these on the cube.
+
+        Raises PointError, which names the state, where one has no feasible action.
+        """
+        if self.feasible_set is None:
+            return self.snap(points)
+        spread, feasible = self.feasible_set.spread(np.asarray(points, dtype=np.float64))
+        for point in spread[~feasible][:1]:
+            raise self.no_action(self.decode_states(point[None, : self.n_state_dims])[0])
+        return spread
+
+    def check_feasible(self, states: Array) -> None:
+        """Raise PointError, which names the state, where one of states (n, d_s) has no feasible action."""
+        if self.feasible_set is not None and not (possible := self.feasible_set.has_action(states)).all():
+            raise self.no_action(self.decode_states(states[~possible])[0])
+
+    def no_action(self, state: Point) -> PointError:
+        """The error for a state without any feasible action."""
+        rules = [*self.constraints, *(["`feasible(state, action)`"] if self.feasible is not None else [])]
+        return PointError(
+            f"a state must have a feasible action, but {dict(state)!r} has none under {', '.join(rules)}."
+        )
+
+    def _allowed(self, points: Array) -> Flags:
+        """What the user's function says of valid points (n, d)."""
+        assert self.feasible is not None
+        states, actions = (
+            self.decode_states(points[:, : self.n_state_dims]),
+            self.decode_actions(points[:, self.n_state_dims :]),
+        )
+        allowed = np.empty(len(points), dtype=bool)
+        for i, (state, action) in enumerate(zip(states, actions, strict=True)):
+            try:
+                allowed[i] = bool(self.feasible(state, action))
+            except Exception as error:
+                where = f"state {state!r} and action {action!r}"
+                rule = "`feasible` must return True or False"
+                raise SpaceError(f"{rule}, but raised {type(error).__name__} for {where}: {error}") from error
+        return allowed
+
     def validate_state(self, state: object) -> dict[str, Value]:
         """The state with plain values, in the order of the columns; raises PointError if it is not valid."""
         return _validate("state", self.states, state)
@@ -157,7 +277,16 @@ class Space:
 
     def with_states_as_actions(self) -> Space:
         """The same columns in the same order, all of them ours to choose."""
-        return Space(actions={**self.states, **self.actions})
+        feasible = None if self.feasible is None else _SplitFeasible(self.feasible, self.state_names)
+        return self._like({}, {**self.states, **self.actions}, feasible)
+
+    def _like(
+        self, states: Mapping[str, Parameter], actions: Mapping[str, Parameter], feasible: Feasible | None
+    ) -> Space:
+        """A space of the same constraints, about which nothing is to be said again."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RedundantConstraintWarning)
+            return Space(states, actions, self.constraints, feasible)
 
     def with_choices(self, name: str, choices: Iterable[Value]) -> Space:
         """The same space with more choices for a categorical parameter, after those that it has."""
@@ -171,17 +300,55 @@ class Space:
             raise SpaceError(f"a new choice must not be one of '{name}' already, but got {known[0]!r}.")
         wider = {name: Categorical((*parameter.choices, *new))}
         states, actions = ({**known, **wider} if name in known else known for known in (self.states, self.actions))
-        return Space(states, actions)
+        return self._like(states, actions, self.feasible)
 
     def to_dict(self) -> dict[str, Any]:
-        """A plain record that JSON can hold."""
-        return {"states": _to_records(self.states), "actions": _to_records(self.actions)}
+        """A plain record that JSON can hold; of the function `feasible` it has the name."""
+        record: dict[str, Any] = {"states": _to_records(self.states), "actions": _to_records(self.actions)}
+        if self.constraints:
+            record["constraints"] = list(self.constraints)
+        if self.feasible is not None:
+            record["feasible"] = function_name(self.feasible)
+        return record
 
     @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Space:
-        """The space of a record that `to_dict` wrote; raises RecordError or SpaceError if it is another one."""
-        fields = Fields.of(record, "space").only(("states", "actions"))
-        return cls(states=_from_records(fields, "states"), actions=_from_records(fields, "actions"))
+    def from_dict(cls, record: Mapping[str, Any], feasible: Feasible | None = None) -> Space:
+        """The space of a record that `to_dict` wrote; raises RecordError or SpaceError if it is another one.
+
+        `feasible` is the function that the record names, which it cannot hold; raises StudyError where it is missing.
+        """
+        fields = Fields.of(record, "space").only(("states", "actions"), optional=("constraints", "feasible"))
+        states, actions = _from_records(fields, "states"), _from_records(fields, "actions")
+        constraints = fields.items("constraints") if fields.has("constraints") else ()
+        if fields.has("feasible"):
+            name = fields.text("feasible")
+            if feasible is None or function_name(feasible) != name:
+                raise StudyError(f"what is feasible is said by the {name}: open it with Space(..., feasible=...).")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RedundantConstraintWarning)
+            return cls(states, actions, constraints, feasible if fields.has("feasible") else None)
+
+
+class RedundantConstraintWarning(UserWarning):
+    """A constraint that changes nothing."""
+
+
+@dataclass(frozen=True)
+class _SplitFeasible:
+    """The function `feasible` of a space whose states have become actions."""
+
+    function: Feasible
+    state_names: tuple[str, ...]
+
+    def __call__(self, _: dict[str, Value], action: dict[str, Value]) -> bool:
+        state = {name: action[name] for name in self.state_names}
+        return self.function(state, {name: value for name, value in action.items() if name not in state})
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """What is stored of a function: its name, and that it is one."""
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return f"{FUNCTION}{getattr(function, '__module__', None)}.{name}"
 
 
 def closest(name: str, known: Iterable[str]) -> str:
@@ -207,6 +374,37 @@ def _check_parameters(role: str, parameters: object) -> None:
             raise SpaceError(f"{rule}, but got {len(name)}: {shortened(repr(name))}.")
         if not isinstance(parameter, Real | Integer | Categorical):
             raise SpaceError(f"'{name}' must be Real, Integer or Categorical, but got {parameter!r}.")
+
+
+def _check_constraint(constraint: LinearConstraint, space: Space) -> None:
+    known = {**space.states, **space.actions}
+    where = f"in the constraint {shortened(repr(constraint.text))}"
+    for name in constraint.names:
+        if name not in known:
+            raise SpaceError(f"unknown parameter '{name}' {where}: {closest(name, known)}")
+        if isinstance(known[name], Categorical):
+            raise SpaceError(f"a constraint must limit numbers, but '{name}' is categorical {where}: use `feasible`.")
+    if not any(name in space.actions for name in constraint.names):
+        rule = "a constraint must limit an action"
+        raise SpaceError(f"{rule}, but there is none {where}: what states occur is said by `state_distribution`.")
+
+
+def _check_feasible_set(feasible: FeasibleSet) -> None:
+    if feasible.limits is None:
+        return
+    texts = [repr(constraint.text) for constraint in feasible.limits.constraints]
+    if clash := feasible.clashing():
+        what = "no point keeps" if len(clash) == 1 else "no point keeps all of"
+        raise SpaceError(
+            f"constraints must not contradict each other or the ranges, but {what} "
+            f"{', '.join(texts[number] for number in clash)}."
+        )
+    for number in feasible.limits.redundant():
+        warnings.warn(
+            f"the constraint {texts[number]} changes nothing: the ranges, or another constraint, say as much.",
+            RedundantConstraintWarning,
+            stacklevel=4,
+        )
 
 
 def _categories(parameters: Mapping[str, Parameter]) -> tuple[int, ...]:

@@ -122,7 +122,7 @@ class DiscreteKG:
         """Draw the actions once."""
         d_x = belief.space.n_action_dims
         drawn = torch.rand(self.n, d_x, generator=generator, dtype=torch.float64).to(belief.device)
-        return belief.search(belief.snap_actions(drawn)).gains(DISCRETE)
+        return belief.search(belief.spread_actions(drawn)).gains(DISCRETE)
 
 
 def look_ahead_pool(belief: Belief, generator: torch.Generator) -> Tensor:

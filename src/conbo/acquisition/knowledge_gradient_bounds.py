@@ -10,6 +10,7 @@ from conbo.errors import SettingError
 from conbo.models.action_functions import ActionFunctions, Maxima, look_ahead_functions, state_rows
 from conbo.models.distinct_best import distinct_best
 from conbo.models.exact_gains import ExactGains, snapped
+from conbo.models.feature_limits import feature_limits
 from conbo.models.neighboring_nodes import neighbor_similarity, shared_between_nodes
 
 STARTS, STEPS = 6, 20  # of every inner maximization
@@ -34,7 +35,9 @@ def knowledge_gradient_bounds(gains: ExactGains, candidates: Tensor, states: Ten
     if nodes is None or float(nodes[len(nodes) // 2]) != 0.0:
         raise SettingError("bounds need nodes around z = 0: use HybridKG.")
     prepared = state_rows(posterior, states)
+    limits = feature_limits(gains.pool.space, posterior.kernel.actions, states.flatten(0, 1))
     functions = look_ahead_functions(posterior, posterior.look_ahead(candidates), prepared)
+    functions = replace(functions, limits=limits)
     basins = gains.pool.best(states.flatten(0, 1), STARTS, STEPS).basins
     maxima = snapped(gains.pool.space, functions, thorough_maxima(gains, functions, nodes, basins))
     maxima = shared_between_nodes(maxima, nodes)

@@ -31,6 +31,7 @@ from conbo.belief import Belief
 from conbo.errors import SettingError
 from conbo.models.distinct_best import distinct_best
 from conbo.models.posterior import Moments
+from conbo.models.snapping import masked
 from conbo.search.action_candidates import action_candidates
 
 POOL = 64  # quasi-random actions among which the search for a state's best value starts
@@ -134,8 +135,9 @@ class StateProfile:
         m, p = len(states), len(self._actions)
         grid = torch.cat([states.repeat_interleave(p, 0), self._actions.repeat(m, 1)], -1)
         scores = self._posterior.mean(grid) + self._level * self._posterior.variance(grid).sqrt()
+        scores = masked(self._belief.space, states, self._actions, scores.unflatten(0, (m, p)))
         alike = (torch.cdist(self._actions, self._actions) < APART).to(scores)
-        starts = self._actions[distinct_best(scores.unflatten(0, (m, p)), alike, STARTS)].flatten(0, 1)
+        starts = self._actions[distinct_best(scores, alike, STARTS)].flatten(0, 1)
         repeated = states.repeat_interleave(len(starts) // max(m, 1), 0)
 
         def function(actions: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -143,8 +145,9 @@ class StateProfile:
             return value, gradient[:, self._d_s :]
 
         lower, upper = torch.zeros_like(starts[0]), torch.ones_like(starts[0])
-        ends = ascend(function, starts, lower, upper, INNER_ITERATIONS).points
-        found = torch.cat([repeated, self._belief.snap_actions(ends)], -1)
+        limits = self._belief.action_limits(repeated)
+        ends = ascend(function, starts, lower, upper, INNER_ITERATIONS, limits=limits).points
+        found = torch.cat([repeated, self._belief.snap_actions(ends, repeated)], -1)
         best = self.quantile(found)[0].unflatten(0, (m, -1)).argmax(-1)
         chosen: Tensor = found.unflatten(0, (m, -1))[torch.arange(m, device=best.device), best]
         return chosen

@@ -35,7 +35,7 @@ class Revi:
         """Draw states and actions once."""
         size = max(self.points_per_observation * len(belief.observations), self.least)
         n = ceil(sqrt(size))
-        actions = belief.snap_actions(latin_hypercube(n, belief.space.n_action_dims, generator).to(belief.device))
+        actions = belief.spread_actions(latin_hypercube(n, belief.space.n_action_dims, generator).to(belief.device))
         rule = revi_states(belief, n, generator)
         return ConditionalAcquisition(belief, belief.search(actions).gains(DISCRETE), rule)
 

@@ -1,15 +1,18 @@
 """The Newton ascent of `models.action_functions`: the same steps, one (row, z) at a time."""
 
-from math import exp, inf, sqrt
+from math import exp, sqrt
 
+from conbo.loops.bowls import factorize_bowl, missing_curvature, shortened, solve_bowl
 from conbo.loops.compiling import Array, exact_helper, fast, inlined
 from conbo.loops.exponential import exp_of_minus
+from conbo.loops.limits import into_limits, limited_step
 
 
 @fast(
     "void(int64, int64, f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1], f8[:,::1], f8[::1], f8[::1],"
-    " int64[::1], int64, f8, f8[:,:,::1], f8[:,::1], f8[:,::1], f8[:,:,::1],"
-    " f8[:,::1], int64[:,::1], f8[:,::1], boolean[::1])"
+    " int64[::1], int64, f8, f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1],"
+    " f8[:,:,::1], f8[:,::1], f8[:,::1], f8[:,:,::1],"
+    " f8[:,::1], int64[:,::1], f8[:,::1], boolean[::1], f8[:,::1], f8[::1], boolean[::1])"
 )
 def ascend_rows(
     first: int,
@@ -26,6 +29,10 @@ def ascend_rows(
     free: Array,  # indices of the features that may move
     steps: int,
     first_radius: float,
+    coefficients: Array,  # (J, free) of the limits: see `loops.limits`
+    room: Array,  # (rows, J)
+    edges: Array,  # (2, J)
+    shapes: Array,  # (6, free)
     x: Array,  # in: starts; out: where the climb ended
     mean: Array,
     slope: Array,
@@ -34,6 +41,9 @@ def ascend_rows(
     bits: Array,  # the same memory as integers
     small: Array,  # (4 + 3 features, features)
     stuck: Array,  # (features,)
+    limit_scratch: Array,  # (J + free + 2, free)
+    gaps: Array,  # (J,)
+    binding: Array,  # (J + 2 free,)
 ) -> None:
     """Climb from every start of the rows from `first` to before `last`, and write mean and slope where it ended."""
     features, n = points.shape
@@ -50,7 +60,7 @@ def ascend_rows(
                 weights[m] = mean_weights[row, m] + z[row, j] * slope_weights[row, m]
             for d in range(features):
                 there[d] = here[d]
-            value, own, length, radius = 0.0, 0.0, 0.0, first_radius
+            value, own, length, radius, inside = 0.0, 0.0, 0.0, first_radius, True
             for k in range(steps + 1):  # evaluate there, move if it is better, and take the next step
                 new_own = _evaluate(
                     profile[0], there, points, new_points[row], weights, own_weight, free, k < steps,
@@ -59,7 +69,7 @@ def ascend_rows(
                 new_value = own_weight * new_own
                 for m in range(n):
                     new_value += weights[m] * new_kappa[m]
-                if k == 0 or new_value > value:
+                if k == 0 or (inside and new_value > value):
                     value, own = new_value, new_own
                     kappa, new_kappa = new_kappa, kappa
                     gradient, new_gradient = new_gradient, gradient
@@ -71,7 +81,13 @@ def ascend_rows(
                 else:
                     radius = length / 4
                 if k < steps:
-                    length = _newton_step(here, gradient, hessian, lower, upper, free, radius, step, factor, stuck)
+                    if len(gaps) == 0:
+                        length = _newton_step(here, gradient, hessian, lower, upper, free, radius, step, factor, stuck)
+                    else:
+                        length = limited_step(
+                            here, gradient, hessian, lower, upper, free, radius, step, factor, stuck,
+                            coefficients, room[row], edges, shapes, limit_scratch, gaps, binding,
+                        )  # fmt: skip
                     if length < 1e-9:
                         break
                     for i in range(f):
@@ -79,6 +95,10 @@ def ascend_rows(
                         moved = here[d] + step[i]
                         moved = lower[d] if moved < lower[d] else moved
                         there[d] = upper[d] if moved > upper[d] else moved
+                    if len(gaps) > 0:
+                        inside = into_limits(
+                            there, lower, upper, free, coefficients, room[row], edges, shapes, limit_scratch
+                        )
             total, total_slope = 0.0, new_weights[row] * own
             for m in range(n):
                 total += mean_weights[row, m] * kappa[m]
@@ -179,63 +199,12 @@ def _newton_step(
         step[i] = 0.0 if stuck[i] else gradient[i]
     shift = 0.0
     for attempt in range(2):
-        if _factorize(hessian, free, stuck, shift, factor):
+        if factorize_bowl(hessian, len(free), stuck, shift, factor):
             break
         if attempt == 1:  # the Hessian is not finite: stay
             for i in range(f):
                 step[i] = 0.0
             return 0.0
-        largest = 0.0
-        for i in range(f):
-            off = hessian[i, i]
-            for k in range(f):
-                if not stuck[i] and not stuck[k]:
-                    size = abs(hessian[i, k])
-                    largest = size if size > largest else largest
-                    off += size if k != i else 0.0
-            shift = off if off > shift and not stuck[i] else shift
-        shift += 1e-3 * largest
-        shift = shift if shift > 1e-300 else 1e-300
-    for i in range(f):
-        total = step[i]
-        for k in range(i):
-            total -= factor[i, k] * step[k]
-        step[i] = total * factor[i, i]
-    for i in range(f - 1, -1, -1):
-        total = step[i]
-        for k in range(i + 1, f):
-            total -= factor[k, i] * step[k]
-        step[i] = total * factor[i, i]
-    length = 0.0
-    for i in range(f):
-        length += step[i] * step[i]
-    length = sqrt(length)
-    if length > radius:
-        for i in range(f):
-            step[i] *= radius / length
-        length = radius
-    return length
-
-
-@inlined
-def _factorize(hessian: Array, free: Array, stuck: Array, shift: float, factor: Array) -> bool:
-    """Lower Cholesky factor of shift - Hessian with stuck features cut out; False where there is none.
-
-    Its diagonal is inverted: what follows only divides by it.
-    """
-    f = len(free)
-    for i in range(f):
-        for k in range(i + 1):
-            if stuck[i] or stuck[k]:
-                total = 1.0 + shift if i == k else 0.0
-            else:
-                total = (shift if i == k else 0.0) - hessian[i, k]
-            for m in range(k):
-                total -= factor[i, m] * factor[k, m]
-            if i == k:
-                if not 0.0 < total < inf:
-                    return False
-                factor[i, i] = 1.0 / sqrt(total)
-            else:
-                factor[i, k] = total * factor[k, k]
-    return True
+        shift = missing_curvature(hessian, f, stuck)
+    solve_bowl(factor, f, step)
+    return shortened(step, f, radius)

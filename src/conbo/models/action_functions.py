@@ -11,13 +11,16 @@ compiled loops of `compiled_ascent`, taken on a CPU where Numba is installed.
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from conbo.constrained_steps import constrained_steps
 from conbo.models import compiled, compiled_ascent
 from conbo.models.columns import squared_distances
 from conbo.models.conditioned import Conditioned, LookAhead
 from conbo.models.factorization import factorize
+from conbo.models.feature_limits import FeatureLimits
 from conbo.models.kernels import Factor
 
 FIRST_RADIUS = 1.5  # of the trust region, in scaled distance: about two thirds of a lengthscale
@@ -55,6 +58,7 @@ class ActionFunctions:
     new_weights: Tensor  # (r,)
     mean_constant: Tensor  # (r,)
     slope_constant: Tensor  # (r,)
+    limits: FeatureLimits | None = None  # of the actions, for each of the r rows
 
     @property
     def box(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -79,6 +83,17 @@ class ActionFunctions:
     def maximize(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool = False) -> Maxima:
         """Climb from starts (r, q, features) on mean + z slope, with z (q,) or (r, q)."""
         z = z.expand(starts.shape[:2])
+        if self.limits is not None:
+            starts = self.limits.inside(starts)
+            maxima = self._climb(starts, z, steps, keep_correlation)
+            if self.limits.allowed is None:
+                return maxima
+            ends = self.limits.cut(starts, maxima.actions)
+            mean, slope, correlation = self.at(ends)
+            return Maxima(ends, mean, slope, correlation if keep_correlation else correlation[..., :0])
+        return self._climb(starts, z, steps, keep_correlation)
+
+    def _climb(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool) -> Maxima:
         if compiled.handles(self.factor.profile) and starts.device.type == "cpu":
             return self._maximize_compiled(starts, z, steps, keep_correlation)
         return self._maximize_torch(starts, z, steps, keep_correlation)
@@ -97,6 +112,7 @@ class ActionFunctions:
             steps,
             FIRST_RADIUS,
             keep_correlation,
+            self.limits,
         )
         return Maxima(actions, mean + self.mean_constant[:, None], slope + self.slope_constant[:, None], correlation)
 
@@ -106,10 +122,15 @@ class ActionFunctions:
         value, gradient, hessian = self.derivatives(x, z)
         radius = torch.full_like(value, FIRST_RADIUS)
         for _ in range(steps):
-            step, length = newton_step(x, gradient, hessian, lower, upper, free, radius)
-            there = (x + step).clamp(lower, upper)
+            if self.limits is None:
+                step, length = newton_step(x, gradient, hessian, lower, upper, free, radius)
+                there = (x + step).clamp(lower, upper)
+                inside = torch.ones_like(value, dtype=torch.bool)
+            else:
+                step, length = limited_step(x, gradient, hessian, self.box, radius, self.limits)
+                there, inside = self.limits.project((x + step).clamp(lower, upper))
             new_value, new_gradient, new_hessian = self.derivatives(there, z)
-            better = new_value > value
+            better = inside & (new_value > value)
             radius = torch.where(better, torch.where(length >= 0.99 * radius, 2 * radius, radius), length / 4)
             x = torch.where(better[..., None], there, x)
             value = torch.where(better, new_value, value)
@@ -153,18 +174,49 @@ def newton_step(
     eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
     bowl = torch.where(fixed, eye, -hessian)
     factor, failed = factorize(bowl)
-    # where it is not a bowl, Gershgorin's bound says how much more curvature surely makes it one
-    moving = torch.where(fixed, 0.0, -hessian)
-    diagonal = moving.diagonal(dim1=-2, dim2=-1)
-    excess = moving.abs().sum(-1) - diagonal.abs() - diagonal
-    shift = excess.amax(-1) + 1e-3 * moving.abs().amax((-2, -1))
-    lifted, lost = factorize(bowl + shift.clamp_min(1e-300)[..., None, None] * eye)
+    lifted, lost = factorize(bowl + missing_curvature(torch.where(fixed, 0.0, -hessian))[..., None, None] * eye)
     factor = torch.where(failed[..., None, None], lifted, factor)
     step = torch.cholesky_solve(gradient[..., None], factor)[..., 0]
     step = torch.where((failed & lost)[..., None], 0.0, step)  # the Hessian is not finite: stay
     length = step.norm(dim=-1)
     shrink = (radius / length.clamp_min(1e-300)).clamp_max(1.0)
     return step * shrink[..., None], length * shrink
+
+
+def missing_curvature(bowl: Tensor) -> Tensor:
+    """How much more curvature (...) surely makes a bowl of a matrix (..., d, d) that is none, by Gershgorin's bound."""
+    diagonal = bowl.diagonal(dim1=-2, dim2=-1)
+    excess = bowl.abs().sum(-1) - diagonal.abs() - diagonal
+    return (excess.amax(-1) + 1e-3 * bowl.abs().amax((-2, -1))).clamp_min(1e-300)
+
+
+def limited_step(
+    x: Tensor,
+    gradient: Tensor,
+    hessian: Tensor,
+    box: tuple[Tensor, Tensor, Tensor],
+    radius: Tensor,
+    limits: FeatureLimits,
+) -> tuple[Tensor, Tensor]:
+    """The Newton step for a maximum within the limits and the box, no longer than radius, and its length."""
+    lower, upper, free = box
+    fixed = ~free[:, None] | ~free
+    eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
+    bowl = torch.where(fixed, eye, -hessian)
+    _, failed = factorize(bowl)
+    shift = torch.where(failed, missing_curvature(torch.where(fixed, 0.0, -hessian)), 0.0)
+    bowl = bowl + shift[..., None, None] * eye
+    low, high = torch.where(free, lower - x, 0.0), torch.where(free, upper - x, 0.0)
+    normals, gaps = limits.tangents(x)
+    inputs = (bowl, torch.where(free, gradient, 0.0), normals, gaps, low, high)
+    arrays = [part.flatten(0, 1).numpy(force=True) for part in inputs]
+    known = np.isfinite(arrays[0]).all((-2, -1))
+    step = np.zeros(arrays[1].shape)
+    step[known] = constrained_steps(*(array[known] for array in arrays))
+    moves = torch.from_numpy(step).to(x).reshape(x.shape)
+    length = moves.norm(dim=-1)
+    shrink = (radius / length.clamp_min(1e-300)).clamp_max(1.0)
+    return moves * shrink[..., None], length * shrink
 
 
 def state_functions(posterior: Conditioned, states: Tensor) -> ActionFunctions:

@@ -17,6 +17,7 @@ from torch import Tensor
 from conbo.loops.ascent import ascend_rows
 from conbo.loops.compiling import Array
 from conbo.loops.profiles import coefficients
+from conbo.models.feature_limits import FeatureLimits
 from conbo.threads import available_threads
 
 WORK_PER_THREAD = 100_000  # kernel values below which another thread costs more than it brings
@@ -41,6 +42,7 @@ def ascend(
     steps: int,
     first_radius: float,
     keep_correlation: bool,
+    limits: FeatureLimits | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Climb on Σ (mean_weights + z slope_weights) κ + z new_weights κ_new; see `ActionFunctions.maximize`."""
     rows, q, features = starts.shape
@@ -62,13 +64,15 @@ def ascend(
         np.flatnonzero(free.numpy()),
         steps,
         first_radius,
+        *_limit_arrays(limits, rows, int(free.sum())),
     )
     outputs = (x, mean, slope, correlation)
 
     def climb(first: int, last: int) -> None:
         scratch, small = np.empty((6 + features, n)), np.empty((4 + 3 * features, features))
         stuck = np.empty(features, dtype=np.bool_)
-        ascend_rows(first, last, *inputs, *outputs, scratch, scratch.view(np.int64), small, stuck)
+        scratches = scratch, scratch.view(np.int64), small, stuck, *_limit_scratch(limits, int(free.sum()))
+        ascend_rows(first, last, *inputs, *outputs, *scratches)
 
     work = rows * q * (n + 1) * (steps + 1)
     threads = max(1, min(available_threads(), rows, work // WORK_PER_THREAD))
@@ -80,6 +84,19 @@ def ascend(
         for chunk in chunks:
             chunk.result()
     return tuple(torch.from_numpy(array) for array in outputs)  # type: ignore[return-value]
+
+
+def _limit_arrays(limits: FeatureLimits | None, rows: int, f: int) -> tuple[Array, Array, Array, Array]:
+    """Coefficients (J, f), room (rows, J), edges (2, J) and shapes (6, f), with J = 0 where there are no limits."""
+    if limits is None:
+        return np.empty((0, f)), np.empty((rows, 0)), np.empty((2, 0)), np.empty((6, f))
+    return _contiguous(limits.coefficients), _contiguous(limits.room), limits.edges, limits.shapes
+
+
+def _limit_scratch(limits: FeatureLimits | None, f: int) -> tuple[Array, Array, Array]:
+    """Normals, a matrix and two vectors, gaps, and which limits and bounds bind."""
+    n_limits = 0 if limits is None else len(limits.coefficients)
+    return np.empty((n_limits + f + 2, f)), np.empty(n_limits), np.empty(n_limits + 2 * f, dtype=np.bool_)
 
 
 def _contiguous(tensor: Tensor) -> Array:

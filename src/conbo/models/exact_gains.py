@@ -5,7 +5,7 @@ gradient in the candidate needs no derivative of the maximizers: with these held
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -21,9 +21,10 @@ from conbo.models.conditioned import Conditioned, LookAhead
 from conbo.models.distinct_best import distinct_best
 from conbo.models.exact_rough_gains import RoughGains
 from conbo.models.exact_search import ActionPool, BestActionsOnce
+from conbo.models.feature_limits import feature_limits
 from conbo.models.neighboring_nodes import neighbor_similarity, shared_between_nodes
 from conbo.models.posterior import GainRule, LineGains
-from conbo.models.snapping import snap_actions
+from conbo.models.snapping import masked, snap_actions, without_infeasible
 from conbo.spaces import Space
 
 RACE_STEPS = 2  # Newton steps from each of several starts, before the best of them goes on
@@ -91,7 +92,7 @@ class ExactGains:
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
         """Rough values at shared states (m, d_s), quickly: a function from candidates (r, d) to (r, m)."""
         if self.rule.nodes is not None:
-            return RoughGains(self.posterior, states, self.policy(states), self.rule.rough)
+            return RoughGains(self.posterior, self.pool.space, states, self.policy(states), self.rule.rough)
 
         def discrete(candidates: Tensor) -> Tensor:
             sets = self.at(states.expand(len(candidates), -1, -1))
@@ -116,10 +117,13 @@ class StatesAhead:
         ahead, prepared = posterior.look_ahead(candidates), self._rows.select(rows)
         functions = look_ahead_functions(posterior, ahead, prepared)
         shape = len(rows), self._shape[1]
+        space, pool = self._gains.pool.space, self._gains.pool
+        own_states = self._states[rows].flatten(0, 1)
+        functions = replace(functions, limits=feature_limits(space, posterior.kernel.actions, own_states))
         if rule.nodes is None:
-            pool = self._gains.pool
             mean, slope = (part.unflatten(0, shape) for part in functions.pooled(pool.correlation, pool.features))
             actions, correlation = pool.features.expand(*shape, -1, -1), pool.correlation.mT.expand(*shape, -1, -1)
+            mean, slope = without_infeasible(space, self._states[rows], pool.actions, mean, slope)
             similarity = mean  # a discrete set has no neighbors
         else:
             maxima = self._maxima(functions, rule.nodes, rows)
@@ -152,8 +156,10 @@ class StatesAhead:
         pool = self._gains.pool
         mean, slope = functions.pooled(pool.correlation, pool.features)
         scores = mean[:, None] + nodes[:, None] * slope[:, None]  # (k·m, q, p)
+        states = self._states[rows].flatten(0, 1)
+        scores = masked(pool.space, states, pool.actions, scores.movedim(1, 0)).movedim(0, 1)
         pooled_best = distinct_best(scores.flatten(0, 1), pool.similarity, 2).unflatten(0, scores.shape[:2])
-        basins = functions.factor.scaled(self._gains.policy(self._states[rows].flatten(0, 1)).basins)
+        basins = functions.factor.scaled(self._gains.policy(states).basins)
         basin_mean, basin_slope, _ = functions.at(basins)
         basin = (basin_mean[:, None] + nodes[:, None] * basin_slope[:, None]).argmax(-1)  # (k·m, q)
         own = functions.new_points[:, None].expand(-1, len(nodes), -1)
@@ -180,5 +186,8 @@ def snapped(space: Space, functions: ActionFunctions, maxima: Maxima) -> Maxima:
     """The same maxima, moved to the nearest actions that the space allows where some are integers."""
     if not space.has_integer_actions:
         return maxima
-    features = functions.factor.scaled(snap_actions(space, functions.factor.unscaled(maxima.actions)))
+    if functions.limits is None:
+        features = functions.factor.scaled(snap_actions(space, functions.factor.unscaled(maxima.actions)))
+    else:
+        features = functions.limits.snapped(maxima.actions)
     return Maxima(features, *functions.at(features))

@@ -10,6 +10,7 @@ Good enough to say which candidates deserve a closer look and at which states th
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -19,8 +20,14 @@ from torch import Tensor
 from conbo.models.action_functions import state_functions, state_rows
 from conbo.models.conditioned import Conditioned
 from conbo.models.factorization import factorize
+from conbo.models.feature_limits import FeatureLimits, feature_limits
 from conbo.models.kernels import Factor
 from conbo.models.posterior import BestActions
+from conbo.models.snapping import without_infeasible
+from conbo.spaces import Space
+
+STIFF = 1e6  # curvature across a limit that holds an action, in units of the largest other one
+TOUCHING = 1e-7  # slack up to which a limit holds an action
 
 Rough: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # mean and slope (..., lines) → roughly the gain (...)
 
@@ -28,8 +35,8 @@ Rough: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # mean and slope (..., li
 class RoughGains:
     """Rough gains of any candidates at m shared states (m, d_s)."""
 
-    def __init__(self, posterior: Conditioned, states: Tensor, best: BestActions, rough: Rough) -> None:
-        self._posterior, self._rough = posterior, rough
+    def __init__(self, posterior: Conditioned, space: Space, states: Tensor, best: BestActions, rough: Rough) -> None:
+        self._posterior, self._space, self._states, self._rough = posterior, space, states, rough
         self.best = best
         rows = state_rows(posterior, states[:, None])
         self._features = rows.features[:, 0]  # (m, state features)
@@ -37,7 +44,8 @@ class RoughGains:
         self._offset = None if rows.offset is None else rows.offset[:, 0]
         self._mean_weights, self._mean_constant = rows.mean_weights[:, 0], rows.mean_constant[:, 0]
         self._basins = posterior.kernel.actions.scaled(self.best.basins)  # (m, k, features)
-        functions = state_functions(posterior, states)
+        limits = feature_limits(space, posterior.kernel.actions, states)
+        functions = replace(state_functions(posterior, states), limits=limits)
         self._basin_mean, _, correlation = functions.at(self._basins)
         old = self._scale[:, None] * correlation
         self._basin_old = old if self._offset is None else old + self._offset[:, None]  # (m, k, n)
@@ -55,6 +63,8 @@ class RoughGains:
         stuck = ~free | (features <= lower) | (features >= upper)
         eye = torch.eye(features.shape[-1], dtype=features.dtype, device=features.device)
         bowl = torch.where(stuck[:, :, None] | stuck[:, None, :], eye, bowl)
+        if self._functions.limits is not None:
+            bowl = bowl + stiffness_across_limits(self._functions.limits, features, bowl)
         root, failed = factorize(bowl)
         whitening = torch.linalg.solve_triangular(torch.where(failed[:, None, None], eye, root), eye, upper=False)
         # a stuck coordinate does not bend, nor does a maximum that is none to second order
@@ -85,9 +95,16 @@ class RoughGains:
         own_slope = new_scale - taken
         if self._offset is not None and new_offset is not None:
             own_slope = own_slope + new_offset - ahead.weights @ self._offset.mT
+        mean, own_slope = self._without_infeasible(candidates, mean, own_slope)
         lines = torch.cat([self._basin_mean.expand(r, m, k), mean[..., None]], -1)
         slopes = torch.cat([basin_slope, (own_slope / sd)[..., None]], -1)
         return self._rough(lines, slopes) + self._bend(kernel.actions, ahead.actions, ahead.weights, new_scale, sd)
+
+    def _without_infeasible(self, candidates: Tensor, mean: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
+        """Lines (r, m) of the candidates' own actions, out of the running in states where these are not feasible."""
+        actions = candidates[:, self._states.shape[-1] :]
+        mean, slope = without_infeasible(self._space, self._states, actions, mean.mT, slope.mT)
+        return mean.mT, slope.mT
 
     def _bend(self, factor: Factor, actions: Tensor, weights: Tensor, new_scale: Tensor, sd: Tensor) -> Tensor:
         """Half of V''(0), no more than the steepest line could gain: (r, m)."""
@@ -98,3 +115,10 @@ class RoughGains:
         old = (weights @ old_gradient.flatten(0, 1).mT).reshape(r, m, f)
         bent = torch.einsum("mgf,rmf->rmg", whitening, new - old) / sd[..., None]
         return torch.minimum(0.5 * bent.square().sum(-1), 0.4 * new_scale.abs() / sd)
+
+
+def stiffness_across_limits(limits: FeatureLimits, features: Tensor, bowl: Tensor) -> Tensor:
+    """Curvature (m, f, f) that keeps best actions (m, f) from moving across the limits that hold them."""
+    normals, gaps = (part[:, 0] for part in limits.tangents(features[:, None]))  # (m, J, f), (m, J)
+    normals = normals / normals.norm(dim=-1, keepdim=True).clamp_min(1e-300) * (gaps < TOUCHING)[..., None]
+    return STIFF * bowl.abs().amax((-2, -1))[:, None, None] * (normals.mT @ normals)

@@ -4,6 +4,7 @@ The pool is scored for all states by one matrix product; for every state the bes
 other's neighbors start a Newton ascent.  All states and starts climb in one batch.
 """
 
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -13,8 +14,9 @@ from torch import Tensor
 from conbo.models.action_functions import ActionFunctions, state_functions
 from conbo.models.conditioned import Conditioned
 from conbo.models.distinct_best import distinct_best
+from conbo.models.feature_limits import feature_limits
 from conbo.models.posterior import BestActions
-from conbo.models.snapping import snap_actions
+from conbo.models.snapping import contains, masked, snap_actions
 from conbo.spaces import Integer, Space
 
 CHUNK = 2048  # states a pass
@@ -39,8 +41,10 @@ class ActionPool:
         return BestActions.joined([self._best(chunk, starts, steps) for chunk in states.split(CHUNK)])
 
     def _best(self, states: Tensor, starts: int, steps: int) -> BestActions:
-        functions = state_functions(self.posterior, states)
+        limits = feature_limits(self.space, self.posterior.kernel.actions, states)
+        functions = replace(state_functions(self.posterior, states), limits=limits)
         scores = functions.mean_constant[:, None] + functions.mean_weights @ self.correlation
+        scores = masked(self.space, states, self.actions, scores)
         chosen = distinct_best(scores, self.similarity, starts)  # (m, k)
         maxima = functions.maximize(self.features[chosen], states.new_zeros(1), steps)
         actions, mean = self.posterior.kernel.actions.unscaled(maxima.actions), maxima.mean
@@ -74,7 +78,8 @@ def polish_integers(space: Space, functions: ActionFunctions, actions: Tensor) -
     def mean_at(points: Tensor) -> Tensor:
         return functions.at(functions.factor.scaled(points))[0]
 
-    actions = snap_actions(space, actions)
+    states = None if functions.limits is None else functions.limits.states[:, None]
+    actions = snap_actions(space, actions, states)
     mean = mean_at(actions)
     for column, parameter in enumerate(space.actions.values()):
         if not isinstance(parameter, Integer):
@@ -84,6 +89,8 @@ def polish_integers(space: Space, functions: ActionFunctions, actions: Tensor) -
             moved[..., column] = _neighbor(parameter, moved[..., column], direction)
             there = mean_at(moved)
             better = there > mean
+            if states is not None:
+                better &= contains(space, torch.cat([states.expand(*moved.shape[:-1], -1), moved], -1))
             actions = torch.where(better[..., None], moved, actions)
             mean = torch.where(better, there, mean)
     return actions, mean

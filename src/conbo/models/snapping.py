@@ -1,16 +1,75 @@
 """The nearest points that a space allows, for tensors on any device."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from conbo.linear_limits import RowLimits
 from conbo.spaces import Space
+
+FAR_BELOW = 1e6  # standardized rewards: what lies so far below the others is never the best
 
 
 def snap(space: Space, points: Tensor) -> Tensor:
-    """The nearest points (..., d) that the space allows."""
-    return torch.from_numpy(space.snap(points.cpu().numpy())).to(points)
+    """The nearest points (..., d) that the space allows, with feasible actions as far as their states have any."""
+    return torch.from_numpy(space.project(points.cpu().numpy())).to(points)
 
 
-def snap_actions(space: Space, actions: Tensor) -> Tensor:
-    """The nearest actions (..., d_x) that the space allows."""
-    return torch.from_numpy(space.snap_actions(actions.cpu().numpy())).to(actions)
+def snap_actions(space: Space, actions: Tensor, states: Tensor | None = None) -> Tensor:
+    """The nearest actions (..., d_x) that the space allows in states (..., d_s); without these, feasible or not."""
+    if states is None or space.feasible_set is None:
+        return torch.from_numpy(space.snap_actions(actions.cpu().numpy())).to(actions)
+    points = torch.cat([states.expand(*actions.shape[:-1], -1), actions], -1)
+    return snap(space, points)[..., states.shape[-1] :]
+
+
+def contains(space: Space, points: Tensor) -> Tensor:
+    """Which points (..., d) are feasible."""
+    return torch.from_numpy(space.contains(points.cpu().numpy())).to(points.device)
+
+
+def spread(space: Space, points: Tensor) -> Tensor:
+    """Points (n, d) with feasible actions where their states have any, as even on the feasible set as on the cube."""
+    if space.feasible_set is None:
+        return snap(space, points)
+    return torch.from_numpy(space.feasible_set.spread(points.cpu().numpy())[0]).to(points)
+
+
+def action_limits(space: Space, states: Tensor) -> RowLimits | None:
+    """The linear limits of actions that climb, each in its own state (r, d_s); None where there are none."""
+    if space.feasible_set is None or space.feasible_set.limits is None:
+        return None
+    return RowLimits(space.feasible_set.limits, states.cpu().numpy())
+
+
+def masked(space: Space, states: Tensor, actions: Tensor, scores: Tensor) -> Tensor:
+    """Scores (..., m, p) of actions (p, d_x) in states (..., m, d_s), below all others where limits are not kept.
+
+    Among those the least violated is the best: it is the next to become feasible when it is projected.
+    """
+    violation = violations(space, states, actions)
+    if violation is None:
+        return scores
+    low, high = scores.amin(-1, keepdim=True), scores.amax(-1, keepdim=True)
+    return torch.where(violation > 0, low - (high - low + 1) * violation, scores)
+
+
+def without_infeasible(
+    space: Space, states: Tensor, actions: Tensor, mean: Tensor, slope: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Lines (..., m, p) of actions (p, d_x) in states (..., m, d_s), never the highest where limits are not kept."""
+    violation = violations(space, states, actions)
+    if violation is None:
+        return mean, slope
+    return torch.where(violation > 0, mean - FAR_BELOW, mean), torch.where(violation > 0, 0.0, slope)
+
+
+def violations(space: Space, states: Tensor, actions: Tensor) -> Tensor | None:
+    """By how much actions (p, d_x) violate the linear limits in states (..., d_s): (..., p); None without limits."""
+    if space.feasible_set is None or space.feasible_set.limits is None:
+        return None
+    limits = space.feasible_set.limits
+    left = limits.bounds - limits.used(states.cpu().numpy())  # (..., J)
+    slack = left[..., None, :] - limits.used(actions.cpu().numpy(), states.shape[-1])  # (..., p, J)
+    over = np.maximum(-slack - limits.rounding, 0.0).max(-1)
+    return torch.from_numpy(over).to(actions)

@@ -128,8 +128,9 @@ class Policy:
         parameters = self._belief.space.states
         inside = [_into_range(parameters, state) for state in states] if extrapolate else states
         encoded = self._encode(inside)
+        self._belief.space.check_feasible(encoded.numpy())
         with threads_for(len(self._belief.observations)):
-            return encoded, self._best(encoded)
+            return encoded, self._belief.feasible_actions(encoded, self._best(encoded))
 
     def _predict(self, states: Tensor, actions: Tensor) -> list[Prediction]:
         belief, points = self._belief, torch.cat([states, actions], -1)

@@ -111,4 +111,4 @@ class QuadraticPolicy:
 
     def __call__(self, states: Tensor) -> Tensor:
         """The nearest valid action to the mean."""
-        return self.belief.snap_actions(self.mean(states).clamp(0, 1))
+        return self.belief.snap_actions(self.mean(states).clamp(0, 1), states)

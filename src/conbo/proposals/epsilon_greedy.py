@@ -33,5 +33,6 @@ class EpsilonGreedy:
         noise = self.policy.spread * torch.randn(n, d_x, generator=generator, dtype=torch.float64)
         explores = torch.rand(n, 1, generator=generator, dtype=torch.float64) < self.epsilon
         greedy = self.policy.build(belief, generator).mean(states.to(belief.device)) + noise.to(belief.device)
-        actions = torch.where(explores.to(belief.device), uniform.to(belief.device), greedy.clamp(0, 1))
-        return Suggestion(belief.snap(torch.cat([states.to(belief.device), actions], -1)))
+        uniform = belief.spread(torch.cat([states, uniform], -1).to(belief.device))
+        greedy = belief.snap(torch.cat([states.to(belief.device), greedy.clamp(0, 1)], -1))
+        return Suggestion(torch.where(explores.to(belief.device), uniform, greedy))

@@ -95,7 +95,10 @@ class Maximizer:
         log = acquisition.climbs_logarithm
         tolerance = RELATIVE_GAIN * (1.0 if log else max(float(screened.amax()), 0.0))
         function = acquisition.local(starts)
-        ascent = ascend(function, starts, lower, upper, self.iterations, FIRST_STEP, tolerance, self.race)
+        limits = belief.point_limits(lower, upper)
+        ascent = ascend(
+            function, starts, lower, upper, self.iterations, FIRST_STEP, tolerance, self.race, limits=limits
+        )
         best = ascent.values.argsort(descending=True, stable=True)[: self.finalists]
         ends = fix_state(belief.snap(ascent.points[best]), state)
         final = acquisition(ends)
@@ -106,6 +109,9 @@ class Maximizer:
         # values along a climb are optimistic, because its sampled states are fixed: cap them at the best final value
         rest = torch.cat([visited, level.clamp(0, 1) * screened]).clamp_max(float(final.amax()) * (1 - 1e-9))
         values = torch.cat([final, rest])
+        if belief.space.feasible_set is not None:  # an integer state found between two may have no feasible action
+            feasible = belief.contains(points)
+            points, values = points[feasible], values[feasible]
         highest = max(float(values.amax()), 0.0)
         if not highest > FLAT:
             values = weighted_variance(belief, points)
@@ -119,6 +125,8 @@ def screening_points(belief: Belief, n: int, generator: torch.Generator, state: 
     spread = sobol(n, d_s + d_x, seed)
     states = belief.states.from_uniform(spread[:, :d_s]) if d_s else spread[:, :0]
     points = fix_state(torch.cat([states, spread[:, d_s:]], -1).to(belief.device), state)
+    if belief.space.feasible_set is not None:
+        points = fix_state(belief.spread(points), state)
     near = int(NEAR_POLICY * n)
     if near:
         search = belief.search(action_candidates(belief, 64, generator))
@@ -179,7 +187,7 @@ class StochasticMaximizer:
         screened = self.acquisition.build(belief, generator).screen(candidates)
         x = candidates[spread_best(belief, candidates, screened, self.starts)]
         lower, upper = box(x, state)
-        rows = torch.arange(len(x), device=x.device)
+        rows, limits = torch.arange(len(x), device=x.device), belief.point_limits(lower, upper)
         first, second = torch.zeros_like(x), torch.zeros_like(x)
         for k in range(1, self.iterations + 1):
             _, gradient = self.acquisition.build(belief, generator).local(x)(x, rows)
@@ -187,6 +195,8 @@ class StochasticMaximizer:
             second = 0.999 * second + 0.001 * gradient.square()
             move = (first / (1 - 0.9**k)) / ((second / (1 - 0.999**k)).sqrt() + 1e-300)
             x = (x + self.step / k**0.5 * move).clamp(lower, upper)
+            if limits is not None:
+                x = torch.from_numpy(limits.project(x.numpy(force=True), rows.numpy(force=True))[0]).to(x)
         ends = fix_state(belief.snap(x), state)
         final = self.acquisition.build(belief, generator)(ends)
         points, values = torch.cat([ends, candidates]), torch.cat([final, screened.clamp_max(float(final.amax()))])

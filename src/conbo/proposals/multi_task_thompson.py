@@ -81,7 +81,7 @@ def discretisation(belief: Belief, size: int, generator: torch.Generator, state:
         [
             with_neighbours(policy[:, None], near_policy, generator),
             with_neighbours(best_of_nearest(belief, states), near_best, generator),
-            _uniform(len(states), n_actions - near_policy - near_best, d_x, generator=generator).to(policy),
+            uniform_actions(belief, states, n_actions - near_policy - near_best, generator),
         ],
         1,
     )
@@ -89,6 +89,16 @@ def discretisation(belief: Belief, size: int, generator: torch.Generator, state:
     if state is not None:
         points[..., : len(state)] = state
     return points
+
+
+def uniform_actions(belief: Belief, states: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """n uniform actions for each of states (m, d_s): (m, n, d_x)."""
+    m, d_s = states.shape
+    drawn = _uniform(m, n, belief.space.n_action_dims, generator=generator).to(states)
+    if belief.space.feasible_set is None:
+        return drawn
+    points = torch.cat([states[:, None].expand(m, n, -1), drawn], -1)
+    return belief.spread(points.flatten(0, 1))[:, d_s:].unflatten(0, (m, n))
 
 
 def uniform_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:

@@ -17,4 +17,4 @@ class UniformProposal:
         """n points (n, d), states first."""
         states = belief.states.sample(n, generator) if state is None else state.expand(n, -1)
         actions = torch.rand(n, belief.space.n_action_dims, generator=generator, dtype=torch.float64)
-        return Suggestion(belief.snap(torch.cat([states.to(belief.device), actions.to(belief.device)], -1)))
+        return Suggestion(belief.spread(torch.cat([states.to(belief.device), actions.to(belief.device)], -1)))

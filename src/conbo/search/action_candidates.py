@@ -17,7 +17,7 @@ def action_candidates(belief: Belief, n: int, generator: torch.Generator) -> Ten
     d_x = belief.space.n_action_dims
     seed = int(torch.randint(2**31, (1,), generator=generator))
     spread = sobol(n, d_x, seed).to(belief.device)
-    spread = belief.snap_actions(belief.posterior.even_actions(spread))
+    spread = belief.spread_actions(belief.posterior.even_actions(spread))
     observations = belief.observations
     best = observations.rewards.argsort(descending=True, stable=True)[:MOST_OBSERVED]
     observed = observations.points[best, belief.n_state_dims :]

@@ -6,17 +6,19 @@ from torch import Tensor
 from conbo.ascent import ascend
 from conbo.belief import Belief
 from conbo.models.posterior import Paths
+from conbo.models.snapping import masked
 
 
 def path_peaks(belief: Belief, paths: Paths, pool: Tensor, states: Tensor, climb: int) -> Tensor:
     """Where each of p drawn functions is highest in each of states (c, d_s): actions (c, p, d_x)."""
     c, n = len(states), len(pool)
     grid = torch.cat([states.repeat_interleave(n, 0), pool.repeat(c, 1)], -1)
-    starts = pool[paths(grid).unflatten(0, (c, n)).argmax(1)]  # (c, p, d_x)
-    if not climb:
-        return starts
+    scores = masked(belief.space, states, pool, paths(grid).unflatten(0, (c, n)).mT.movedim(1, 0)).movedim(0, 1)
+    starts = pool[scores.argmax(-1)]  # (c, p, d_x)
     p = starts.shape[1]
     repeated = states.repeat_interleave(p, 0)
+    if not climb:
+        return belief.snap_actions(starts.flatten(0, 1), repeated).reshape(c, p, -1)
     draws = torch.arange(p, device=states.device).repeat(c)
 
     def function(actions: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -24,5 +26,6 @@ def path_peaks(belief: Belief, paths: Paths, pool: Tensor, states: Tensor, climb
         return value, gradient[:, belief.n_state_dims :]
 
     flat = starts.flatten(0, 1)
-    found = ascend(function, flat, torch.zeros_like(flat[0]), torch.ones_like(flat[0]), climb).points
-    return belief.snap_actions(found).reshape(c, p, -1)
+    lower, upper = torch.zeros_like(flat[0]), torch.ones_like(flat[0])
+    found = ascend(function, flat, lower, upper, climb, limits=belief.action_limits(repeated)).points
+    return belief.snap_actions(found, repeated).reshape(c, p, -1)

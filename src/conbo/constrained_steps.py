@@ -1,0 +1,40 @@
+"""The best step of a quadratic model inside linear limits and a box, for many rows at once.
+
+    maximize  gᵀ t - ½ tᵀ B t   subject to   N t <= gaps,   lower <= t <= upper
+
+A limit that a step breaks pulls it back like a stiff spring, and one that no longer pulls is let go: a semismooth
+Newton method on the penalized problem, which ends when the set of springs stays the same.  Where zero is allowed, a
+step cut short is allowed, too.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+STIFFNESS = 1e7  # of a spring, relative to the largest curvature
+ROUNDS = 12  # of the search for the limits that bind
+
+
+def constrained_steps(bowl: Array, gradient: Array, normals: Array, gaps: Array, lower: Array, upper: Array) -> Array:
+    """Steps (r, d) for B (r, d, d), g (r, d), N (r, J, d), gaps (r, J) and the box, relative to where the rows are."""
+    length = np.maximum(np.sqrt((normals**2).sum(-1, keepdims=True)), 1e-300)
+    normals, gaps = normals / length, gaps / length[..., 0]
+    d = gradient.shape[-1]
+    sides = np.concatenate(
+        [normals, np.broadcast_to(np.eye(d), bowl.shape), np.broadcast_to(-np.eye(d), bowl.shape)], 1
+    )
+    room = np.concatenate([gaps, upper, -lower], axis=1)  # (r, J + 2d)
+    stiff = STIFFNESS * np.maximum(np.abs(bowl).max((-2, -1)), 1e-300)[:, None]
+    binding = np.zeros(room.shape, dtype=bool)
+    step = np.zeros_like(gradient)
+    for _ in range(ROUNDS):
+        springs = sides * (stiff * binding)[..., None]  # (r, J + 2d, d)
+        matrix = bowl + springs.swapaxes(1, 2) @ sides
+        force = gradient + (springs * room[..., None]).sum(1)
+        step = np.linalg.solve(matrix, force[..., None])[..., 0]
+        now = (sides @ step[..., None])[..., 0] > room
+        if (now == binding).all():
+            break
+        binding = now
+    return step.clip(lower, upper)

@@ -1,0 +1,240 @@
+"""The feasible points of a space: those that keep its linear limits, and that the user's function allows.
+
+Points are rows of the unit cube, states first.  A state is what it is, so all corrections move actions alone.
+
+=================  ==============================================================================================
+question           answer
+=================  ==============================================================================================
+`contains`         which points are feasible
+`repair`           the feasible point near each: projected, integers rounded to feasible neighbors
+`spread`           feasible actions that are spread as evenly as the given ones are over the cube
+`cut`              how far one can go from a feasible point towards another before leaving the set
+`has_action`       which states have a feasible action at all
+=================  ==============================================================================================
+
+All are pure functions of each row: what is asked for together does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from conbo.linear_limits import Flags, LinearLimits
+from conbo.parameters import Array, Categorical, Integer, Parameter, Real
+
+ROTATIONS = 64  # of a point's action around the cube until one is feasible; then chords take over …
+ROTATIONS_OF_FUNCTION = 1024  # … which a function does not have
+CHORDS = 3  # passes over the columns, each moved along its chord
+MOST_PAIRED = 12  # integers that are also moved two at a time
+CUTS = 12  # bisections on the way from a feasible point to another
+
+
+@dataclass(frozen=True, eq=False)
+class FeasibleSet:
+    """What is allowed of the points of d_s state and d_x action columns."""
+
+    parameters: tuple[Parameter, ...]  # states first
+    n_state_dims: int
+    limits: LinearLimits | None
+    allowed: Callable[[Array], Flags] | None  # the user's function for rows (n, d) of valid points
+    snap: Callable[[Array], Array]  # the nearest valid points, feasible or not
+
+    @cached_property
+    def actions(self) -> Flags:
+        """Which columns (d,) are actions."""
+        return np.arange(len(self.parameters)) >= self.n_state_dims
+
+    @cached_property
+    def depends_on_state(self) -> bool:
+        """Whether what is feasible may differ from state to state."""
+        if self.allowed is not None:
+            return self.n_state_dims > 0
+        return self.limits is not None and bool(self.limits.coefficients[:, : self.n_state_dims].any())
+
+    def contains(self, points: Array) -> Flags:
+        """Which points (..., d) are feasible; integers may lie between two of them."""
+        inside = np.ones(points.shape[:-1], dtype=bool) if self.limits is None else self.limits.contains(points)
+        if self.allowed is not None and inside.any():
+            inside[inside] = self.allowed(self.snap(points[inside]))
+        return inside
+
+    def repair(self, points: Array) -> tuple[Array, Flags]:
+        """Valid points (n, d) near these whose actions are feasible, and which are: some states have none."""
+        repaired = self.snap(points)
+        feasible = self._strictly(repaired)  # what is feasible up to rounding alone is moved inside
+        rows = np.flatnonzero(~feasible)
+        if len(rows):
+            relaxed = points[rows].copy()
+            fixed = ~self.actions | np.array([isinstance(p, Categorical) for p in self.parameters])
+            relaxed[:, fixed] = repaired[rows][:, fixed]
+            repaired[rows], feasible[rows] = self._within_limits(relaxed)
+            if self.allowed is not None:
+                rows = rows[feasible[rows]]
+                feasible[rows] = self.allowed(repaired[rows])
+                rows = rows[~feasible[rows]]
+                known, feasible[rows] = self._rotated(repaired[rows])
+                found = feasible[rows]
+                repaired[rows[found]] = self.cut(known[found], repaired[rows[found]])
+        return repaired, feasible
+
+    def spread(self, points: Array) -> tuple[Array, Flags]:
+        """The same states with feasible actions, and which rows (n, d) have one.
+
+        Where the actions are uniform on the cube they become about uniform on each state's feasible set: a feasible
+        action stays, another is moved around the cube until it is feasible, or along chords of the feasible set.
+        """
+        spread, feasible = self._rotated(points)
+        rows = np.flatnonzero(~feasible)
+        if len(rows) and self.limits is not None:
+            spread[rows], feasible[rows] = self.repair(self._along_chords(points[rows]))
+        return spread, feasible
+
+    def cut(self, inside: Array, towards: Array) -> Array:
+        """The last feasible point found on the way from feasible points (n, d) to others with the same state."""
+        fixed = np.array([isinstance(p, Categorical) for p in self.parameters])
+        towards = np.where(fixed, inside, towards)
+        best = inside
+        near, far = np.zeros((len(inside), 1)), np.ones((len(inside), 1))
+        share = far
+        for _ in range(CUTS):
+            there = self.snap(inside + share * (towards - inside))
+            feasible = self.contains(there)[:, None]
+            best = np.where(feasible, there, best)
+            near, far = np.where(feasible, share, near), np.where(feasible, far, share)
+            share = (near + far) / 2
+        return best
+
+    def has_action(self, states: Array) -> Flags:
+        """Which states (n, d_s) have a feasible action."""
+        points = np.concatenate([states, np.full((len(states), int(self.actions.sum())), 0.5)], axis=1)
+        if not self.depends_on_state:
+            points = points[:1]
+        feasible = np.ones(len(points), dtype=bool)
+        if self.limits is not None:
+            feasible = self.limits.reachable(points, self.actions)
+        feasible[feasible] = self.repair(points[feasible])[1]
+        return feasible if self.depends_on_state else np.repeat(feasible, len(states))
+
+    def clashing(self) -> list[int]:
+        """Constraints of which no point at all keeps all, though one keeps any fewer of them; none where one can."""
+        limits = self.limits
+        if limits is None:
+            return []
+        free = replace(self, n_state_dims=0, allowed=None)  # the states may move as well
+        everything, middle = free.actions, np.full((1, len(self.parameters)), 0.5)
+        if free._within_limits(middle)[1][0]:
+            return []
+        clash = list(range(len(limits.constraints)))
+        for number in list(clash):
+            fewer = [other for other in clash if other != number]
+            if limits.nearest(middle[0], everything, np.isin(limits.owner, fewer)) is None:
+                clash = fewer
+        return clash
+
+    def _within_limits(self, points: Array) -> tuple[Array, Flags]:
+        """Valid points (n, d) that keep the limits, near these."""
+        if self.limits is None:
+            return self.snap(points), np.ones(len(points), dtype=bool)
+        result, feasible = self._rounded(self.limits.project(points, self.actions)[0])
+        for row in np.flatnonzero(~feasible & self.limits.reachable(points, self.actions)):
+            exact = self.limits.nearest(points[row], self.actions)
+            if exact is not None:
+                (result[row],), (feasible[row],) = self._with_reals_moved(exact[None])
+        return result, feasible
+
+    def _rounded(self, points: Array) -> tuple[Array, Flags]:
+        """Valid points near those (n, d) that may have integers between two."""
+        assert self.limits is not None
+        result = self.snap(points)
+        feasible = self.limits.contains_strictly(result)
+        for attempt in (self._with_reals_moved, self._with_integers_moved):
+            rows = np.flatnonzero(~feasible)
+            if len(rows):
+                result[rows], feasible[rows] = attempt(result[rows])
+        return result, feasible
+
+    def _with_reals_moved(self, points: Array) -> tuple[Array, Flags]:
+        """The same integers and categories, with real actions moved into the limits."""
+        assert self.limits is not None
+        movable = self.actions & np.array([isinstance(p, Real) for p in self.parameters])
+        return self.limits.project(points, movable)
+
+    def _with_integers_moved(self, points: Array) -> tuple[Array, Flags]:
+        """One or two integers at a time stepped up or down, as long as the limits are violated by less."""
+        limits = self.limits
+        assert limits is not None
+        columns = [c for c, p in enumerate(self.parameters) if c >= self.n_state_dims and isinstance(p, Integer)]
+        points = points.copy()
+        steps = _integer_steps(len(columns))  # (options, columns), the first is to stay
+        for _ in range(2 * len(columns)):
+            options = np.repeat(points[:, None], len(steps), axis=1)
+            for column, step in zip(columns, steps.T, strict=True):
+                options[..., column] = _stepped(self.parameters[column], options[..., column], step)
+            violation = np.maximum(-limits.slack(options) - limits.rounding, 0.0).sum(-1)
+            best = violation.argmin(-1)
+            if not best.any():
+                break
+            points = options[np.arange(len(points)), best]
+        return self._with_reals_moved(points)
+
+    def _strictly(self, points: Array) -> Flags:
+        """Which points (n, d) are feasible without any rounding, as far as limits leave room."""
+        inside = self.contains(points)
+        return inside if self.limits is None else inside & self.limits.contains_strictly(points)
+
+    def _rotated(self, points: Array) -> tuple[Array, Flags]:
+        """The first feasible ones among the points (n, d), their actions moved around the cube step by step."""
+        d = int(self.actions.sum())
+        steps = _even_steps(d)
+        result = self.snap(points)
+        feasible = self._strictly(result)
+        for rotation in range(1, ROTATIONS if self.allowed is None else ROTATIONS_OF_FUNCTION):
+            rows = np.flatnonzero(~feasible)
+            if not len(rows):
+                break
+            moved = points[rows].copy()
+            moved[:, self.actions] = (moved[:, self.actions] + rotation * steps) % 1.0
+            moved = self.snap(moved)
+            feasible[rows] = self._strictly(moved)
+            result[rows[feasible[rows]]] = moved[feasible[rows]]
+        return result, feasible
+
+    def _along_chords(self, points: Array) -> Array:
+        """The nearest points within the limits, with every action moved along its chord, several times."""
+        assert self.limits is not None
+        inside, feasible = self.limits.project(self.snap(points), self.actions)
+        moving = inside[feasible]
+        steps = _even_steps(len(self.parameters))
+        for chord in range(1, CHORDS + 1):
+            for column in range(self.n_state_dims, len(self.parameters)):
+                low, high = self.limits.interval(moving, column)
+                share = (points[feasible, column] + chord * steps[column]) % 1.0
+                moving[:, column] = np.where(high > low, low + share * (high - low), moving[:, column])
+        inside[feasible] = moving
+        return inside
+
+
+def _even_steps(d: int) -> Array:
+    """Steps (d,) whose multiples, each without its whole part, fill the cube evenly (Roberts 2018)."""
+    ratio = 2.0
+    for _ in range(60):
+        ratio = (1 + ratio) ** (1 / (d + 1))
+    return ratio ** -np.arange(1.0, d + 1)
+
+
+def _integer_steps(k: int) -> Array:
+    """No step, each of k integers down or up, and where they are few, one down and another up: (options, k)."""
+    eye = np.eye(k)
+    pairs = [eye[j] - eye[i] for i in range(k) for j in range(k) if i != j] if k <= MOST_PAIRED else []
+    return np.stack([np.zeros(k), *-eye, *eye, *pairs])
+
+
+def _stepped(parameter: Parameter, values: Array, step: Array) -> Array:
+    """Integers so many steps further, within the range."""
+    assert isinstance(parameter, Integer)
+    here = np.floor(parameter.scale.from_unit(values) + 0.5)
+    return parameter.encode(np.clip(here + step, parameter.low, parameter.high))

@@ -1,0 +1,264 @@
+"""Linear constraints on the unit cube: how much room a point has, the nearest point that has enough, the exact search.
+
+    slack_j(u) = bound_j - Σ_i coefficient_ji value_i(u_i) >= 0
+
+A column's value is linear in u, or exponential on a log scale, so a limit is a flat or a bent surface whose normal is
+known.  An equality is two limits.  Each limit is divided by its range over the cube: slacks are of the order of one.
+
+Interior points are found by alternating projections, many rows at once.  Where these do not converge, a mixed-integer
+linear program decides exactly (SciPy's HiGHS, imported on use).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from conbo.constraints import LinearConstraint
+from conbo.parameters import Array, Categorical, Integer, Parameter, Real
+
+ROUNDING = 1e-9  # how far a point may be beyond a limit of real parameters; slacks are of the order of one
+STEP_SHARE = 1e-3  # of a step of one, at most that far beyond a limit of integers alone
+MARGIN = 1e-10  # how far inside a projected point is, so that it also holds in the user's own arithmetic
+SWEEPS = 60  # of alternating projections
+LARGE = 1e-6  # of a parameter's size counts as its range, where that is smaller: rounding is relative to the size
+
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class LinearLimits:
+    """J limits on d columns, as `linear_limits` makes them."""
+
+    parameters: tuple[Parameter, ...]  # d
+    constraints: tuple[LinearConstraint, ...]
+    owner: NDArray[np.int64]  # (J,), the constraint that each limit belongs to
+    coefficients: Array  # (J, d)
+    bounds: Array  # (J,)
+    margins: Array  # (J,)
+    rounding: Array  # (J,)
+
+    @cached_property
+    def scales(self) -> tuple[Array, Array, Array]:
+        """Low end, width and logarithm of the ratio of the ends of every column, the last zero on a linear scale.
+
+        Categories have no value, so theirs is always zero.
+        """
+        scales = [None if isinstance(p, Categorical) else p.scale for p in self.parameters]
+        low = np.array([0.0 if s is None else s.low for s in scales])
+        width = np.array([0.0 if s is None else s.high - s.low for s in scales])
+        log_ratio = np.array([np.log1p((s.high - s.low) / s.low) if s is not None and s.log else 0.0 for s in scales])
+        return low, width, log_ratio
+
+    def values(self, points: Array, first: int = 0) -> Array:
+        """In the user's units: (..., columns) of the columns from `first` on."""
+        low, width, log_ratio = (part[first : first + points.shape[-1]] for part in self.scales)
+        values = low + width * points
+        if log_ratio.any():
+            values = np.where(log_ratio > 0, low + low * np.expm1(points * log_ratio), values)
+        return values
+
+    def used(self, points: Array, first: int = 0) -> Array:
+        """What some columns, from `first` on, take of the bounds: (..., J)."""
+        return self.values(points, first) @ self.coefficients[:, first : first + points.shape[-1]].T
+
+    def slack(self, points: Array) -> Array:
+        """Room (..., J) that points (..., d) have."""
+        return self.bounds - self.used(points)
+
+    def allows(self, slack: Array) -> Flags:
+        """Whether slacks (..., J) are no more negative than rounding."""
+        return np.asarray((slack >= -self.rounding).all(-1))
+
+    def contains(self, points: Array) -> Flags:
+        """Which points (..., d) keep all limits, up to rounding."""
+        return self.allows(self.slack(points))
+
+    def contains_strictly(self, points: Array) -> Flags:
+        """Which points (..., d) keep all limits that leave room without any rounding."""
+        return np.asarray((self.slack(points) >= np.where(self.margins > 0, 0.0, -self.rounding)).all(-1))
+
+    def normals(self, points: Array) -> Array:
+        """Gradients (..., J, d) of -slack at points (..., d)."""
+        _, width, log_ratio = self.scales
+        slopes = np.where(log_ratio > 0, log_ratio * self.values(points), width)
+        return self.coefficients * slopes[..., None, :]
+
+    def project(self, points: Array, movable: Flags) -> tuple[Array, Flags]:
+        """Points (n, d) near these that keep all limits, and which do; only `movable` columns (d,) change."""
+        points = np.clip(points, 0.0, 1.0) if movable.all() else points.copy()
+        points[:, movable] = points[:, movable].clip(0.0, 1.0)
+        inside = self.contains_strictly(points)
+        # a set without interior has no room for a margin
+        for margins in (self.margins, np.zeros_like(self.margins)) if self.margins.any() else (self.margins,):
+            rows = np.flatnonzero(~inside)
+            if len(rows):
+                points[rows] = self._alternate(points[rows], movable, margins)
+                inside[rows] = self.contains(points[rows])
+        return points, inside
+
+    def _alternate(self, points: Array, movable: Flags, margins: Array) -> Array:
+        """Newton steps onto one violated limit after the other, within the cube."""
+        open_rows = np.arange(len(points))
+        for _ in range(SWEEPS):
+            moving = points[open_rows]
+            for limit, margin in enumerate(margins):
+                missing = margin - (self.bounds[limit] - self.values(moving) @ self.coefficients[limit])
+                rows = np.flatnonzero(missing > margin / 2)  # the slack is less than half of the margin
+                if len(rows):
+                    moving[rows] = self._step_inside(moving[rows], limit, missing[rows], movable)
+            points[open_rows] = moving
+            short = (self.slack(moving) < np.where(margins > 0, margins / 2, -self.rounding / 2)).any(-1)
+            open_rows = open_rows[short]
+            if not len(open_rows):
+                break
+        return points
+
+    def _step_inside(self, points: Array, limit: int, missing: Array, movable: Flags) -> Array:
+        """A step (n, d) along the normal of one limit, by columns that can still move that way."""
+        normal = self.normals(points)[:, limit]
+        blocked = ~movable | ((points <= 0) & (normal > 0)) | ((points >= 1) & (normal < 0))
+        normal = np.where(blocked, 0.0, normal)
+        length = np.maximum((normal**2).sum(-1), 1e-300)
+        return np.where(movable, (points - normal * (missing / length)[:, None]).clip(0.0, 1.0), points)
+
+    def interval(self, points: Array, column: int) -> tuple[Array, Array]:
+        """Between which places (n,) each a column of feasible points (n, d) may move alone."""
+        parameter = self.parameters[column]
+        if isinstance(parameter, Categorical):
+            return points[:, column], points[:, column]
+        value, slack = parameter.scale.from_unit(points[:, column]), self.slack(points) - self.margins
+        coefficient = self.coefficients[:, column]
+        rising, falling = coefficient > 0, coefficient < 0
+        room = np.maximum(slack, 0.0)
+        up = (room[:, rising] / coefficient[rising]).min(-1, initial=np.inf)
+        down = (room[:, falling] / -coefficient[falling]).min(-1, initial=np.inf)
+        scale = parameter.scale
+        low = scale.to_unit(np.maximum(value - down, scale.low))
+        return low, scale.to_unit(np.minimum(value + up, scale.high))
+
+    def reachable(self, points: Array, movable: Flags) -> Flags:
+        """Which rows (n, d) could keep each limit on its own by moving some columns; others cannot keep all."""
+        low, high = self._ends()
+        fixed = self.values(np.where(movable, 0.0, points)) * ~movable
+        least = np.minimum(self.coefficients * low, self.coefficients * high)[:, movable].sum(-1)
+        return self.allows(self.bounds - fixed @ self.coefficients.T - least)
+
+    def redundant(self) -> list[int]:
+        """Constraints that every point of the cube keeps, or that are a multiple of another and no tighter."""
+        low, high = self._ends()
+        most = np.maximum(self.coefficients * low, self.coefficients * high).sum(-1)
+        idle = self.bounds - most >= -self.rounding
+        same = np.abs(self.coefficients[:, None] - self.coefficients).max(-1) < ROUNDING
+        looser = same & (self.bounds[:, None] >= self.bounds - ROUNDING)
+        earlier = (self.bounds[:, None] > self.bounds + ROUNDING) | np.tri(len(same), k=-1, dtype=bool)
+        idle |= (looser & earlier & (self.owner[:, None] != self.owner)).any(-1)
+        return [number for number in range(len(self.constraints)) if idle[self.owner == number].all()]
+
+    def _ends(self) -> tuple[Array, Array]:
+        """The least and the largest value of every column."""
+        numbers = [p for p in self.parameters if not isinstance(p, Categorical)]
+        ends = iter([(float(p.low), float(p.high)) for p in numbers])
+        both = np.array([(0.0, 0.0) if isinstance(p, Categorical) else next(ends) for p in self.parameters])
+        return both[:, 0], both[:, 1]
+
+    def nearest(self, point: Array, movable: Flags, limits: Flags | None = None) -> Array | None:
+        """The point (d,) nearest to this one that keeps all limits, or some; None if there is none.
+
+        Distances are sums over the columns in units of their ranges, integers are integers.
+        """
+        from scipy.optimize import Bounds, LinearConstraint, milp
+
+        columns = [c for c in np.flatnonzero(movable) if not isinstance(self.parameters[c], Categorical)]
+        low, high = (ends[columns] for ends in self._ends())
+        width, k = high - low, len(columns)
+        target = (self.values(point[None])[0][columns] - low) / width
+        rows = np.ones(len(self.bounds), dtype=bool) if limits is None else limits
+        fixed = self.values(point[None])[0]
+        fixed[columns] = 0.0
+        coefficients = self.coefficients[rows][:, columns]
+        left = self.bounds[rows] - self.coefficients[rows] @ fixed - coefficients @ low
+        # y = (value - low) / width, or the integer steps above low; t >= |y - target|
+        whole = np.array([isinstance(self.parameters[c], Integer) for c in columns], dtype=bool)
+        unit = np.where(whole, 1.0, width)
+        eye = np.eye(k)
+        shares = eye * (unit / width)
+        matrix = np.block([[coefficients * unit, np.zeros((len(left), k))], [shares, -eye], [-shares, -eye]])
+        upper = np.concatenate([left, target, -target])
+        solution = milp(
+            np.concatenate([np.zeros(k), np.ones(k)]),
+            constraints=LinearConstraint(matrix, -np.inf, upper),
+            bounds=Bounds(np.zeros(2 * k), np.concatenate([width / unit, np.full(k, np.inf)])),
+            integrality=np.concatenate([whole, np.zeros(k, dtype=bool)]),
+        )
+        if solution.x is None:
+            return None
+        found = point.copy()
+        steps = np.where(whole, np.round(solution.x[:k]), solution.x[:k])
+        for column, value in zip(columns, low + steps * unit, strict=True):
+            found[column] = self.parameters[column].encode([value])[0]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class RowLimits:
+    """Limits of points that climb: whole points, or the actions of r states that stay."""
+
+    limits: LinearLimits
+    states: Array | None = None  # (r, d_s), one for every row that climbs
+    movable: Flags | None = None  # (d,), which columns of whole points move
+
+    def _points(self, x: Array, rows: NDArray[np.int64]) -> Array:
+        return x if self.states is None else np.concatenate([self.states[rows], x], axis=1)
+
+    def tangents(self, x: Array, rows: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Normals (n, J, columns) of the limits at x (n, columns), and how far a step may go along each: (n, J)."""
+        points = self._points(x, rows)
+        first = points.shape[1] - x.shape[1]
+        gaps = np.maximum(self.limits.slack(points) - self.limits.margins, 0.0)
+        return self.limits.normals(points)[..., first:], gaps
+
+    def project(self, x: Array, rows: NDArray[np.int64]) -> tuple[Array, Flags]:
+        """The nearest x (n, columns) within the limits, and which rows are."""
+        points = self._points(x, rows)
+        first = points.shape[1] - x.shape[1]
+        movable = np.arange(points.shape[1]) >= first if self.movable is None else self.movable
+        projected, inside = self.limits.project(points, movable)
+        return projected[:, first:], inside
+
+
+def linear_limits(
+    parameters: Sequence[tuple[str, Parameter]], constraints: Sequence[LinearConstraint]
+) -> LinearLimits | None:
+    """The limits on these columns; None without constraints."""
+    if not constraints:
+        return None
+    columns = {name: column for column, (name, _) in enumerate(parameters)}
+    kinds = tuple(parameter for _, parameter in parameters)
+    rows, bounds, margins, rounding, owner = [], [], [], [], []
+    for number, constraint in enumerate(constraints):
+        row = np.zeros(len(kinds))
+        for name, coefficient in constraint.coefficients:
+            row[columns[name]] = coefficient
+        limited = [kinds[columns[name]] for name in constraint.names]
+        size = sum(abs(c) * _size(p) for (_, c), p in zip(constraint.coefficients, limited, strict=True))
+        real = any(isinstance(parameter, Real) for parameter in limited)
+        smallest = min(abs(c) for _, c in constraint.coefficients)
+        for sign in (1.0, -1.0) if constraint.equality else (1.0,):
+            rows.append(sign * row / size)
+            bounds.append(sign * constraint.bound / size)
+            margins.append(0.0 if constraint.equality or not real else MARGIN)
+            rounding.append(ROUNDING if real else min(ROUNDING, STEP_SHARE * smallest / size))
+            owner.append(number)
+    arrays = (np.array(part) for part in (rows, bounds, margins, rounding))
+    return LinearLimits(kinds, tuple(constraints), np.array(owner), *arrays)
+
+
+def _size(parameter: Parameter) -> float:
+    """How much the value can change, as far as rounding lets us see it."""
+    assert not isinstance(parameter, Categorical), "a category has no value"
+    return max(parameter.high - parameter.low, LARGE * max(abs(parameter.low), abs(parameter.high)))

@@ -1,0 +1,73 @@
+"""Small symmetric matrices in compiled loops: the bowl shift - Hessian, its factor, and steps to its bottom."""
+
+from math import inf, sqrt
+
+from conbo.loops.compiling import Array, exact_helper, inlined
+
+
+@inlined
+def factorize_bowl(hessian: Array, f: int, stuck: Array, shift: float, factor: Array) -> bool:
+    """Lower Cholesky factor of shift - Hessian with stuck features cut out; False where there is none.
+
+    Its diagonal is inverted: what follows only divides by it.
+    """
+    for i in range(f):
+        for k in range(i + 1):
+            if stuck[i] or stuck[k]:
+                total = 1.0 + shift if i == k else 0.0
+            else:
+                total = (shift if i == k else 0.0) - hessian[i, k]
+            for m in range(k):
+                total -= factor[i, m] * factor[k, m]
+            if i == k:
+                if not 0.0 < total < inf:
+                    return False
+                factor[i, i] = 1.0 / sqrt(total)
+            else:
+                factor[i, k] = total * factor[k, k]
+    return True
+
+
+@exact_helper
+def missing_curvature(hessian: Array, f: int, stuck: Array) -> float:
+    """How much shift surely makes a bowl of what is none, by Gershgorin's bound."""
+    shift, largest = 0.0, 0.0
+    for i in range(f):
+        off = hessian[i, i]
+        for k in range(f):
+            if not stuck[i] and not stuck[k]:
+                size = abs(hessian[i, k])
+                largest = size if size > largest else largest
+                off += size if k != i else 0.0
+        shift = off if off > shift and not stuck[i] else shift
+    shift += 1e-3 * largest
+    return shift if shift > 1e-300 else 1e-300
+
+
+@exact_helper
+def solve_bowl(factor: Array, f: int, step: Array) -> None:
+    """Replace a right side by the solution, in place."""
+    for i in range(f):
+        total = step[i]
+        for k in range(i):
+            total -= factor[i, k] * step[k]
+        step[i] = total * factor[i, i]
+    for i in range(f - 1, -1, -1):
+        total = step[i]
+        for k in range(i + 1, f):
+            total -= factor[k, i] * step[k]
+        step[i] = total * factor[i, i]
+
+
+@exact_helper
+def shortened(step: Array, f: int, radius: float) -> float:
+    """Cut a step to the radius, in place, and return its length."""
+    length = 0.0
+    for i in range(f):
+        length += step[i] * step[i]
+    length = sqrt(length)
+    if length > radius:
+        for i in range(f):
+            step[i] *= radius / length
+        length = radius
+    return length

@@ -1,0 +1,182 @@
+"""Steps within linear limits for the Newton ascent of `loops.ascent`: the same as `constrained_steps`, row by row.
+
+    slack_j = room_j - Σ_i coefficient_ji value_i(x_i)
+
+| row of `shapes` | of each free feature                                                          |
+|-----------------|-------------------------------------------------------------------------------|
+| 0, 1, 2         | low end, width and log ratio of the value; the last is zero on a linear scale |
+| 3               | what the feature was multiplied by                                            |
+| 4, 5            | 1/a and 1/b of the warp 1 - (1 - x^a)^b; one without a warp                   |
+
+`edges` has two rows: how far inside a limit a point is put, and how far outside it still counts as inside.
+"""
+
+from math import expm1, sqrt
+
+from conbo.constrained_steps import ROUNDS, STIFFNESS
+from conbo.linear_limits import SWEEPS
+from conbo.loops.bowls import factorize_bowl, missing_curvature, shortened, solve_bowl
+from conbo.loops.compiling import Array, exact_helper
+
+EDGE = 1e-6  # slopes of a warp may be infinite at 0 and 1: they are taken so far inside
+LEAST = 1e-300
+
+
+@exact_helper
+def evaluate_limits(x: Array, free: Array, shapes: Array, values: Array, slopes: Array) -> None:
+    """Write the values of the free features, and their slopes in the features."""
+    for i in range(len(free)):
+        place, slope = x[free[i]] / shapes[3, i], 1.0 / shapes[3, i]
+        place = 0.0 if place < 0.0 else (1.0 if place > 1.0 else place)
+        a, b = shapes[4, i], shapes[5, i]
+        if a != 1.0 or b != 1.0:
+            inside = EDGE if place < EDGE else (1.0 - EDGE if place > 1.0 - EDGE else place)
+            left = (1.0 - inside) ** b
+            slope *= a * (1.0 - left) ** (a - 1.0) * b * (1.0 - inside) ** (b - 1.0)
+            place = (1.0 - (1.0 - place) ** b) ** a
+        low, ratio = shapes[0, i], shapes[2, i]
+        if ratio > 0.0:
+            values[i] = low + low * expm1(place * ratio)
+            slopes[i] = slope * ratio * values[i]
+        else:
+            values[i] = low + shapes[1, i] * place
+            slopes[i] = slope * shapes[1, i]
+
+
+@exact_helper
+def slack_of(limit: int, f: int, coefficients: Array, room: Array, values: Array) -> float:
+    """The room that the values leave."""
+    total = room[limit]
+    for i in range(f):
+        total -= coefficients[limit, i] * values[i]
+    return total
+
+
+@exact_helper
+def limited_step(
+    x: Array,
+    gradient: Array,
+    hessian: Array,
+    lower: Array,
+    upper: Array,
+    free: Array,
+    radius: float,
+    step: Array,
+    factor: Array,
+    stuck: Array,
+    coefficients: Array,
+    room: Array,
+    edges: Array,
+    shapes: Array,
+    scratch: Array,
+    gaps: Array,
+    binding: Array,
+) -> float:
+    """Write the Newton step within the limits and the box, and return its length."""
+    f, n_limits = len(free), len(gaps)
+    normals, pulled = scratch[:n_limits], scratch[n_limits : n_limits + f]
+    values, slopes = scratch[n_limits + f], scratch[n_limits + f + 1]
+    evaluate_limits(x, free, shapes, values, slopes)
+    for j in range(n_limits):
+        length = 0.0
+        for i in range(f):
+            normals[j, i] = coefficients[j, i] * slopes[i]
+            length += normals[j, i] * normals[j, i]
+        length = sqrt(length) if length > LEAST else LEAST
+        gap = slack_of(j, f, coefficients, room, values) - edges[0, j]
+        gaps[j] = (gap if gap > 0.0 else 0.0) / length
+        for i in range(f):
+            normals[j, i] /= length
+    largest = LEAST
+    for i in range(f):
+        stuck[i] = False
+        for k in range(f):
+            largest = abs(hessian[i, k]) if abs(hessian[i, k]) > largest else largest
+    for side in range(n_limits + 2 * f):
+        binding[side] = False
+    stiff, shift = STIFFNESS * largest, 0.0
+    for _ in range(ROUNDS):
+        for i in range(f):
+            step[i] = gradient[i]
+            for k in range(f):
+                pulled[i, k] = hessian[i, k]
+        for j in range(n_limits):
+            if binding[j]:
+                for i in range(f):
+                    step[i] += stiff * gaps[j] * normals[j, i]
+                    for k in range(f):
+                        pulled[i, k] -= stiff * normals[j, i] * normals[j, k]
+        for i in range(f):
+            d = free[i]
+            if binding[n_limits + i]:
+                step[i] += stiff * (upper[d] - x[d])
+                pulled[i, i] -= stiff
+            if binding[n_limits + f + i]:
+                step[i] += stiff * (lower[d] - x[d])
+                pulled[i, i] -= stiff
+        if not factorize_bowl(pulled, f, stuck, shift, factor):
+            if shift > 0.0:  # the Hessian is not finite: stay
+                for i in range(f):
+                    step[i] = 0.0
+                return 0.0
+            shift = missing_curvature(hessian, f, stuck)
+            continue
+        solve_bowl(factor, f, step)
+        changed = False
+        for j in range(n_limits):
+            along = 0.0
+            for i in range(f):
+                along += normals[j, i] * step[i]
+            changed |= binding[j] != (along > gaps[j])
+            binding[j] = along > gaps[j]
+        for i in range(f):
+            above, below = x[free[i]] + step[i] > upper[free[i]], x[free[i]] + step[i] < lower[free[i]]
+            changed |= binding[n_limits + i] != above or binding[n_limits + f + i] != below
+            binding[n_limits + i], binding[n_limits + f + i] = above, below
+        if not changed:
+            break
+    return shortened(step, f, radius)
+
+
+@exact_helper
+def into_limits(
+    x: Array,
+    lower: Array,
+    upper: Array,
+    free: Array,
+    coefficients: Array,
+    room: Array,
+    edges: Array,
+    shapes: Array,
+    scratch: Array,
+) -> bool:
+    """Move x, in place, to a point near it within the limits and the box; whether that worked."""
+    f, n_limits = len(free), coefficients.shape[0]
+    values, slopes = scratch[n_limits + f], scratch[n_limits + f + 1]
+    for _ in range(SWEEPS):
+        inside = True
+        for j in range(n_limits):
+            evaluate_limits(x, free, shapes, values, slopes)
+            missing = edges[0, j] - slack_of(j, f, coefficients, room, values)
+            if missing <= (edges[0, j] / 2 if edges[0, j] > 0.0 else edges[1, j] / 2):
+                continue
+            inside = False
+            length = 0.0
+            for i in range(f):
+                normal, d = coefficients[j, i] * slopes[i], free[i]
+                if (normal > 0.0 and x[d] > lower[d]) or (normal < 0.0 and x[d] < upper[d]):
+                    length += normal * normal
+            if length < LEAST:
+                return False
+            for i in range(f):
+                normal, d = coefficients[j, i] * slopes[i], free[i]
+                moved = x[d] - normal * missing / length
+                moved = lower[d] if moved < lower[d] else moved
+                x[d] = upper[d] if moved > upper[d] else moved
+        if inside:
+            break
+    evaluate_limits(x, free, shapes, values, slopes)
+    kept = True
+    for j in range(n_limits):
+        kept = kept and slack_of(j, f, coefficients, room, values) >= -edges[1, j]
+    return kept

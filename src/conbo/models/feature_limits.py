@@ -1,0 +1,155 @@
+"""Limits of actions as climbs in scaled features see them: linear in the user's units, bent by log scales and warps."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from conbo.linear_limits import Flags, LinearLimits
+from conbo.models.kernels import Factor
+from conbo.models.snapping import snap
+from conbo.spaces import Array, Space
+
+
+@dataclass(frozen=True)
+class FeatureLimits:
+    """What is feasible in each of r states, for q actions each that climb as features (r, q, width)."""
+
+    space: Space
+    factor: Factor
+    states: Tensor  # (r, d_s), unit cube
+
+    @property
+    def linear(self) -> LinearLimits | None:
+        """The linear ones."""
+        assert self.space.feasible_set is not None
+        return self.space.feasible_set.limits
+
+    @property
+    def allowed(self) -> Callable[[Array], Flags] | None:
+        """The user's function, where there is one."""
+        assert self.space.feasible_set is not None
+        return self.space.feasible_set.allowed
+
+    @cached_property
+    def coefficients(self) -> Tensor:
+        """Of the values of the numeric features, in their order: (J, numbers)."""
+        numeric, like = list(self.factor.columns.numeric), self.factor.lengthscales
+        if self.linear is None:
+            return like.new_zeros(0, len(numeric))
+        return torch.from_numpy(self.linear.coefficients[:, self.space.n_state_dims :][:, numeric]).to(like)
+
+    @cached_property
+    def room(self) -> Tensor:
+        """What the states leave of the bounds: (r, J)."""
+        like = self.factor.lengthscales
+        if self.linear is None:
+            return like.new_zeros(len(self.states), 0)
+        return torch.from_numpy(self.linear.bounds - self.linear.used(self.states.cpu().numpy())).to(like)
+
+    @cached_property
+    def scales(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Low end, width and log ratio of the numeric features; see `LinearLimits.scales`."""
+        numeric, like = list(self.factor.columns.numeric), self.factor.lengthscales
+        if self.linear is None:
+            return (like.new_zeros(len(numeric)),) * 3
+        parts = (part[self.space.n_state_dims :][numeric] for part in self.linear.scales)
+        low, width, log_ratio = (torch.from_numpy(part).to(like) for part in parts)
+        return low, width, log_ratio
+
+    def tangents(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Normals (r, q, J, width) of the limits at features x (r, q, width), and how far a step may go along each."""
+        values, slopes = self._values(x)
+        normals = x.new_zeros(*x.shape[:-1], len(self.coefficients), x.shape[-1])
+        normals[..., list(self.factor.columns.numeric_features)] = self.coefficients * slopes[..., None, :]
+        margins = self._limit_array("margins").to(x)
+        gaps = self.room[:, None] - values @ self.coefficients.mT - margins
+        return normals, gaps.clamp_min(0)
+
+    def _values(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Values (r, q, numbers) in the user's units, and their slopes in the features."""
+        numeric, places = list(self.factor.columns.numeric), list(self.factor.columns.numeric_features)
+        points = self.factor.unscaled(x)
+        slopes = 1 / self.factor.feature_scales[places]
+        if self.factor.warp is not None:
+            slopes = slopes / self.factor.warp.slope(points)[..., numeric].clamp_min(1e-12)
+        low, width, log_ratio = self.scales
+        unit = points[..., numeric]
+        values = torch.where(log_ratio > 0, low + low * torch.expm1(unit * log_ratio), low + width * unit)
+        return values, slopes * torch.where(log_ratio > 0, log_ratio * values, width)
+
+    def _limit_array(self, name: str) -> Tensor:
+        return torch.zeros(0) if self.linear is None else torch.from_numpy(getattr(self.linear, name))
+
+    @cached_property
+    def shapes(self) -> Array:
+        """How the values of the numeric features come about, for compiled loops: see `loops.limits`."""
+        numeric, factor = list(self.factor.columns.numeric), self.factor
+        scale = factor.feature_scales[list(factor.columns.numeric_features)]
+        exponents = [scale.new_ones(len(numeric))] * 2
+        if factor.warp is not None:
+            exponents = [torch.exp(-log)[numeric] for log in (factor.warp.log_a, factor.warp.log_b)]
+        return torch.stack([*self.scales, scale, *exponents]).numpy()
+
+    @cached_property
+    def edges(self) -> Array:
+        """Margins and rounding of the limits: (2, J)."""
+        return np.zeros((2, 0)) if self.linear is None else np.stack([self.linear.margins, self.linear.rounding])
+
+    def contains(self, x: Tensor) -> Tensor:
+        """Which features (r, q, width) keep the linear limits, without any rounding where these leave room: (r, q)."""
+        slack = self.room[:, None] - self._values(x)[0] @ self.coefficients.mT
+        margins, rounding = (self._limit_array(name).to(x) for name in ("margins", "rounding"))
+        return (slack >= torch.where(margins > 0, 0.0, -rounding)).all(-1)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The nearest features (r, q, width) that keep the linear limits, and which do."""
+        inside = self.contains(x)
+        rows = (~inside).nonzero()[:, 0]
+        if len(rows) == 0 or self.linear is None:
+            return x, inside
+        points = torch.cat([self.states[rows].to(x), self.factor.unscaled(x[~inside])], -1).numpy(force=True)
+        actions = np.arange(points.shape[1]) >= self.space.n_state_dims
+        found, feasible = self.linear.project(points, actions)
+        moved = x.clone()
+        moved[~inside] = self.factor.scaled(torch.from_numpy(found[:, self.space.n_state_dims :]).to(x))
+        now = inside.clone()
+        now[~inside] = torch.from_numpy(feasible).to(inside)
+        return moved, now
+
+    def inside(self, x: Tensor) -> Tensor:
+        """Feasible features near these (r, q, width), as far as the states have any."""
+        if self.allowed is None:
+            feasible = self.contains(x)
+        else:
+            feasible = torch.from_numpy(self.space.contains(self._points(x).numpy(force=True))).to(x.device)
+        if bool(feasible.all()):
+            return x
+        moved = x.clone()
+        points = snap(self.space, self._points(x)[~feasible])
+        moved[~feasible] = self.factor.scaled(points[..., self.space.n_state_dims :])
+        return moved
+
+    def snapped(self, x: Tensor) -> Tensor:
+        """The nearest features (r, q, width) of valid and feasible actions."""
+        return self.factor.scaled(snap(self.space, self._points(x))[..., self.space.n_state_dims :])
+
+    def cut(self, starts: Tensor, ends: Tensor) -> Tensor:
+        """The last features allowed on the way from feasible starts to ends (r, q, width)."""
+        assert self.space.feasible_set is not None
+        inside, towards = (self._points(x).flatten(0, 1).numpy(force=True) for x in (starts, ends))
+        found = self.space.feasible_set.cut(inside, towards)[:, self.space.n_state_dims :]
+        return self.factor.scaled(torch.from_numpy(found).to(ends)).reshape(ends.shape)
+
+    def _points(self, x: Tensor) -> Tensor:
+        """Unit-cube points (r, q, d)."""
+        states = self.states[:, None].expand(*x.shape[:-1], -1).to(x)
+        return torch.cat([states, self.factor.unscaled(x)], -1)
+
+
+def feature_limits(space: Space, factor: Factor, states: Tensor) -> FeatureLimits | None:
+    """The limits of the actions of states (r, d_s); None where all actions are feasible."""
+    return None if space.feasible_set is None else FeatureLimits(space, factor, states)
