@@ -1,5 +1,8 @@
 """What can go wrong, by kind. Every message names the rule, the parameter and the value."""
 
+import difflib
+from collections.abc import Iterable
+
 MAX_SHOWN = 200  # characters of a value in a message
 
 
@@ -9,6 +12,19 @@ def shortened(text: str, most: int = MAX_SHOWN) -> str:
         return text
     head, tail = most - most // 3, most // 3
     return f"{text[:head]} [… {len(text) - head - tail} characters cut …] {text[len(text) - tail :]}"
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """The end of an error message: the known name that is most like this one, or all known names."""
+    names = list(known)
+    if match := difflib.get_close_matches(name, names, n=1):
+        return f"did you mean '{match[0]}'?"
+    return f"known are {quoted(names)}." if names else "there are none."
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Names in a message."""
+    return ", ".join(f"'{name}'" for name in names)
 
 
 class ConboError(Exception):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -13,24 +12,25 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from conbo.constraints import LinearConstraint, parse_constraints
-from conbo.errors import PointError, RecordError, SpaceError, StudyError, shortened
+from conbo.constraints import parse_constraints
+from conbo.errors import PointError, SpaceError, StudyError, closest, quoted, shortened
 from conbo.feasible_set import FeasibleSet
 from conbo.linear_limits import Flags, linear_limits
-from conbo.parameters import (
-    LARGEST_INTEGER,
-    Array,
-    Categorical,
-    Integer,
-    Parameter,
-    Real,
-    Scale,
-    Value,
-    is_number,
-)
+from conbo.parameter_records import parameter_records, read_parameters
+from conbo.parameters import Array, Categorical, Integer, Parameter, Real, Scale, Value, is_number
 from conbo.record_fields import Fields
+from conbo.space_limits import (
+    FUNCTION,
+    Feasible,
+    RedundantConstraintWarning,
+    SplitFeasible,
+    check_constraint,
+    check_limits,
+    function_name,
+)
 
 __all__ = [
+    "FUNCTION",
     "MAX_NAME",
     "Array",
     "Categorical",
@@ -39,24 +39,18 @@ __all__ = [
     "Parameter",
     "Point",
     "Real",
+    "RedundantConstraintWarning",
     "Scale",
     "Space",
     "Value",
     "closest",
+    "function_name",
     "is_number",
 ]
 
 Point: TypeAlias = Mapping[str, Value]
-Feasible: TypeAlias = Callable[[dict[str, Value], dict[str, Value]], bool]  # of state and action
 
 MAX_NAME = 200  # characters of the name of a parameter or a study
-FUNCTION = "function "  # begins what is stored of a function: its name
-
-_PARAMETERS: dict[str, type[Real] | type[Integer] | type[Categorical]] = {
-    "real": Real,
-    "integer": Integer,
-    "categorical": Categorical,
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,15 +102,15 @@ class Space:
         if not self.actions:
             raise SpaceError("`actions` must name at least one parameter, but got none.")
         if both := [name for name in self.states if name in self.actions]:
-            raise SpaceError(f"a name must be a state or an action, but {_quoted(both)} would be both.")
+            raise SpaceError(f"a name must be a state or an action, but {quoted(both)} would be both.")
         if self.feasible is not None and not callable(self.feasible):
             raise SpaceError(f"`feasible` must be a function of state and action, but got {self.feasible!r}.")
         parsed = parse_constraints(self.constraints)
         for constraint in parsed:
-            _check_constraint(constraint, self)
+            check_constraint(constraint, self.states, self.actions)
         object.__setattr__(self, "constraints", tuple(constraint.text for constraint in parsed))
         if self.feasible_set is not None:
-            _check_feasible_set(self.feasible_set)
+            check_limits(self.feasible_set)
 
     # The order of the parameters is the order of the columns, so it is part of the identity.
     def _key(self) -> tuple[object, ...]:
@@ -277,7 +271,7 @@ class Space:
 
     def with_states_as_actions(self) -> Space:
         """The same columns in the same order, all of them ours to choose."""
-        feasible = None if self.feasible is None else _SplitFeasible(self.feasible, self.state_names)
+        feasible = None if self.feasible is None else SplitFeasible(self.feasible, self.state_names)
         return self._like({}, {**self.states, **self.actions}, feasible)
 
     def _like(
@@ -304,7 +298,7 @@ class Space:
 
     def to_dict(self) -> dict[str, Any]:
         """A plain record that JSON can hold; of the function `feasible` it has the name."""
-        record: dict[str, Any] = {"states": _to_records(self.states), "actions": _to_records(self.actions)}
+        record: dict[str, Any] = {"states": parameter_records(self.states), "actions": parameter_records(self.actions)}
         if self.constraints:
             record["constraints"] = list(self.constraints)
         if self.feasible is not None:
@@ -318,7 +312,7 @@ class Space:
         `feasible` is the function that the record names, which it cannot hold; raises StudyError where it is missing.
         """
         fields = Fields.of(record, "space").only(("states", "actions"), optional=("constraints", "feasible"))
-        states, actions = _from_records(fields, "states"), _from_records(fields, "actions")
+        states, actions = read_parameters(fields, "states"), read_parameters(fields, "actions")
         constraints = fields.items("constraints") if fields.has("constraints") else ()
         if fields.has("feasible"):
             name = fields.text("feasible")
@@ -327,40 +321,6 @@ class Space:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RedundantConstraintWarning)
             return cls(states, actions, constraints, feasible if fields.has("feasible") else None)
-
-
-class RedundantConstraintWarning(UserWarning):
-    """A constraint that changes nothing."""
-
-
-@dataclass(frozen=True)
-class _SplitFeasible:
-    """The function `feasible` of a space whose states have become actions."""
-
-    function: Feasible
-    state_names: tuple[str, ...]
-
-    def __call__(self, _: dict[str, Value], action: dict[str, Value]) -> bool:
-        state = {name: action[name] for name in self.state_names}
-        return self.function(state, {name: value for name, value in action.items() if name not in state})
-
-
-def function_name(function: Callable[..., Any]) -> str:
-    """What is stored of a function: its name, and that it is one."""
-    name = getattr(function, "__qualname__", type(function).__qualname__)
-    return f"{FUNCTION}{getattr(function, '__module__', None)}.{name}"
-
-
-def closest(name: str, known: Iterable[str]) -> str:
-    """The end of an error message: the known name that is most like this one, or all known names."""
-    names = list(known)
-    if match := difflib.get_close_matches(name, names, n=1):
-        return f"did you mean '{match[0]}'?"
-    return f"known are {_quoted(names)}." if names else "there are none."
-
-
-def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names)
 
 
 def _check_parameters(role: str, parameters: object) -> None:
@@ -374,37 +334,6 @@ def _check_parameters(role: str, parameters: object) -> None:
             raise SpaceError(f"{rule}, but got {len(name)}: {shortened(repr(name))}.")
         if not isinstance(parameter, Real | Integer | Categorical):
             raise SpaceError(f"'{name}' must be Real, Integer or Categorical, but got {parameter!r}.")
-
-
-def _check_constraint(constraint: LinearConstraint, space: Space) -> None:
-    known = {**space.states, **space.actions}
-    where = f"in the constraint {shortened(repr(constraint.text))}"
-    for name in constraint.names:
-        if name not in known:
-            raise SpaceError(f"unknown parameter '{name}' {where}: {closest(name, known)}")
-        if isinstance(known[name], Categorical):
-            raise SpaceError(f"a constraint must limit numbers, but '{name}' is categorical {where}: use `feasible`.")
-    if not any(name in space.actions for name in constraint.names):
-        rule = "a constraint must limit an action"
-        raise SpaceError(f"{rule}, but there is none {where}: what states occur is said by `state_distribution`.")
-
-
-def _check_feasible_set(feasible: FeasibleSet) -> None:
-    if feasible.limits is None:
-        return
-    texts = [repr(constraint.text) for constraint in feasible.limits.constraints]
-    if clash := feasible.clashing():
-        what = "no point keeps" if len(clash) == 1 else "no point keeps all of"
-        raise SpaceError(
-            f"constraints must not contradict each other or the ranges, but {what} "
-            f"{', '.join(texts[number] for number in clash)}."
-        )
-    for number in feasible.limits.redundant():
-        warnings.warn(
-            f"the constraint {texts[number]} changes nothing: the ranges, or another constraint, say as much.",
-            RedundantConstraintWarning,
-            stacklevel=4,
-        )
 
 
 def _categories(parameters: Mapping[str, Parameter]) -> tuple[int, ...]:
@@ -438,40 +367,5 @@ def _validate(role: str, parameters: Mapping[str, Parameter], point: object) -> 
         if name not in parameters:
             raise PointError(f"unknown {role} parameter {name!r}: {closest(str(name), parameters)}")
     if missing := [name for name in parameters if name not in point]:
-        raise PointError(f"{role} must give every parameter a value, but {_quoted(missing)} is missing.")
+        raise PointError(f"{role} must give every parameter a value, but {quoted(missing)} is missing.")
     return {name: parameter.validate(name, point[name]) for name, parameter in parameters.items()}
-
-
-def _to_records(parameters: Mapping[str, Parameter]) -> list[dict[str, Any]]:
-    # a list, since JSON stores are free to reorder the keys of an object
-    kinds = {parameter_type: kind for kind, parameter_type in _PARAMETERS.items()}
-    return [{"name": name, "type": kinds[type(p)], **_settings(p)} for name, p in parameters.items()]
-
-
-def _settings(parameter: Parameter) -> dict[str, Any]:
-    if isinstance(parameter, Categorical):
-        return {"choices": list(parameter.choices)}
-    return {"low": parameter.low, "high": parameter.high, "log": parameter.log}
-
-
-def _from_records(fields: Fields, role: str) -> dict[str, Parameter]:
-    parameters: dict[str, Parameter] = {}
-    for i, record in enumerate(fields.items(role)):
-        settings = Fields.of(record, f"space.{role}[{i}]")
-        name = settings.text("name")
-        if name in parameters:
-            raise RecordError(f"{settings.path('name')} must not be that of another parameter, but got {name!r}.")
-        parameters[name] = _parameter(settings)
-    return parameters
-
-
-def _parameter(settings: Fields) -> Parameter:
-    kind = settings.text("type", _PARAMETERS)
-    if kind == "categorical":
-        return Categorical(settings.only(("name", "type", "choices")).items("choices"))
-    settings.only(("name", "type", "low", "high"), optional=("log",))
-    log = settings.flag("log") if "log" in settings.record else False
-    if kind == "real":
-        return Real(settings.number("low"), settings.number("high"), log)
-    low, high = (settings.whole(name, -LARGEST_INTEGER, LARGEST_INTEGER) for name in ("low", "high"))
-    return Integer(low, high, log)

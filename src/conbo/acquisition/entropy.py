@@ -35,6 +35,7 @@ from torch import Tensor
 from conbo.belief import Belief
 from conbo.errors import SettingError
 from conbo.models.posterior import LineGains
+from conbo.models.snapping import FAR_BELOW, feasible_pairs
 from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates
 from conbo.search.likely_peaks import ROUNDING, every_action, joint_moments, likely_peaks
@@ -218,6 +219,8 @@ class Information:
         c, p, _ = actions.shape
         points = torch.cat([states[:, None].expand(c, p, -1), actions], -1)
         mean, covariance = joint_moments(self.posterior, states, actions)
+        if self.belief.space.feasible_set is not None:  # what is not feasible is no peak
+            mean = torch.where(self.belief.contains(points), mean, mean - FAR_BELOW)
         spread, whitening = independent(covariance, self.posterior.prior_variance(states))
         n = len(self._normals) if climb else ROUGH_DRAWS
         normals, errors = self._normals[:n, :p], self._errors[:n]
@@ -230,7 +233,10 @@ class Information:
         if self._every is not None:
             return self._every.expand(len(states), -1, -1)
         climbed = self._paths.n if climb else 0
-        likely = likely_peaks(self.posterior, self._pool, states, self._pool_normals, self._peaks - climbed)
+        feasible = feasible_pairs(self.belief.space, states, self._pool)
+        likely = likely_peaks(self.posterior, self._pool, states, self._pool_normals, self._peaks - climbed, feasible)
+        if self.belief.space.feasible_set is not None:
+            likely = self.belief.snap_actions(likely, states[:, None])
         if not climbed:
             return likely
         return torch.cat([likely, path_peaks(self.belief, self._paths, self._pool, states, climb)], 1)

@@ -69,10 +69,13 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise SettingError(f"this cannot be read: {error}.") from error
     texts = ("name", "storage", "direction", "method")
-    _check_keys("", record, (*texts, "seed", "states", "actions", "distribution"))
+    _check_keys("", record, (*texts, "seed", "states", "actions", "constraints", "distribution"))
     for key in texts:
         if not isinstance(record.get(key, ""), str) or "\0" in record.get(key, ""):
             raise SettingError(f"`{key}` must be a text, but got {record[key]!r}.")
+    constraints = record.get("constraints", [])
+    if not isinstance(constraints, list) or not all(isinstance(text, str) for text in constraints):
+        raise SettingError(f"`constraints` must be a list of texts, but got {constraints!r}.")
     if not isinstance(record.get("seed", 0), int) or isinstance(record.get("seed"), bool):
         raise SettingError(f"`seed` must be an integer, but got {record['seed']!r}.")
     return record
@@ -93,7 +96,7 @@ def _study_file(path: Path, record: dict[str, Any]) -> StudyFile:
     _check_keys("distribution.", recipes, states)
     distribution = {name: _recipe(f"distribution.{name}", entry, states[name]) for name, entry in recipes.items()}
     settings = {key: record[key] for key in ("name", "direction", "method", "seed") if key in record}
-    space = conbo.Space(states=states, actions=actions)
+    space = conbo.Space(states=states, actions=actions, constraints=record.get("constraints", ()))
     return StudyFile(space, _storage(path, record), distribution or None, **settings)
 
 

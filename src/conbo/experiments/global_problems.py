@@ -7,7 +7,7 @@ import numpy as np
 
 from conbo.problems import branin, rosenbrock
 from conbo.problems.problem import MeanReward, Problem
-from conbo.spaces import Point, Space, Value
+from conbo.spaces import Point, Value
 
 BRANIN_BEST = {"s": np.pi, "x": 2.275}
 ROSENBROCK_BEST = {"s": 1.0, "x": 1.0}
@@ -27,7 +27,7 @@ def _without_states(problem: Problem, best: Point) -> Problem:
     return replace(
         problem,
         name=f"{problem.name}_global",
-        space=Space(actions={**problem.space.states, **problem.space.actions}),
+        space=problem.space.with_states_as_actions(),
         evaluate=partial(_evaluate, problem),
         mean_reward=partial(_mean_reward, problem),
         optimal_action=partial(_best, best),

@@ -60,6 +60,8 @@ def ascend_rows(
                 weights[m] = mean_weights[row, m] + z[row, j] * slope_weights[row, m]
             for d in range(features):
                 there[d] = here[d]
+            if len(gaps) > 0:
+                into_limits(there, lower, upper, free, coefficients, room[row], edges, shapes, limit_scratch)
             value, own, length, radius, inside = 0.0, 0.0, 0.0, first_radius, True
             for k in range(steps + 1):  # evaluate there, move if it is better, and take the next step
                 new_own = _evaluate(

@@ -153,10 +153,10 @@ def into_limits(
     """Move x, in place, to a point near it within the limits and the box; whether that worked."""
     f, n_limits = len(free), coefficients.shape[0]
     values, slopes = scratch[n_limits + f], scratch[n_limits + f + 1]
+    evaluate_limits(x, free, shapes, values, slopes)
     for _ in range(SWEEPS):
         inside = True
         for j in range(n_limits):
-            evaluate_limits(x, free, shapes, values, slopes)
             missing = edges[0, j] - slack_of(j, f, coefficients, room, values)
             if missing <= (edges[0, j] / 2 if edges[0, j] > 0.0 else edges[1, j] / 2):
                 continue
@@ -173,9 +173,9 @@ def into_limits(
                 moved = x[d] - normal * missing / length
                 moved = lower[d] if moved < lower[d] else moved
                 x[d] = upper[d] if moved > upper[d] else moved
+            evaluate_limits(x, free, shapes, values, slopes)
         if inside:
-            break
-    evaluate_limits(x, free, shapes, values, slopes)
+            return True
     kept = True
     for j in range(n_limits):
         kept = kept and slack_of(j, f, coefficients, room, values) >= -edges[1, j]

@@ -83,15 +83,12 @@ class ActionFunctions:
     def maximize(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool = False) -> Maxima:
         """Climb from starts (r, q, features) on mean + z slope, with z (q,) or (r, q)."""
         z = z.expand(starts.shape[:2])
-        if self.limits is not None:
-            starts = self.limits.inside(starts)
-            maxima = self._climb(starts, z, steps, keep_correlation)
-            if self.limits.allowed is None:
-                return maxima
-            ends = self.limits.cut(starts, maxima.actions)
-            mean, slope, correlation = self.at(ends)
-            return Maxima(ends, mean, slope, correlation if keep_correlation else correlation[..., :0])
-        return self._climb(starts, z, steps, keep_correlation)
+        if self.limits is None or self.limits.allowed is None:
+            return self._climb(starts, z, steps, keep_correlation)
+        starts = self.limits.inside(starts)
+        ends = self.limits.cut(starts, self._climb(starts, z, steps, False).actions)
+        mean, slope, correlation = self.at(ends)
+        return Maxima(ends, mean, slope, correlation if keep_correlation else correlation[..., :0])
 
     def _climb(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool) -> Maxima:
         if compiled.handles(self.factor.profile) and starts.device.type == "cpu":
@@ -118,7 +115,7 @@ class ActionFunctions:
 
     def _maximize_torch(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool) -> Maxima:
         lower, upper, free = self.box
-        x = starts
+        x = starts if self.limits is None else self.limits.project(starts)[0]
         value, gradient, hessian = self.derivatives(x, z)
         radius = torch.full_like(value, FIRST_RADIUS)
         for _ in range(steps):

@@ -6,7 +6,7 @@ estimates, and the rule that the maximizers are held fixed in the gradient, are 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from conbo.ascent import ascend
 from conbo.models.posterior import GainRule, LineGains
-from conbo.models.snapping import snap_actions
+from conbo.models.snapping import action_limits, snap_actions, without_infeasible
 from conbo.spaces import Space
 
 COLD_ITERATIONS, WARM_ITERATIONS = 12, 2  # of an inner maximization, from the pool or from where the last one ended
@@ -95,10 +95,16 @@ class BotorchGains:
 
         def function(candidates: Tensor) -> Tensor:
             shared = states.expand(len(candidates), -1, -1)
-            lines = self.lines(candidates, shared, actions.expand(*shared.shape[:2], -1, -1))
+            lines = self.pooled(candidates, shared, actions)
             return self.rule.rough(lines.mean, lines.slope)
 
         return function
+
+    def pooled(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
+        """Lines at shared actions (p, d_x), never the highest in states (k, m, d_s) where these are not feasible."""
+        lines = self.lines(candidates, states, actions.expand(*states.shape[:2], -1, -1))
+        mean, slope = without_infeasible(self.space, states, actions, lines.mean, lines.slope)
+        return replace(lines, mean=mean, slope=slope)
 
     def lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
         """Lines at actions (k, m, q, d_x) of states (k, m, d_s), for candidates (k, d)."""
@@ -118,7 +124,7 @@ class BotorchStatesAhead:
         """Gains (k, m) of candidates (k, d), each with its own set of states `rows` (k,)."""
         gains, states, nodes = self._gains, self._states[rows], self._gains.rule.nodes
         if nodes is None:
-            lines = gains.lines(candidates, states, gains.actions.expand(*states.shape[:2], -1, -1))
+            lines = gains.pooled(candidates, states, gains.actions)
         else:
             lines = gains.lines(candidates, states, self._maximizers(candidates, states, nodes, rows))
             lines = lines.take(best_lines(lines, nodes))  # every node takes the best line that any node found
@@ -130,7 +136,7 @@ class BotorchStatesAhead:
         if self._last is not None and bool(self._visited[rows].all()):
             starts, iterations = self._last[rows], WARM_ITERATIONS
         else:
-            pooled = gains.lines(candidates, states, gains.actions.expand(k, m, -1, -1))
+            pooled = gains.pooled(candidates, states, gains.actions)
             starts, iterations = gains.actions[best_lines(pooled, nodes)], COLD_ITERATIONS
         z = nodes.expand(k, m, q).flatten()
 
@@ -145,8 +151,10 @@ class BotorchStatesAhead:
             return value.detach(), gradient
 
         lower, upper = starts.new_zeros(starts.shape[-1]), starts.new_ones(starts.shape[-1])
-        found = ascend(function, starts.flatten(0, 2), lower, upper, iterations).points
-        actions = snap_actions(gains.space, found).reshape(starts.shape)
+        repeated = states[:, :, None].expand(k, m, q, -1).flatten(0, 2)
+        limits = action_limits(gains.space, repeated)
+        found = ascend(function, starts.flatten(0, 2), lower, upper, iterations, limits=limits).points
+        actions = snap_actions(gains.space, found, repeated).reshape(starts.shape)
         if self._last is None:
             self._last = actions.new_zeros(len(self._states), *actions.shape[1:])
         self._last[rows], self._visited[rows] = actions, True

@@ -15,7 +15,7 @@ from conbo.ascent import ascend
 from conbo.errors import ConboError
 from conbo.models.botorch_gains import BotorchGains, BotorchLines
 from conbo.models.posterior import BestActions, GainRule, Model, Moments
-from conbo.models.snapping import snap_actions
+from conbo.models.snapping import action_limits, masked, snap_actions
 from conbo.observations import Observations
 from conbo.spaces import Space
 
@@ -208,6 +208,7 @@ class BotorchSearch:
         joint = torch.cat([states[:, None].expand(m, p, -1), self.actions.expand(m, p, d_x)], -1)
         with torch.no_grad():
             scores = self.posterior.mean(joint.flatten(0, 1)).unflatten(0, (m, p))
+        scores = masked(self.space, states, self.actions, scores)
         k = min(starts, p)
         first = self.actions[scores.topk(k, -1).indices].flatten(0, 1)  # (m·k, d_x)
         rows = states.repeat_interleave(k, 0)
@@ -220,7 +221,9 @@ class BotorchSearch:
             return mean.detach(), gradient
 
         lower, upper = torch.zeros_like(first[0]), torch.ones_like(first[0])
-        ends = snap_actions(self.space, ascend(function, first, lower, upper, iterations=ITERATIONS).points)
+        limits = action_limits(self.space, rows)
+        ascent = ascend(function, first, lower, upper, iterations=ITERATIONS, limits=limits)
+        ends = snap_actions(self.space, ascent.points, rows)
         with torch.no_grad():
             mean = self.posterior.mean(torch.cat([rows, ends], -1)).unflatten(0, (m, k))
         return BestActions.of_climbs(ends.unflatten(0, (m, k)), mean)

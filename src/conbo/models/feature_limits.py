@@ -122,10 +122,7 @@ class FeatureLimits:
 
     def inside(self, x: Tensor) -> Tensor:
         """Feasible features near these (r, q, width), as far as the states have any."""
-        if self.allowed is None:
-            feasible = self.contains(x)
-        else:
-            feasible = torch.from_numpy(self.space.contains(self._points(x).numpy(force=True))).to(x.device)
+        feasible = torch.from_numpy(self.space.contains(self._points(x).numpy(force=True))).to(x.device)
         if bool(feasible.all()):
             return x
         moved = x.clone()

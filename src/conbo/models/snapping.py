@@ -64,6 +64,12 @@ def without_infeasible(
     return torch.where(violation > 0, mean - FAR_BELOW, mean), torch.where(violation > 0, 0.0, slope)
 
 
+def feasible_pairs(space: Space, states: Tensor, actions: Tensor) -> Tensor | None:
+    """Which actions (p, d_x) keep the linear limits in states (..., d_s): (..., p); None without limits."""
+    violation = violations(space, states, actions)
+    return None if violation is None else violation == 0
+
+
 def violations(space: Space, states: Tensor, actions: Tensor) -> Tensor | None:
     """By how much actions (p, d_x) violate the linear limits in states (..., d_s): (..., p); None without limits."""
     if space.feasible_set is None or space.feasible_set.limits is None:

@@ -16,7 +16,7 @@ from conbo.policies import PolicyRecipe, StatePolicy
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.policy_file import KernelReader, from_record, to_record
 from conbo.record_fields import errors_about, parse_json
-from conbo.spaces import Categorical, Parameter, Point, Value, is_number
+from conbo.spaces import Categorical, Feasible, Parameter, Point, Value, is_number
 from conbo.threads import threads_for
 
 
@@ -141,7 +141,7 @@ class Policy:
         return [Prediction(*row) for row in zip(decoded, mean.tolist(), std.tolist(), strict=True)]
 
 
-def load_policy(path: str | Path, *, kernel: KernelReader | None = None) -> Policy:
+def load_policy(path: str | Path, *, kernel: KernelReader | None = None, feasible: Feasible | None = None) -> Policy:
     """The policy that `Policy.save` wrote.
 
     Parameters
@@ -150,6 +150,8 @@ def load_policy(path: str | Path, *, kernel: KernelReader | None = None) -> Poli
         The file. One that conbo 0.1 wrote has no checksum, and loads with a warning.
     kernel
         Reads a kernel of your own: ``kernel(record, space)`` makes it from what its method `record` returned.
+    feasible
+        The function that said which actions are feasible, where the space had one: a file has its name alone.
 
     Raises
     ------
@@ -157,7 +159,7 @@ def load_policy(path: str | Path, *, kernel: KernelReader | None = None) -> Poli
         If the file is damaged, or was written by a later conbo; it names the field.
     """
     with errors_about(f"'{path}' is no policy that can be used"):
-        return Policy(*from_record(parse_json(Path(path).read_bytes()), kernel))
+        return Policy(*from_record(parse_json(Path(path).read_bytes()), kernel, feasible))
 
 
 def _into_range(parameters: Mapping[str, Parameter], state: Point) -> Point:

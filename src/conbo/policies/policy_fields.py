@@ -12,7 +12,7 @@ from typing import Any
 from conbo.errors import RecordError
 from conbo.models.profiles import PROFILES
 from conbo.record_fields import Fields, checksum, parse_json
-from conbo.spaces import Space
+from conbo.spaces import Feasible, Space
 
 FORMAT, FIRST_FORMAT = "conbo-policy-2", "conbo-policy-1"  # the first one is that of conbo 0.1
 
@@ -49,7 +49,7 @@ def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
     return record
 
 
-def check(value: object, own_kernel: bool = False) -> Space:
+def check(value: object, own_kernel: bool = False, feasible: Feasible | None = None) -> Space:
     """The space of a policy's record; raises RecordError, which names the field, if anything in it is wrong.
 
     What a kernel of the user's own must be is left to its reader.
@@ -64,7 +64,7 @@ def check(value: object, own_kernel: bool = False) -> Space:
     else:
         record.only(("format", *_CONTENT), optional=("policy",))
         warnings.warn("this policy was saved by conbo 0.1, without a checksum: save it again.", stacklevel=5)
-    space = Space.from_dict(record.value("space"))
+    space = Space.from_dict(record.value("space"), feasible)
     record.text("direction", ("maximize", "minimize"))
     record.number("constant", -LARGEST_STANDARDIZED, LARGEST_STANDARDIZED)
     _check_observations(record, space.n_state_dims + space.n_action_dims)

@@ -3,6 +3,7 @@
 Where actions are not the model's best, the settings of the rule that finds them in the data are there too.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, TypeAlias
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from conbo.belief import Belief, standardized
-from conbo.bound_states import bind
+from conbo.bound_states import InfeasibleStatesWarning, bind
 from conbo.errors import RecordError, SettingError
 from conbo.models.category_kernels import CategoryKernel, MultiTask, Trend
 from conbo.models.columns import Columns
@@ -27,7 +28,7 @@ from conbo.policies.nearest_neighbors import NearestNeighbors
 from conbo.policies.policy_fields import check, sealed
 from conbo.policies.policy_gradient import PolicyGradient
 from conbo.policies.single_action import SingleAction
-from conbo.spaces import Space
+from conbo.spaces import Feasible, Space
 
 KernelReader: TypeAlias = Callable[[Mapping[str, Any], Space], Kernel]
 
@@ -58,13 +59,15 @@ def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> di
     return sealed(content)
 
 
-def from_record(record: Any, kernel: KernelReader | None = None) -> tuple[Belief, bool, PolicyRecipe | None]:
+def from_record(
+    record: Any, kernel: KernelReader | None = None, feasible: Feasible | None = None
+) -> tuple[Belief, bool, PolicyRecipe | None]:
     """The belief of a saved policy, whether it maximizes, and its recipe; P[s] was not saved and is uniform.
 
-    `kernel` reads the record of a kernel of the user's own. Raises RecordError, which names the field, if the record is
-    damaged.
+    `kernel` reads the record of a kernel of the user's own, `feasible` is the function of the space's record. Raises
+    RecordError, which names the field, if the record is damaged.
     """
-    space = check(record, own_kernel=kernel is not None)
+    space = check(record, kernel is not None, feasible)
     shift, scale = record["shift"], record["scale"]
     points, rewards = _tensor(record["points"]), _tensor(record["rewards"])
     known = None if record["reward_noise"] is None else _tensor(record["reward_noise"])
@@ -78,7 +81,10 @@ def from_record(record: Any, kernel: KernelReader | None = None) -> tuple[Belief
         seen.rewards,
         new_noise,
     )
-    belief = Belief(space, bind(None, space), observations, posterior, shift, scale)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InfeasibleStatesWarning)
+        states = bind(None, space)
+    belief = Belief(space, states, observations, posterior, shift, scale)
     if not bool(torch.isfinite(belief.to_reward(posterior.mean(points))).all()):
         raise RecordError("`kernel` must give a finite estimate of every reward, but does not.")
     return belief, record["direction"] == "maximize", _recipe(record.get("policy"))

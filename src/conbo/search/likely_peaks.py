@@ -6,6 +6,7 @@ from torch import Tensor
 from conbo.belief import Belief
 from conbo.models.factorization import factorize
 from conbo.models.posterior import Predicts
+from conbo.models.snapping import FAR_BELOW
 
 JITTER = 1e-6  # of the mean variance: draws that only choose actions may be rough
 ROUNDING = 1e-12  # of the prior variance
@@ -23,10 +24,17 @@ def every_action(belief: Belief, most: int) -> Tensor | None:
     return torch.cartesian_prod(*levels).reshape(count, len(levels))
 
 
-def likely_peaks(posterior: Predicts, pool: Tensor, states: Tensor, normals: Tensor, n: int) -> Tensor:
+def likely_peaks(
+    posterior: Predicts, pool: Tensor, states: Tensor, normals: Tensor, n: int, feasible: Tensor | None = None
+) -> Tensor:
     """n actions (c, n, d_x) of a pool (p, d_x) that are highest most often in each of states (c, d_s), then those
-    that come closest to it, in as many joint draws as there are standard normals (p, draws)."""
+    that come closest to it, in as many joint draws as there are standard normals (p, draws).
+
+    Actions that are not `feasible` (c, p) come last.
+    """
     mean, covariance = joint_moments(posterior, states, pool.expand(len(states), -1, -1))
+    if feasible is not None:
+        mean = torch.where(feasible, mean, mean - FAR_BELOW)
     rounding = ROUNDING * posterior.prior_variance(states)[:, None]
     extra = JITTER * covariance.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True) + rounding
     covariance = covariance + torch.diag_embed(extra.expand_as(mean))

@@ -11,14 +11,13 @@ from conbo.gaussian_process import GaussianProcess
 from conbo.method_list import LISTED, Method
 from conbo.optimizer import Direction
 from conbo.record_fields import Fields, shown
-from conbo.spaces import Space, Value
+from conbo.spaces import FUNCTION, Space, Value, function_name
 from conbo.state_distributions import Density, Normal, Product, RecipeLike, Triangular, Uniform, Weights
 
 if TYPE_CHECKING:
     from conbo.belief import ModelLike
 
 LARGEST_SEED = 2**4096  # any that a study can have begun with
-FUNCTION = "function "  # begins what is stored of a function: its name
 _MARGINALS = {"uniform": Uniform, "triangular": Triangular, "normal": Normal, "weights": Weights}
 
 
@@ -62,7 +61,7 @@ def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Sett
     Raises RecordError, which names the field, if the record is damaged or of a later conbo.
     """
     stored = Fields.of(record).only([field.name for field in fields(Settings)])
-    space = Space.from_dict(stored.value("space"))
+    space = Space.from_dict(stored.value("space"), mine.space.feasible if mine else None)
     return Settings(
         space,
         _direction(stored),
@@ -91,8 +90,7 @@ def _record(value: object) -> Any:
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if callable(value):
-        name = getattr(value, "__qualname__", type(value).__qualname__)
-        return f"{FUNCTION}{getattr(value, '__module__', None)}.{name}"
+        return function_name(value)
     return type(value).__name__
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
@@ -9,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from conbo.bound_states import InfeasibleStatesWarning
 from conbo.errors import SpaceError, StudyError
 from conbo.method_list import DEFAULT_METHOD, Method
 from conbo.notices import listening
@@ -81,7 +83,9 @@ class Study(TrialTables):
     def _optimizer(self, record: dict[str, Any]) -> Optimizer:
         """An optimizer for settings as they are stored."""
         self._settings = s = from_record(record, self._settings)
-        return Optimizer(s.space, **s.of_optimizer())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", InfeasibleStatesWarning)  # said when the study was made
+            return Optimizer(s.space, **s.of_optimizer())
 
     @property
     def direction(self) -> Direction:

@@ -1,0 +1,179 @@
+"""P[s] from any density of whole states: a weighted pool of them stands for it."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from conbo.errors import SpaceError
+from conbo.quasi_random import sobol_points, uniform
+from conbo.spaces import Array, Point, Real, Space
+from conbo.state_arrays import array, inside, tensor, tensors, transport
+from conbo.state_distributions import Density
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+MAX_STATES = 100_000  # more states than this are sampled instead of listed
+POOL_SIZE = 2**13  # quasi-random states that stand for a density without a quantile function
+FEWEST_EFFECTIVE_STATES = 32  # fewer effective states than this in the pool are worth a warning
+LEAST_ACCEPTANCE = 1e-3  # below this, rejection sampling would take forever
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedStates:
+    """Any density, represented by a weighted pool of states: all of them, or many quasi-random ones."""
+
+    recipe: Density
+    space: Space
+    pool: Array  # (m, d)
+    probabilities: Array  # (m,)
+    normalizer: float
+    complete: bool
+    has_quantile: ClassVar[bool] = False
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        """Independent states (n, d), by the user's sampler, by rejection, or from the pool."""
+        if self.recipe.sampler is not None:
+            return self._sample_by_user(self.recipe.sampler, n, generator)
+        if self.recipe.bound is not None and not self.complete:
+            return self._sample_by_rejection(self.recipe.bound, n, generator)
+        return self.from_uniform(uniform(n, self.space.n_state_dims, generator))
+
+    def transform(self, u: Array) -> Array:
+        """States (n, d) of the pool, taken in proportion to their probabilities."""
+        return self.pool[transport(u, self.pool, self.probabilities)]
+
+    def from_uniform(self, u: Tensor) -> Tensor:
+        """Do the same as `transform`, for tensors."""
+        return tensor(self.transform(array(u)))
+
+    def density(self, states: Tensor) -> Tensor:
+        """The density (...) of states (..., d)."""
+        points = array(states)
+        rows = points.reshape(math.prod(points.shape[:-1]), self.space.n_state_dims)
+        density = _unit_density(self.recipe, self.space, rows) / self.normalizer
+        return tensor(density.reshape(points.shape[:-1]) * inside(points))
+
+    def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
+        """All states of positive probability, or None if there are more than max_states."""
+        if not self.complete or len(self.pool) > max_states:
+            return None
+        return self.pool, self.probabilities
+
+    def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
+        """Do the same as `listed`, as tensors."""
+        return tensors(self.listed(max_states))
+
+    def _sample_by_user(
+        self,
+        sampler: Callable[[np.random.Generator, int], Sequence[Point]],
+        n: int,
+        generator: torch.Generator,
+    ) -> Tensor:
+        import torch
+
+        seed = int(torch.randint(2**63 - 1, (), generator=generator, device=generator.device))
+        states = [self.space.validate_state(state) for state in sampler(np.random.default_rng(seed), n)]
+        if len(states) != n:
+            raise SpaceError(f"`sampler` must return {n} states when asked for {n}, but got {len(states)}.")
+        return tensor(self.space.encode_states(states))
+
+    def _sample_by_rejection(self, bound: float, n: int, generator: torch.Generator) -> Tensor:
+        d = self.space.n_state_dims
+        ceiling = _ceiling(bound, self.space)
+        accepted = np.empty((0, d))
+        while len(accepted) < n:
+            expected_draws = (n - len(accepted)) * ceiling / self.normalizer
+            draws = array(uniform(16 + min(POOL_SIZE, int(1.2 * expected_draws)), d + 1, generator))
+            states = self.space.snap_states(draws[:, :d])
+            keep = draws[:, d] * ceiling < _unit_density(self.recipe, self.space, states)
+            accepted = np.concatenate([accepted, states[keep]])
+        return tensor(accepted[:n])
+
+
+def bind_density(recipe: Density, space: Space, listed: tuple[Array, Array] | None) -> WeightedStates:
+    """Represent a density; `listed` are all states and their uniform probabilities, where there are few."""
+    if listed is not None:
+        # the integral over a bin is the function's value: volume and volume ratio cancel
+        pool = listed[0]
+        masses = _values(recipe, space, pool)
+        normalizer = float(masses.sum())
+    else:
+        pool = space.snap_states(sobol_points(POOL_SIZE, space.n_state_dims, seed=0))
+        masses = _unit_density(recipe, space, pool)
+        normalizer = float(masses.mean())
+    if not 0 < normalizer < math.inf:
+        raise SpaceError(f"a density must have a positive and finite integral, but got {normalizer}.")
+    probabilities = masses / masses.sum()
+    if listed is None:
+        _check_pool(recipe, space, probabilities, normalizer)
+    positive = probabilities > 0
+    return WeightedStates(
+        recipe, space, pool[positive], probabilities[positive], normalizer, complete=listed is not None
+    )
+
+
+def _check_pool(recipe: Density, space: Space, probabilities: Array, normalizer: float) -> None:
+    if recipe.bound is not None:
+        acceptance = normalizer / _ceiling(recipe.bound, space)
+        if acceptance < LEAST_ACCEPTANCE:
+            rule = f"rejection must accept at least {LEAST_ACCEPTANCE} of its draws"
+            raise SpaceError(f"{rule}, but bound={recipe.bound} gives {acceptance:.1e}: lower it, or give a sampler.")
+    effective = 1.0 / float(np.square(probabilities).sum())
+    if effective < FEWEST_EFFECTIVE_STATES:
+        warnings.warn(
+            f"the density is so narrow that only {effective:.0f} of {len(probabilities)} quasi-random states "
+            "carry it: its integral and its quasi-random states are rough.",
+            stacklevel=4,
+        )
+
+
+def _values(recipe: Density, space: Space, rows: Array) -> Array:
+    """The user's function at the rows (n, d), checked."""
+    values = np.empty(len(rows))
+    for i, state in enumerate(space.decode_states(rows)):
+        value = _density_value(recipe.function(state), state)
+        if recipe.bound is not None and value > recipe.bound:
+            rule = "`function(state) <= bound` must hold"
+            raise SpaceError(f"{rule}, but got {value} > {recipe.bound} at {state!r}.")
+        values[i] = value
+    return values
+
+
+def _density_value(value: object, state: Point) -> float:
+    try:
+        number = float(value)  # type: ignore[arg-type]  # numbers and booleans of any library will do
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise SpaceError(f"a density must be finite and not negative, but got {value!r} at {state!r}.")
+    return number
+
+
+def _unit_density(recipe: Density, space: Space, rows: Array) -> Array:
+    """The user's density moved to the unit cube, not normalised."""
+    return _values(recipe, space, rows) * _volume_ratio(space, rows)
+
+
+def _volume_ratio(space: Space, rows: Array) -> Array:
+    """How much of the user's space, lengths of reals and counts of the others, lies in a unit of the cube."""
+    ratio = np.ones(len(rows))
+    for column, parameter in enumerate(space.states.values()):
+        if isinstance(parameter, Real):
+            ratio *= parameter.scale.slope(rows[:, column])
+        else:
+            lower, upper = parameter.cell(rows[:, column])
+            ratio /= upper - lower
+    return ratio
+
+
+def _ceiling(bound: float, space: Space) -> float:
+    """What the density on the unit cube never exceeds: on a log scale most values crowd at the upper end."""
+    return bound * float(_volume_ratio(space, np.ones((1, space.n_state_dims)))[0])

@@ -1,0 +1,69 @@
+"""Arrays of states: which of them uniform numbers pick, all combinations of levels, and the way to tensors and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from conbo.parameters import Array
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def transport(u: Array, points: Array, masses: Array) -> NDArray[np.int64]:
+    """For every row of u (n, d) the index of a point (m, d), so that uniform rows pick the points by mass.
+
+    The first coordinate of u picks one of about m^(1/d) slices of equal mass across the first coordinate of
+    the points, and so on within the slice: neighbours stay neighbours, so even rows give even states.
+    """
+    d = u.shape[1]
+    if d == 0:
+        return np.zeros(len(u), dtype=np.int64)
+    order = np.argsort(points[:, 0], kind="stable")
+    edges = np.cumsum(masses[order]) / masses.sum()
+    if d == 1:
+        return order[np.searchsorted(edges[:-1], u[:, 0], side="right")]
+    n_slices = math.ceil(len(points) ** (1 / d))
+    slices = np.minimum((u[:, 0] * n_slices).astype(np.int64), n_slices - 1)
+    picked = np.empty(len(u), dtype=np.int64)
+    for number in np.unique(slices):
+        # a point on the border belongs to both slices, with the part of its mass that lies in each
+        within = np.clip(edges * n_slices - number, 0.0, 1.0)
+        shares = np.diff(within, prepend=0.0)
+        members, rows = order[shares > 0], slices == number
+        picked[rows] = members[transport(u[rows, 1:], points[members, 1:], shares[shares > 0])]
+    return picked
+
+
+def array(values: Tensor) -> Array:
+    """A tensor of any device as an array."""
+    return values.detach().cpu().double().numpy()
+
+
+def tensor(numbers: Array) -> Tensor:
+    """An array as a tensor."""
+    import torch
+
+    return torch.as_tensor(numbers)  # of a single state it may be a scalar, which from_numpy refuses
+
+
+def tensors(listed: tuple[Array, Array] | None) -> tuple[Tensor, Tensor] | None:
+    """States and their probabilities as tensors, where they are listed."""
+    return None if listed is None else (tensor(listed[0]), tensor(listed[1]))
+
+
+def inside(points: Array) -> Array:
+    """One for the points (..., d) in the unit cube, zero for the others."""
+    return np.asarray(((points >= 0) & (points <= 1)).all(axis=-1), dtype=np.float64)
+
+
+def grid(columns: Sequence[Array]) -> Array:
+    """All combinations of the entries of the columns, as rows."""
+    if not columns:
+        return np.empty((1, 0))
+    return np.stack([axis.ravel() for axis in np.meshgrid(*columns, indexing="ij")], axis=1)
