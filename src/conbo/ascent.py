@@ -153,15 +153,21 @@ def _within(
     limits: RowLimits, rows: NDArray[np.int64], x: Array, slope: Array, inverse: Array, low: Array, high: Array
 ) -> Array:
     """Where the quadratic model of slope and inverse Hessian is highest within the limits; x where that fails."""
+    there = (x + _times(inverse, slope)).clip(low, high)
     normals, gaps = limits.tangents(x, rows)
-    known = np.isfinite(slope).all(-1) & np.isfinite(inverse).all((-2, -1))
-    there = x.copy()
-    bowl: Array = np.linalg.pinv(inverse[known], hermitian=True).astype(np.float64)
-    step = constrained_steps(bowl, slope[known], normals[known], gaps[known], (low - x)[known], (high - x)[known])
+    known = np.asarray(np.isfinite(slope).all(-1) & np.isfinite(inverse).all((-2, -1)))
+    over = known & ((normals @ (there - x)[..., None])[..., 0] > gaps).any(-1)
+    if over.any():
+        try:
+            bowl: Array = np.linalg.inv(inverse[over]).astype(np.float64)
+        except np.linalg.LinAlgError:
+            bowl = np.linalg.pinv(inverse[over], hermitian=True).astype(np.float64)
+        at, box = x[over], (low - x[over], high - x[over])
+        there[over] = (at + constrained_steps(bowl, slope[over], normals[over], gaps[over], *box)).clip(low, high)
     # bent limits, and rounding: back to the nearest point inside
-    ends, inside = limits.project((x[known] + step).clip(low, high), rows[known])
-    there[known] = np.where(inside[:, None], ends, x[known])
-    return there
+    there[known], inside = limits.project(there[known], rows[known])
+    known[known] = inside
+    return np.where(known[:, None], there, x)
 
 
 def _update(

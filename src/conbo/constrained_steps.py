@@ -19,22 +19,23 @@ ROUNDS = 12  # of the search for the limits that bind
 def constrained_steps(bowl: Array, gradient: Array, normals: Array, gaps: Array, lower: Array, upper: Array) -> Array:
     """Steps (r, d) for B (r, d, d), g (r, d), N (r, J, d), gaps (r, J) and the box, relative to where the rows are."""
     length = np.maximum(np.sqrt((normals**2).sum(-1, keepdims=True)), 1e-300)
-    normals, gaps = normals / length, gaps / length[..., 0]
     d = gradient.shape[-1]
-    sides = np.concatenate(
-        [normals, np.broadcast_to(np.eye(d), bowl.shape), np.broadcast_to(-np.eye(d), bowl.shape)], 1
-    )
-    room = np.concatenate([gaps, upper, -lower], axis=1)  # (r, J + 2d)
+    eyes = np.broadcast_to(np.eye(d), bowl.shape)
+    sides = np.concatenate([normals / length, eyes, -eyes], axis=1)  # (r, J + 2d, d)
+    room = np.concatenate([gaps / length[..., 0], upper, -lower], axis=1)  # (r, J + 2d)
     stiff = STIFFNESS * np.maximum(np.abs(bowl).max((-2, -1)), 1e-300)[:, None]
     binding = np.zeros(room.shape, dtype=bool)
     step = np.zeros_like(gradient)
+    rows = np.arange(len(gradient))
     for _ in range(ROUNDS):
-        springs = sides * (stiff * binding)[..., None]  # (r, J + 2d, d)
-        matrix = bowl + springs.swapaxes(1, 2) @ sides
-        force = gradient + (springs * room[..., None]).sum(1)
-        step = np.linalg.solve(matrix, force[..., None])[..., 0]
-        now = (sides @ step[..., None])[..., 0] > room
-        if (now == binding).all():
+        mine, springs = sides[rows], sides[rows] * (stiff[rows] * binding[rows])[..., None]
+        matrix = bowl[rows] + springs.swapaxes(1, 2) @ mine
+        force = gradient[rows] + (springs * room[rows, :, None]).sum(1)
+        step[rows] = np.linalg.solve(matrix, force[..., None])[..., 0]
+        now = (mine @ step[rows][..., None])[..., 0] > room[rows]
+        changed = (now != binding[rows]).any(-1)
+        binding[rows] = now
+        rows = rows[changed]
+        if not len(rows):
             break
-        binding = now
     return step.clip(lower, upper)

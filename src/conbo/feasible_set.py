@@ -19,16 +19,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from conbo.linear_limits import Flags, LinearLimits
 from conbo.parameters import Array, Categorical, Integer, Parameter, Real
 
-ROTATIONS = 64  # of a point's action around the cube until one is feasible; then chords take over …
-ROTATIONS_OF_FUNCTION = 1024  # … which a function does not have
-CHORDS = 3  # passes over the columns, each moved along its chord
+SCRAMBLES = 64  # ways to scramble a point's action until one is feasible; then chords take over …
+SCRAMBLES_OF_FUNCTION = 1024  # … which a function does not have
+CHORDS = 6  # passes over the columns, each moved along its chord
 MOST_PAIRED = 12  # integers that are also moved two at a time
 CUTS = 12  # bisections on the way from a feasible point to another
 
@@ -76,7 +77,7 @@ class FeasibleSet:
                 rows = rows[feasible[rows]]
                 feasible[rows] = self.allowed(repaired[rows])
                 rows = rows[~feasible[rows]]
-                known, feasible[rows] = self._rotated(repaired[rows])
+                known, feasible[rows] = self._feasible_scramble(repaired[rows])
                 found = feasible[rows]
                 repaired[rows[found]] = self.cut(known[found], repaired[rows[found]])
         return repaired, feasible
@@ -85,9 +86,9 @@ class FeasibleSet:
         """The same states with feasible actions, and which rows (n, d) have one.
 
         Where the actions are uniform on the cube they become about uniform on each state's feasible set: a feasible
-        action stays, another is moved around the cube until it is feasible, or along chords of the feasible set.
+        action stays, another is scrambled until it is feasible, or moved along chords of the feasible set.
         """
-        spread, feasible = self._rotated(points)
+        spread, feasible = self._feasible_scramble(points)
         rows = np.flatnonzero(~feasible)
         if len(rows) and self.limits is not None:
             spread[rows], feasible[rows] = self.repair(self._along_chords(points[rows]))
@@ -186,18 +187,16 @@ class FeasibleSet:
         inside = self.contains(points)
         return inside if self.limits is None else inside & self.limits.contains_strictly(points)
 
-    def _rotated(self, points: Array) -> tuple[Array, Flags]:
-        """The first feasible ones among the points (n, d), their actions moved around the cube step by step."""
-        d = int(self.actions.sum())
-        steps = _even_steps(d)
+    def _feasible_scramble(self, points: Array) -> tuple[Array, Flags]:
+        """The first feasible ones among the points (n, d), their actions scrambled again and again."""
         result = self.snap(points)
         feasible = self._strictly(result)
-        for rotation in range(1, ROTATIONS if self.allowed is None else ROTATIONS_OF_FUNCTION):
+        for way in range(1, SCRAMBLES if self.allowed is None else SCRAMBLES_OF_FUNCTION):
             rows = np.flatnonzero(~feasible)
             if not len(rows):
                 break
             moved = points[rows].copy()
-            moved[:, self.actions] = (moved[:, self.actions] + rotation * steps) % 1.0
+            moved[:, self.actions] = _scrambled(moved[:, self.actions], way)
             moved = self.snap(moved)
             feasible[rows] = self._strictly(moved)
             result[rows[feasible[rows]]] = moved[feasible[rows]]
@@ -208,11 +207,11 @@ class FeasibleSet:
         assert self.limits is not None
         inside, feasible = self.limits.project(self.snap(points), self.actions)
         moving = inside[feasible]
-        steps = _even_steps(len(self.parameters))
         for chord in range(1, CHORDS + 1):
+            shares = _scrambled(points[feasible], -chord)
             for column in range(self.n_state_dims, len(self.parameters)):
                 low, high = self.limits.interval(moving, column)
-                share = (points[feasible, column] + chord * steps[column]) % 1.0
+                share = shares[:, column]
                 moving[:, column] = np.where(high > low, low + share * (high - low), moving[:, column])
         inside[feasible] = moving
         return inside
@@ -224,6 +223,22 @@ def _even_steps(d: int) -> Array:
     for _ in range(60):
         ratio = (1 + ratio) ** (1 / (d + 1))
     return ratio ** -np.arange(1.0, d + 1)
+
+
+@cache
+def _multipliers() -> NDArray[np.int64]:
+    """Pairs of whole numbers, one for every way to scramble."""
+    return np.random.RandomState(0).randint(100, 2000, size=(SCRAMBLES_OF_FUNCTION + CHORDS, 2))
+
+
+def _scrambled(points: Array, way: int) -> Array:
+    """Other places (n, k) of the cube, uniform where these are: whole multiples without their whole parts.
+
+    Each way is nearly independent of the others.
+    """
+    own, next_one = _multipliers()[way]
+    steps = way * _even_steps(points.shape[1])
+    return (own * points + next_one * np.roll(points, 1, axis=1) + steps) % 1.0
 
 
 def _integer_steps(k: int) -> Array:
