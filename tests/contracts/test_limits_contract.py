@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from test_methods_contract import QUICK, reward
 
-from conbo.acquisition.optimistic_gap import OptimisticGap
-from conbo.acquisition.profile_improvement import ProfileQuantileImprovement
+from conbo.method_list import Method
 from conbo.optimizer import Optimizer
 from conbo.proposals.maximizer import Maximizer
 from conbo.spaces import Categorical, Integer, Real, Space
@@ -18,12 +17,16 @@ LIMITED = Space(
     actions={"x": Real(0.1, 10, log=True), "y": Real(-2, 3), "n": Integer(0, 8)},
     constraints=["x + y + n <= 6", "y <= 0.5 * m - 1", "y >= -1.5"],
 )
-# the same methods, less thorough where these would take seconds
-LITTLE = {"screened": 16, "starts": 2, "finalists": 1, "iterations": 4}
-QUICKER = QUICK | {
-    "peqi": replace(QUICK["peqi"], proposal=Maximizer(ProfileQuantileImprovement(), **LITTLE)),
-    "ae-lsvi": replace(QUICK["ae-lsvi"], proposal=Maximizer(OptimisticGap(), **LITTLE)),
-}
+
+
+def less_thorough(method: Method) -> Method:
+    proposal = method.proposal
+    if isinstance(proposal, Maximizer):
+        proposal = replace(proposal, screened=16, starts=2, finalists=1, iterations=4)
+    return replace(method, proposal=proposal)
+
+
+QUICKER = {name: less_thorough(method) for name, method in QUICK.items()}
 
 
 def assert_feasible(trials: list[Trial]) -> None:

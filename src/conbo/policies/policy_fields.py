@@ -39,13 +39,13 @@ KERNELS = {  # the variances of the built-in kernels
 _CONTENT = ("space", "direction", "kernel", "constant", "noise", "shift", "scale", "points", "rewards", "reward_noise")
 
 
-def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+def sealed(content: Mapping[str, Any], feasible: Feasible | None = None) -> dict[str, Any]:
     """The record of a policy with its format, the version of conbo and a checksum; what is saved can be loaded."""
     record = {"format": FORMAT, "conbo": version("conbo"), **content}
     record |= {"checksum": checksum(record)}
     kernel = content["kernel"]
     own_kernel = kernel.get("type") not in KERNELS or kernel.get("profile") not in PROFILES
-    check(parse_json(json.dumps(record)), own_kernel)
+    check(parse_json(json.dumps(record)), own_kernel, feasible)
     return record
 
 

@@ -56,7 +56,7 @@ def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> di
         "rewards": observations.rewards.tolist(),
         "reward_noise": None if observations.noise is None else observations.noise.tolist(),
     }
-    return sealed(content)
+    return sealed(content, belief.space.feasible)
 
 
 def from_record(

@@ -1,0 +1,83 @@
+"""Studies whose actions are limited: stored, resumed, opened, saved."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import conbo
+from conbo.bound_states import InfeasibleStatesWarning
+from conbo.cli.study_file import read_study_file
+from conbo.errors import PointError, SettingError, StudyError
+
+STATES, ACTIONS = {"s": conbo.Real(0, 1)}, {"x": conbo.Real(0, 1)}
+
+
+def small_enough(state: dict[str, Any], action: dict[str, Any]) -> bool:
+    return action["x"] ** 2 <= 0.2 + state["s"] / 2
+
+
+def told(space: conbo.Space, storage: Path, trials: int = 5, **settings: Any) -> conbo.Study:
+    study = conbo.Study(space, storage=storage, initial=3, method="pei", **settings)
+    for _ in range(trials):
+        trial = study.ask()
+        assert space.is_feasible(trial.state, trial.action)
+        study.tell(trial, trial.action["x"])
+    return study
+
+
+def test_constraints_are_stored_and_compared(tmp_path: Path) -> None:
+    space = conbo.Space(STATES, ACTIONS, ["x <= 0.2 + 0.5 * s"])
+    told(space, tmp_path / "study.db")
+    opened = conbo.open_study(tmp_path / "study.db")
+    assert opened.space == space
+    assert opened.policy()({"s": 0.4})["x"] == pytest.approx(0.4, abs=1e-6)
+    with pytest.raises(StudyError, match=r"space.constraints: \['x <= 0.2 \+ 0.5 \* s'\] → none"):
+        conbo.Study(conbo.Space(STATES, ACTIONS), storage=tmp_path / "study.db")
+
+
+@pytest.mark.filterwarnings("ignore::conbo.policies.interaction.NoInteractionWarning")
+def test_a_function_is_stored_by_its_name_and_given_again(tmp_path: Path) -> None:
+    space = conbo.Space(STATES, ACTIONS, feasible=small_enough)
+    study = told(space, tmp_path / "study.db")
+    action = study.policy()({"s": 0.4})
+    assert small_enough({"s": 0.4}, action)
+    assert action["x"] == pytest.approx(0.4**0.5, abs=0.01)
+    with pytest.raises(StudyError, match=r"function .*small_enough: open it with Space\(..., feasible=...\)"):
+        conbo.open_study(tmp_path / "study.db")
+    again = conbo.Study(space, storage=tmp_path / "study.db", method="pei")
+    assert len(again.trials) == 5
+    again.policy().save(tmp_path / "policy.json")
+    with pytest.raises(StudyError, match="feasible"):
+        conbo.load_policy(tmp_path / "policy.json")
+    assert conbo.load_policy(tmp_path / "policy.json", feasible=small_enough)({"s": 0.4}) == action
+
+
+def test_a_state_without_an_action_is_an_error_when_it_is_asked_for(tmp_path: Path) -> None:
+    space = conbo.Space(STATES, ACTIONS, ["x >= 2 * s - 0.5"])
+    with pytest.warns(InfeasibleStatesWarning) as caught:
+        study = told(space, tmp_path / "study.db")
+    assert len(caught) == 1
+    assert all(trial.state["s"] <= 0.75 for trial in study.trials)
+    for question in (lambda: study.ask(state={"s": 0.9}), lambda: study.policy()({"s": 0.9})):
+        with pytest.raises(PointError, match=r"\{'s': 0.9\} has none under x >= 2 \* s - 0.5"):
+            question()
+    assert len(study.trials) == 5
+
+
+def test_infeasible_results_may_be_imported_and_are_not_recommended(tmp_path: Path) -> None:
+    (tmp_path / "earlier.csv").write_text("s,x,reward\n" + "\n".join(f"0.{i},0.9,9" for i in range(1, 6)))
+    study = conbo.Study(conbo.Space(STATES, ACTIONS, ["x <= 0.5"]), method="knn")
+    study.import_csv(tmp_path / "earlier.csv")
+    assert study.policy()({"s": 0.3})["x"] <= 0.5
+
+
+def test_a_study_file_has_constraints(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    parameters = '[states]\ns = {type = "real", low = 0, high = 1}\n[actions]\nx = {type = "real", low = 0, high = 1}\n'
+    path.write_text('constraints = ["x <= s"]\n' + parameters)
+    assert read_study_file(path).space.constraints == ("x <= s",)
+    for text, reason in (('"x <= s"', "must be a list of texts"), ('["x <= y"]', "unknown parameter 'y'")):
+        path.write_text(f"constraints = {text}\n{parameters}")
+        with pytest.raises(SettingError, match=f"study.toml: .*{reason}"):
+            read_study_file(path)
