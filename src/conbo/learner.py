@@ -125,7 +125,7 @@ class Learner:
         """What was learned, in numbers and in two sentences."""
         belief = self._fitted(trials, states_as_actions=False)
         rule = (self._method.policy or GpArgmax()).build(belief, torch.Generator().manual_seed(0))
-        return summarize(belief, rule, self._maximize)
+        return summarize(belief, lambda states: belief.feasible_actions(states, rule(states)), self._maximize)
 
     @property
     def _sign(self) -> int:

@@ -25,6 +25,8 @@ def best_gains(belief: Belief, states: Tensor, actions: Tensor) -> tuple[Tensor,
     near = belief.snap_actions((actions[:, None] + REACH * noise).clamp(0, 1))
     tried = torch.cat([shared.expand(m, -1, -1), near], 1)  # (m, candidates, d_x)
     points = torch.cat([states[:, None].expand(-1, tried.shape[1], -1), tried], -1)
+    if belief.space.feasible_set is not None:
+        points = belief.snap(points)
     with threads_for(len(belief.observations)), torch.no_grad():
         gradient = HybridKG().build(belief, generator)
         rough = torch.stack([gradient.rough(s[None])(p)[:, 0] for s, p in zip(states, points, strict=True)])

@@ -10,7 +10,8 @@ policy value       E[μ(s, π(s))]
 value of state     E[μ(s, π(s))] − E[μ(s, x₀)]: what is lost by whoever has to act without knowing the state
 =================  ======================================================================================
 
-Inside, rewards are to be maximized.
+Inside, rewards are to be maximized.  Where actions are limited, x₀ is feasible in all states; if none is,
+each state takes the nearest that is.
 """
 
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from conbo.belief import Belief
 from conbo.compass_search import compass_search
+from conbo.models.snapping import FAR_BELOW
 from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates
 from conbo.spaces import Array
@@ -71,7 +73,7 @@ def value_of_state(belief: Belief, states: Tensor, weights: Tensor, actions: Ten
     single = best_single_action(belief, torch.cat([center, actions[:SEARCH_STATES]]))
     m = len(states)
     chosen = torch.cat([states, actions], -1)
-    same = torch.cat([states, single.expand(m, -1)], -1)
+    same = torch.cat([states, belief.feasible_actions(states, single.expand(m, -1))], -1)
     policy, policy_std = mean_over_states(belief, chosen, weights)
     value, value_std = mean_over_states(belief, same, weights)
     _, difference_std = mean_over_states(belief, torch.cat([chosen, same]), torch.cat([weights, -weights]))
@@ -102,5 +104,8 @@ def _means(belief: Belief, states: Tensor, weights: Tensor, actions: Tensor) -> 
     with threads_for(len(belief.observations)), torch.no_grad():
         for some in actions.split(max(1, MOST_POINTS // m)):
             points = torch.cat([states.repeat(len(some), 1), some.repeat_interleave(m, 0)], -1)
-            parts.append(belief.posterior.mean(points).reshape(len(some), m) @ weights)
+            mean = belief.posterior.mean(points)
+            if belief.space.feasible_set is not None:
+                mean = torch.where(belief.contains(points), mean, mean - FAR_BELOW)
+            parts.append(mean.reshape(len(some), m) @ weights)
     return torch.cat(parts)
