@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from conbo.constraints import parse_constraints
 from conbo.errors import PointError, SpaceError, StudyError, closest, quoted, shortened
 from conbo.feasible_set import FeasibleSet
+from conbo.html_pieces import table
 from conbo.linear_limits import Flags, linear_limits
 from conbo.parameter_records import parameter_records, read_parameters
 from conbo.parameters import Array, Categorical, Integer, Parameter, Real, Scale, Value, is_number
@@ -136,6 +137,19 @@ class Space:
         parameters = tuple(parameter for _, parameter in columns)
         allowed = None if self.feasible is None else self._allowed
         return FeasibleSet(parameters, self.n_state_dims, limits, allowed, self.snap)
+
+    def __repr__(self) -> str:
+        known = {each.name: getattr(self, each.name) for each in fields(self)}
+        values = {name: value for name, value in known.items() if value or name in ("states", "actions")}
+        shown = (f"{name}={dict(v) if isinstance(v, Mapping) else v!r}" for name, v in values.items())
+        return f"Space({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        """A table, in a notebook."""
+        roles = (("state", self.states), ("action", self.actions))
+        rows = [(role, name, repr(each)) for role, parameters in roles for name, each in parameters.items()]
+        rows += [("constraint", "", constraint) for constraint in self.constraints]
+        return table(("", "name", "values"), rows)
 
     @property
     def state_names(self) -> tuple[str, ...]:

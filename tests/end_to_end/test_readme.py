@@ -10,10 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 BLOCK = re.compile(r"^```(?P<language>\w+)(?: (?P<file>[\w.]+))?\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -39,6 +42,13 @@ def _run_in_shell(script: str, place: str) -> None:
         ["sh", "-e", "-c", script], env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, f"{place}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks(path: Path, tmp_path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells)  # they would grow old
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -12,9 +12,11 @@ from torch import Tensor
 from conbo.belief import Belief
 from conbo.dataframes import rows_of, with_columns
 from conbo.errors import PointError
+from conbo.html_pieces import pairs
 from conbo.policies import PolicyRecipe, StatePolicy
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.policy_file import KernelReader, from_record, to_record
+from conbo.policies.policy_map import policy_map
 from conbo.record_fields import errors_about, parse_json
 from conbo.spaces import Categorical, Feasible, Parameter, Point, Value, is_number
 from conbo.threads import threads_for
@@ -28,6 +30,10 @@ class Prediction:
     mean: float
     std: float  # of the estimate, without the noise of a single reward
 
+    def _repr_html_(self) -> str:
+        """A table, in a notebook."""
+        return pairs([*self.action.items(), ("expected reward", f"{self.mean:.4g} ± {self.std:.2g}")])
+
 
 class Policy:
     """The best action for every state, as far as the model knows.
@@ -39,6 +45,14 @@ class Policy:
     def __init__(self, belief: Belief, maximize: bool = True, recipe: PolicyRecipe | None = None) -> None:
         self._belief, self._maximize, self._recipe = belief, maximize, recipe
         self.wipe_cache()
+
+    def __repr__(self) -> str:
+        space, n = self._belief.space, len(self._belief.observations)
+        return f"Policy({', '.join(space.states) or 'no state'} → {', '.join(space.actions)}; {n} rewards)"
+
+    def _repr_html_(self) -> str:
+        """The policy's map, in a notebook."""
+        return policy_map(self)
 
     @property
     def belief(self) -> Belief:

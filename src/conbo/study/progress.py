@@ -5,7 +5,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from types import TracebackType
+from typing import Any
 
 from tqdm import tqdm
 
@@ -21,13 +23,25 @@ class _Bar(tqdm):  # type: ignore[misc]
     monitor_interval = 0  # no thread that might hold it during a fork
 
 
+def _bar_class() -> type[Any]:
+    """The bar of a terminal, or in a notebook that of tqdm for notebooks, where ipywidgets are installed."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if not hasattr(shell, "kernel") or find_spec("ipywidgets") is None:
+        return _Bar
+    from tqdm.notebook import tqdm_notebook
+
+    return type("NotebookBar", (tqdm_notebook,), {"_lock": _Bar._lock, "monitor_interval": 0})
+
+
 class Progress:
     """Completed trials out of those wanted, with an estimate of the policy's value that never costs much."""
 
     def __init__(self, completed: int, wanted: int, estimate: Callable[[], float], show: bool) -> None:
         self._estimate = estimate
         initial = min(completed, wanted)
-        self._bar = _Bar(total=wanted, initial=initial, disable=not show, desc="learning", unit="trial", miniters=1)
+        options = {"desc": "learning", "unit": "trial", "miniters": 1}
+        self._bar = _bar_class()(total=wanted, initial=initial, disable=not show, **options)
         self._next: float | None = None  # when an estimate may be made again
         self._stale = False  # whether rewards came in since the last one
 

@@ -21,6 +21,7 @@ from conbo.state_distributions import RecipeLike
 from conbo.study.database import Database, Storage
 from conbo.study.description import Settings, from_record
 from conbo.study.executors import Borrowed, Evaluators, Here, Objective, Processes
+from conbo.study.notebook_view import html_of, line_of
 from conbo.study.plan import Plan, check_callbacks, check_plan
 from conbo.study.records import MAX_LOST_WORKERS
 from conbo.study.run import Run, RunSummary
@@ -79,6 +80,13 @@ class Study(TrialTables):
         records, stored = create_or_resume(Database(storage), name, self._settings.to_record(), of_no_matter)
         self._shared = SharedOptimizer(records, self._optimizer, stored)
         self._runs: list[Run] = []  # that are going on here
+
+    def __repr__(self) -> str:
+        return line_of(self)
+
+    def _repr_html_(self) -> str:
+        """Settings, progress and policy, in a notebook."""
+        return html_of(self)
 
     def _optimizer(self, record: dict[str, Any]) -> Optimizer:
         """An optimizer for settings as they are stored."""

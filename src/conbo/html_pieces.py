@@ -1,0 +1,39 @@
+"""Pieces of HTML with which objects show themselves in a notebook: tables and one kind of drawing, by hand."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+WIDTH, HEIGHT = 360, 140  # CSS pixels of a drawing
+MARGIN = 8
+
+
+def text(value: object) -> str:
+    """A value for people, safe in HTML: four digits are enough for them."""
+    return escape(f"{value:.4g}" if isinstance(value, float) else str(value))
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "") -> str:
+    """A table with a heading for every column."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in header)
+    body = "".join(f"<tr>{''.join(f'<td>{text(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    title = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def pairs(rows: Iterable[tuple[str, object]], caption: str = "") -> str:
+    """A table of names and values."""
+    body = "".join(f"<tr><th>{escape(name)}</th><td>{text(value)}</td></tr>" for name, value in rows)
+    title = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return f"<table>{title}<tbody>{body}</tbody></table>"
+
+
+def line(places: Sequence[float], heights: Sequence[float], description: str) -> str:
+    """A line through places and heights in [0, 1], inside a frame; the description is for those who cannot see it."""
+    width, height = WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN
+    points = " ".join(
+        f"{MARGIN + width * x:.1f},{MARGIN + height * (1 - y):.1f}" for x, y in zip(places, heights, strict=True)
+    )
+    frame = f'<rect x="{MARGIN}" y="{MARGIN}" width="{width}" height="{height}" fill="none" stroke="#999"/>'
+    drawn = f'<polyline points="{points}" fill="none" stroke="#1f6fb4" stroke-width="2"/>'
+    label = escape(description, quote=True)
+    return f'<svg width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{label}">{frame}{drawn}</svg>'

@@ -1,0 +1,67 @@
+"""A policy as it shows itself in a notebook: a line for every action over the only state, or a table of states."""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from conbo.html_pieces import line, table, text
+from conbo.quasi_random import sobol_points
+from conbo.spaces import Categorical, Space, Value
+
+if TYPE_CHECKING:
+    from conbo.policies.policy import Policy
+
+DRAWN_STATES = 41  # along a line
+MOST_ROWS = 12  # states of a table
+
+
+def policy_map(policy: "Policy") -> str:
+    """The map in HTML."""
+    space = policy.belief.space
+    return _drawings(policy) if _has_one_number(space) else _rows(policy)
+
+
+def _has_one_number(space: Space) -> bool:
+    """Whether the policy is a line for every action."""
+    parameters = list(space.states.values())
+    numbers = not any(isinstance(parameter, Categorical) for parameter in (*parameters, *space.actions.values()))
+    return len(parameters) == 1 and numbers
+
+
+def _drawings(policy: "Policy") -> str:
+    space = policy.belief.space
+    places = space.snap_states(np.linspace(0, 1, DRAWN_STATES)[:, None])
+    actions = policy.many(space.decode_states(places))
+    heights = space.encode_actions(actions)
+    ((state, over),) = space.states.items()
+    pieces = []
+    for column, (name, parameter) in enumerate(space.actions.items()):
+        title = f"{text(name)} ({text(parameter.low)} to {text(parameter.high)})"  # type: ignore[union-attr]
+        below = f"{text(state)} ({text(over.low)} to {text(over.high)})"  # type: ignore[union-attr]
+        steps = ", ".join(text(action[name]) for action in actions[:: DRAWN_STATES // 4])
+        drawing = line(places[:, 0].tolist(), heights[:, column].tolist(), f"{name} over {state}: {steps}")
+        pieces.append(f"<figure><figcaption>{title} over {below}</figcaption>{drawing}</figure>")
+    return "".join(pieces)
+
+
+def _rows(policy: "Policy") -> str:
+    space = policy.belief.space
+    states = _typical_states(policy)
+    predictions = policy.predict_many(states)
+    header = [*space.states, *space.actions, "expected reward", "±"]
+    cells: list[Sequence[Value]] = [
+        [*chain(state.values(), p.action.values()), p.mean, p.std] for state, p in zip(states, predictions, strict=True)
+    ]
+    return table(header, cells)
+
+
+def _typical_states(policy: "Policy") -> list[dict[str, Value]]:
+    """All states if these are few, else quasi-random ones that follow P[s]."""
+    belief = policy.belief
+    listed = belief.states.listed(MOST_ROWS)
+    if listed is not None:
+        return belief.space.decode_states(listed[0])
+    drawn = belief.states.transform(sobol_points(MOST_ROWS, belief.n_state_dims, seed=0))
+    return belief.space.decode_states(belief.space.snap_states(drawn[drawn[:, 0].argsort(kind="stable")]))
