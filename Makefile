@@ -32,6 +32,7 @@ check: $(DEVELOPER) docs  ## Format, lint, types, import layers, examples
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
 docs: $(DEVELOPER)  ## Build the pages in docs/_build and run every example in them

@@ -17,6 +17,7 @@ PUBLIC = [
     "GaussianProcess",
     "Integer",
     "Normal",
+    "Objective",
     "Optimizer",
     "Product",
     "Real",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from conbo.spaces import Categorical, Integer, Real, Space
     from conbo.state_distributions import Density, Normal, Product, Triangular, Uniform, Weights
     from conbo.study import Study, open_study, study_names
+    from conbo.study.executors import Objective
 
 __version__ = "0.2.0.dev0"
 
@@ -23,6 +24,7 @@ _HOME = {
     "GaussianProcess": "gaussian_process",
     "Integer": "spaces",
     "Normal": "state_distributions",
+    "Objective": "study.executors",
     "Optimizer": "optimizer",
     "Product": "state_distributions",
     "Real": "spaces",
@@ -46,6 +48,7 @@ __all__ = [
     "GaussianProcess",
     "Integer",
     "Normal",
+    "Objective",
     "Optimizer",
     "Product",
     "Real",

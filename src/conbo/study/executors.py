@@ -2,18 +2,26 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from conbo.errors import ConboError, SettingError
 from conbo.spaces import Value
 from conbo.study.worker_process import Failure, error_text, evaluate, load, load_and_evaluate, prepare
 from conbo.trials import outcomes_of
 
-# (state, action) → the reward, or a mapping with `reward` and whatever else is recorded; without states the state is {}
-Objective: TypeAlias = Callable[[dict[str, Value], dict[str, Value]], float | Mapping[str, float]]
+
+class Objective(Protocol):
+    """A function of a state and an action that returns the reward, or a mapping with `reward` and what else to record.
+
+    In a space without states the state is {}. Any object that can be called like this will do.
+    """
+
+    def __call__(self, state: dict[str, Any], action: dict[str, Any], /) -> float | Mapping[str, float]:
+        """Evaluate the action in the state."""
+        ...
 
 
 class EvaluationError(ConboError):
