@@ -125,6 +125,7 @@ class GaussianProcess:
         from conbo.models.fit import announce, fit, restored
         from conbo.models.fit_memory import FitMemory, fit_key
         from conbo.models.schedule import EVERY_REWARD, MOST_FITTED
+        from conbo.threads import threads_for
 
         first = observations.first(self.fitted_rewards(len(observations))).evenly(MOST_FITTED)
         families, small = self.families(space), self.noise == "small"
@@ -132,7 +133,8 @@ class GaussianProcess:
 
         def make() -> Fit:
             announce(*points.shape)
-            return fit(families, points, first.rewards, noise, small, self.actions == "auto")
+            with threads_for(len(points)):
+                return fit(families, points, first.rewards, noise, small, self.actions == "auto")
 
         key = fit_key([self, space.state_categories, space.action_categories], points, first.rewards, noise)
         # the name of a function says nothing to another process

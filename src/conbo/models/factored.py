@@ -14,7 +14,7 @@ from torch import Tensor
 from conbo.errors import ConboError
 from conbo.models.factorization import factorize
 from conbo.models.kernels import Kernel
-from conbo.models.schedule import block_ends
+from conbo.models.schedule import block_ends, shared_rows
 
 # rows a to b of a symmetric matrix, up to column b: (b - a, b)
 Rows = Callable[[int, int], Tensor]
@@ -33,11 +33,7 @@ class Factored:
         """Rows of the factor that a factor of these has, too: whole blocks of the same points and noise."""
         if self.jitter > 0:
             return 0  # with other rows it may not be needed
-        same = 0
-        for mine, other in zip(block_ends(len(self.points)), block_ends(len(points)), strict=False):
-            if mine != other:
-                break
-            same = mine
+        same = shared_rows(len(self.points), len(points))
         equal = torch.equal(self.points[:same], points[:same]) and torch.equal(self.variances[:same], variances[:same])
         return same if equal else 0
 

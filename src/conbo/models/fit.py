@@ -15,8 +15,9 @@ from torch import Tensor
 
 from conbo.ascent import Race, ascend
 from conbo.errors import ConboError
-from conbo.models.exact import ExactPosterior, solved, variances_at
-from conbo.models.factored import Factored, factored
+from conbo.models.approximate import Summary, condition_by_size
+from conbo.models.exact import ExactPosterior
+from conbo.models.factored import Factored
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.kernels import Kernel
 from conbo.models.log_posterior import Expected, LogPosterior
@@ -42,7 +43,7 @@ WARP_TRIAL = Race(iterations=20, survivors=1)  # a climb may have a long way fro
 class Fit:
     """Fitted hyperparameters, and the log of posterior density that they reach.
 
-    It keeps the factor of the last data that it was conditioned on, so that one more reward costs little.
+    It keeps what it computed for the last data that it was conditioned on, so that one more reward costs little.
     """
 
     kernel: Kernel
@@ -50,15 +51,15 @@ class Fit:
     noise: float | Tensor | VaryingNoise
     objective: float
     record: dict[str, Any] = field(repr=False, compare=False)  # plain values from which `restored` makes it again
-    _factored: list[Factored] = field(default_factory=list, repr=False, compare=False)  # the last one
+    _last: list[Factored | Summary] = field(default_factory=list, repr=False, compare=False)
 
     def posterior(self, points: Tensor, rewards: Tensor, noise: Tensor | None = None) -> ExactPosterior:
         """Condition on the data, whose noise has variances (n,) where these are known."""
         known = self.noise if noise is None else noise
-        earlier = self._factored[0] if self._factored else None
-        self._factored[:] = [factored(self.kernel, points, variances_at(points, known), earlier)]
-        new_noise = float(known.mean()) if isinstance(known, Tensor) else known
-        return solved(self.kernel, self.constant, new_noise, self._factored[0], rewards)
+        earlier = self._last[0] if self._last else None
+        posterior, kept = condition_by_size(self.kernel, self.constant, known, points, rewards, earlier=earlier)
+        self._last[:] = [kept]
+        return posterior
 
 
 def expected_seconds(n: int, d: int) -> float:

@@ -35,6 +35,16 @@ def block_ends(n: int) -> list[int]:
     return [*range(LONG_BLOCK, first, LONG_BLOCK), *range(first, n, SHORT_BLOCK), n]
 
 
+def shared_rows(a: int, b: int) -> int:
+    """Rows of the blocks that factors of a and of b rows have in common."""
+    same = 0
+    for first, second in zip(block_ends(a), block_ends(b), strict=False):
+        if first != second:
+            break
+        same = first
+    return same
+
+
 def _steps_until(n: int) -> int | None:
     """The last step of the schedule that n rewards are enough for, or None before the first."""
     last, step = None, EVERY_REWARD

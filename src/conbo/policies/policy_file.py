@@ -14,9 +14,9 @@ from torch import Tensor
 from conbo.belief import Belief, standardized
 from conbo.bound_states import InfeasibleStatesWarning, bind
 from conbo.errors import RecordError, SettingError
+from conbo.models.approximate import condition_by_size
 from conbo.models.category_kernels import CategoryKernel, MultiTask, Trend
 from conbo.models.columns import Columns
-from conbo.models.exact import condition
 from conbo.models.kernels import Factor, Kernel, ProductKernel
 from conbo.models.noise import VaryingNoise
 from conbo.models.profiles import Profile, profile_of
@@ -73,7 +73,7 @@ def from_record(
     known = None if record["reward_noise"] is None else _tensor(record["reward_noise"])
     observations = Observations(points, rewards, pending=points[:0], noise=known)
     seen, new_noise = standardized(observations, shift, scale), _noise(record["noise"], space)
-    posterior = condition(
+    posterior, _ = condition_by_size(
         (kernel or read_kernel)(record["kernel"], space),
         record["constant"],
         new_noise if seen.noise is None else seen.noise,

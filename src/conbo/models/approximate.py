@@ -1,0 +1,215 @@
+"""The posterior of many thousand rewards, by inducing points.
+
+Exact inference costs n³ time and n² memory. Beyond `MOST_EXACT` rewards, the function is described by its values u at
+M inducing points Z, a subset of the observed ones, and every reward is taken for a noisy reading of what u says there:
+
+    y ~ N(μ⁰ + Q(X̃, Z) u, Λ),   Q(x, Z) = k⁰(x, Z) K_zz⁻¹
+
+(projected process, or DTC; Quiñonero-Candela & Rasmussen, 2005).  Away from what u determines, the prior's variance
+stays, so that the model is unsure where there is no data.
+
+============================  ===================  =============================================================
+symbol                        here                 meaning
+============================  ===================  =============================================================
+K_zz = L Lᵀ                   ``root``             prior covariance at the inducing points
+V = L⁻¹ k⁰(Z, X̃)              blocks               what the rewards see of them, whitened
+S = V Λ⁻¹ Vᵀ                  ``information``      what the rewards say; the sum of all blocks
+V Λ⁻¹ (Y - μ⁰)                ``pull``             likewise
+I + S = C Cᵀ                  ``informed``         posterior precision of L⁻¹u
+K_zz⁻¹ - (K_zz + L S Lᵀ)⁻¹    (R Rᵀ)⁻¹             what takes the place of K⁻¹ in every formula
+============================  ===================  =============================================================
+
+The last line is why everything else in the library stays as it is: an approximate posterior *is* the exact posterior
+of M readings at Z whose noise is correlated, with R as the Cholesky factor of their covariance.  Moments, look-ahead
+and searches over actions are those of `ExactPosterior`, at the price of M rewards.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conbo.models.exact import ExactPosterior, solved, variances_at
+from conbo.models.factored import Factored, factored
+from conbo.models.factorization import cholesky
+from conbo.models.kernels import Kernel
+from conbo.models.noise import VaryingNoise
+from conbo.models.pathwise import DrawnPaths
+from conbo.models.prior_draws import random_normals
+from conbo.models.schedule import LONG_BLOCK, block_ends, fitted_rewards, shared_rows
+from conbo.notices import LOG, in_words
+from conbo.spaces import Space
+
+MOST_EXACT = 5000  # rewards up to which the posterior is exact
+INDUCING_POINTS = 1500
+JITTER = 1e-8  # of the mean prior variance at the inducing points, some of which may be close to each other
+LEAST_SHARE = 1e-10  # of what u could tell that is taken as told, so that R exists where the rewards tell nothing
+SAID_EVERY = 20 * LONG_BLOCK  # rewards after which the log says how far it got
+
+
+@dataclass(frozen=True)
+class Sums:
+    """S and V Λ⁻¹ (Y - μ⁰) over the first rows."""
+
+    rows: int
+    information: Tensor  # (M, M)
+    pull: Tensor  # (M,)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What n rewards say about the function at M inducing points, with what it was made of."""
+
+    points: Tensor  # (n, d)
+    residuals: Tensor  # (n,), rewards less the prior mean
+    variances: Tensor  # (n,), of the noise
+    inducing: Tensor  # (M, d)
+    root: Tensor  # (M, M), L
+    whole: Sums  # all blocks but the last, from which a summary of more rewards goes on
+    total: Sums
+
+    def shared_with(self, points: Tensor, residuals: Tensor, variances: Tensor) -> bool:
+        """Whether the first blocks of these are all whole blocks of this summary, at the same inducing points."""
+        rows = self.whole.rows
+        if shared_rows(len(self.points), len(points)) < rows or fitted_rewards(len(points)) > rows:
+            return False
+        pairs = (self.points, points), (self.residuals, residuals), (self.variances, variances)
+        return all(torch.equal(mine[:rows], other[:rows]) for mine, other in pairs)
+
+
+def summarized(
+    kernel: Kernel, points: Tensor, residuals: Tensor, variances: Tensor, earlier: Summary | None = None
+) -> Summary:
+    """Sum up rewards at points (n, d); `earlier` is a summary under the same kernel, from which this one may go on."""
+    ends, m = block_ends(len(points)), INDUCING_POINTS
+    if earlier is not None and earlier.shared_with(points, residuals, variances):
+        inducing, root, sums = earlier.inducing, earlier.root, earlier.whole
+    else:
+        inducing = inducing_points(points[: fitted_rewards(len(points))], m)
+        here = kernel.scaled(inducing)
+        prior = kernel.covariance(here, here)
+        prior.diagonal().add_(JITTER * float(prior.diagonal().mean()))
+        root = cholesky(prior)
+        sums = Sums(0, torch.zeros_like(root), root.new_zeros(len(root)))
+        announce(len(points), len(root))
+    here, whole = kernel.scaled(inducing), sums
+    information, pull, first = sums.information.clone(), sums.pull.clone(), sums.rows
+    for last in [end for end in ends if end > sums.rows]:
+        if last == ends[-1]:
+            whole = Sums(first, information.clone(), pull.clone())
+        cross = kernel.covariance(here, kernel.scaled(points[first:last]))
+        seen = torch.linalg.solve_triangular(root, cross, upper=False)  # (M, rows)
+        weighted = seen / variances[first:last]
+        information.addmm_(weighted, seen.mT)
+        pull.addmv_(weighted, residuals[first:last])
+        if last // SAID_EVERY > first // SAID_EVERY and last < len(points):
+            LOG.info("%s of %s rewards are read.", f"{last:,}", f"{len(points):,}")
+        first = last
+    return Summary(points, residuals, variances, inducing, root, whole, Sums(len(points), information, pull))
+
+
+def inducing_points(points: Tensor, most: int) -> Tensor:
+    """Up to so many of the points (n, d), evenly from the first to the last, each different from the others."""
+    _, group = torch.unique(points, dim=0, return_inverse=True)
+    order = torch.arange(len(points), device=points.device)
+    first_of_group = order.new_full((int(group.max()) + 1,), len(points)).scatter_reduce(0, group, order, "amin")
+    distinct = points[first_of_group.sort().values]
+    if len(distinct) <= most:
+        return distinct
+    return distinct[torch.linspace(0, len(distinct) - 1, most, device=points.device).long()]
+
+
+def announce(n: int, inducing: int) -> None:
+    """Say that the posterior is approximate, and how long it takes on two cores."""
+    seconds = 1.2e-10 * n * inducing**2
+    LOG.info(
+        "Conditioning on %s rewards approximately, by %s inducing points; this takes about %s.",
+        f"{n:,}",
+        f"{inducing:,}",
+        in_words(seconds),
+    )
+
+
+@dataclass(frozen=True)
+class ApproximatePosterior(ExactPosterior):
+    """A Gaussian process that knows n rewards by what they say at M inducing points."""
+
+    summary: Summary
+    informed: Tensor  # (M, M), C
+
+    def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> DrawnPaths:
+        """n functions drawn from the posterior: prior draws, corrected by draws of u."""
+        prior, root = self.kernel.draw_prior(n, features, generator), self.summary.root
+        normal = random_normals(generator, len(root), n).to(root)
+        whitened = torch.linalg.solve_triangular(self.informed.mT, normal, upper=True)
+        whitened = whitened - torch.linalg.solve_triangular(root, prior.values(self.observed), upper=False)
+        corrections = torch.linalg.solve_triangular(root.mT, whitened, upper=True)
+        return DrawnPaths(self, prior, self.weights[:, None] + corrections)
+
+    def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
+        """Leave-one-out residuals (n,) and predictive standard deviations (n,), the inducing points held fixed."""
+        summary, parts = self.summary, []
+        for points, residuals, variances in zip(
+            *(part.split(LONG_BLOCK) for part in (summary.points, summary.residuals, summary.variances)), strict=True
+        ):
+            there = self.kernel.scaled(points)
+            cross = self.kernel.covariance(self.observed, there)
+            seen = torch.linalg.solve_triangular(summary.root, cross, upper=False)
+            known = torch.linalg.solve_triangular(self.informed, seen, upper=False).square().sum(0)
+            precision = (1 - known / variances) / variances
+            unseen = (self.kernel.variance(there[0]) - seen.square().sum(0)).clamp_min(0)
+            left_out = (residuals - cross.mT @ self.weights) / variances / precision
+            parts.append(torch.stack([left_out, (1 / precision + unseen).sqrt()]))
+        residual, deviation = torch.cat(parts, -1)
+        return residual, deviation
+
+    def page_record(self, space: Space) -> dict[str, Any] | None:
+        """None: the page would need all the rewards."""
+        return None
+
+    def conditioned_on(self, points: Tensor, rewards: Tensor, noise: Tensor | None) -> ExactPosterior:
+        """The same hyperparameters with other observations, exactly if these are few."""
+        known = self.noise if noise is None else noise
+        return condition_by_size(self.kernel, self.constant, known, points, rewards, self.noise)[0]
+
+
+def condition_by_size(
+    kernel: Kernel,
+    constant: float,
+    noise: Tensor | float | VaryingNoise,
+    points: Tensor,
+    rewards: Tensor,
+    new_noise: float | VaryingNoise | None = None,
+    earlier: Factored | Summary | None = None,
+) -> tuple[ExactPosterior, Factored | Summary]:
+    """Condition a prior on points (n, d) and rewards (n,), exactly or approximately: n alone decides.
+
+    Arguments are those of `exact.condition`.  What is returned beside the posterior may be given as `earlier` for more
+    rewards under the same kernel and constant, which saves time and does not change the result.
+    """
+    if new_noise is None:
+        new_noise = float(noise.mean()) if isinstance(noise, Tensor) else noise
+    variances = variances_at(points, noise)
+    if len(points) <= MOST_EXACT:
+        known = factored(kernel, points, variances, earlier if isinstance(earlier, Factored) else None)
+        return solved(kernel, constant, new_noise, known, rewards), known
+    before = earlier if isinstance(earlier, Summary) else None
+    summary = summarized(kernel, points, rewards - constant, variances, before)
+    return approximate(kernel, constant, new_noise, summary), summary
+
+
+def approximate(
+    kernel: Kernel, constant: float, new_noise: float | VaryingNoise, summary: Summary
+) -> ApproximatePosterior:
+    """The posterior that knows what a summary says."""
+    root, total = summary.root, summary.total
+    eye = torch.eye(len(root), dtype=root.dtype, device=root.device)
+    informed = cholesky(eye + total.information)
+    weights = torch.linalg.solve_triangular(root.mT, torch.cholesky_solve(total.pull[:, None], informed), upper=True)
+    # (R Rᵀ)⁻¹ = L⁻ᵀ (I - (I + S)⁻¹) L⁻¹, and with a lower U such that UᵀU is the middle, R = L U⁻¹
+    told = eye - torch.cholesky_inverse(informed) + LEAST_SHARE * eye
+    lower = cholesky(told.flip(0, 1)).mT.flip(0, 1)
+    factor = torch.linalg.solve_triangular(lower, root, upper=False, left=False)
+    here = kernel.scaled(summary.inducing)
+    return ApproximatePosterior(kernel, constant, new_noise, *here, factor, weights[:, 0], summary, informed)
