@@ -26,7 +26,7 @@ LARGEST_SLOPE = 1e3
 ROUNDING = 1e-9  # by which points may be outside the unit cube
 LARGEST_STANDARDIZED = 1e6  # reward
 LARGEST_SCALE = 10.0  # in units of the largest reward
-MOST_OBSERVATIONS = 30_000  # their covariance matrix takes 7 GB
+MOST_OBSERVATIONS = 1_000_000  # beyond, even reading them takes minutes
 MOST_CANDIDATES = 4096  # actions, whose correlations with each other take 0.1 GB
 MOST_STEPS = 100_000
 

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from conbo.dataframes import frame_of, rows_of
+from conbo.notices import LOG
 from conbo.optimizer import Optimizer
 from conbo.spaces import Point, Space
 from conbo.study.shared import SharedOptimizer
 from conbo.study.tables import full_table, observations, read_csv, results_of, write_csv
 from conbo.study.workers import worker_name
 from conbo.trials import ENQUEUED, Outcomes, Trial, unlike_before
+
+MANY_RESULTS = 5000  # whose import takes seconds
 
 
 class TrialTables:
@@ -151,6 +154,8 @@ class TrialTables:
 
     def _add(self, results: Sequence[Trial]) -> list[Trial]:
         """Record trials, numbered from 0, after those that are there."""
+        if len(results) >= MANY_RESULTS:
+            LOG.info("Adding %s trials.", f"{len(results):,}")
 
         def numbered(optimizer: Optimizer) -> list[Trial]:
             first = len(optimizer.trials)

@@ -1,0 +1,235 @@
+"""How an ask grows with the number of rewards: time, memory, and what the approximate model costs in reward.
+
+    python benchmarks/scale.py                              500, 2,000, 5,000 and 50,000 rewards, about 15 minutes
+    python benchmarks/scale.py --sizes 500 2000 --no-regret some sizes only
+    python benchmarks/scale.py --device cuda --json         on a GPU, as JSON
+    python benchmarks/scale.py --peers                      BoTorch and Optuna as well, up to 2,000 rewards
+
+Two states and six actions, rewards with noise.  `ask_s` is the mean wall time of ten asks in a row, each with one more
+reward, fits included (the first of them fits); `cpu_s` is the processor time of the same, which other programs disturb
+less.  `fit_s` and `suggest_s` are its parts, `first_s` is the first ask.  Every size runs in a process of its own; the
+most memory that it takes is `peak_mib`.  `regret_ratio`, up to 5,000 rewards, is the opportunity cost of the
+approximate model's policy over that of the exact model's, the mean of three problems.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from parts import Row, show
+from torch import Tensor
+
+from conbo.belief import Belief, fit_belief, standardized
+from conbo.bound_states import bind
+from conbo.gaussian_process import GaussianProcess
+from conbo.models.approximate import MOST_EXACT, approximate, summarized
+from conbo.models.exact import ExactPosterior, variances_at
+from conbo.observations import Observations
+from conbo.optimizer import Optimizer
+from conbo.policies.gp_argmax import GpArgmax
+from conbo.quasi_random import sobol
+from conbo.spaces import Real, Space
+from conbo.threads import threads_for
+from conbo.trials import Outcomes, Trial
+
+SIZES = (500, 2000, 5000, 50_000)
+PEER_SIZES = {"botorch": 2000, "optuna": 2000}  # beyond, a single ask takes many minutes
+ASKS = 10
+D_S, D_X = 2, 6
+SPACE = Space(states={f"s{i}": Real(0, 1) for i in range(D_S)}, actions={f"x{i}": Real(0, 1) for i in range(D_X)})
+TEST_STATES = 128
+
+
+def tracking(s: Tensor, x: Tensor) -> Tensor:
+    """Every action follows the state along its own curve; some matter more than others."""
+    curves = [0.5 + 0.3 * torch.sin(3 * s[..., 0] + i) * torch.cos(2 * s[..., 1] - i) for i in range(D_X)]
+    return -(torch.tensor([4.0, 2.0, 1.0, 1.0, 0.5, 0.25]).to(x) * (x - torch.stack(curves, -1)) ** 2).sum(-1)
+
+
+def peaks(s: Tensor, x: Tensor) -> Tensor:
+    """Two hills, of which the state decides which is higher."""
+    first = torch.stack([0.3 + 0.2 * s[..., 0]] * 3 + [0.6 - 0.2 * s[..., 1]] * 3, -1)
+    second = torch.stack([0.8 - 0.2 * s[..., 1]] * 3 + [0.2 + 0.2 * s[..., 0]] * 3, -1)
+    left = (1 + 0.5 * torch.sin(4 * s[..., 0])) * torch.exp(-4 * ((x - first) ** 2).sum(-1))
+    return left + (1 + 0.5 * torch.cos(4 * s[..., 1])) * torch.exp(-4 * ((x - second) ** 2).sum(-1))
+
+
+def ripples(s: Tensor, x: Tensor) -> Tensor:
+    """A valley with waves."""
+    middle = 0.5 + 0.25 * torch.sin(4 * s.sum(-1, keepdim=True) + torch.arange(D_X).to(x))
+    waves = 1.5 * torch.cos(6 * (x - middle)).mean(-1) + 0.3 * torch.sin(5 * x[..., 0] * s[..., 0])
+    return waves - ((x - middle) ** 2).sum(-1)
+
+
+PROBLEMS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], float]] = {
+    "tracking": (tracking, 0.3),
+    "peaks": (peaks, 0.2),
+    "ripples": (ripples, 0.4),
+}
+
+
+def data(name: str, n: int, seed: int = 0) -> Observations:
+    """n random points with noisy rewards."""
+    generator, (function, noise) = torch.Generator().manual_seed(seed), PROBLEMS[name]
+    points = torch.rand(n, D_S + D_X, generator=generator, dtype=torch.float64)
+    errors = noise * torch.randn(n, generator=generator, dtype=torch.float64)
+    return Observations(points, function(points[:, :D_S], points[:, D_S:]) + errors, points[:0])
+
+
+def best_rewards(name: str, states: Tensor) -> Tensor:
+    """The highest expected reward of each state (m,), by many climbs."""
+    function, generator = PROBLEMS[name][0], torch.Generator().manual_seed(1)
+    actions = torch.rand(len(states), 2048, D_X, generator=generator, dtype=torch.float64)
+    top = function(states[:, None], actions).topk(8, 1).indices
+    actions = actions.gather(1, top[..., None].expand(-1, -1, D_X)).requires_grad_(True)
+    adam = torch.optim.Adam([actions], lr=0.02)
+    for _ in range(300):
+        adam.zero_grad()
+        (-function(states[:, None], actions).sum()).backward()  # type: ignore[no-untyped-call]
+        adam.step()
+        with torch.no_grad():
+            actions.clamp_(0, 1)
+    return function(states[:, None], actions.detach()).amax(1)
+
+
+def regret_ratio(n: int) -> float:
+    """Opportunity cost with inducing points over that of the exact posterior, same data and hyperparameters."""
+    states, ratios = sobol(TEST_STATES, D_S, seed=5), []
+    for name, (function, _) in PROBLEMS.items():
+        told, best = data(name, n), best_rewards(name, states)
+        with threads_for(n), torch.no_grad():
+            exact = fit_belief(SPACE, bind(None, SPACE), told, GaussianProcess())
+            posterior, seen = exact.posterior, standardized(told, exact.shift, exact.scale)
+            assert isinstance(posterior, ExactPosterior)
+            variances, residuals = variances_at(seen.points, posterior.noise), seen.rewards - posterior.constant
+            summary = summarized(posterior.kernel, seen.points, residuals, variances)
+            by_few = approximate(posterior.kernel, posterior.constant, posterior.noise, summary)
+            costs = []
+            for model in (by_few, posterior):
+                belief = Belief(SPACE, exact.states, told, model, exact.shift, exact.scale)
+                actions = GpArgmax().build(belief, torch.Generator().manual_seed(0))(states)
+                costs.append(float((best - function(states, actions)).mean()))
+        ratios.append(costs[0] / costs[1])
+    return statistics.mean(ratios)
+
+
+def started(n: int, device: str) -> tuple[Optimizer, Observations]:
+    """An optimizer that knows n rewards, and more rewards to tell it."""
+    more = data("ripples", n + ASKS)
+    optimizer = Optimizer(SPACE, seed=0, initial=1, **({} if device == "cpu" else {"device": device}))
+    points = more.points[:n].numpy()
+    pairs = zip(SPACE.decode_states(points[:, :D_S]), SPACE.decode_actions(points[:, D_S:]), strict=True)
+    rewards = more.rewards[:n].tolist()
+    optimizer.restore(
+        Trial(number, state, action).told(Outcomes(reward, None, {}))
+        for (number, (state, action)), reward in zip(enumerate(pairs), rewards, strict=True)
+    )
+    return optimizer, more
+
+
+def asks(n: int, device: str, regret: bool) -> Row:
+    """Ten asks in a row, from n rewards on."""
+    warm, _ = started(30, device)  # loads, compiles
+    warm.ask()
+    optimizer, more = started(n, device)
+    fits, suggestions, wall, processor = [], [], time.perf_counter(), time.process_time()
+    for k in range(ASKS):
+        begun = time.perf_counter()
+        optimizer.fit()
+        fitted = time.perf_counter()
+        (trial,) = optimizer.ask()
+        fits.append(fitted - begun)
+        suggestions.append(time.perf_counter() - fitted)
+        optimizer.tell(trial, float(more.rewards[n + k]))
+    row: Row = {
+        "who": "conbo",
+        "n": n,
+        "dimensions": f"{D_S}+{D_X}",
+        "device": device,
+        "ask_s": (time.perf_counter() - wall) / ASKS,
+        "cpu_s": (time.process_time() - processor) / ASKS,
+        "fit_s": statistics.mean(fits),
+        "suggest_s": statistics.mean(suggestions),
+        "first_s": fits[0] + suggestions[0],
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10),
+    }
+    return row | {"regret_ratio": regret_ratio(n) if regret and n <= MOST_EXACT else None}
+
+
+def peer_ask(who: str, n: int) -> Row:
+    """One ask of a peer: a fit and a suggestion."""
+    warnings.simplefilter("ignore")
+    told = data("ripples", n)
+    rewards = (told.rewards - told.rewards.mean()) / told.rewards.std()
+    if who == "optuna":
+        from peers import optuna_ask
+
+        first = fit_belief(SPACE, bind(None, SPACE), told.first(20), GaussianProcess())
+        ask = optuna_ask(replace(first, observations=told))
+    else:
+        ask = botorch_ask(told.points, rewards)
+    wall, processor = time.perf_counter(), time.process_time()
+    ask()
+    seconds, cpu = time.perf_counter() - wall, time.process_time() - processor
+    return {"who": who, "n": n, "dimensions": f"{D_S}+{D_X}", "device": "cpu", "ask_s": seconds, "cpu_s": cpu}
+
+
+def botorch_ask(points: Tensor, rewards: Tensor) -> Callable[[], Any]:
+    """SingleTaskGP and qLogEI, one fit."""
+    from botorch.acquisition import qLogExpectedImprovement
+    from botorch.fit import fit_gpytorch_mll
+    from botorch.models import SingleTaskGP
+    from botorch.optim import optimize_acqf
+    from gpytorch.mlls import ExactMarginalLogLikelihood
+
+    def ask() -> None:
+        model = SingleTaskGP(points, rewards[:, None], outcome_transform=None)
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        acquisition = qLogExpectedImprovement(model, best_f=rewards.max())
+        bounds = torch.stack([torch.zeros(D_S + D_X), torch.ones(D_S + D_X)]).double()
+        optimize_acqf(acquisition, bounds, q=1, num_restarts=10, raw_samples=512)
+
+    return ask
+
+
+def measured(arguments: list[str]) -> Row:
+    """A row that this program prints in a process of its own."""
+    command = [sys.executable, __file__, "--alone", *arguments]
+    row: Row = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--no-regret", action="store_true", help="leave the comparison with the exact model out")
+    parser.add_argument("--peers", action="store_true", help="BoTorch and Optuna as well")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--alone", metavar="WHO", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.alone:
+        (n,) = arguments.sizes
+        ours = arguments.alone == "conbo"
+        row = asks(n, arguments.device, not arguments.no_regret) if ours else peer_ask(arguments.alone, n)
+        print(json.dumps(row))
+        return
+    whole = ["--device", arguments.device, *(["--no-regret"] if arguments.no_regret else [])]
+    rows = [measured(["conbo", "--sizes", str(n), *whole]) for n in arguments.sizes]
+    if arguments.peers:
+        pairs = [(who, n) for who, most in PEER_SIZES.items() for n in arguments.sizes if n <= most]
+        rows += [measured([who, "--sizes", str(n)]) for who, n in pairs]
+    print(json.dumps(rows, indent=2)) if arguments.json else show(rows)
+
+
+if __name__ == "__main__":
+    main()
