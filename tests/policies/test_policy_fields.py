@@ -52,7 +52,7 @@ def load(tmp_path: Path, record: Any, seal: bool = True) -> Policy:
 PRODUCT = [
     ("rewards.2", math.nan, "a record must hold finite numbers, but got NaN"),
     ("rewards.2", "high", "`rewards` must hold nothing but a finite number, but got 'high'"),
-    ("rewards", [], "`rewards` must be 1 to 30000 numbers, but are 0"),
+    ("rewards", [], "`rewards` must be 1 to 1000000 numbers, but are 0"),
     ("points.3", [0.5, 0.5], "row 3 of `points` must be a list of 3 numbers"),
     ("points.3.1", 1.5, r"row 3 of `points` must hold nothing but a number from .* to 1, but got 1\.5"),
     ("scale", 0, "`scale` must be a number of at least .*, but got 0"),
