@@ -5,8 +5,8 @@
     python benchmarks/scale.py --device cuda --json         on a GPU, as JSON
     python benchmarks/scale.py --peers                      BoTorch and Optuna as well, up to 2,000 rewards
 
-Two states and six actions, rewards with noise.  `ask_s` is the mean wall time of ten asks in a row, each with one more
-reward, fits included (the first of them fits); `cpu_s` is the processor time of the same, which other programs disturb
+Two states and six actions, rewards with noise.  `ask_s` is the mean wall time of the ten asks up to n rewards, fits
+included (the first of them fits); `cpu_s` is the processor time of the same, which other programs disturb
 less.  `fit_s` and `suggest_s` are its parts, `first_s` is the first ask.  Every size runs in a process of its own; the
 most memory that it takes is `peak_mib`.  `regret_ratio`, up to 5,000 rewards, is the opportunity cost of the
 approximate model's policy over that of the exact model's, the mean of three problems.
@@ -125,7 +125,7 @@ def regret_ratio(n: int) -> float:
 def started(n: int, device: str) -> tuple[Optimizer, Observations]:
     """An optimizer that knows n rewards, and more rewards to tell it."""
     more = data("ripples", n + ASKS)
-    optimizer = Optimizer(SPACE, seed=0, initial=1, **({} if device == "cpu" else {"device": device}))
+    optimizer = Optimizer(SPACE, seed=0, initial=1, device=device)
     points = more.points[:n].numpy()
     pairs = zip(SPACE.decode_states(points[:, :D_S]), SPACE.decode_actions(points[:, D_S:]), strict=True)
     rewards = more.rewards[:n].tolist()
@@ -137,10 +137,10 @@ def started(n: int, device: str) -> tuple[Optimizer, Observations]:
 
 
 def asks(n: int, device: str, regret: bool) -> Row:
-    """Ten asks in a row, from n rewards on."""
+    """Ten asks in a row, the last of them with n rewards."""
     warm, _ = started(30, device)  # loads, compiles
     warm.ask()
-    optimizer, more = started(n, device)
+    optimizer, more = started(n - ASKS + 1, device)
     fits, suggestions, wall, processor = [], [], time.perf_counter(), time.process_time()
     for k in range(ASKS):
         begun = time.perf_counter()
@@ -149,7 +149,7 @@ def asks(n: int, device: str, regret: bool) -> Row:
         (trial,) = optimizer.ask()
         fits.append(fitted - begun)
         suggestions.append(time.perf_counter() - fitted)
-        optimizer.tell(trial, float(more.rewards[n + k]))
+        optimizer.tell(trial, float(more.rewards[n - ASKS + 1 + k]))
     row: Row = {
         "who": "conbo",
         "n": n,

@@ -14,6 +14,7 @@ from conbo.linear_limits import RowLimits
 from conbo.models.botorch_model import ModelFactory, as_model
 from conbo.models.fit import announce
 from conbo.models.fit_memory import FitMemory
+from conbo.models.moving import moved
 from conbo.models.posterior import ActionSearch, FitsInSteps, Model, Paths, Posterior
 from conbo.models.snapping import action_limits, contains, snap, snap_actions, spread
 from conbo.observations import Observations
@@ -46,6 +47,13 @@ class Belief:
     def device(self) -> torch.device:
         """Where the tensors are."""
         return self.observations.points.device
+
+    def to(self, device: torch.device) -> "Belief":
+        """The same on another device."""
+        if device == self.device:
+            return self
+        observations = self.observations.to(device)
+        return replace(self, observations=observations, posterior=moved(self.posterior, device))
 
     def snap(self, points: Tensor) -> Tensor:
         """The nearest points (..., d) that the space allows, with feasible actions as far as their states have any."""

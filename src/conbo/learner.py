@@ -18,6 +18,7 @@ from conbo.method_list import Method
 from conbo.models.exact import condition
 from conbo.models.fit import LONG
 from conbo.models.fit_memory import FitMemory, Shelf
+from conbo.models.moving import usable_device
 from conbo.models.snapping import contains, snap
 from conbo.notices import LOG, in_words
 from conbo.observations import Observations
@@ -46,9 +47,10 @@ class Learner:
         model: ModelLike,
         maximize: bool,
         shelf: Shelf | None = None,
+        device: str = "cpu",
     ) -> None:
         self._space, self._states, self._method, self._model = space, states, method, model
-        self._maximize, self._memory = maximize, FitMemory(shelf)
+        self._maximize, self._memory, self._device = maximize, FitMemory(shelf), usable_device(device)
         # keyed by states_as_actions: the completed trials, and the belief fitted to them
         self._beliefs: dict[bool, tuple[list[Trial], Belief]] = {}
 
@@ -68,13 +70,16 @@ class Learner:
         `state` is one that the environment dictates.
         """
         generator = torch.Generator().manual_seed(seed)
-        dictated = None if state is None else torch.from_numpy(self._space.encode_states([state]))[0]
         method = self._method
         belief = self._fitted(trials, method.states_as_actions) if method.uses_model else self._prior(trials)
         belief = self._with_pending(belief, trials)
+        dictated = None
+        if state is not None:
+            dictated = torch.from_numpy(self._space.encode_states([state]))[0].to(belief.device)
         began = time.monotonic()
         with threads_for(len(belief.observations)):
             suggestion = method.proposal.propose(belief, n, generator, dictated)
+        suggestion = replace(suggestion, points=suggestion.points.cpu())
         LOG.debug("Chose %d points by '%s' in %.2f s.", n, method.name, time.monotonic() - began)
         if self._space.feasible_set is not None:  # whatever the method thinks of limits, what it suggests keeps them
             suggestion = replace(suggestion, points=self._feasible(suggestion.points, generator))
@@ -82,7 +87,7 @@ class Learner:
 
     def _feasible(self, points: Tensor, generator: torch.Generator) -> Tensor:
         """Feasible points (n, d) near these, with new states that follow P[s] where one has no feasible action."""
-        near = snap(self._space, points.cpu())
+        near = snap(self._space, points)
         lost = ~contains(self._space, near)
         if bool(lost.any()):
             states = self._states.sample(int(lost.sum()), generator)
@@ -91,12 +96,12 @@ class Learner:
 
     def propose_improving(self, trials: Sequence[Trial], seed: int, state: Point) -> Array:
         """The action (1, d_x) whose reward in this state is expected to exceed the best reward there by most."""
-        there = torch.from_numpy(self._space.encode_states([state]))[0]
+        there = torch.from_numpy(self._space.encode_states([state]))[0].to(self._device)
         generator = torch.Generator().manual_seed(seed)
         belief = self._with_pending(self._fitted(trials, states_as_actions=False), trials)
         with threads_for(len(belief.observations)):
             points = Maximizer(RewardImprovement(there)).propose(belief, 1, generator, there).points
-        points = snap(self._space, points)
+        points = snap(self._space, points.cpu())
         return points[:, len(there) :].numpy()
 
     def policy(self, trials: Sequence[Trial]) -> Policy:
@@ -114,16 +119,17 @@ class Learner:
         else:
             states = self._states.from_uniform(sobol(VALUE_STATES, self._space.n_state_dims, seed=0))
             weights = torch.full((VALUE_STATES,), 1 / VALUE_STATES, dtype=torch.float64)
+        states = states.to(belief.device)
         with threads_for(len(belief.observations)), torch.no_grad():
             recipe = self._method.policy or GpArgmax(candidates=64)
             actions = recipe.build(belief, torch.Generator().manual_seed(0))(states)
             actions = belief.feasible_actions(states, actions)
             mean = belief.to_reward(belief.posterior.mean(torch.cat([states, actions], -1)))
-        return float(weights @ mean) * self._sign
+        return float(weights @ mean.cpu()) * self._sign
 
     def summary(self, trials: Sequence[Trial]) -> StudySummary:
         """What was learned, in numbers and in two sentences."""
-        belief = self._fitted(trials, states_as_actions=False)
+        belief = self._fitted(trials, states_as_actions=False).to(torch.device("cpu"))
         rule = (self._method.policy or GpArgmax()).build(belief, torch.Generator().manual_seed(0))
         return summarize(belief, lambda states: belief.feasible_actions(states, rule(states)), self._maximize)
 
@@ -135,7 +141,7 @@ class Learner:
     def _with_pending(self, belief: Belief, trials: Iterable[Trial]) -> Belief:
         """The same belief with the running trials as pending points."""
         pending = self._encoded([trial for trial in trials if trial.status == "running"])
-        return replace(belief, observations=belief.observations.with_pending(pending))
+        return replace(belief, observations=belief.observations.with_pending(pending.to(belief.device)))
 
     def _fitted(self, trials: Iterable[Trial], states_as_actions: bool) -> Belief:
         """The belief fitted to the completed trials; it is reused while they stay the same."""
@@ -148,7 +154,8 @@ class Learner:
             states = bind(None, space) if states_as_actions else self._states
             began = time.monotonic()
             with threads_for(len(completed)):
-                belief = fit_belief(space, states, self._observations(completed), self._model, self._memory)
+                told = self._observations(completed).to(self._device)
+                belief = fit_belief(space, states, told, self._model, self._memory)
             if (seconds := time.monotonic() - began) > LONG:
                 LOG.info("Fitted in %s; looking for the best points now.", in_words(seconds))
             LOG.debug("Fitted %d rewards in %.2f s: %s.", len(completed), seconds, belief.posterior)

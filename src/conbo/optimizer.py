@@ -43,6 +43,7 @@ class Optimizer:
 
     - `method` is a name of `conbo.methods()`, or a `Method` of your own;
     - `model` is a `GaussianProcess` or a factory of BoTorch models; by default the one that the method comes with;
+    - `device` is where the model is fitted and searched, as torch names it ("cpu", "cuda", "cuda:1");
     - `initial` completed trials are quasi-random, with states that follow P[s], before the method takes over;
       by default 2 d + 2 for d parameters, at most 20.
     """
@@ -57,6 +58,7 @@ class Optimizer:
         model: ModelLike | None = None,
         seed: int = 0,
         initial: int | None = None,
+        device: str = "cpu",
     ) -> None:
         if not isinstance(space, Space):
             raise SettingError(f"`space` must be a Space, but got {space!r}.")
@@ -83,6 +85,9 @@ class Optimizer:
         self.maximize = direction == "maximize"
         self._trials: list[Trial] = []
         self._made_learner: Learner | None = None
+        if not isinstance(device, str) or not device:
+            raise SettingError(f"`device` must be the name of a device, such as 'cpu' or 'cuda', but got {device!r}.")
+        self.device = device
         self.shelf: Shelf | None = None  # where fits are shared with other processes
 
     @property
@@ -108,7 +113,7 @@ class Optimizer:
             from conbo.learner import Learner
 
             settings = self.space, self.states, self.recipe, self.model, self.maximize
-            self._made_learner = Learner(*settings, self.shelf)
+            self._made_learner = Learner(*settings, self.shelf, self.device)
         return self._made_learner
 
     @property

@@ -74,6 +74,13 @@ def _evaluation_options(command: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             help="A trial fails when this many workers have died while evaluating it.",
         ),
+        click.option(
+            "--device",
+            metavar="NAME",
+            default="cpu",
+            show_default=True,
+            help="Where models are fitted and searched: cpu, or cuda for a GPU.",
+        ),
         click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON."),
     )
     for option in reversed(options):
@@ -107,6 +114,7 @@ def run(
     name: str | None,
     command: str | None,
     timeout: float | None,
+    device: str,
     as_json: bool,
     **settings: Any,
 ) -> int:
@@ -119,7 +127,7 @@ def run(
     The study is created by the first run; later ones go on where it stands, whatever ended the last.
     """
     source, objective = _source_and_objective(arguments, command, timeout)
-    study = create_or_resume(source, name)
+    study = create_or_resume(source, name, device)
     if command is None:
         settings["timeout"] = timeout
     return _run(study, objective, as_json, sys.stderr.isatty() and not as_json, **settings)
@@ -140,6 +148,7 @@ def worker(
     name: str | None,
     command: str | None,
     timeout: float | None,
+    device: str,
     as_json: bool,
     **settings: Any,
 ) -> int:
@@ -149,7 +158,7 @@ def worker(
     on any machine, at any time, and end them as you like: what one leaves behind, another takes over.
     """
     source, objective = _source_and_objective(arguments, command, timeout)
-    study = open_existing(source, name)
+    study = open_existing(source, name, device)
     if command is None:
         settings["timeout"] = timeout
     return _run(study, objective, as_json, False, **settings)

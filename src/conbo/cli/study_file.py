@@ -31,10 +31,10 @@ class StudyFile:
     method: str = "conbo"
     seed: int | None = None
 
-    def study(self, name: str | None = None) -> "Study":
+    def study(self, name: str | None = None, device: str = "cpu") -> "Study":
         """Create or resume the study; `name` in place of that in the file."""
         settings = {key: getattr(self, key) for key in ("direction", "method", "state_distribution", "seed")}
-        return conbo.Study(self.space, name=name or self.name, storage=self.storage, **settings)
+        return conbo.Study(self.space, name=name or self.name, storage=self.storage, device=device, **settings)
 
 
 def read_study_file(path: Path) -> StudyFile:

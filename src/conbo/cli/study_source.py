@@ -39,18 +39,18 @@ def leading_study(arguments: Sequence[str], *names: str) -> tuple[str, ...]:
     raise click.UsageError(f"Expected {expected}, but got {' '.join(arguments) or 'nothing'}.")
 
 
-def create_or_resume(source: str, name: str | None) -> "Study":
+def create_or_resume(source: str, name: str | None, device: str = "cpu") -> "Study":
     """The study of a study file, created if need be, or an existing one of a storage."""
     if not source.endswith(".toml"):
-        return open_existing(source, name)
+        return open_existing(source, name, device)
     study_file = read_study_file(_file(source))
     _name_distant_storage(source, study_file.storage)
-    return study_file.study(name)
+    return study_file.study(name, device)
 
 
-def open_existing(source: str, name: str | None) -> "Study":
+def open_existing(source: str, name: str | None, device: str = "cpu") -> "Study":
     """The study of a study file or of a storage; raises if there is none."""
-    return conbo.open_study(*location(source, name))
+    return conbo.open_study(*location(source, name), device=device)
 
 
 def location(source: str, name: str | None) -> tuple[str, str]:

@@ -116,7 +116,7 @@ class MultiTaskFamily:
         """K = (Π (W Wᵀ + diag(v)) φ_X + δ σ₃²) φ_C."""
         blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
         own, constant, loadings = self._unpacked(parameters)
-        first = torch.tensor([0, *self._counts[:-1]]).cumsum(0)
+        first = torch.tensor([0, *self._counts[:-1]], device=points.device).cumsum(0)
         choices = blocks.choices + first  # among those of all columns, (n, columns)
         columns = [
             (w @ w.mT + same * own[:, c, None], w, same, c)

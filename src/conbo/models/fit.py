@@ -101,8 +101,7 @@ def fit(
     with `bend` actions that are bent.
     A pure function of its arguments: the same data give the same model, whatever happened before.
     """
-    device = points.device
-    points, rewards = points.cpu(), rewards.cpu()
+    rewards = rewards.cpu()
     expected: Tensor | Expected = noise.cpu() if noise is not None else "small" if small_noise else "moderate"
     climbed: list[_Climbed] = []
     for family in families:
@@ -133,7 +132,7 @@ def fit(
         "constant": float(constant),
         "objective": best.objective,
     }
-    return restored(record, families, points.to(device), noise, small_noise)
+    return restored(record, families, points, noise, small_noise)
 
 
 def restored(

@@ -96,7 +96,7 @@ class ProductFamily:
         s = Features(self.states, self.profile, points[:, :d_s], parameters[:, :d_s])
         x = Features(self.actions, self.profile, points[:, d_s:], parameters[:, d_s:d])
         outputscale = parameters[:, d].exp()
-        if compiled.handles(self.profile):
+        if compiled.handles(self.profile) and points.device.type == "cpu":
             matrix = compiled_product_family.covariance(self.profile.name, s.scaled, x.scaled, outputscale)
 
             def compiled_pullback(gradient: Tensor) -> list[Tensor]:
@@ -126,7 +126,8 @@ class Features:
     def __init__(self, columns: Columns, profile: Profile, points: Tensor, log_lengthscales: Tensor) -> None:
         self._width = len(columns.categories)
         # without categories columns and features are the same
-        self._owner = torch.tensor(columns.owner, dtype=torch.long) if any(columns.categories) else None
+        owner = torch.tensor(columns.owner, dtype=torch.long, device=points.device)
+        self._owner = owner if any(columns.categories) else None
         scales = profile.unit / log_lengthscales.exp()
         scales = scales if self._owner is None else scales[:, self._owner]
         self.scaled = columns.features(points) * scales[:, None, :]  # (r, n, features)

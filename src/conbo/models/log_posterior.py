@@ -57,7 +57,7 @@ class LogPosterior:
     def __init__(self, family: KernelFamily, points: Tensor, rewards: Tensor, noise: Tensor | Expected) -> None:
         self.family, self.points, self.rewards, self.noise = family, points, rewards, noise
         self.columns = Columns(family.states.categories + family.actions.categories)
-        self._features = centred_features(self.columns, points) if self.varies else points[:, :0]
+        self._features = centred_features(self.columns, points.cpu()) if self.varies else points[:, :0].cpu()
         n_l, n_v, loadings = family.n_lengthscales, family.n_variances, family.typical_loadings
         n_e, n_s = int(self.learned), self._features.shape[1]
         self._counts = n_l, n_v, len(loadings), n_e, n_s
@@ -208,18 +208,21 @@ class LogPosterior:
     def _solve(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor, Callable[[Tensor], Tensor]]:
         """Cholesky factors and inverses of the covariances of rewards, which of them failed, and a pullback.
 
-        It turns solved rewards α (r, n) into the gradient (r, p) of their log-likelihood.
+        It turns solved rewards α (r, n) into the gradient (r, p) of their log-likelihood.  What costs n² and more is
+        done where the points are; what comes out is in the memory of the CPU.
         """
-        covariance, to_parameters = self.family.covariance(parameters[:, : self._n_kernel], self.points)
+        device = self.points.device
+        covariance, to_parameters = self.family.covariance(parameters[:, : self._n_kernel].to(device), self.points)
         noise, to_noise = self._noise(parameters)
         noisy = covariance.clone()  # the pullback looks at the covariance again
-        noisy.diagonal(dim1=-2, dim2=-1).add_(noise)
+        noisy.diagonal(dim1=-2, dim2=-1).add_(noise.to(device))
         factor, failed = factorize(noisy)
         inverse = torch.cholesky_inverse(factor)
 
         def pullback(solved: Tensor) -> Tensor:
-            gradient = torch.baddbmm(inverse, solved[:, :, None], solved[:, None, :], beta=-0.5, alpha=0.5)
-            in_noise = gradient.diagonal(dim1=-2, dim2=-1).clone()
-            return torch.cat([*to_parameters(gradient), *to_noise(in_noise)], -1)
+            there = solved.to(device)
+            gradient = torch.baddbmm(inverse, there[:, :, None], there[:, None, :], beta=-0.5, alpha=0.5)
+            in_noise = gradient.diagonal(dim1=-2, dim2=-1).cpu().clone()
+            return torch.cat([*(part.cpu() for part in to_parameters(gradient)), *to_noise(in_noise)], -1)
 
-        return factor, inverse, failed, pullback
+        return factor.cpu(), inverse.cpu(), failed.cpu(), pullback

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +55,10 @@ class Policy:
         """The policy's map, in a notebook."""
         return policy_map(self)
 
-    @property
+    @cached_property
     def belief(self) -> Belief:
-        """What the policy rests on."""
-        return self._belief
+        """What the policy rests on, in the memory of the CPU."""
+        return self._belief.to(torch.device("cpu"))
 
     @property
     def maximize(self) -> bool:
@@ -144,10 +145,10 @@ class Policy:
         encoded = self._encode(inside)
         self._belief.space.check_feasible(encoded.numpy())
         with threads_for(len(self._belief.observations)):
-            return encoded, self._belief.feasible_actions(encoded, self._best(encoded))
+            return encoded, self._belief.feasible_actions(encoded, self._best(encoded.to(self._belief.device)).cpu())
 
     def _predict(self, states: Tensor, actions: Tensor) -> list[Prediction]:
-        belief, points = self._belief, torch.cat([states, actions], -1)
+        belief, points = self._belief, torch.cat([states, actions], -1).to(self._belief.device)
         with threads_for(len(belief.observations)), torch.no_grad():
             mean = belief.to_reward(belief.posterior.mean(points)) * (1 if self._maximize else -1)
             std = belief.scale * belief.posterior.variance(points).sqrt()

@@ -44,7 +44,7 @@ class Study(TrialTables):
 
     With `storage`, a file for SQLite or the URL of a PostgreSQL database, the study is kept there under its name. If
     it is there already it goes on where it stopped, unless its settings were others, which raises StudyError. Any
-    number of processes may work on it at once.
+    number of processes may work on it at once. `device` is neither stored nor compared: it belongs to the machine.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class Study(TrialTables):
         initial: int | None = None,
         name: str = "default",
         storage: Storage | None = None,
+        device: str = "cpu",
     ) -> None:
         checked = Optimizer(
             space,
@@ -68,10 +69,11 @@ class Study(TrialTables):
             model=model,
             seed=0 if seed is None else seed,
             initial=initial,
+            device=device,
         )
         if taken := [name for name in (*space.states, *space.actions) if name in COLUMNS]:
             raise SpaceError(f"a parameter must not be named like a column of the observations: '{taken[0]}'.")
-        self.name = name
+        self.name, self._device = name, device
         self._settings = Settings(
             space, direction, method, state_distribution, checked.model, checked.seed, checked.initial
         )
@@ -93,7 +95,7 @@ class Study(TrialTables):
         self._settings = s = from_record(record, self._settings)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", InfeasibleStatesWarning)  # said when the study was made
-            return Optimizer(s.space, **s.of_optimizer())
+            return Optimizer(s.space, **s.of_optimizer(), device=self._device)
 
     @property
     def direction(self) -> Direction:
@@ -293,12 +295,12 @@ class Study(TrialTables):
             run.stop()
 
 
-def open_study(storage: Storage, name: str = "default") -> Study:
+def open_study(storage: Storage, name: str = "default", *, device: str = "cpu") -> Study:
     """A study that is in a database; raises StudyError with the names there are if it is not."""
     settings, origin = stored_settings(storage, name)
     with errors_about(origin):
         s = from_record(settings)
-    return Study(s.space, **s.of_optimizer(), name=name, storage=storage)
+    return Study(s.space, **s.of_optimizer(), name=name, storage=storage, device=device)
 
 
 def _shown_by(bar: Progress, progress: bool) -> AbstractContextManager[None]:

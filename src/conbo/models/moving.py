@@ -1,0 +1,42 @@
+"""Models and their data on another device: whatever holds tensors, moved as a whole."""
+
+from copy import deepcopy
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from conbo.errors import SettingError
+
+Value = TypeVar("Value")
+
+
+def usable_device(name: str) -> torch.device:
+    """The device of this name; raises SettingError if torch has none of it here."""
+    try:
+        device = torch.device(name)
+        torch.zeros(1, dtype=torch.float64, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:  # torch is not consistent in what it raises
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise SettingError(f"`device` must be one that torch can use here, but got {name!r}: {reason}") from error
+    return device
+
+
+def moved(value: Value, device: torch.device) -> Value:
+    """The same on another device: a tensor, or a record of such to any depth; all else stays as it is."""
+    result: Value = _moved(value, device)
+    return result
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    if isinstance(value, torch.nn.Module):
+        return deepcopy(value).to(device)  # it would move itself
+    if isinstance(value, Tensor) or hasattr(value, "to"):
+        return value.to(device)
+    if isinstance(value, tuple | list):
+        return type(value)(_moved(part, device) for part in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+        return replace(value, **{name: _moved(part, device) for name, part in parts.items()})
+    return value
