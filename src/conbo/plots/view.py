@@ -75,7 +75,7 @@ class View:
     def actions(self, states: Tensor) -> Tensor:
         """The policy in the unit cube: from states (m, d_s) to actions (m, d_x)."""
         with threads_for(len(self.points)), torch.no_grad():
-            return self._rule(states)
+            return self.belief.feasible_actions(states, self._rule(states))
 
     def mean(self, points: Tensor) -> Array:
         """The expected rewards of points (m, d), in the user's units and sign."""

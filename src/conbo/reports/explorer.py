@@ -1,7 +1,8 @@
 """What the page needs to answer for any state by itself.
 
 The built-in models travel whole: kernel, observed points and weights, and a pool of actions to start climbing from.
-Other policies (of a BoTorch model, or that are not the model's best action) travel as a table of states.
+Other policies (of a BoTorch model, of limited actions, or that are not the model's best action) travel as a table of
+states.
 """
 
 from base64 import b64encode
@@ -30,7 +31,8 @@ def explorer_record(view: View) -> dict[str, Any]:
 
 def _answers(view: View) -> dict[str, Any]:
     posterior = view.belief.posterior
-    model = posterior.page_record(view.space) if view.policy.recipe is None else None
+    whole = view.policy.recipe is None and view.space.feasible_set is None  # the page's climbs know no limits
+    model = posterior.page_record(view.space) if whole else None
     return {"table": _table(view)} if model is None else {"model": _model(view, model)}
 
 
@@ -63,6 +65,8 @@ def _table(view: View) -> dict[str, Any]:
     finite = view.belief.states.finite(TABLE_STATES)
     spread = view.space.snap_states(sobol(TABLE_STATES, max(view.space.n_state_dims, 1), seed=0).numpy())
     states = finite[0] if finite is not None else torch.from_numpy(spread)
+    if view.space.feasible_set is not None:
+        states = states[torch.from_numpy(view.space.feasible_set.has_action(states.numpy()))]
     actions = view.actions(states)
     mean, std = view.predict(torch.cat([states, actions], -1))
     columns = {"states": states, "actions": actions, "means": torch.from_numpy(mean), "stds": torch.from_numpy(std)}
