@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from conbo.bound_states import StateDistribution
+from conbo.cost_model import CostModel
 from conbo.errors import SettingError
 from conbo.linear_limits import RowLimits
 from conbo.models.botorch_model import ModelFactory, as_model
@@ -37,6 +38,7 @@ class Belief:
     posterior: Posterior
     shift: float
     scale: float
+    cost: CostModel | None = None  # of evaluations, where they have prices
 
     @property
     def n_state_dims(self) -> int:

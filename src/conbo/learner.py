@@ -12,6 +12,7 @@ from torch import Tensor
 from conbo.acquisition.state_improvement import RewardImprovement
 from conbo.belief import Belief, ModelLike, fit_belief
 from conbo.bound_states import StateDistribution, bind
+from conbo.cost_learner import CostLearner
 from conbo.errors import ConboError
 from conbo.gaussian_process import GaussianProcess
 from conbo.method_list import Method
@@ -25,6 +26,7 @@ from conbo.observations import Observations
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.interaction import warn_without_interaction
 from conbo.policies.policy import Policy
+from conbo.prices import Cost
 from conbo.proposals import Suggestion
 from conbo.proposals.maximizer import Maximizer
 from conbo.quasi_random import sobol
@@ -48,9 +50,11 @@ class Learner:
         maximize: bool,
         shelf: Shelf | None = None,
         device: str = "cpu",
+        cost: Cost = None,
     ) -> None:
         self._space, self._states, self._method, self._model = space, states, method, model
         self._maximize, self._memory, self._device = maximize, FitMemory(shelf), usable_device(device)
+        self._costs = CostLearner(space, states, cost)
         # keyed by states_as_actions: the completed trials, and the belief fitted to them
         self._beliefs: dict[bool, tuple[list[Trial], Belief]] = {}
 
@@ -72,7 +76,7 @@ class Learner:
         generator = torch.Generator().manual_seed(seed)
         method = self._method
         belief = self._fitted(trials, method.states_as_actions) if method.uses_model else self._prior(trials)
-        belief = self._with_pending(belief, trials)
+        belief = replace(self._with_pending(belief, trials), cost=self._costs.model(trials))
         dictated = None
         if state is not None:
             dictated = torch.from_numpy(self._space.encode_states([state]))[0].to(belief.device)
@@ -83,6 +87,8 @@ class Learner:
         LOG.debug("Chose %d points by '%s' in %.2f s.", n, method.name, time.monotonic() - began)
         if self._space.feasible_set is not None:  # whatever the method thinks of limits, what it suggests keeps them
             suggestion = replace(suggestion, points=self._feasible(suggestion.points, generator))
+        if belief.cost is not None:
+            suggestion = replace(suggestion, expected_costs=belief.cost.expected(suggestion.points))
         return suggestion if self.knows_gains else replace(suggestion, expected_gain=None)
 
     def _feasible(self, points: Tensor, generator: torch.Generator) -> Tensor:
@@ -103,6 +109,10 @@ class Learner:
             points = Maximizer(RewardImprovement(there)).propose(belief, 1, generator, there).points
         points = snap(self._space, points.cpu())
         return points[:, len(there) :].numpy()
+
+    def total_cost(self, trials: Sequence[Trial]) -> tuple[float, float]:
+        """What all trials that have ended cost, and what those cost that run: what is not known, as it is expected."""
+        return self._costs.total(trials)
 
     def policy(self, trials: Sequence[Trial]) -> Policy:
         """The best action for every state."""

@@ -18,6 +18,7 @@ from conbo.bound_states import bind
 from conbo.errors import PointError, RewardError, SettingError, TrialError
 from conbo.method_list import DEFAULT_METHOD, Method, listed
 from conbo.notices import LOG
+from conbo.prices import Cost, check_cost, check_told, with_cost
 from conbo.quasi_random import sobol_points
 from conbo.spaces import Array, Point, Space, Value
 from conbo.state_distributions import Product, RecipeLike, Weights
@@ -45,7 +46,9 @@ class Optimizer:
     - `model` is a `GaussianProcess` or a factory of BoTorch models; by default the one that the method comes with;
     - `device` is where the model is fitted and searched, as torch names it ("cpu", "cuda", "cuda:1");
     - `initial` completed trials are quasi-random, with states that follow P[s], before the method takes over;
-      by default 2 d + 2 for d parameters, at most 20.
+      by default 2 d + 2 for d parameters, at most 20;
+    - `cost` is a function of state and action that says what an evaluation costs, or "learned" where costs are told
+      with the rewards; the method then maximizes gain per cost.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Optimizer:
         seed: int = 0,
         initial: int | None = None,
         device: str = "cpu",
+        cost: Cost = None,
     ) -> None:
         if not isinstance(space, Space):
             raise SettingError(f"`space` must be a Space, but got {space!r}.")
@@ -68,7 +72,8 @@ class Optimizer:
             raise SettingError(f"`model` must be an instance, but got the class: use {model.__name__}().")
         if model is not None and not hasattr(model, "fit") and not callable(model):
             raise SettingError(f"`model` must be a GaussianProcess or a function, but got {model!r}.")
-        self.space = space
+        check_cost(cost)
+        self.space, self.cost = space, cost
         self.state_distribution = state_distribution
         self.states = bind(state_distribution, space)
         self._method = method
@@ -113,7 +118,7 @@ class Optimizer:
             from conbo.learner import Learner
 
             settings = self.space, self.states, self.recipe, self.model, self.maximize
-            self._made_learner = Learner(*settings, self.shelf, self.device)
+            self._made_learner = Learner(*settings, self.shelf, self.device, self.cost)
         return self._made_learner
 
     @property
@@ -159,17 +164,18 @@ class Optimizer:
         at_least(1, "n", n)
         dictated = None if state is None else self._valid_state(state)
         known = self.trials  # as they are now: another thread may tell some of them meanwhile
-        first, gain = len(known), None
+        first, gain, cost = len(known), None, None
         if sum(trial.status == "completed" for trial in known) < self.initial:
             rows = self._design(first, n, dictated)
         else:
             suggestion = self.learner.propose(known, n, self._suggestion_seed(first), dictated)
             rows, gain = suggestion.points.numpy(), suggestion.expected_gain
+            cost = None if suggestion.expected_costs is None else float(suggestion.expected_costs.sum())
         d_s = self.space.n_state_dims
         states = self.space.decode_states(rows[:, :d_s]) if dictated is None else [dict(dictated)] * n
         actions = self.space.decode_actions(rows[:, d_s:])
         pairs = enumerate(zip(states, actions, strict=True), start=first)
-        return SuggestedTrials([Trial(number, dict(s), x) for number, (s, x) in pairs], gain)
+        return SuggestedTrials([Trial(number, dict(s), x) for number, (s, x) in pairs], gain, cost)
 
     def adopt(self, trials: Iterable[Trial]) -> None:
         """Put trials in the places of their numbers, as they were recorded elsewhere."""
@@ -184,13 +190,16 @@ class Optimizer:
         noise: float | None = None,
         *,
         outcomes: Mapping[str, float] | None = None,
+        cost: float | None = None,
     ) -> None:
         """The reward of a trial, and its variance where it is known: for all trials, or for none.
 
-        Further `outcomes` by name, such as a waiting time, are recorded beside the reward; no built-in model looks at
-        them.
+        The `cost` of the evaluation is for studies that learn it. Further `outcomes` by name, such as a waiting time,
+        are recorded beside the reward; no built-in model looks at them.
         """
-        told = self.find(trial).told(Outcomes(reward, noise, {} if outcomes is None else outcomes))
+        result = Outcomes(reward, noise, with_cost(outcomes, cost))
+        check_told(self.cost, result.measured)
+        told = self.find(trial).told(result)
         others = (t for t in self._with_status("completed") if t.number != told.number)
         if any((other.noise is None) != (told.noise is None) for other in others):
             raise unlike_before(told)
@@ -267,6 +276,10 @@ class Optimizer:
         self.states = bind(state_distribution, space)
         self.space, self.state_distribution = space, state_distribution
         self._made_learner = None
+
+    def total_cost(self) -> tuple[float, float]:
+        """What the trials that have ended cost, and what the running ones cost; unknown costs as they are expected."""
+        return (0.0, 0.0) if self.cost is None else self.learner.total_cost(self.trials)
 
     def policy(self) -> Policy:
         """The best action for every state, by what was told up to now."""

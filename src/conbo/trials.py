@@ -131,6 +131,7 @@ class SuggestedTrials:
 
     trials: list[Trial]
     expected_gain: float | None = None  # of one evaluation, in rewards; None where the method cannot say
+    expected_cost: float | None = None  # of all of them together; None where evaluations have no prices
 
 
 def unlike_before(told: Trial) -> RewardError:

@@ -53,9 +53,19 @@ def _evaluation_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--evaluations",
             metavar="N",
             type=click.IntRange(1),
-            default=80,
-            show_default=True,
-            help="In the study, in total.",
+            help="In the study, in total; 80 where there is no --budget.",
+        ),
+        click.option(
+            "--budget",
+            metavar="COST",
+            type=click.FloatRange(0, min_open=True),
+            help="What all evaluations of the study may cost together; it needs a `cost`.",
+        ),
+        click.option(
+            "--max-seconds",
+            metavar="SECONDS",
+            type=click.FloatRange(0, min_open=True),
+            help="After this time, begin no more evaluations.",
         ),
         click.option(
             "--timeout",
@@ -98,6 +108,12 @@ def _evaluation_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--stop-below", metavar="GAIN", type=float, help="End when the next evaluation promises to gain less than this."
+)
+@click.option(
+    "--worth",
+    metavar="COST",
+    type=float,
+    help="What a unit of reward is worth; end when the next evaluation costs more than its gain is worth.",
 )
 @click.option(
     "--finish", type=click.Choice(["best-observed"]), help="The last evaluations, one per state, are for this."

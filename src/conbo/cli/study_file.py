@@ -30,10 +30,11 @@ class StudyFile:
     direction: str = "maximize"
     method: str = "conbo"
     seed: int | None = None
+    cost: str | None = None
 
     def study(self, name: str | None = None, device: str = "cpu") -> "Study":
         """Create or resume the study; `name` in place of that in the file."""
-        settings = {key: getattr(self, key) for key in ("direction", "method", "state_distribution", "seed")}
+        settings = {key: getattr(self, key) for key in ("direction", "method", "state_distribution", "seed", "cost")}
         return conbo.Study(self.space, name=name or self.name, storage=self.storage, device=device, **settings)
 
 
@@ -68,7 +69,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise SettingError(f"this is not TOML: {error}.") from error
     except OSError as error:
         raise SettingError(f"this cannot be read: {error}.") from error
-    texts = ("name", "storage", "direction", "method")
+    texts = ("name", "storage", "direction", "method", "cost")
     _check_keys("", record, (*texts, "seed", "states", "actions", "constraints", "distribution"))
     for key in texts:
         if not isinstance(record.get(key, ""), str) or "\0" in record.get(key, ""):
@@ -95,7 +96,7 @@ def _study_file(path: Path, record: dict[str, Any]) -> StudyFile:
     recipes = _table("distribution", record.get("distribution", {}))
     _check_keys("distribution.", recipes, states)
     distribution = {name: _recipe(f"distribution.{name}", entry, states[name]) for name, entry in recipes.items()}
-    settings = {key: record[key] for key in ("name", "direction", "method", "seed") if key in record}
+    settings = {key: record[key] for key in ("name", "direction", "method", "seed", "cost") if key in record}
     space = conbo.Space(states=states, actions=actions, constraints=record.get("constraints", ()))
     return StudyFile(space, _storage(path, record), distribution or None, **settings)
 

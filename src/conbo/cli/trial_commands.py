@@ -64,10 +64,16 @@ def _line(trial: "Trial") -> str:
 @click.command(context_settings={"ignore_unknown_options": True})
 @study_arguments("[STUDY] [ID VALUE]")
 @click.option("--noise", type=float, help="The variance of the reward, where it is known: for all trials or for none.")
+@click.option("--cost", type=float, help="What the evaluation cost, for a study that learns it.")
 @click.option("--outcome", "pairs", multiple=True, metavar="NAME=VALUE", help="What else was measured, for the record.")
 @click.option("--file", "path", type=_EXISTING, help="A .csv or .json file with the columns number and reward.")
 def tell(
-    arguments: tuple[str, ...], name: str | None, noise: float | None, pairs: tuple[str, ...], path: Path | None
+    arguments: tuple[str, ...],
+    name: str | None,
+    noise: float | None,
+    cost: float | None,
+    pairs: tuple[str, ...],
+    path: Path | None,
 ) -> int:
     """Tell the reward of a trial, or those of a file.
 
@@ -76,14 +82,16 @@ def tell(
     In a file, a column `noise` may hold variances, columns such as `outcome:wait` may hold what else was measured, and
     a text in a column `error` says that the trial failed. Rows with neither a reward nor an error are left for later.
     """
+    from conbo.prices import with_cost
     from conbo.trials import Outcomes
 
     if path is None:
         source, number, reward = leading_study(arguments, "ID", "VALUE")
-        _trials(source, name).tell(_number(number), Outcomes(_reward(reward), noise, _measured(pairs)))
+        outcomes = Outcomes(_reward(reward), noise, with_cost(_measured(pairs), cost))
+        _trials(source, name).tell(_number(number), outcomes)
         return 0
-    if pairs or noise is not None:
-        raise click.UsageError("--file tells the columns of a file: leave --noise and --outcome out.")
+    if pairs or noise is not None or cost is not None:
+        raise click.UsageError("--file tells the columns of a file: leave --noise, --cost and --outcome out.")
     (source,) = leading_study(arguments)
     return _tell_rows(_trials(source, name), read_rows(path))
 

@@ -15,6 +15,7 @@ class Suggestion:
 
     points: Tensor  # (n, d), valid points of the unit cube, states first
     expected_gain: float | None = None  # of one evaluation, in rewards, where the proposal can say
+    expected_costs: Tensor | None = None  # (n,) of the points, where evaluations have prices
 
 
 class Proposal(Protocol):

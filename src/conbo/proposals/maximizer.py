@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
+from conbo.acquisition.priced import PerCost
 from conbo.ascent import BatchedFunction, Race, ascend
 from conbo.belief import Belief
 from conbo.errors import SettingError
@@ -86,7 +87,7 @@ class Maximizer:
 
     def search(self, belief: Belief, generator: torch.Generator, state: Tensor | None = None) -> Search:
         """Maximise, and keep the whole history."""
-        acquisition = self.acquisition.build(belief, generator)
+        acquisition = PerCost(self.acquisition).build(belief, generator)
         candidates = screening_points(belief, self.screened, generator, state)
         screened = acquisition.screen(candidates)
         chosen = spread_best(belief, candidates, screened, self.starts)
@@ -113,6 +114,8 @@ class Maximizer:
             feasible = belief.contains(points)
             points, values = points[feasible], values[feasible]
         highest = max(float(values.amax()), 0.0)
+        if belief.cost is not None:  # what counts is gain per cost, what is promised is the gain
+            highest *= float(belief.cost.relative(points[values.argmax()][None]))
         if not highest > FLAT:
             values = weighted_variance(belief, points)
         return Search(points, values, highest)
@@ -165,10 +168,11 @@ def box(like: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def weighted_variance(belief: Belief, points: Tensor) -> Tensor:
-    """P[s] times the posterior variance: where to look when nothing promises a gain."""
+    """P[s] times the posterior variance, per cost: where to look when nothing promises a gain."""
     d_s = belief.n_state_dims
     density = belief.states.density(points[:, :d_s].cpu()).to(points)
-    return density * belief.posterior.variance(points)
+    value = density * belief.posterior.variance(points)
+    return value if belief.cost is None else value / belief.cost.relative(points)
 
 
 @dataclass(frozen=True)
@@ -184,13 +188,14 @@ class StochasticMaximizer:
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
         """n points, apart from each other and from pending ones."""
         candidates = screening_points(belief, self.screened, generator, state)
-        screened = self.acquisition.build(belief, generator).screen(candidates)
+        recipe = PerCost(self.acquisition)
+        screened = recipe.build(belief, generator).screen(candidates)
         x = candidates[spread_best(belief, candidates, screened, self.starts)]
         lower, upper = box(x, state)
         rows, limits = torch.arange(len(x), device=x.device), belief.point_limits(lower, upper)
         first, second = torch.zeros_like(x), torch.zeros_like(x)
         for k in range(1, self.iterations + 1):
-            _, gradient = self.acquisition.build(belief, generator).local(x)(x, rows)
+            _, gradient = recipe.build(belief, generator).local(x)(x, rows)
             first = 0.9 * first + 0.1 * gradient
             second = 0.999 * second + 0.001 * gradient.square()
             move = (first / (1 - 0.9**k)) / ((second / (1 - 0.999**k)).sqrt() + 1e-300)
@@ -198,7 +203,7 @@ class StochasticMaximizer:
             if limits is not None:
                 x = torch.from_numpy(limits.project(x.numpy(force=True), rows.numpy(force=True))[0]).to(x)
         ends = fix_state(belief.snap(x), state)
-        final = self.acquisition.build(belief, generator)(ends)
+        final = recipe.build(belief, generator)(ends)
         points, values = torch.cat([ends, candidates]), torch.cat([final, screened.clamp_max(float(final.amax()))])
         if not float(values.amax()) > FLAT:
             values = weighted_variance(belief, points)

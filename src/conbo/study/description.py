@@ -10,6 +10,7 @@ from conbo.errors import RecordError, StudyError
 from conbo.gaussian_process import GaussianProcess
 from conbo.method_list import LISTED, Method
 from conbo.optimizer import Direction
+from conbo.prices import LEARNED, Cost
 from conbo.record_fields import Fields, shown
 from conbo.spaces import FUNCTION, Space, Value, function_name
 from conbo.state_distributions import Density, Normal, Product, RecipeLike, Triangular, Uniform, Weights
@@ -32,6 +33,7 @@ class Settings:
     model: ModelLike
     seed: int
     initial: int
+    cost: Cost = None
 
     def of_optimizer(self) -> dict[str, Any]:
         """All but the space, by the names that `Optimizer` and `Study` give them."""
@@ -44,7 +46,7 @@ class Settings:
 
     def to_record(self) -> dict[str, Any]:
         """A plain record; of functions and methods of the user's own it has no more than their names and fields."""
-        return {
+        record = {
             "space": self.space.to_dict(),
             "direction": self.direction,
             "method": _method_record(self.method),
@@ -53,6 +55,7 @@ class Settings:
             "seed": self.seed,
             "initial": self.initial,
         }
+        return record if self.cost is None else {**record, "cost": _record(self.cost)}
 
 
 def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Settings:
@@ -60,7 +63,8 @@ def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Sett
 
     Raises RecordError, which names the field, if the record is damaged or of a later conbo.
     """
-    stored = Fields.of(record).only([field.name for field in fields(Settings)])
+    names = [field.name for field in fields(Settings) if field.name != "cost"]
+    stored = Fields.of(record).only(names, optional=("cost",))
     space = Space.from_dict(stored.value("space"), mine.space.feasible if mine else None)
     return Settings(
         space,
@@ -70,6 +74,7 @@ def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Sett
         mine.model if mine and _record(mine.model) == record["model"] else _model(stored),
         stored.whole("seed", most=LARGEST_SEED),
         stored.whole("initial", least=1),
+        _cost(stored, mine),
     )
 
 
@@ -142,6 +147,17 @@ def _model(stored: Fields) -> ModelLike:
         if type(value) is not type(known[name]):
             raise RecordError(f"{model.path(name)} must be like {known[name]!r}, but got {shown(value)}.")
     return GaussianProcess(**settings)
+
+
+def _cost(stored: Fields, mine: Settings | None) -> Cost:
+    if not stored.has("cost"):
+        return None
+    record = stored.text("cost")
+    if record == LEARNED:
+        return LEARNED
+    if mine is not None and _record(mine.cost) == record:
+        return mine.cost
+    raise StudyError("the study's cost is a function: open it with Study(..., cost=...).")
 
 
 def _distribution(stored: Fields, space: Space, mine: Settings | None) -> RecipeLike:

@@ -8,16 +8,28 @@ from conbo.errors import SettingError
 from conbo.optimizer import Optimizer, at_least
 from conbo.spaces import is_number
 
+EVALUATIONS = 80  # of a run that is told neither a number of them nor a budget
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What ends a run, whichever comes first; None is no end."""
+
+    evaluations: int | None
+    budget: float | None = None
+    max_seconds: float | None = None
+    stop_below: float | None = None
+    worth: float | None = None
+
 
 @dataclass(frozen=True)
 class Plan:
     """How a run goes, and when it ends."""
 
-    evaluations: int
+    ends: Ends
     batch: int | None
     timeout: float | None
     retries: int
-    stop_below: float | None
     finish: Literal["best-observed"] | None
     on_interrupt: Literal["wait", "cancel"]
     lease: float
@@ -28,26 +40,33 @@ def check_plan(plan: Plan, objective: object, workers: int | None, optimizer: Op
     """Raise SettingError unless a run can go like this."""
     if not callable(objective):
         raise SettingError(f"`objective` must be a function of state and action, but got {objective!r}.")
-    at_least(1, "evaluations", plan.evaluations)
+    ends = plan.ends
+    if ends.evaluations is not None:
+        at_least(1, "evaluations", ends.evaluations)
     at_least(0, "retries", plan.retries)
     at_least(1, "max_lost_workers", plan.max_lost_workers)
     for name, number in (("workers", workers), ("batch", plan.batch)):
         if number is not None:
             at_least(1, name, number)
-    for name, seconds in (("timeout", plan.timeout), ("lease", plan.lease), ("stop_below", plan.stop_below)):
-        if seconds is not None and not (is_number(seconds) and 0 < seconds < float("inf")):
-            raise SettingError(f"`0 < {name} < inf` must hold, but got {name}={seconds!r}.")
-    if plan.stop_below is not None and not optimizer.knows_gains:
-        rule = "`stop_below` needs a method that knows what an evaluation gains, like 'conbo' or 'pei'"
-        raise SettingError(f"{rule}, but got method='{optimizer.method}'.")
+    named = {name: getattr(ends, name) for name in ("budget", "max_seconds", "stop_below", "worth")}
+    for name, value in {"timeout": plan.timeout, "lease": plan.lease, **named}.items():
+        if value is not None and not (is_number(value) and 0 < value < float("inf")):
+            raise SettingError(f"`0 < {name} < inf` must hold, but got {name}={value!r}.")
+    for name in ("stop_below", "worth"):
+        if named[name] is not None and not optimizer.knows_gains:
+            rule = f"`{name}` needs a method that knows what an evaluation gains, like 'conbo' or 'pei'"
+            raise SettingError(f"{rule}, but got method='{optimizer.method}'.")
+    for name in ("budget", "worth"):
+        if named[name] is not None and optimizer.cost is None:
+            raise SettingError(f"`{name}` needs a study with a `cost`, but got {name}={named[name]!r} without one.")
     if plan.finish not in (None, "best-observed"):
         raise SettingError(f"`finish` must be None or 'best-observed', but got {plan.finish!r}.")
     if plan.finish is not None:
         listed = optimizer.states.listed()
         n = float("inf") if listed is None else len(listed[0])
-        if n >= plan.evaluations:
+        if ends.evaluations is None or n >= ends.evaluations:
             rule = "`finish='best-observed'` ends with one evaluation in every state and needs more of them than states"
-            raise SettingError(f"{rule}, but got evaluations={plan.evaluations} for {n} states.")
+            raise SettingError(f"{rule}, but got evaluations={ends.evaluations} for {n} states.")
     if plan.on_interrupt not in ("wait", "cancel"):
         raise SettingError(f"`on_interrupt` must be 'wait' or 'cancel', but got {plan.on_interrupt!r}.")
 

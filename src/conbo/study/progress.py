@@ -37,9 +37,9 @@ def _bar_class() -> type[Any]:
 class Progress:
     """Completed trials out of those wanted, with an estimate of the policy's value that never costs much."""
 
-    def __init__(self, completed: int, wanted: int, estimate: Callable[[], float], show: bool) -> None:
+    def __init__(self, completed: int, wanted: int | None, estimate: Callable[[], float], show: bool) -> None:
         self._estimate = estimate
-        initial = min(completed, wanted)
+        initial = completed if wanted is None else min(completed, wanted)
         options = {"desc": "learning", "unit": "trial", "miniters": 1}
         self._bar = _bar_class()(total=wanted, initial=initial, disable=not show, **options)
         self._next: float | None = None  # when an estimate may be made again

@@ -13,23 +13,27 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from conbo.errors import ConboError, RewardError, StorageError, shortened
 from conbo.optimizer import Optimizer
+from conbo.prices import check_told
 from conbo.spaces import Point
 from conbo.study.executors import Evaluators, Objective, error_of, text_of
-from conbo.study.plan import Plan
+from conbo.study.plan import Ends, Plan
 from conbo.study.shared import Heartbeat, SharedOptimizer
 from conbo.study.worker_process import MAX_MESSAGE
 from conbo.study.workers import retire, worker_name
-from conbo.trials import Outcomes, Trial
+from conbo.trials import Outcomes, SuggestedTrials, Trial
 
 if TYPE_CHECKING:
     from conbo.study.progress import Progress
 
-Stopped: TypeAlias = Literal["evaluations", "stop_below", "stop", "interrupted"]
+Stopped: TypeAlias = Literal["evaluations", "budget", "max_seconds", "stop_below", "worth", "stop", "interrupted"]
 Callback: TypeAlias = Callable[[Trial], object]  # called with every trial that this run completed or that failed
 
 _REASONS: dict[Stopped, str] = {
     "evaluations": "done",
+    "budget": "the budget is spent",
+    "max_seconds": "the time is up",
     "stop_below": "little left to gain",
+    "worth": "what is left to gain is not worth its cost",
     "stop": "stopped",
     "interrupted": "interrupted",
 }
@@ -89,10 +93,11 @@ class Run:
         self._ended: deque[int] = deque()  # trials that the callbacks have not seen yet
         self._completed = self._failed = self._late = self._failures_in_a_row = 0
         self._pause = SHORTEST_PAUSE
+        self._began = time.monotonic()
 
     def __call__(self) -> RunSummary:
         """Go on until it ends; what it did not finish then is there for others to take over."""
-        began = time.monotonic()
+        began = self._began = time.monotonic()
         try:
             with self._heartbeat:
                 try:
@@ -215,6 +220,7 @@ class Run:
             self._failure(trial, error)
             return
         try:
+            check_told(self._shared.up_to_date().cost, future.result().measured)
             stands = self._records.tell(trial.number, future.result(), self._worker)
         except RewardError as wrong:
             self._failure(trial, wrong)
@@ -271,7 +277,8 @@ class Run:
         if self._stopped:
             return None
         optimizer = self._shared.up_to_date()
-        enough = optimizer.n_completed + len(self._jobs) >= self._plan.evaluations  # then nobody takes from the queue
+        wanted = self._wanted
+        enough = optimizer.n_completed + len(self._jobs) >= wanted  # then nobody takes from the queue
         others = (t for t in optimizer.trials if t.leased and t.number not in self._heartbeat.trials)
         if any(not (enough and trial.is_enqueued) for trial in others):
             most, in_hand = self._plan.max_lost_workers, self._heartbeat.trials
@@ -279,8 +286,15 @@ class Run:
             if trial is not None:
                 self._heartbeat.trials.add(trial.number)
                 return trial
-        if optimizer.n_completed >= self._plan.evaluations:
+        ends = self._plan.ends
+        if optimizer.n_completed >= wanted:
             self._stopped = "evaluations"
+        elif ends.budget is not None and optimizer.total_cost()[0] >= ends.budget:
+            self._stopped = "budget"
+        elif ends.max_seconds is not None and time.monotonic() - self._began >= ends.max_seconds:
+            self._stopped = "max_seconds"
+        if self._stopped:
+            return None
         synchronous = self._plan.batch is not None and self._last_states(optimizer) is None
         if self._missing(optimizer) == 0 or (synchronous and self._jobs):
             return None
@@ -289,9 +303,18 @@ class Run:
         self._queue.extend(added)
         return self._queue.popleft() if added else None
 
-    def _missing(self, optimizer: Optimizer) -> int:
+    @property
+    def _wanted(self) -> float:
+        """How many completed trials end the run."""
+        evaluations = self._plan.ends.evaluations
+        return float("inf") if evaluations is None else evaluations
+
+    def _missing(self, optimizer: Optimizer) -> float:
         """How many trials are wanted beside those that are there or under way."""
-        return max(0, self._plan.evaluations - len(_under_way(optimizer)))
+        budget = self._plan.ends.budget
+        if budget is not None and sum(optimizer.total_cost()) >= budget:
+            return 0
+        return max(0, self._wanted - len(_under_way(optimizer)))
 
     def _choose(self, optimizer: Optimizer) -> list[Trial]:
         missing = self._missing(optimizer)
@@ -300,23 +323,32 @@ class Run:
         if last := self._last_states(optimizer):
             return [optimizer.suggest_improving(last[0])]
         before_the_last = missing - (len(_all_states(optimizer)) if self._plan.finish else 0)
-        suggested = optimizer.suggest(min(self._plan.batch or 1, before_the_last))
-        gain, least = suggested.expected_gain, self._plan.stop_below
-        if least is not None and gain is not None and gain < least:
-            self._stopped = "stop_below"
-            return []
-        return suggested.trials
+        suggested = optimizer.suggest(int(min(self._plan.batch or 1, before_the_last)))
+        self._stopped = _little_left(suggested, self._plan.ends)
+        return [] if self._stopped else suggested.trials
 
     def _last_states(self, optimizer: Optimizer) -> list[Point] | None:
         """The states that have not had their last evaluation, or None if its time has not come."""
         if self._plan.finish is None:
             return None
         states, trials = _all_states(optimizer), _under_way(optimizer)
-        n_last = len(trials) - (self._plan.evaluations - len(states))
+        n_last = len(trials) - (self._wanted - len(states))
         if n_last < 0:
             return None
-        last = [trial.state for trial in trials[len(trials) - n_last :]]
+        last = [trial.state for trial in trials[len(trials) - int(n_last) :]]
         return [state for state in states if state not in last] or states
+
+
+def _little_left(suggested: SuggestedTrials, ends: Ends) -> Stopped | None:
+    """Why what was suggested is not worth an evaluation, or None."""
+    gain, cost = suggested.expected_gain, suggested.expected_cost
+    if gain is None:
+        return None
+    if ends.stop_below is not None and gain < ends.stop_below:
+        return "stop_below"
+    if ends.worth is not None and cost is not None and gain * ends.worth < cost / len(suggested.trials):
+        return "worth"
+    return None
 
 
 def _plain(outcomes: Outcomes) -> float | dict[str, float]:

@@ -15,6 +15,7 @@ from conbo.errors import SpaceError, StudyError
 from conbo.method_list import DEFAULT_METHOD, Method
 from conbo.notices import listening
 from conbo.optimizer import Direction, Optimizer, at_least
+from conbo.prices import Cost, check_told, with_cost
 from conbo.record_fields import errors_about
 from conbo.spaces import Point, Space, Value
 from conbo.state_distributions import RecipeLike
@@ -22,7 +23,7 @@ from conbo.study.database import Database, Storage
 from conbo.study.description import Settings, from_record
 from conbo.study.executors import Borrowed, Evaluators, Here, Objective, Processes
 from conbo.study.notebook_view import html_of, line_of
-from conbo.study.plan import Plan, check_callbacks, check_plan
+from conbo.study.plan import EVALUATIONS, Ends, Plan, check_callbacks, check_plan
 from conbo.study.records import MAX_LOST_WORKERS
 from conbo.study.run import Run, RunSummary
 from conbo.study.shared import SharedOptimizer
@@ -57,6 +58,7 @@ class Study(TrialTables):
         model: ModelLike | None = None,
         seed: int | None = None,
         initial: int | None = None,
+        cost: Cost = None,
         name: str = "default",
         storage: Storage | None = None,
         device: str = "cpu",
@@ -70,12 +72,13 @@ class Study(TrialTables):
             seed=0 if seed is None else seed,
             initial=initial,
             device=device,
+            cost=cost,
         )
         if taken := [name for name in (*space.states, *space.actions) if name in COLUMNS]:
             raise SpaceError(f"a parameter must not be named like a column of the observations: '{taken[0]}'.")
         self.name, self._device = name, device
         self._settings = Settings(
-            space, direction, method, state_distribution, checked.model, checked.seed, checked.initial
+            space, direction, method, state_distribution, checked.model, checked.seed, checked.initial, cost
         )
         given = {"model": model, "seed": seed, "initial": initial}
         of_no_matter = [key for key, value in given.items() if value is None]
@@ -156,13 +159,16 @@ class Study(TrialTables):
         noise: float | None = None,
         *,
         outcomes: Mapping[str, float] | None = None,
+        cost: float | None = None,
     ) -> None:
         """The reward of a trial (or of its number), and the reward's variance where it is known.
 
-        A variance is given for all trials or for none; to repeat what was told does nothing. Further `outcomes` by
-        name, such as `{"wait": 4.2}`, are recorded beside the reward; no built-in model looks at them.
+        A variance is given for all trials or for none; to repeat what was told does nothing. The `cost` of the
+        evaluation is for studies that learn it. Further `outcomes` by name, such as `{"wait": 4.2}`, are recorded
+        beside the reward; no built-in model looks at them.
         """
-        told = Outcomes(reward, noise, {} if outcomes is None else outcomes)
+        told = Outcomes(reward, noise, with_cost(outcomes, cost))
+        check_told(self._settings.cost, told.measured)
         number = self._shared.up_to_date().find(trial).number
         self._shared.records.tell(number, told)
 
@@ -170,6 +176,10 @@ class Study(TrialTables):
         """A trial (or its number) that will not have a reward."""
         number = self._shared.up_to_date().find(trial).number
         self._shared.records.fail(number, error)
+
+    def total_cost(self) -> float:
+        """What all trials cost up to now; running and failed ones, and others without a cost, as it is expected."""
+        return sum(self._shared.up_to_date().total_cost())
 
     def best_observed(self) -> list[dict[str, Any]]:
         """For each of finitely many states its best trial's action, reward and number, None where it has none."""
@@ -209,8 +219,11 @@ class Study(TrialTables):
     def run(
         self,
         objective: Objective,
-        evaluations: int = 80,
+        evaluations: int | None = None,
         *,
+        budget: float | None = None,
+        max_seconds: float | None = None,
+        worth: float | None = None,
         workers: int | None = None,
         executor: Executor | None = None,
         batch: int | None = None,
@@ -224,7 +237,7 @@ class Study(TrialTables):
         callbacks: Sequence[Callable[[Study, Trial], object]] = (),
         progress: bool = True,
     ) -> RunSummary:
-        """Evaluate `objective(state, action)` until the study has so many completed trials in total.
+        """Evaluate `objective(state, action)` until the study has so many completed trials in total, by default 80.
 
         In a space without states the state is {}. The objective returns the reward, or a mapping such as
         `{"reward": 1.2, "noise": 0.1, "wait": 4.2}`, whose other values are recorded as outcomes of the trial. Where it
@@ -238,6 +251,12 @@ class Study(TrialTables):
           for as soon as one is told;
         - `timeout`: seconds after which an evaluation has failed: it is killed, in a process of its own; an `executor`
           goes on with it, and that place stays busy;
+        - `budget`: the run ends when all trials of the study together have cost this much, running ones counted at
+          their expected cost; the last evaluation may exceed it. The study needs a `cost`. Then `evaluations` may be
+          left out;
+        - `max_seconds`: no evaluation begins later than this after the beginning of the run;
+        - `worth`: what a unit of reward is worth in units of cost. The run ends when the expected gain of the next
+          evaluation is worth less than the evaluation is expected to cost;
         - `stop_below`: the run ends when the expected gain of the next evaluation is below this;
         - `finish="best-observed"`: the last evaluations, one for each state, look for the best action of that state;
         - `on_interrupt`: after Ctrl-C, "wait" for the running evaluations, or "cancel" them, as a second Ctrl-C does;
@@ -247,7 +266,9 @@ class Study(TrialTables):
         - `callbacks`: functions that are called here, as `callback(study, trial)`, after every trial that this run
           completed or that failed. They may call `study.stop()`, and what they raise ends the run.
         """
-        plan = Plan(evaluations, batch, timeout, retries, stop_below, finish, on_interrupt, lease, max_lost_workers)
+        wanted = EVALUATIONS if evaluations is None and budget is None else evaluations
+        ends = Ends(wanted, budget, max_seconds, stop_below, worth)
+        plan = Plan(ends, batch, timeout, retries, finish, on_interrupt, lease, max_lost_workers)
         optimizer = self._shared.up_to_date()
         check_plan(plan, objective, workers, optimizer)
         check_callbacks(callbacks)
@@ -264,7 +285,7 @@ class Study(TrialTables):
 
         compiling.begin()  # while the initial design is evaluated
         completed = self._shared.up_to_date().n_completed
-        with Progress(completed, evaluations, self.policy_value, progress) as bar, _shown_by(bar, progress):
+        with Progress(completed, wanted, self.policy_value, progress) as bar, _shown_by(bar, progress):
             run = Run(self._shared, evaluators, objective, plan, bar, [partial(each, self) for each in callbacks])
             self._runs.append(run)
             try:
@@ -274,7 +295,7 @@ class Study(TrialTables):
             self._shared.records.settle()
             if summary.stopped == "interrupted":
                 kept = self._shared.up_to_date().n_completed
-                bar.note(f"Interrupted: {kept} of {evaluations} evaluations are kept.")
+                bar.note(f"Interrupted: {kept}{'' if wanted is None else f' of {wanted}'} evaluations are kept.")
         if progress:
             print(summary)
         return summary

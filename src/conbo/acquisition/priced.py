@@ -1,0 +1,86 @@
+"""Gain per cost: any acquisition, divided by what an evaluation is expected to cost.
+
+Values are per typical cost, so that they stay of the size that they would have without prices.  Climbs follow the
+smooth model of the costs; screening and the final ranking ask for the costs themselves.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from conbo.ascent import BatchedFunction
+from conbo.belief import Belief
+from conbo.cost_model import CostModel
+
+
+class Unpriced(Protocol):
+    """An acquisition as the maximizer sees it."""
+
+    @property
+    def climbs_logarithm(self) -> bool:
+        """Whether `local` gives the logarithms of the values."""
+
+    def screen(self, points: Tensor) -> Tensor:
+        """Cheap values (c,) of points (c, d)."""
+
+    def local(self, starts: Tensor) -> BatchedFunction:
+        """Values and gradients around starts (r, d)."""
+
+    def __call__(self, points: Tensor) -> Tensor:
+        """Full values (c,) of points (c, d)."""
+
+
+class UnpricedRecipe(Protocol):
+    """A recipe for such a function."""
+
+    def build(self, belief: Belief, generator: torch.Generator) -> Unpriced:
+        """Ready for use under one belief."""
+
+
+@dataclass(frozen=True)
+class PerCost:
+    """A recipe for the gain per cost of another recipe; the same where the belief knows no costs."""
+
+    recipe: UnpricedRecipe
+
+    def build(self, belief: Belief, generator: torch.Generator) -> Unpriced:
+        """Ready for use under one belief."""
+        acquisition = self.recipe.build(belief, generator)
+        return acquisition if belief.cost is None else PricedAcquisition(acquisition, belief.cost)
+
+
+@dataclass(frozen=True)
+class PricedAcquisition:
+    """The values of an acquisition, divided by costs."""
+
+    acquisition: Unpriced
+    cost: CostModel
+
+    @property
+    def climbs_logarithm(self) -> bool:
+        """Whether `local` gives the logarithms of the values."""
+        return self.acquisition.climbs_logarithm
+
+    def screen(self, points: Tensor) -> Tensor:
+        """Cheap values (c,) per cost."""
+        return self.acquisition.screen(points) / self.cost.relative(points)
+
+    def __call__(self, points: Tensor) -> Tensor:
+        """Full values (c,) per cost."""
+        return self.acquisition(points) / self.cost.relative(points)
+
+    def local(self, starts: Tensor) -> BatchedFunction:
+        """Values and gradients per cost around starts (r, d)."""
+        inner, log = self.acquisition.local(starts), self.climbs_logarithm
+
+        def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+            value, gradient = inner(points, rows)
+            log_cost, slope = self.cost.log_relative(points)
+            if log:
+                return value - log_cost, gradient - slope
+            share = (-log_cost).exp()
+            return value * share, (gradient - value[:, None] * slope) * share[:, None]
+
+        return function

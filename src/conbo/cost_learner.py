@@ -1,0 +1,87 @@
+"""What is made of trials about the costs of evaluations."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from conbo.bound_states import StateDistribution
+from conbo.cost_model import FEWEST_TOLD, CostModel, fit_costs
+from conbo.models.snapping import spread
+from conbo.prices import COST, LEARNED, Cost, known_cost
+from conbo.quasi_random import sobol
+from conbo.spaces import Space
+from conbo.trials import Trial
+
+KNOWN_POINTS = 64  # at which a known cost is looked at, for its gradient
+
+
+class CostLearner:
+    """Expected costs of points, and what trials cost; `trials` are always given in the order of their numbers."""
+
+    def __init__(self, space: Space, states: StateDistribution, cost: Cost) -> None:
+        self._space, self._states, self._cost = space, states, cost
+        self._fitted: tuple[list[int], CostModel | None] | None = None  # the trials that it was fitted to
+
+    def model(self, trials: Iterable[Trial]) -> CostModel | None:
+        """The model of the costs; None without prices, or as long as there are too few to learn from."""
+        if self._cost is None:
+            return None
+        told = [trial for trial in trials if COST in trial.measured] if self._cost == LEARNED else []
+        numbers = [trial.number for trial in told]
+        if self._fitted is None or self._fitted[0] != numbers:
+            self._fitted = numbers, self._fit(told)
+        return self._fitted[1]
+
+    def total(self, trials: Sequence[Trial]) -> tuple[float, float]:
+        """The costs of trials that have ended, and of those that run; unknown ones as they are expected.
+
+        Earlier results without a cost were paid for elsewhere.
+        """
+        ended, running, unknown = 0.0, 0.0, list[Trial]()
+        for trial in trials:
+            if self._cost == LEARNED:
+                ended += trial.measured.get(COST, 0.0)
+                if trial.status != "completed":
+                    unknown.append(trial)
+            elif callable(self._cost):
+                cost = known_cost(self._cost, trial.state, trial.action)
+                ended, running = (ended, running + cost) if trial.status == "running" else (ended + cost, running)
+        if unknown:
+            for trial, cost in zip(unknown, self._expected(trials, unknown), strict=True):
+                ended, running = (ended, running + cost) if trial.status == "running" else (ended + cost, running)
+        return ended, running
+
+    def _expected(self, trials: Sequence[Trial], unknown: Sequence[Trial]) -> list[float]:
+        model = self.model(trials)
+        if model is not None:
+            costs: list[float] = model.expected(self._encoded(unknown)).tolist()
+            return costs
+        told = [trial.measured[COST] for trial in trials if COST in trial.measured]
+        return [sum(told) / max(len(told), 1)] * len(unknown)
+
+    def _fit(self, told: Sequence[Trial]) -> CostModel | None:
+        if callable(self._cost):
+            d_s, d = self._space.n_state_dims, self._space.n_state_dims + self._space.n_action_dims
+            even = sobol(KNOWN_POINTS, d, seed=0)
+            states = self._states.from_uniform(even[:, :d_s]) if d_s else even[:, :0]
+            points = spread(self._space, torch.cat([states, even[:, d_s:]], -1))
+            return fit_costs(self._space, points, self._known(points), self._known)
+        if len(told) < FEWEST_TOLD:
+            return None
+        costs = torch.tensor([trial.measured[COST] for trial in told], dtype=torch.float64)
+        return fit_costs(self._space, self._encoded(told), costs)
+
+    def _known(self, points: Tensor) -> Tensor:
+        """The user's function at points (n, d)."""
+        assert callable(self._cost)
+        rows, d_s = points.cpu().numpy(), self._space.n_state_dims
+        pairs = zip(self._space.decode_states(rows[:, :d_s]), self._space.decode_actions(rows[:, d_s:]), strict=True)
+        return torch.tensor([known_cost(self._cost, *pair) for pair in pairs], dtype=torch.float64).to(points)
+
+    def _encoded(self, trials: Sequence[Trial]) -> Tensor:
+        """The points (n, d) of trials."""
+        states = self._space.encode_states([trial.state for trial in trials])
+        actions = self._space.encode_actions([trial.action for trial in trials])
+        return torch.from_numpy(np.concatenate([states, actions], axis=1))

@@ -1,0 +1,67 @@
+"""What an evaluation is expected to cost, as a smooth function of the point.
+
+Costs are positive and often differ by factors, so it is their logarithm that is modelled: a Gaussian process on log
+cost makes the cost log-normal, with mean exp(μ + σ²/2).  Where the cost is known, the process follows the known
+function closely, and only climbs use it, for its gradient.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import exp, log
+
+import torch
+from torch import Tensor
+
+from conbo.gaussian_process import GaussianProcess
+from conbo.models.posterior import Posterior
+from conbo.observations import Observations
+from conbo.spaces import Space
+
+EXACT = 1e-6  # variance of the noise of a known log cost, standardized
+FEWEST_TOLD = 2  # costs before which there is nothing to learn
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Costs of points (n, d) of the unit cube."""
+
+    posterior: Posterior
+    shift: float  # of log costs
+    scale: float
+    known: Callable[[Tensor], Tensor] | None  # the costs themselves, where they are known
+
+    def expected(self, points: Tensor) -> Tensor:
+        """Expected costs (n,) of points (n, d)."""
+        if self.known is not None:
+            return self.known(points)
+        at = points.cpu()
+        with torch.no_grad():
+            spread = self.posterior.variance(at) + self.posterior.noise_at(at)
+            return (self.shift + self.scale * self.posterior.mean(at) + self.scale**2 * spread / 2).exp().to(points)
+
+    def relative(self, points: Tensor) -> Tensor:
+        """Expected costs (n,), in units of a typical one."""
+        return self.expected(points) / exp(self.shift)
+
+    def log_relative(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Smooth logarithms (n,) of these, and their gradients (n, d)."""
+        at = points.cpu()
+        moments = self.posterior.moments(at)
+        value, gradient = self.scale * moments.mean, self.scale * moments.mean_gradient
+        if self.known is None:
+            half = self.scale**2 / 2
+            value = value + half * (moments.variance + self.posterior.noise_at(at))
+            gradient = gradient + half * (moments.variance_gradient + self.posterior.noise_gradient(at))
+        return value.to(points), gradient.to(points)
+
+
+def fit_costs(
+    space: Space, points: Tensor, costs: Tensor, known: Callable[[Tensor], Tensor] | None = None
+) -> CostModel:
+    """A model of the costs (n,) of points (n, d)."""
+    logs = costs.log()
+    shift, scale = float(logs.mean()), float(logs.std()) if len(logs) > 1 else 0.0
+    scale = scale if scale > 1e-9 else log(1.1)  # costs that are all the same may still differ elsewhere
+    noise = None if known is None else torch.full_like(logs, EXACT)
+    observations = Observations(points, (logs - shift) / scale, pending=points[:0], noise=noise)
+    return CostModel(GaussianProcess().fit(space, observations), shift, scale, known)

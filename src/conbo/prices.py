@@ -1,0 +1,58 @@
+"""What evaluations cost: known before by a function of the point, or told with the reward and learned.
+
+A told cost is an outcome of its trial, named 'cost'.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeAlias
+
+from conbo.errors import RewardError, SettingError, shortened
+from conbo.parameters import Value, is_number
+
+COST = "cost"  # the name of the outcome
+LEARNED: Literal["learned"] = "learned"
+
+KnownCost: TypeAlias = Callable[[dict[str, Value], dict[str, Value]], float]  # of state and action
+Cost: TypeAlias = KnownCost | Literal["learned"] | None
+
+
+def check_cost(cost: object) -> None:
+    """Raise SettingError unless this can be the `cost` of a study."""
+    if cost is not None and cost != LEARNED and not callable(cost):
+        rule = "`cost` must be a function of state and action, or 'learned'"
+        raise SettingError(f"{rule}, but got {shortened(repr(cost))}.")
+
+
+def known_cost(function: KnownCost, state: dict[str, Value], action: dict[str, Value]) -> float:
+    """What the user's function says, checked."""
+    where = f"state {state!r} and action {action!r}"
+    try:
+        value = function(dict(state), dict(action))
+    except Exception as error:
+        raise SettingError(f"`cost` must return a number, but raised {type(error).__name__} for {where}.") from error
+    if not is_number(value) or not 0 < value < math.inf:
+        raise SettingError(f"`0 < cost < inf` must hold, but got {value!r} for {where}.")
+    return float(value)
+
+
+def check_told(cost: Cost, measured: Mapping[str, float]) -> None:
+    """Raise RewardError unless what was measured has the cost that the study learns from."""
+    if cost != LEARNED:
+        return
+    if COST not in measured:
+        raise RewardError("a `cost` must be told with every reward where the study learns it, but got none.")
+    if not measured[COST] > 0:
+        raise RewardError(f"`cost > 0` must hold, but got cost={measured[COST]:g}.")
+
+
+def with_cost(measured: Mapping[str, float] | None, cost: float | None) -> dict[str, float]:
+    """What was measured, with the cost among it; raises RewardError if it is there twice."""
+    outcomes = {} if measured is None else dict(measured)
+    if cost is None:
+        return outcomes
+    if COST in outcomes:
+        raise RewardError("a cost must be given once, but got both `cost` and an outcome of that name.")
+    return {**outcomes, COST: cost}

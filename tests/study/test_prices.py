@@ -1,0 +1,126 @@
+"""Prices: known or learned, budgets, and gain per cost."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import conbo
+from conbo.cost_model import fit_costs
+from conbo.errors import RewardError, SettingError, StudyError
+from conbo.optimizer import Optimizer
+from conbo.quasi_random import sobol
+
+SPACE = conbo.Space({"s": conbo.Real(0, 1)}, {"x": conbo.Real(0, 1)})
+
+
+def reward(state: dict[str, Any], action: dict[str, Any]) -> float:
+    return -((action["x"] - state["s"]) ** 2)
+
+
+def price(state: dict[str, Any], action: dict[str, Any]) -> float:
+    return 10 ** action["x"]
+
+
+def priced_reward(state: dict[str, Any], action: dict[str, Any]) -> dict[str, float]:
+    return {"reward": reward(state, action), "cost": price(state, action)}
+
+
+def test_learned_costs_are_those_that_were_told() -> None:
+    points = sobol(40, 2, seed=0)
+    costs = 10 ** points[:, 1]
+    model = fit_costs(SPACE, points, costs)
+    new = sobol(20, 2, seed=1)
+    torch.testing.assert_close(model.expected(new), 10 ** new[:, 1], rtol=0.02, atol=0)
+    _, gradient = model.log_relative(new)
+    step = torch.tensor([0.0, 1e-5], dtype=torch.float64)
+    slope = (model.log_relative(new + step)[0] - model.log_relative(new - step)[0]) / 2e-5
+    torch.testing.assert_close(gradient[:, 1], slope, rtol=1e-4, atol=1e-4)
+
+
+def test_known_prices_turn_the_method_to_cheap_points() -> None:
+    paid = {}
+    for cost in (None, price):
+        optimizer = Optimizer(SPACE, cost=cost, seed=3, initial=6, method="pei")
+        for trial in optimizer.ask(6):
+            optimizer.tell(trial, reward(trial.state, trial.action))
+        suggested = []
+        for _ in range(6):
+            (trial,) = optimizer.ask()
+            suggested.append(price(trial.state, trial.action))
+            optimizer.tell(trial, reward(trial.state, trial.action))
+        paid[cost] = sum(suggested)
+    assert paid[price] < 0.8 * paid[None]
+
+
+def test_a_run_ends_when_its_budget_is_spent() -> None:
+    study = conbo.Study(SPACE, cost=price, method="uniform")
+    summary = study.run(reward, budget=30, progress=False)
+    costs = [price(trial.state, trial.action) for trial in study.trials]
+    assert summary.stopped == "budget"
+    assert study.total_cost() == pytest.approx(sum(costs))
+    assert sum(costs) >= 30 > sum(costs[:-1])
+    assert study.run(reward, budget=30, progress=False).completed == 0  # the budget is that of the study
+
+
+def test_a_learned_cost_counts_towards_the_budget_and_is_stored(tmp_path: Path) -> None:
+    study = conbo.Study(SPACE, cost="learned", method="pei", initial=4, storage=tmp_path / "study.db")
+    study.run(priced_reward, budget=20, progress=False)
+    again = conbo.open_study(tmp_path / "study.db")
+    told = sum(trial.measured["cost"] for trial in again.trials)
+    assert again.total_cost() == pytest.approx(told)
+    assert told >= 20
+    trial = again.ask()  # now it runs, and counts as it is expected
+    assert again.total_cost() == pytest.approx(told + price(trial.state, trial.action), rel=0.05)
+    for outcome, reason in (({}, "must be told with every reward"), ({"cost": -1.0}, "`cost > 0` must hold")):
+        with pytest.raises(RewardError, match=reason):
+            again.tell(trial, 1.0, outcomes=outcome)
+    with pytest.raises(RewardError, match="must be given once"):
+        again.tell(trial, 1.0, outcomes={"cost": 1.0}, cost=2.0)
+    again.tell(trial, 1.0, cost=2.5)
+    assert again.trials[-1].measured == {"cost": 2.5}
+
+
+def test_a_known_cost_is_stored_by_its_name(tmp_path: Path) -> None:
+    conbo.Study(SPACE, cost=price, storage=tmp_path / "study.db")
+    with pytest.raises(StudyError, match=r"cost is a function: open it with Study\(..., cost=...\)"):
+        conbo.open_study(tmp_path / "study.db")
+    assert conbo.Study(SPACE, cost=price, storage=tmp_path / "study.db").total_cost() == 0
+    with pytest.raises(StudyError, match=r"cost: 'function .*price' → none"):
+        conbo.Study(SPACE, storage=tmp_path / "study.db")
+
+
+def test_a_run_ends_when_the_gain_is_not_worth_its_cost() -> None:
+    study = conbo.Study(SPACE, cost=price, method="pei", initial=4)
+    assert study.run(reward, 30, worth=1e-6, progress=False).stopped == "worth"
+    assert len(study.trials) == 4
+
+
+def test_a_run_ends_in_time() -> None:
+    study = conbo.Study(SPACE, method="uniform")
+    assert study.run(reward, 10**6, max_seconds=0.05, progress=False).stopped == "max_seconds"
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"budget": 0}, "`0 < budget < inf` must hold, but got budget=0"),
+        ({"budget": float("nan")}, "`0 < budget < inf`"),
+        ({"max_seconds": -1}, "`0 < max_seconds < inf`"),
+        ({"worth": 1.0}, "`worth` needs a method that knows"),
+        ({"budget": 5}, "`budget` needs a study with a `cost`"),
+    ],
+)
+def test_ends_that_cannot_be(settings: dict[str, float], reason: str) -> None:
+    with pytest.raises(SettingError, match=reason):
+        conbo.Study(SPACE, method="uniform").run(reward, **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [-1.0, 0.0, float("nan"), "dear", None])
+def test_a_price_must_be_a_positive_number(wrong: Any) -> None:
+    study = conbo.Study(SPACE, cost=lambda state, action: wrong, method="uniform")
+    with pytest.raises(SettingError, match=r"`0 < cost < inf` must hold, but got .* for state"):
+        study.run(reward, budget=5, progress=False)
+    with pytest.raises(SettingError, match="`cost` must be a function of state and action, or 'learned'"):
+        conbo.Study(SPACE, cost=3)  # type: ignore[arg-type]
