@@ -77,7 +77,7 @@ def test_outcomes_in_a_file(conbo: Conbo, folder: Path, name: str) -> None:
     assert conbo("tell", "--file", name).stdout == "3 told, 0 failed, 0 left for later.\n"
     assert [trial.measured for trial in _trials()] == [{"wait": 0.5}, {}, {"wait": -2.0}]
     conbo("export", "-o", name)
-    assert "leave --noise and --outcome out" in conbo("tell", "--file", name, "--outcome", "wait=1", code=2).stderr
+    assert "leave --noise, --cost and --outcome out" in conbo("tell", "--file", name, "--outcome", "wait=1", code=2).stderr
 
 
 def test_fail(conbo: Conbo, folder: Path) -> None:
@@ -223,3 +223,9 @@ def test_a_study_file_says_where_its_study_is_if_that_is_elsewhere(conbo: Conbo,
     told = conbo("tell", str(inner), "0", "1", code=1).stderr
     assert told.startswith(f"{inner} keeps the study in 'postgresql+psycopg://me:***@no.such.host.invalid/db'.\n")
     assert "secret" not in told
+
+
+def test_a_cost_is_told_as_an_outcome(conbo: Conbo, folder: Path) -> None:
+    conbo("ask")
+    conbo("tell", "0", "1.5", "--cost", "12", "--outcome", "wait=3")
+    assert [trial.measured for trial in _trials()] == [{"wait": 3.0, "cost": 12.0}]
