@@ -77,7 +77,9 @@ def test_outcomes_in_a_file(conbo: Conbo, folder: Path, name: str) -> None:
     assert conbo("tell", "--file", name).stdout == "3 told, 0 failed, 0 left for later.\n"
     assert [trial.measured for trial in _trials()] == [{"wait": 0.5}, {}, {"wait": -2.0}]
     conbo("export", "-o", name)
-    assert "leave --noise, --cost and --outcome out" in conbo("tell", "--file", name, "--outcome", "wait=1", code=2).stderr
+    assert (
+        "leave --noise, --cost and --outcome out" in conbo("tell", "--file", name, "--outcome", "wait=1", code=2).stderr
+    )
 
 
 def test_fail(conbo: Conbo, folder: Path) -> None:
