@@ -56,16 +56,17 @@ def test_signatures() -> None:
         return list(inspect.signature(function).parameters)  # type: ignore[arg-type]
 
     settings = ["space", "direction", "method", "state_distribution", "model", "seed", "initial"]
-    assert names(conbo.Optimizer) == [*settings, "device"]
-    assert names(conbo.Study) == [*settings, "name", "storage", "device"]
+    assert names(conbo.Optimizer) == [*settings, "device", "cost"]
+    assert names(conbo.Study) == [*settings, "cost", "name", "storage", "device"]
+    ends = ["evaluations", "budget", "max_seconds", "worth"]
     options = ["workers", "executor", "batch", "timeout", "retries", "stop_below", "finish", "on_interrupt", "lease"]
     options += ["max_lost_workers", "callbacks"]
-    assert names(conbo.Study.run) == ["self", "objective", "evaluations", *options, "progress"]
+    assert names(conbo.Study.run) == ["self", "objective", *ends, *options, "progress"]
     assert names(conbo.open_study) == ["storage", "name", "device"]
     assert names(conbo.study_names) == ["storage"]
     for kind in (conbo.Study, conbo.Optimizer):
         assert names(kind.ask) == ["self", "n", "state"]
-        assert names(kind.tell) == ["self", "trial", "reward", "noise", "outcomes"]
+        assert names(kind.tell) == ["self", "trial", "reward", "noise", "outcomes", "cost"]
         assert names(kind.fail) == ["self", "trial", "error"]
         assert names(kind.policy) == ["self"]
 
