@@ -187,6 +187,12 @@ def test_choices_and_steps_survive() -> None:
     assert space.actions["a"].choices == ("None", "True", "2")  # type: ignore[union-attr]
 
 
+def test_known_limits_are_kept_from_the_second_trial_on() -> None:
+    study = learned(8, constraints=["stock <= 0.5 * demand"], initial=6)
+    assert all(trial.params["stock"] <= 0.5 * trial.params["demand"] + 1e-9 for trial in study.trials[1:])
+    assert policy(study)({"demand": 60})["stock"] <= 30 + 1e-9
+
+
 def test_what_cannot_be() -> None:
     with pytest.raises(SettingError, match="`states` must be names of parameters, or a mapping from these, but got"):
         ConboSampler("demand")

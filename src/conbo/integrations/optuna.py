@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,6 +49,22 @@ SUGGESTED = "conbo:"  # before a parameter's name: the system attribute with the
 StatesLike = Mapping[str, MarginalRecipe] | Iterable[str]
 
 
+@dataclass(frozen=True)
+class _Roles:
+    """Which parameters are states and how these are distributed, and the limits of the others."""
+
+    states: dict[str, MarginalRecipe]
+    constraints: tuple[str, ...] = ()
+
+    def space(self, distributions: dict[str, BaseDistribution]) -> Space | None:
+        """The space of trials with these distributions; None where there is nothing to choose."""
+        return space_of(distributions, tuple(self.states), self.constraints) if distributions else None
+
+    def recipe(self, space: Space) -> Product:
+        """P[s]."""
+        return Product({name: recipe for name, recipe in self.states.items() if name in space.states})
+
+
 class ConboSampler(BaseSampler):
     """An Optuna sampler that chooses states and actions to learn the best action of every state.
 
@@ -60,6 +76,9 @@ class ConboSampler(BaseSampler):
     states
         The names of the parameters that are states, or a mapping from these names to how the states are distributed,
         such as ``{"demand": conbo.Triangular(60)}``. All other parameters are actions.
+    constraints
+        Known limits of the actions, as in `conbo.Space`. The first trial does not know them yet, and rounding to `step`
+        may overshoot them a little. (Optuna's `constraints_func` is about outcomes, which no method here looks at.)
     method, model, initial
         As in `conbo.Study`.
     seed
@@ -79,12 +98,13 @@ class ConboSampler(BaseSampler):
         self,
         states: StatesLike,
         *,
+        constraints: Sequence[str] = (),
         method: str | Method = DEFAULT_METHOD,
         model: ModelLike | None = None,
         seed: int | None = None,
         initial: int | None = None,
     ) -> None:
-        self._states = _states(states)
+        self._roles = _Roles(_states(states), tuple(constraints))
         self._settings = {"method": method, "model": model, "initial": initial}
         self._seed = secrets.randbits(32) if seed is None else seed
         self._optimizer: Optimizer | None = None
@@ -99,13 +119,13 @@ class ConboSampler(BaseSampler):
     @property
     def states(self) -> dict[str, MarginalRecipe]:
         """The states and how they are distributed."""
-        return dict(self._states)
+        return dict(self._roles.states)
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """The parameters of all completed trials, none if there is no such trial."""
         self._raise_error_if_multi_objective(study)
         distributions = common_distributions(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
-        space = space_of(distributions, tuple(self._states)) if distributions else None
+        space = self._roles.space(distributions)
         return {} if space is None else {name: distributions[name] for name in (*space.states, *space.actions)}
 
     def sample_relative(
@@ -133,13 +153,13 @@ class ConboSampler(BaseSampler):
         self._raise_error_if_multi_objective(study)
         generator = np.random.default_rng([self._seed, trial.number, *param_name.encode()])
         parameter = parameter_of(param_distribution)
-        distribution = marginal(param_name, parameter, self._states.get(param_name, Uniform()))
+        distribution = marginal(param_name, parameter, self._roles.states.get(param_name, Uniform()))
         (value,) = parameter.decode(distribution.quantile(generator.random(1)))
         return params_of({param_name: value}, {param_name: param_distribution})[param_name]
 
     def _up_to_date(self, study: optuna.Study, number: int, distributions: dict[str, BaseDistribution]) -> Optimizer:
         """The optimizer, with the trials before this one; those after it, too, once a model is fitted."""
-        optimizer = _optimizer(study, distributions, self._states, self._seed, self._settings)
+        optimizer = _optimizer(study, distributions, self._roles, self._seed, self._settings)
         if self._optimizer is not None and _alike(self._optimizer, optimizer):
             optimizer = self._optimizer  # which remembers what it fitted
         trials = _trials(study, optimizer.space, distributions)
@@ -172,11 +192,11 @@ def policy(study: optuna.Study, states: StatesLike | None = None) -> Policy:
     --------
     >>> policy(study)({"demand": 60})  # doctest: +SKIP
     """
-    known, settings = _known_states(study, states)
+    roles, settings = _known_roles(study, states)
     distributions = common_distributions(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
     if not distributions:
         raise ConboError("a policy needs at least one completed trial, but there is none.")
-    optimizer = _optimizer(study, distributions, known, 0, settings)
+    optimizer = _optimizer(study, distributions, roles, 0, settings)
     optimizer.restore(_trials(study, optimizer.space, distributions))
     return optimizer.policy()
 
@@ -191,12 +211,12 @@ def from_optuna(study: optuna.Study, states: StatesLike | None = None, **setting
     settings
         Further settings of `conbo.Study`, such as `storage` and `seed`.
     """
-    known, of_sampler = _known_states(study, states)
+    roles, of_sampler = _known_roles(study, states)
     distributions = common_distributions(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
-    space = space_of(distributions, tuple(known)) if distributions else None
+    space = roles.space(distributions)
     if space is None:
         raise ConboError("a study needs at least one completed trial with an action, but there is none.")
-    own = {"state_distribution": _recipe(known, space), **of_sampler, **settings}
+    own = {"state_distribution": roles.recipe(space), **of_sampler, **settings}
     made = Study(space, direction=_direction(study), **own)
     trials = [trial for trial in _trials(study, space, distributions) if trial.status == "completed"]
     made.add_trials([{**trial.state, **trial.action, "reward": trial.reward} for trial in trials])
@@ -210,34 +230,29 @@ def _states(states: StatesLike) -> dict[str, MarginalRecipe]:
     return dict(Product(named).marginals)
 
 
-def _known_states(study: optuna.Study, states: StatesLike | None) -> tuple[dict[str, MarginalRecipe], dict[str, Any]]:
-    """The states, and the settings of the sampler where it is ours."""
+def _known_roles(study: optuna.Study, states: StatesLike | None) -> tuple[_Roles, dict[str, Any]]:
+    """What is a state, and the settings of the sampler where it is ours."""
     sampler = study.sampler
     if isinstance(sampler, ConboSampler):
-        return (sampler.states if states is None else _states(states)), dict(sampler._settings)
+        roles = sampler._roles if states is None else _Roles(_states(states))
+        return roles, dict(sampler._settings)
     if states is None:
         kind = type(sampler).__name__
         raise SettingError(f"`states` must be given where the study's sampler is no ConboSampler, but got {kind}.")
-    return _states(states), {}
+    return _Roles(_states(states)), {}
 
 
 def _optimizer(
     study: optuna.Study,
     distributions: dict[str, BaseDistribution],
-    states: Mapping[str, MarginalRecipe],
+    roles: _Roles,
     seed: int,
     settings: Mapping[str, Any],
 ) -> Optimizer:
-    space = space_of(distributions, tuple(states))
+    space = roles.space(distributions)
     if space is None:
         raise ConboError("there must be an action with more than one value, but there is none.")
-    return Optimizer(
-        space, direction=_direction(study), state_distribution=_recipe(states, space), seed=seed, **settings
-    )
-
-
-def _recipe(states: Mapping[str, MarginalRecipe], space: Space) -> Product:
-    return Product({name: recipe for name, recipe in states.items() if name in space.states})
+    return Optimizer(space, direction=_direction(study), state_distribution=roles.recipe(space), seed=seed, **settings)
 
 
 def _direction(study: optuna.Study) -> Direction:

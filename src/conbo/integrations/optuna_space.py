@@ -42,7 +42,7 @@ def common_distributions(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistrib
     return known
 
 
-def space_of(distributions: Distributions, states: Sequence[str]) -> Space | None:
+def space_of(distributions: Distributions, states: Sequence[str], constraints: Sequence[str] = ()) -> Space | None:
     """The space, or None where no action has more than one value; raises SpaceError if a state is unknown."""
     for name in states:
         if name not in distributions:
@@ -53,7 +53,9 @@ def space_of(distributions: Distributions, states: Sequence[str]) -> Space | Non
         raise SpaceError(f"at least one parameter must be an action, but got the states {', '.join(states)} alone.")
     parameters = {name: parameter_of(each) for name, each in distributions.items() if not each.single()}
     actions = {name: parameter for name, parameter in parameters.items() if name not in states}
-    return Space({name: parameters[name] for name in states if name in parameters}, actions) if actions else None
+    if not actions:
+        return None
+    return Space({name: parameters[name] for name in states if name in parameters}, actions, constraints)
 
 
 def point_of(params: Mapping[str, Any], distributions: Distributions, names: Iterable[str]) -> dict[str, Value]:
