@@ -3,7 +3,7 @@
 from importlib import import_module
 from types import ModuleType
 
-__all__ = ["botorch", "optuna"]
+__all__ = ["ax", "botorch", "optuna"]
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -1,0 +1,163 @@
+"""Ax: an experiment of a `Client` whose trials conbo suggests, by ask and tell.
+
+| Ax                              | conbo                                                  |
+|---------------------------------|--------------------------------------------------------|
+| range parameter                 | Real or Integer, on its scale                          |
+| choice parameter                | Categorical                                            |
+| one value only                  | no parameter                                           |
+| parameter constraint            | constraint of the space                                |
+| objective "profit", "-loss"     | maximize, minimize                                     |
+| completed trial, mean and sem   | completed trial, with noise sem² where sem is known    |
+| failed or abandoned trial       | failed trial                                           |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from conbo.errors import ConboError, SettingError
+from conbo.spaces import Categorical, Integer, Parameter, Point, Real, Space, Value, closest
+from conbo.study import Study
+from conbo.trials import Trial
+
+try:
+    from ax.api.client import Client
+    from ax.core.parameter import ChoiceParameter, FixedParameter, ParameterType, RangeParameter
+    from ax.core.parameter import Parameter as AxParameter
+    from ax.core.trial_status import TrialStatus
+except ModuleNotFoundError as error:
+    needed = "`conbo.integrations.ax` needs ax-platform, which is not installed: pip install 'conbo[ax]'"
+    raise ConboError(needed) from error
+
+if TYPE_CHECKING:
+    from conbo.policies.policy import Policy
+
+__all__ = ["AxBridge"]
+
+
+class AxBridge:
+    """An Ax experiment and a conbo study of the same trials, kept in step.
+
+    The experiment must be configured, with its parameters and one objective. Results that it has already are taken
+    over, whoever asked for them.
+
+    Parameters
+    ----------
+    client
+        The client of the experiment.
+    states
+        The names of the parameters that are states. All others are actions.
+    settings
+        Further settings of `conbo.Study`, such as `state_distribution`, `seed` and `storage`.
+
+    Raises
+    ------
+    SettingError
+        If a state is no parameter, or the experiment has something that conbo has not, such as several objectives.
+
+    Examples
+    --------
+    >>> bridge = AxBridge(client, states=["demand"])  # doctest: +SKIP
+    >>> for index, parameters in bridge.get_next_trials(2).items():  # doctest: +SKIP
+    ...     client.complete_trial(index, raw_data={"profit": profit(parameters)})
+    """
+
+    def __init__(self, client: Client, states: Sequence[str], **settings: Any) -> None:
+        self.client = client
+        experiment = client._experiment
+        known = experiment.search_space.parameters
+        if unknown := [name for name in states if name not in known]:
+            hint = closest(unknown[0], known)
+            raise SettingError(f"a state must be a parameter of the experiment, but got {unknown[0]!r}: {hint}")
+        fixed = [each for each in known.values() if isinstance(each, FixedParameter)]
+        self._fixed: dict[str, Any] = {each.name: each.value for each in fixed}
+        parameters = {name: _parameter(each) for name, each in known.items() if name not in self._fixed}
+        roles: tuple[dict[str, Parameter], dict[str, Parameter]] = (
+            {name: parameters[name] for name in states if name in parameters},
+            {name: each for name, each in parameters.items() if name not in states},
+        )
+        constraints = [
+            _text(each.constraint_dict, each.bound) for each in experiment.search_space.parameter_constraints
+        ]
+        self._metric, minimize = _objective(client)
+        direction = "minimize" if minimize else "maximize"
+        self.study = Study(Space(*roles, constraints), direction=direction, **settings)  # type: ignore[arg-type]
+        self._numbers: dict[int, int] = {}  # trial of Ax → trial of conbo
+        self.sync()
+
+    def get_next_trials(self, max_trials: int = 1, state: Point | None = None) -> dict[int, dict[str, Value]]:
+        """Attach new trials to the experiment, as `client.get_next_trials` does: parameters by trial index.
+
+        `state` is one that the environment dictates.
+        """
+        self.sync()
+        attached: dict[int, dict[str, Value]] = {}
+        for trial in self.study.ask(max_trials, state):
+            parameters = {**self._fixed, **trial.state, **trial.action}
+            index = self.client.attach_trial(parameters)
+            self._numbers[index] = trial.number
+            attached[index] = parameters
+        return attached
+
+    def sync(self) -> None:
+        """Tell the study what has become of the experiment's trials."""
+        trials, results = {trial.number: trial for trial in self.study.trials}, self._results()
+        for index, ax_trial in self.client._experiment.trials.items():
+            known = trials.get(self._numbers.get(index, -1))
+            if known is not None and known.status != "running":
+                continue
+            if index in results and ax_trial.status in (TrialStatus.COMPLETED, TrialStatus.EARLY_STOPPED):
+                self._tell(index, known, results[index])
+            elif known is not None and ax_trial.status in (TrialStatus.FAILED, TrialStatus.ABANDONED):
+                self.study.fail(known, ax_trial.status_reason or ax_trial.status.name.lower())
+
+    def policy(self) -> Policy:
+        """The best action for every state, by the results that the experiment has now."""
+        self.sync()
+        return self.study.policy()
+
+    def _tell(self, index: int, known: Trial | None, result: tuple[float, float | None]) -> None:
+        if known is not None:
+            self.study.tell(known, *result)
+            return
+        (arm,) = self.client._experiment.trials[index].arms
+        values: Mapping[str, Any] = arm.parameters
+        space = self.study.space
+        state, action = ({name: values[name] for name in names} for names in (space.states, space.actions))
+        self._numbers[index] = self.study.add_trial(state, action, *result).number
+
+    def _results(self) -> dict[int, tuple[float, float | None]]:
+        """Mean and variance of the objective, by trial index; None where the variance is not known."""
+        frame = self.client._experiment.lookup_data().df
+        rows = frame[frame["metric_name"] == self._metric]
+        pairs = zip(rows["trial_index"], rows["mean"], rows["sem"], strict=True)
+        return {int(i): (float(mean), None if math.isnan(sem) else float(sem) ** 2) for i, mean, sem in pairs}
+
+
+def _objective(client: Client) -> tuple[str, bool]:
+    """The name of the objective's metric, and whether it is minimized."""
+    config = client._experiment.optimization_config
+    if config is None:
+        raise SettingError("the experiment must have an objective, but has none: call client.configure_optimization.")
+    if not config.objective.is_single_objective or len(config.objective.metric_names) != 1:
+        raise SettingError(f"the experiment must have one objective, but has {config.objective.expression!r}.")
+    if config.outcome_constraints:
+        raise SettingError(f"the experiment must have no outcome constraints, but has {config.outcome_constraints}.")
+    return config.objective.metric_names[0], config.objective.minimize
+
+
+def _parameter(parameter: AxParameter) -> Parameter:
+    if isinstance(parameter, RangeParameter):
+        kind = Integer if parameter.parameter_type == ParameterType.INT else Real
+        return kind(parameter.lower, parameter.upper, parameter.log_scale)  # type: ignore[arg-type]
+    if isinstance(parameter, ChoiceParameter) and not parameter.is_hierarchical:
+        return Categorical(parameter.values)  # type: ignore[arg-type]
+    raise SettingError(f"a parameter must be a range or a choice that no other depends on, but got {parameter!r}.")
+
+
+def _text(weights: Mapping[str, float], bound: float) -> str:
+    """A linear constraint as conbo writes it."""
+    terms = " + ".join(f"{weight!r} * '{name}'" for name, weight in weights.items())
+    return f"{terms} <= {bound!r}".replace("+ -", "- ")

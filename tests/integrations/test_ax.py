@@ -1,0 +1,114 @@
+"""An Ax experiment whose trials conbo suggests, and reads back."""
+
+import logging
+from typing import Any
+
+import pytest
+from ax.api.client import Client
+from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
+
+from conbo.errors import RewardError, SettingError
+from conbo.integrations.ax import AxBridge
+from conbo.spaces import Categorical, Integer, Real
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ax warns about itself
+logging.getLogger("ax").setLevel(logging.ERROR)
+
+PARAMETERS = [
+    RangeParameterConfig("demand", (10, 100), "float"),
+    RangeParameterConfig("stock", (0, 150), "float"),
+]
+
+
+def new_client(parameters: Any = PARAMETERS, objective: str = "profit", constraints: list[str] | None = None) -> Client:
+    client = Client()
+    client.configure_experiment(parameters=parameters, parameter_constraints=constraints)
+    client.configure_optimization(objective=objective)
+    return client
+
+
+def profit(parameters: dict[str, Any]) -> float:
+    return -(((parameters["stock"] - parameters["demand"]) / 50) ** 2)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_ax_runs_what_conbo_suggests_and_conbo_learns_from_it(sign: int) -> None:
+    client = new_client(objective="profit" if sign > 0 else "-profit")
+    bridge = AxBridge(client, states=["demand"], method="pei", initial=6)
+    for _ in range(4):
+        for index, parameters in bridge.get_next_trials(2).items():
+            client.complete_trial(index, raw_data={"profit": sign * profit(parameters)})
+    assert bridge.policy()({"demand": 60})["stock"] == pytest.approx(60, abs=10)
+    trials = bridge.study.trials
+    assert [trial.status for trial in trials] == ["completed"] * 8
+    arms = [trial.arms[0].parameters for trial in client._experiment.trials.values()]
+    assert arms == [{**trial.state, **trial.action} for trial in trials]
+    assert bridge.study.direction == ("maximize" if sign > 0 else "minimize")
+
+
+def test_results_that_were_there_and_results_of_others_count() -> None:
+    client = new_client()
+    first = client.attach_trial({"demand": 20.0, "stock": 30.0})
+    client.complete_trial(first, raw_data={"profit": (40.0, 2.0)})
+    client.attach_trial({"demand": 50.0, "stock": 30.0})  # is running
+    bridge = AxBridge(client, states=["demand"])
+    (told,) = bridge.study.trials
+    assert (told.state, told.action, told.reward, told.noise) == ({"demand": 20.0}, {"stock": 30.0}, 40.0, 4.0)
+    client.complete_trial(1, raw_data={"profit": (50.0, 1.0)})
+    bridge.sync()
+    bridge.sync()  # changes nothing
+    assert [trial.reward for trial in bridge.study.trials] == [40.0, 50.0]
+    client.complete_trial(client.attach_trial({"demand": 60.0, "stock": 30.0}), raw_data={"profit": 3.0})
+    with pytest.raises(RewardError, match="`noise` must be given with every reward or with none"):
+        bridge.sync()
+
+
+def test_a_dictated_state_and_trials_that_fail() -> None:
+    client = new_client()
+    bridge = AxBridge(client, states=["demand"])
+    ((first, parameters),) = bridge.get_next_trials(state={"demand": 42}).items()
+    assert parameters["demand"] == 42
+    ((second, _),) = bridge.get_next_trials().items()
+    client.mark_trial_failed(first, "the machine broke")
+    client.mark_trial_abandoned(second)
+    bridge.sync()
+    assert [(trial.status, trial.error) for trial in bridge.study.trials] == [
+        ("failed", "the machine broke"),
+        ("failed", "abandoned"),
+    ]
+
+
+def test_parameters_of_all_kinds_and_constraints() -> None:
+    parameters = [
+        *PARAMETERS,
+        RangeParameterConfig("n", (1, 8), "int"),
+        RangeParameterConfig("rate", (1e-4, 1), "float", scaling="log"),
+        ChoiceParameterConfig("mode", ["a", "b"], "str"),
+        ChoiceParameterConfig("only", ["here"], "str"),
+    ]
+    bridge = AxBridge(new_client(parameters, constraints=["stock <= 2*demand"]), states=["demand"])
+    space = bridge.study.space
+    assert space.states == {"demand": Real(10, 100)}
+    assert dict(space.actions) == {
+        "stock": Real(0, 150),
+        "n": Integer(1, 8),
+        "rate": Real(1e-4, 1, log=True),
+        "mode": Categorical(["a", "b"]),
+    }
+    for tried in bridge.get_next_trials(5).values():
+        assert tried["only"] == "here"
+        assert float(tried["stock"]) <= 2 * float(tried["demand"]) + 1e-9
+
+
+def test_experiments_that_cannot_be() -> None:
+    with pytest.raises(SettingError, match="a state must be a parameter of the experiment, but got 'demnd': did you"):
+        AxBridge(new_client(), states=["demnd"])
+    with pytest.raises(SettingError, match="the experiment must have one objective, but has 'a, b'"):
+        AxBridge(new_client(objective="a, b"), states=["demand"])
+    client = Client()
+    client.configure_experiment(parameters=PARAMETERS)
+    with pytest.raises(SettingError, match="the experiment must have an objective, but has none"):
+        AxBridge(client, states=["demand"])
+    client.configure_optimization(objective="profit", outcome_constraints=["wait <= 3"])
+    with pytest.raises(SettingError, match="the experiment must have no outcome constraints"):
+        AxBridge(client, states=["demand"])
