@@ -337,13 +337,14 @@ def test_or_cancels_it_and_the_study_goes_on_exactly(times: int, on_interrupt: A
     assert study.trials == never_interrupted.trials
 
 
-def test_ctrl_c_during_a_suggestion_begins_no_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_during_a_suggestion_ends_it_and_begins_no_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
     study, never_interrupted = uniform(), uniform()
-    suggest, evaluated = Optimizer.suggest, []
+    suggest, evaluated, went_on = Optimizer.suggest, [], []
 
     def interrupted_suggest(optimizer: Optimizer, *arguments: Any) -> Any:
         if len(optimizer.trials) == 2:
             signal.raise_signal(signal.SIGINT)
+            went_on.append(True)  # a fit may take a minute
         return suggest(optimizer, *arguments)
 
     def evaluate(state: dict[str, Any], action: dict[str, Any]) -> float:
@@ -354,6 +355,7 @@ def test_ctrl_c_during_a_suggestion_begins_no_evaluation(monkeypatch: pytest.Mon
         patch.setattr(Optimizer, "suggest", interrupted_suggest)
         summary = study.run(evaluate, 9, progress=False)
     assert (len(evaluated), summary.stopped) == (2, "interrupted")
+    assert not went_on
     for each in (study, never_interrupted):
         each.run(reward, 9, progress=False)
     assert study.trials == never_interrupted.trials

@@ -1,13 +1,11 @@
 """A run: trials are asked for, evaluated and told, many at a time, until there are enough of them."""
 
 import logging
-import signal
-import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -16,6 +14,7 @@ from conbo.optimizer import Optimizer
 from conbo.prices import check_told
 from conbo.spaces import Point
 from conbo.study.executors import Evaluators, Objective, error_of, text_of
+from conbo.study.interrupts import SuggestionInterrupted, first_interrupt_waits
 from conbo.study.plan import Ends, Plan
 from conbo.study.shared import Heartbeat, SharedOptimizer
 from conbo.study.worker_process import MAX_MESSAGE
@@ -94,6 +93,7 @@ class Run:
         self._completed = self._failed = self._late = self._failures_in_a_row = 0
         self._pause = SHORTEST_PAUSE
         self._began = time.monotonic()
+        self._suggesting = False  # a model is being fitted or searched, which may take a minute
 
     def __call__(self) -> RunSummary:
         """Go on until it ends; what it did not finish then is there for others to take over."""
@@ -132,7 +132,8 @@ class Run:
         self._records.hand_back(self._worker)
 
     def _loop(self) -> None:
-        with first_interrupt_waits(self._plan.on_interrupt == "wait", self._bar.note) as interrupted:
+        waits = self._plan.on_interrupt == "wait"
+        with first_interrupt_waits(waits, self._bar.note, lambda: self._suggesting) as interrupted:
             while True:
                 self._collect()
                 self._call_back()
@@ -298,7 +299,10 @@ class Run:
         synchronous = self._plan.batch is not None and self._last_states(optimizer) is None
         if self._missing(optimizer) == 0 or (synchronous and self._jobs):
             return None
-        added = self._shared.try_to_add(self._choose, self._heartbeat, self._plan.lease) or []
+        try:
+            added = self._shared.try_to_add(self._choose, self._heartbeat, self._plan.lease) or []
+        except SuggestionInterrupted:
+            return None
         self._heartbeat.trials.update(trial.number for trial in added)
         self._queue.extend(added)
         return self._queue.popleft() if added else None
@@ -320,12 +324,19 @@ class Run:
         missing = self._missing(optimizer)
         if missing == 0:
             return []
-        if last := self._last_states(optimizer):
-            return [optimizer.suggest_improving(last[0])]
-        before_the_last = missing - (len(_all_states(optimizer)) if self._plan.finish else 0)
-        suggested = optimizer.suggest(int(min(self._plan.batch or 1, before_the_last)))
+        self._suggesting = True
+        try:
+            suggested = self._suggested(optimizer, missing)
+        finally:
+            self._suggesting = False
         self._stopped = _little_left(suggested, self._plan.ends)
         return [] if self._stopped else suggested.trials
+
+    def _suggested(self, optimizer: Optimizer, missing: float) -> SuggestedTrials:
+        if last := self._last_states(optimizer):
+            return SuggestedTrials([optimizer.suggest_improving(last[0])])
+        before_the_last = missing - (len(_all_states(optimizer)) if self._plan.finish else 0)
+        return optimizer.suggest(int(min(self._plan.batch or 1, before_the_last)))
 
     def _last_states(self, optimizer: Optimizer) -> list[Point] | None:
         """The states that have not had their last evaluation, or None if its time has not come."""
@@ -367,25 +378,3 @@ def _all_states(optimizer: Optimizer) -> list[Point]:
     listed = optimizer.states.listed()
     assert listed is not None  # checked when the run began
     return list(optimizer.space.decode_states(listed[0]))
-
-
-@contextmanager
-def first_interrupt_waits(active: bool, note: Callable[[str], None]) -> Iterator[threading.Event]:
-    """The first Ctrl-C only sets the event; the second is an interrupt again."""
-    interrupted = threading.Event()
-    ours = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGINT)
-    if not active or not ours or before is not signal.default_int_handler:
-        yield interrupted
-        return
-
-    def remember(number: int, frame: object) -> None:
-        interrupted.set()
-        signal.signal(signal.SIGINT, before)
-        note("Interrupted: waiting for the running evaluations; Ctrl-C again cancels them.")
-
-    signal.signal(signal.SIGINT, remember)
-    try:
-        yield interrupted
-    finally:
-        signal.signal(signal.SIGINT, before)
