@@ -45,7 +45,7 @@ MOST_EXACT = 5000  # rewards up to which the posterior is exact
 INDUCING_POINTS = 1500
 JITTER = 1e-8  # of the mean prior variance at the inducing points, some of which may be close to each other
 LEAST_SHARE = 1e-10  # of what u could tell that is taken as told, so that R exists where the rewards tell nothing
-SAID_EVERY = 20 * LONG_BLOCK  # rewards after which the log says how far it got
+SAID_EVERY = 40 * LONG_BLOCK  # rewards after which the log says how far it got
 
 
 @dataclass(frozen=True)

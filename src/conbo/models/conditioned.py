@@ -24,6 +24,7 @@ from conbo.models.kernels import Kernel
 from conbo.models.noise import VaryingNoise
 from conbo.models.posterior import Moments
 
+SOLVED = 5 * 10**9  # multiplications of each half of a solve, in one call
 CHUNK = 4096  # points per pass: the tables between them and the observations stay in the processor's cache
 
 
@@ -81,8 +82,10 @@ class Conditioned:
         return (self.factor.square().sum(-1) - self.kernel.variance(self.states)).clamp_min(0)
 
     def solve(self, columns: Tensor) -> Tensor:
-        """K⁻¹ columns."""
-        return torch.cholesky_solve(columns, self.factor)
+        """K⁻¹ columns (n, c), some of these at a time: no call takes a second, so that Ctrl-C is answered."""
+        most = max(1, SOLVED // max(1, len(self.factor)) ** 2)
+        parts = [torch.cholesky_solve(part, self.factor) for part in columns.split(most, -1)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
     def mean(self, points: Tensor) -> Tensor:
         """Posterior mean of points (n, d)."""

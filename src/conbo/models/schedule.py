@@ -19,7 +19,7 @@ LATE_SHARE = (
     32  # with several workers the newest 1/32 of the trials may still change their order: a step waits for them
 )
 MOST_FITTED = 750  # rewards that a fit looks at: more of them hardly change hyperparameters, and cost n³
-LONG_BLOCK = 1024  # rows: one block of a factor takes well below a second, so that Ctrl-C is answered
+LONG_BLOCK = 512  # rows: one block of a factor takes well below a second, so that Ctrl-C is answered
 SHORT_BLOCK = 32  # rows: what one more reward costs beyond the last step
 
 
