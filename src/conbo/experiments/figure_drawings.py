@@ -109,7 +109,7 @@ def draw_networks(runs: Sequence[Run]) -> Figure:
     """The policy's cost over evaluations, observed errors with and without a final round, and the overhead."""
     (policy,), (without,), (with_round,) = compare(runs), compare(runs, "best_observed"), compare(runs, "final_round")
     last = policy.evaluations[-1]
-    figure, axes = panels(1, 4)
+    figure, axes = panels(2, 2, legend_rows=2)
     costs, half, full, overhead = axes.flat
     draw_costs(costs, policy)
     costs.set_title("Policy")
@@ -130,7 +130,7 @@ def draw_networks(runs: Sequence[Run]) -> Figure:
         overhead.barh(place, policy.suggest_seconds[method], color=style_of(method)["color"])
     overhead.set_yticks(range(len(policy.methods)), labels=list(reversed(policy.methods)))
     overhead.set(title="Overhead", xlabel="seconds for one suggestion, model fitted")
-    legend_below(figure, axes.flat, columns=8)
+    legend_below(figure, axes.flat, columns=4)
     return figure
 
 

@@ -15,7 +15,7 @@ from conbo.acquisition.expected_max import expected_max
 from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
 from conbo.belief import Belief, fit_belief
 from conbo.bound_states import bind
-from conbo.experiments.drawing import DARK, OURS, panels, styled
+from conbo.experiments.drawing import DARK, OURS, legend_below, panels, styled
 from conbo.gaussian_process import GaussianProcess
 from conbo.models.exact_gains import ExactGains, ExactLines
 from conbo.observations import Observations
@@ -37,7 +37,7 @@ def draw_per_state() -> Figure:
     """The model with its policy and the next point, and the knowledge gradient of the states around that point."""
     belief = plane()
     point = Maximizer(PAPERS_CONBO).search(belief, generator()).points[:1]
-    figure, axes = panels(2, 1, legend_rows=0)
+    figure, axes = panels(2, 1)
     top, bottom = axes[:, 0]
     draw_map(top, belief.posterior.mean(grid()), "YlGnBu_r")
     states = unit(200)[:, None]
@@ -48,7 +48,7 @@ def draw_per_state() -> Figure:
     draw_observed(top, belief)
     top.plot(*(SIDE * point[0]).tolist(), "*", color=NEXT, markeredgecolor="white", markersize=17, label="next point")
     top.set(title="The model: every column is a state", ylabel="action x")
-    top.legend(loc="upper right", framealpha=0.9, frameon=True, fontsize=8)
+    legend_below(figure, [top])
     acquisition = PAPERS_CONBO.build(belief, generator(3))
     chosen = acquisition.states_of(point)
     gains = acquisition.value.at(chosen.states)(point, torch.zeros(1, dtype=torch.long)).values[0]
@@ -64,11 +64,12 @@ def draw_per_state() -> Figure:
 def draw_knowledge_gradients() -> Figure:
     """μⁿ⁺¹ for several z, and KG by discretisation, by Monte Carlo and the hybrid, at the same candidate."""
     belief = line()
-    figure, axes = panels(1, 4, legend_rows=0)
+    figure, axes = panels(2, 2, legend_rows=0)
     for panel, (title, recipe) in zip(axes.flat, ESTIMATORS.items(), strict=True):
         _draw_estimator(panel, belief, recipe)
         panel.set(title=title, xlabel="action x", xlim=(0, SIDE), ylim=(LOWEST, HIGHEST))
-    axes[0, 0].set_ylabel("expected reward")
+    for panel in axes[:, 0]:
+        panel.set_ylabel("expected reward")
     return figure
 
 
