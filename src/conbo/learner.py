@@ -159,7 +159,10 @@ class Learner:
         known, belief = self._beliefs.get(states_as_actions, (None, None))
         if belief is None or known != completed:
             if not completed:
-                raise ConboError("a policy needs at least one completed trial, but there is none.")
+                raise ConboError(
+                    "a policy needs at least one completed trial, but there is none yet: "
+                    "run an objective, or tell a reward."
+                )
             space = self._space.with_states_as_actions() if states_as_actions else self._space
             states = bind(None, space) if states_as_actions else self._states
             began = time.monotonic()

@@ -52,7 +52,10 @@ def test_values_are_put_in_after_the_words_are_split() -> None:
 
 
 def test_names_are_checked_before_anything_runs() -> None:
-    Program("sim {demand} {stock:.2f} {{literal}}").check(SPACE)
+    Program("sh {demand} {stock:.2f} {{literal}}").check(SPACE)
+    Program("{demand} of any kind").check(SPACE)  # known only when it runs
+    with pytest.raises(SettingError, match="must begin with a program that can be run, but 'sim' is none"):
+        Program("sim {demand}").check(SPACE)
     with pytest.raises(SettingError, match=r"unknown parameter \{stok\} in the command: did you mean 'stock'\?"):
         Program("sim {stok}").check(SPACE)
     with pytest.raises(SettingError, match=r"unknown parameter \{stock.__class__\}"):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -56,7 +57,10 @@ def test_evaluations_that_fail(conbo: Conbo, folder: Path) -> None:
     failed = [trial for trial in library.open_study("study.db").trials if trial.status == "failed"]
     assert "exit code 1: ZeroDivisionError: division by zero" in failed[0].error
     result = conbo("run", "study.toml", "simulator.py:broken", "-n", "9", code=1)
-    assert result.stderr == "Error: the objective failed 10 times in a row: ArithmeticError: no solution\n"
+    assert (
+        result.stderr
+        == "Error: the objective failed 10 times in a row: ArithmeticError: no solution (simulator.py, line 6)\n"
+    )
 
 
 def test_how_many_workers_a_trial_may_outlive_is_an_option(conbo: Conbo, folder: Path) -> None:
@@ -82,12 +86,65 @@ def test_a_program_that_is_too_slow(conbo: Conbo, folder: Path) -> None:
         (["run", "simulator.py:profti"], 1, "must have a function 'profti'"),
         (["run", "--command", "sim {stok}"], 1, "unknown parameter {stok} in the command: did you mean 'stock'?"),
         (["run", "simulator.py:profit", "-n", "0"], 2, "0 is not in the range x>=1"),
-        (["worker", "simulator.py:profit"], 1, "there is no database"),
+        (["run", "--command", "no-such-program {stock}"], 1, "with a program that can be run, but 'no-such-program'"),
+        (["worker", "simulator.py:profit"], 1, "study.toml has not been run yet: `conbo run study.toml simulator.py"),
     ],
 )
 def test_wrong_calls(conbo: Conbo, folder: Path, arguments: list[str], code: int, message: str) -> None:
     assert message in conbo(*arguments, code=code).stderr
-    assert not (folder / "study.db").exists() or "{stok}" in message
+    assert not (folder / "study.db").exists()
+
+
+def test_a_failure_names_the_exception_the_file_and_the_line(conbo: Conbo, folder: Path) -> None:
+    (folder / "simulator.py").write_text(
+        "def odd(state, action):\n    if state['demand'] > 50:\n        return 1 / 0\n    return 1\n"
+    )
+    wanted = "ZeroDivisionError: division by zero (simulator.py, line 3)"
+    for workers in ("1", "2"):
+        result = conbo("run", "simulator.py:odd", "-n", "3", "-w", workers, "--name", workers, code=3)
+        assert re.fullmatch(rf"The last failure was trial \d+: {re.escape(wanted)}\n", result.stderr)
+        assert wanted in conbo("status", "--name", workers).stdout
+        assert wanted in conbo("export", "--name", workers).stdout
+
+
+def test_a_run_without_anything_to_do_says_why(conbo: Conbo, folder: Path) -> None:
+    assert conbo("run", "simulator.py:profit", "-n", "1").stdout.startswith("1 evaluation completed in ")
+    again = conbo("run", "simulator.py:profit", "-n", "1", code=3).stdout
+    assert again == "0 evaluations completed: the study already has as many as were asked for.\n"
+
+
+def test_check(conbo: Conbo, folder: Path) -> None:
+    text = conbo("check").stdout
+    assert "demand: real from 10 to 100" in text
+    assert "study.db, not yet" in text
+    assert text.endswith("study.toml is right.\n")
+    assert not (folder / "study.db").exists()
+    conbo("run", "simulator.py:profit", "-n", "1")
+    assert "study.db, with 1 evaluation\n" in conbo("check", "study.toml").stdout
+    file = folder / "study.toml"
+    file.write_text(file.read_text().replace("high = 150", "high = 200"))
+    assert "stock.high: 150.0 → 200.0" in conbo("check", code=1).stderr
+    assert "ends in .toml, but got 'study.db'" in conbo("check", "study.db", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ('method = "uniform"', "method = 3", "study.toml: `method` must be a text, but got 3."),
+        ('method = "uniform"', 'method = "unifrm"', "study.toml: unknown method 'unifrm'"),
+        ('method = "uniform"', 'metod = "uniform"', "study.toml: unknown key `metod`: did you mean 'method'?"),
+        ("low = 0,", 'low = "0",', "study.toml: in `actions.stock`: "),
+        ("[actions]", "[actoins]", "study.toml: unknown key `actoins`: did you mean 'actions'?"),
+    ],
+)
+def test_every_verb_reports_a_mistake_in_the_study_file(
+    conbo: Conbo, folder: Path, before: str, after: str, message: str
+) -> None:
+    file = folder / "study.toml"
+    file.write_text(file.read_text().replace(before, after))
+    verbs = ["check", "status", "policy", "report", "export", "ask", "tell 0 1", "fail 0", "plot slices"]
+    for verb in [*verbs, "run simulator.py:profit", "worker simulator.py:profit"]:
+        assert message in conbo(*verb.split(), code=1).stderr
 
 
 def test_settings_that_changed(conbo: Conbo, folder: Path) -> None:

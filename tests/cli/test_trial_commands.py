@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -61,10 +62,10 @@ def test_outcomes(conbo: Conbo, folder: Path) -> None:
     conbo("tell", "1", "2")
     assert [trial.measured for trial in _trials()] == [{"wait": 4.25, "a=b": -1000.0}, {}]
     head, *lines = conbo("export").stdout.splitlines()
-    assert head.endswith(",reward,status,outcome:wait,outcome:a=b")
+    assert head.endswith(",reward,status,error,outcome:wait,outcome:a=b")
     assert [line.split(",")[3:] for line in lines] == [
-        ["1.0", "completed", "4.25", "-1000.0"],
-        ["2.0", "completed", "", ""],
+        ["1.0", "completed", "", "4.25", "-1000.0"],
+        ["2.0", "completed", "", "", ""],
     ]
     rows = json.loads(conbo("export", "--json").stdout)
     assert [row["outcome:wait"] for row in rows] == [4.25, None]
@@ -171,7 +172,7 @@ def test_import_and_export(conbo: Conbo, folder: Path) -> None:
     assert "row 1:" in errors
     assert "row 2:" in errors
 
-    assert conbo("export").stdout.startswith("number,demand,stock,reward,status\n0,30.0,40.0,70.0,completed\n1,")
+    assert conbo("export").stdout.startswith("number,demand,stock,reward,status,error\n0,30.0,40.0,70.0,completed,\n1,")
     assert json.loads(conbo("export", "--json").stdout)[1]["reward"] == 270
     conbo("export", "study.db", "-o", "all.json")
     assert _read(folder / "all.json")[0]["status"] == "completed"
@@ -231,3 +232,38 @@ def test_a_cost_is_told_as_an_outcome(conbo: Conbo, folder: Path) -> None:
     conbo("ask")
     conbo("tell", "0", "1.5", "--cost", "12", "--outcome", "wait=3")
     assert [trial.measured for trial in _trials()] == [{"wait": 3.0, "cost": 12.0}]
+
+
+def test_export_writes_what_the_name_of_the_file_says(conbo: Conbo, folder: Path) -> None:
+    conbo("ask", "-n", "2")
+    conbo("tell", "0", "1.5")
+    conbo("fail", "1", "--error", "no power")
+    conbo("export", "-o", "trials.parquet")
+    table = pytest.importorskip("polars").read_parquet(folder / "trials.parquet").to_dicts()
+    conbo("export", "-o", "trials.json")
+    assert table == json.loads((folder / "trials.json").read_text())
+    assert [(row["reward"], row["status"], row["error"]) for row in table] == [
+        (1.5, "completed", None),
+        (None, "failed", "no power"),
+    ]
+    conbo("export", "-o", "trials.csv")
+    assert (folder / "trials.csv").read_text().splitlines()[2].endswith(",,failed,no power")
+    for command in (["export"], ["ask"], ["policy", "--states", "trials.csv"]):
+        refused = conbo(*command, "-o", "trials.txt", code=1).stderr
+        assert "must be written as .csv, .json, .parquet, .xlsx, but got 'trials.txt'" in refused
+    assert len(_trials()) == 2  # nothing was asked for
+    assert "must be read from a .csv or .json file" in conbo("tell", "--file", "trials.parquet", code=1).stderr
+
+
+def test_a_spreadsheet_needs_a_library_and_says_so(conbo: Conbo, folder: Path) -> None:
+    conbo("ask")
+    if find_spec("openpyxl") is None:
+        assert "pip install openpyxl" in conbo("export", "-o", "trials.xlsx", code=1).stderr
+    else:
+        conbo("export", "-o", "trials.xlsx")
+        assert (folder / "trials.xlsx").read_bytes().startswith(b"PK")
+
+
+def test_one_result_is_no_results(conbo: Conbo, folder: Path) -> None:
+    (folder / "one.csv").write_text("demand,stock,reward\n20,30,1.5\n")
+    assert conbo("import", "one.csv").stdout == "1 result added.\n"

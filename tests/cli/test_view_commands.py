@@ -11,6 +11,7 @@ from click.testing import Result
 import conbo as library
 from conbo.cli.view_commands import PLOTS
 from conbo.method_table import METHODS
+from conbo.rounding import with_margin
 
 Conbo = Callable[..., Result]
 
@@ -49,18 +50,24 @@ def test_status_with_a_model(conbo: Conbo, learned: library.Study) -> None:
 
 
 def test_status_before_the_first_reward_or_the_first_run(conbo: Conbo, folder: Path) -> None:
-    assert "there is no database" in conbo("status", code=1).stderr
+    for verb in ("status", "policy", "report"):
+        assert "`conbo run study.toml simulator.py:reward` begins it" in conbo(verb, code=1).stderr
     assert not (folder / "study.db").exists()
     conbo("ask")
     assert "nothing learned yet" in conbo("status").stdout
     assert json.loads(conbo("status", "--model", "--json").stdout)["policy_value"] is None
+    for verb in ("policy", "report"):
+        assert "there is none yet: run an objective, or tell a reward" in conbo(verb, code=1).stderr
 
 
 def test_policy_of_a_state(conbo: Conbo, learned: library.Study) -> None:
     wanted = learned.policy().predict({"demand": 50})
     record = json.loads(conbo("policy", "--state", "demand=50", "--json").stdout)
     assert record == {"action": wanted.action, "mean": wanted.mean, "std": wanted.std}
-    assert conbo("policy", "--state", "demand=50").stdout.split()[:2] == ["stock", f"{wanted.action['stock']:.6g}"]
+    text = conbo("policy", "--state", "demand=50").stdout
+    assert text.split()[:2] == ["stock", f"{wanted.action['stock']:.6g}"]
+    expected = with_margin(wanted.mean, wanted.std)
+    assert f"{expected}  (± is 1.96 standard deviations of the mean, without noise)" in text
     assert "'demand' is missing" in conbo("policy", code=1).stderr
     assert "must hold, but got demand=500" in conbo("policy", "--state", "demand=500", code=1).stderr
     edge = json.loads(conbo("policy", "--state", "demand=500", "--extrapolate", "--json").stdout)

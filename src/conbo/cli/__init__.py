@@ -22,6 +22,7 @@ from conbo.notices import listening
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Learn": {
         "init": ("study_commands", "Write a commented study.toml to begin with."),
+        "check": ("study_commands", "Check a study file, and say what it describes."),
         "run": ("study_commands", "Evaluate an objective until the study has N evaluations."),
         "worker": ("study_commands", "Join a study that runs elsewhere, and share its evaluations."),
     },
@@ -30,7 +31,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "tell": ("trial_commands", "Tell the reward of a trial, or those of a file."),
         "fail": ("trial_commands", "Say that a trial will not have a reward."),
         "import": ("trial_commands", "Add earlier results from a CSV file."),
-        "export": ("trial_commands", "Write all trials as CSV or JSON, or copy the database."),
+        "export": ("trial_commands", "Write all trials as a table, or copy the database."),
     },
     "Look": {
         "status": ("view_commands", "Show a study: its space and its trials; with --model, what the policy is worth."),

@@ -3,6 +3,7 @@
 import importlib
 import os
 import shlex
+import shutil
 import signal
 import string
 import subprocess
@@ -114,6 +115,9 @@ class Program:
         for name in names:
             if name is not None and name not in known:
                 raise SettingError(f"unknown parameter {{{name}}} in the command: {closest(name, known)}")
+        program = shlex.split(self.template)[0]
+        if "{" not in program and shutil.which(program) is None:
+            raise SettingError(f"a command must begin with a program that can be run, but '{program}' is none.")
 
 
 def _kill(process: "subprocess.Popen[str]") -> None:

@@ -11,14 +11,18 @@ import click
 
 from conbo.cli.exit_codes import INTERRUPTED, NOTHING_OR_FAILED
 from conbo.cli.objectives import Program, load_function
-from conbo.cli.study_file import TEMPLATE
+from conbo.cli.study_file import TEMPLATE, read_study_file
 from conbo.cli.study_source import (
     STUDY_FILE,
     create_or_resume,
+    existing_file,
     leading_study,
     open_existing,
+    stored_names,
     study_arguments,
 )
+from conbo.cli.tables import as_columns, parameter_rows
+from conbo.rounding import counted
 
 if TYPE_CHECKING:
     from conbo.study import Study
@@ -39,6 +43,32 @@ def init(path: Path, force: bool) -> None:
         f"  conbo run {path} simulator.py:reward\n"
         f'  conbo run {path} --command "./simulator {{demand}} {{stock}}"'
     )
+
+
+@click.command()
+@study_arguments("[STUDY.toml]")
+def check(arguments: tuple[str, ...], name: str | None) -> None:
+    """Check a study file, and say what it describes.
+
+    If the study was begun already, its settings must be those of the file.
+    """
+    (source,) = leading_study(arguments)
+    if not source.endswith(".toml"):
+        raise click.UsageError(f"A study file ends in .toml, but got '{source}'.")
+    study_file = read_study_file(existing_file(source))
+    own_name = name or study_file.name
+    begun = own_name in stored_names(study_file.storage)
+    completed = sum(t.status == "completed" for t in study_file.study(name).trials) if begun else 0
+    kept = (
+        f"{study_file.storage}, with {counted(completed, 'evaluation')}" if begun else f"{study_file.storage}, not yet"
+    )
+    rows = [
+        ("study", f"{own_name}, {study_file.direction} by {study_file.method}"),
+        *parameter_rows(study_file.space),
+        ("kept in", kept),
+    ]
+    click.echo(as_columns(rows))
+    click.echo(f"{source} is right.")
 
 
 def _evaluation_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -143,6 +173,8 @@ def run(
     The study is created by the first run; later ones go on where it stands, whatever ended the last.
     """
     source, objective = _source_and_objective(arguments, command, timeout)
+    if isinstance(objective, Program) and source.endswith(".toml"):
+        objective.check(read_study_file(existing_file(source)).space)  # before a study is begun
     study = create_or_resume(source, name, device)
     if command is None:
         settings["timeout"] = timeout
@@ -198,6 +230,9 @@ def _run(study: "Study", objective: "Objective", as_json: bool, progress: bool, 
     summary = study.run(objective, progress=progress, **settings)
     if not progress:  # which ends with the summary
         click.echo(json.dumps(asdict(summary)) if as_json else str(summary))
+    if summary.failed:
+        last = [trial for trial in study.trials if trial.status == "failed"][-1]
+        click.echo(f"The last failure was trial {last.number}: {last.error}", err=True)
     if summary.stopped == "interrupted":
         return INTERRUPTED
     return NOTHING_OR_FAILED if summary.failed or not summary.completed else 0

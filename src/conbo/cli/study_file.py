@@ -32,23 +32,23 @@ class StudyFile:
     seed: int | None = None
     cost: str | None = None
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those of `conbo.Study` that the file gives."""
+        given = {key: getattr(self, key) for key in ("direction", "method", "state_distribution", "seed", "cost")}
+        return {key: value for key, value in given.items() if value is not None}
+
     def study(self, name: str | None = None, device: str = "cpu") -> "Study":
         """Create or resume the study; `name` in place of that in the file."""
-        settings = {key: getattr(self, key) for key in ("direction", "method", "state_distribution", "seed", "cost")}
-        return conbo.Study(self.space, name=name or self.name, storage=self.storage, device=device, **settings)
+        return conbo.Study(self.space, name=name or self.name, storage=self.storage, device=device, **self.settings)
 
 
 def read_study_file(path: Path) -> StudyFile:
-    """The file's content; raises SettingError with the file, the key and the value."""
+    """The file's content, all of it checked; raises SettingError with the file, the key and the value."""
     with _errors_name(path):
-        return _study_file(path, _read(path))
-
-
-def read_location(path: Path) -> tuple[str, str]:
-    """Storage and name of the study; the rest of the file may need torch and is not looked at."""
-    with _errors_name(path):
-        record = _read(path)
-        return _storage(path, record), record.get("name", "default")
+        found = _study_file(path, _read(path))
+        conbo.Optimizer(found.space, **found.settings)  # knows what a setting may be, and imports no torch
+        return found
 
 
 @contextmanager

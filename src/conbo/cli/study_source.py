@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 import conbo
-from conbo.cli.study_file import parse_value, read_location, read_study_file
-from conbo.errors import SettingError
+from conbo.cli.study_file import parse_value, read_study_file
+from conbo.errors import SettingError, StudyError
 
 if TYPE_CHECKING:
     from conbo.spaces import Parameter, Value
@@ -43,7 +43,7 @@ def create_or_resume(source: str, name: str | None, device: str = "cpu") -> "Stu
     """The study of a study file, created if need be, or an existing one of a storage."""
     if not source.endswith(".toml"):
         return open_existing(source, name, device)
-    study_file = read_study_file(_file(source))
+    study_file = read_study_file(existing_file(source))
     _name_distant_storage(source, study_file.storage)
     return study_file.study(name, device)
 
@@ -56,9 +56,14 @@ def open_existing(source: str, name: str | None, device: str = "cpu") -> "Study"
 def location(source: str, name: str | None) -> tuple[str, str]:
     """Storage and name of the study; without a name, a storage's only study is meant."""
     if source.endswith(".toml"):
-        storage, its_name = read_location(_file(source))
-        _name_distant_storage(source, storage)
-        return storage, name or its_name
+        study_file = read_study_file(existing_file(source))
+        _name_distant_storage(source, study_file.storage)
+        if not stored_names(study_file.storage):
+            raise StudyError(
+                f"{source} has not been run yet: `conbo run {source} simulator.py:reward` begins it, or `conbo ask "
+                f"{source}` asks for the first point."
+            )
+        return study_file.storage, name or study_file.name
     if name is not None:
         return source, name
     names = conbo.study_names(source)
@@ -67,12 +72,19 @@ def location(source: str, name: str | None) -> tuple[str, str]:
     return source, names[0] if len(names) == 1 else "default"
 
 
+def stored_names(storage: str) -> list[str]:
+    """The names of the studies that a storage has; none if it does not exist."""
+    from conbo.study.database import Database
+
+    return conbo.study_names(storage) if Database(storage).exists() else []
+
+
 def unfolded_log(source: str) -> str | None:
     """The name of the file beside an SQLite database that may hold changes which the database itself lacks."""
     from conbo.study.database import Database
     from conbo.study.sqlite_file import log_size
 
-    path = Database(read_location(_file(source))[0] if source.endswith(".toml") else source).path
+    path = Database(read_study_file(existing_file(source)).storage if source.endswith(".toml") else source).path
     return f"{Path(path).name}-wal" if path is not None and log_size(path) else None
 
 
@@ -85,7 +97,8 @@ def _name_distant_storage(source: str, storage: str) -> None:
     click.echo(f"{source} keeps the study in {Database(storage).name}.", err=True)
 
 
-def _file(source: str) -> Path:
+def existing_file(source: str) -> Path:
+    """The study file; raises SettingError if there is none."""
     if not Path(source).is_file():
         raise SettingError(f"a study file must exist, but '{source}' does not: `conbo init` writes one.")
     return Path(source)

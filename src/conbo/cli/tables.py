@@ -1,19 +1,34 @@
-"""Tables as files, CSV or JSON by their names, and on the terminal."""
+"""Tables as files, of the kind that their names say, and on the terminal."""
 
 import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from conbo.errors import SettingError
+import conbo
+from conbo.errors import ConboError, SettingError
 from conbo.study.csv_rows import csv_rows
 from conbo.study.spreadsheets import marked
+
+if TYPE_CHECKING:
+    from conbo.spaces import Parameter, Space
+
+# how a file ends → the libraries that write it, of which one must be there
+TABLES: dict[str, tuple[str, ...]] = {
+    ".csv": (),
+    ".json": (),
+    ".parquet": ("polars", "pyarrow"),
+    ".xlsx": ("openpyxl",),
+}
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a CSV file (all texts) or of a JSON file with a list of objects."""
+    if path.suffix.lower() in (".parquet", ".xlsx"):
+        raise SettingError(f"a table must be read from a .csv or .json file, but got '{path}'.")
     if path.suffix.lower() != ".json":
         columns, cells = csv_rows(path)
         return [dict.fromkeys(columns) | row for row in cells]
@@ -26,11 +41,48 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def check_table(path: Path) -> None:
+    """Raise SettingError unless a table can be written to a file of this name, before it takes long to make one."""
+    if path.suffix.lower() not in TABLES:
+        raise SettingError(f"a table must be written as {', '.join(TABLES)}, but got '{path}'.")
+    _library(path)
+
+
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write a CSV or a JSON file."""
-    is_json = path.suffix.lower() == ".json"
-    text = json.dumps(list(rows), indent=1) + "\n" if is_json else as_csv(rows)
-    path.write_text(text, encoding="utf-8", newline="")
+    """Write the kind of file that its name says."""
+    check_table(path)
+    library, columns = _library(path), list(rows[0]) if rows else []
+    if path.suffix.lower() == ".json":
+        path.write_text(json.dumps(list(rows), indent=1) + "\n", encoding="utf-8")
+    elif library is None:
+        path.write_text(as_csv(rows), encoding="utf-8", newline="")
+    elif library.__name__ == "openpyxl":
+        book = library.Workbook(write_only=True)
+        sheet = book.create_sheet("trials")
+        for cells in (columns, *([row.get(name) for name in columns] for row in rows)):
+            sheet.append(cells)
+        book.save(path)
+    else:
+        from conbo.dataframes import frame_of
+
+        frame = frame_of({name: [row.get(name) for row in rows] for name in columns}, library.__name__)
+        if library.__name__ == "polars":
+            frame.write_parquet(path)
+        else:
+            import_module("pyarrow.parquet").write_table(frame, path)
+
+
+def _library(path: Path) -> Any:
+    """What writes files of this name; None if that needs nothing."""
+    needed = TABLES[path.suffix.lower()]
+    for name in needed:
+        try:
+            return import_module(name)
+        except ModuleNotFoundError:
+            continue
+    if needed:
+        raise ConboError(f"'{path}' needs {needed[0]}, which is not installed: pip install {needed[0]}")
+    return None
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -58,3 +110,19 @@ def as_columns(rows: Sequence[Sequence[object]]) -> str:
 def shown(value: object) -> str:
     """A value for people: six digits are enough for them."""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def parameter_rows(space: "Space") -> list[tuple[str, str]]:
+    """A row for every state and action: its role, and what it is."""
+    rows = []
+    for role, parameters in (("state", space.states), ("action", space.actions)):
+        rows += [(role, f"{name}: {_in_words(parameter)}") for name, parameter in parameters.items()]
+    return rows
+
+
+def _in_words(parameter: "Parameter") -> str:
+    if isinstance(parameter, conbo.Categorical):
+        return "one of " + ", ".join(map(str, parameter.choices))
+    kind = "real" if isinstance(parameter, conbo.Real) else "integer"
+    scale = ", on a log scale" if parameter.log else ""
+    return f"{kind} from {shown(parameter.low)} to {shown(parameter.high)}{scale}"

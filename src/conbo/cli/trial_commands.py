@@ -9,8 +9,9 @@ import click
 
 from conbo.cli.exit_codes import NOTHING_OR_FAILED
 from conbo.cli.study_source import create_or_resume, leading_study, location, parse_state, study_arguments
-from conbo.cli.tables import as_csv, read_rows, shown, write_rows
+from conbo.cli.tables import as_csv, check_table, read_rows, shown, write_rows
 from conbo.errors import RewardError, TrialError
+from conbo.rounding import counted
 
 if TYPE_CHECKING:
     from conbo.cli.stored_trials import StoredTrials
@@ -40,6 +41,8 @@ def ask(
     state parameters, give --state once for each.
     """
     (source,) = leading_study(arguments)
+    if output is not None:
+        check_table(output)
     study = create_or_resume(source, name)
     trials = study.ask(number, parse_state(study.space.states, pairs) if pairs else None)
     if output is not None:
@@ -174,13 +177,13 @@ def import_results(arguments: tuple[str, ...], name: str | None) -> int:
     """
     source, path = leading_study(arguments, "FILE")
     added = create_or_resume(source, name).import_csv(path)
-    click.echo(f"{added} results added.")
+    click.echo(f"{counted(added, 'result')} added.")
     return 0 if added else NOTHING_OR_FAILED
 
 
 @click.command()
 @study_arguments()
-@click.option("-o", "--output", type=_NEW, help="A .csv or .json file; else CSV is printed.")
+@click.option("-o", "--output", type=_NEW, help="A .csv, .json, .parquet or .xlsx file; else CSV is printed.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--database", type=_NEW, help="Copy the database to a new SQLite file instead.")
 @click.option("--force", is_flag=True, help="With --database: replace the file if it exists.")
@@ -192,7 +195,7 @@ def export(
     database: Path | None,
     force: bool,
 ) -> None:
-    """Write all trials as CSV or JSON, or copy the database.
+    """Write all trials as a table, or copy the database.
 
     In CSV, a text that a spreadsheet would take for a formula has an apostrophe before it, which `conbo import` and
     `conbo tell` take away again.
@@ -206,9 +209,11 @@ def export(
             raise click.UsageError("--database copies the database: leave --output and --json out.")
         _copy(source, name, database, force)
         return
-    from conbo.study.tables import observations
+    if output is not None:
+        check_table(output)
+    from conbo.study.tables import with_errors
 
-    rows = observations(_trials(source, name).trials)
+    rows = with_errors(_trials(source, name).trials)
     if output is not None:
         write_rows(output, rows)
     else:

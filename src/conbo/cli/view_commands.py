@@ -11,12 +11,13 @@ import click
 import conbo
 from conbo.cli.study_file import parse_value
 from conbo.cli.study_source import leading_study, open_existing, parse_state, study_arguments, unfolded_log
-from conbo.cli.tables import as_columns, as_csv, read_rows, shown, write_rows
+from conbo.cli.tables import as_columns, as_csv, check_table, parameter_rows, read_rows, shown, write_rows
 from conbo.notices import LOG
+from conbo.rounding import MARGIN_IN_WORDS, with_margin
 
 if TYPE_CHECKING:
     from conbo.policies.policy import Policy, Prediction
-    from conbo.spaces import Parameter, Point, Space
+    from conbo.spaces import Parameter, Point
 
 # a test compares them with those of conbo.plots, which is slow to import
 PLOTS = (
@@ -58,7 +59,7 @@ def status(arguments: tuple[str, ...], name: str | None, with_model: bool, as_js
         return
     rows = [
         ("study", f"{study.name}, {study.direction} by {study.method}, seed {study.seed}"),
-        *_parameter_rows(study.space),
+        *parameter_rows(study.space),
         ("trials", f"{counts['completed']} completed, {counts['running']} running, {counts['failed']} failed"),
     ]
     if completed := [trial for trial in trials if trial.status == "completed"]:
@@ -78,26 +79,16 @@ def status(arguments: tuple[str, ...], name: str | None, with_model: bool, as_js
         click.echo(f"\n{learned}")
 
 
-def _parameter_rows(space: "Space") -> list[tuple[str, str]]:
-    rows = []
-    for role, parameters in (("state", space.states), ("action", space.actions)):
-        rows += [(role, f"{name}: {_in_words(parameter)}") for name, parameter in parameters.items()]
-    return rows
-
-
-def _in_words(parameter: "Parameter") -> str:
-    if isinstance(parameter, conbo.Categorical):
-        return "one of " + ", ".join(map(str, parameter.choices))
-    kind = "real" if isinstance(parameter, conbo.Real) else "integer"
-    scale = ", on a log scale" if parameter.log else ""
-    return f"{kind} from {shown(parameter.low)} to {shown(parameter.high)}{scale}"
-
-
 @click.command()
 @study_arguments("[STUDY or policy.json]")
 @click.option("--state", "pairs", multiple=True, metavar="NAME=VALUE", help="The state; once for each parameter.")
 @click.option("--states", "path", type=_EXISTING, help="A .csv or .json file with a state in each row.")
-@click.option("-o", "--output", type=_NEW, help="With --states: write a .csv or .json file instead of printing CSV.")
+@click.option(
+    "-o",
+    "--output",
+    type=_NEW,
+    help="With --states: write a .csv, .json, .parquet or .xlsx file instead of printing CSV.",
+)
 @click.option("--extrapolate", is_flag=True, help="Take numbers out of range for the nearest ones in range.")
 @click.option("--save", type=_NEW, help="Write the policy itself to a JSON file, which answers without the study.")
 @_JSON
@@ -113,10 +104,12 @@ def policy(
 ) -> None:
     """Show the best action for a state, or for a CSV file of states.
 
-    The columns of the file are kept; those of the actions are added, and the predicted reward with its standard
-    deviation.
+    The columns of the file are kept; those of the actions are added, and the predicted reward with one standard
+    deviation of it, without the noise of a single reward.
     """
     (source,) = leading_study(arguments)
+    if output is not None:
+        check_table(output)
     learned = _policy(source, name)
     states = learned.belief.space.states
     if save is not None:
@@ -139,8 +132,8 @@ def _record(prediction: "Prediction") -> dict[str, Any]:
 
 
 def _in_lines(prediction: "Prediction") -> str:
-    expected = f"{shown(prediction.mean)} ± {prediction.std:.2g}"
-    return as_columns([*prediction.action.items(), ("predicted reward", expected)])
+    expected = with_margin(prediction.mean, prediction.std)
+    return as_columns([*prediction.action.items(), ("predicted reward", f"{expected}  ({MARGIN_IN_WORDS})")])
 
 
 def _answer_rows(
@@ -267,5 +260,5 @@ def problems(name: str | None, as_json: bool) -> None:
         click.echo(json.dumps({"name": problem.name, "noise": problem.noise, **problem.space.to_dict()}))
         return
     noise = "depends on state and action" if problem.noise is None else f"standard deviation {shown(problem.noise)}"
-    click.echo(as_columns([("problem", problem.name), *_parameter_rows(problem.space), ("noise", noise)]))
+    click.echo(as_columns([("problem", problem.name), *parameter_rows(problem.space), ("noise", noise)]))
     click.echo(f"\n{problem.description}" if problem.description else "")

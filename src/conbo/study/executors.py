@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from conbo.errors import ConboError, SettingError
 from conbo.spaces import Value
-from conbo.study.worker_process import Failure, error_text, evaluate, load, load_and_evaluate, prepare
+from conbo.study.worker_process import Failure, evaluate, load, load_and_evaluate, located_text, prepare
 from conbo.trials import outcomes_of
 
 
@@ -41,7 +41,7 @@ def error_of(future: "Future[Any]") -> BaseException | None:
 
 def text_of(error: BaseException) -> str:
     """What is recorded of an error."""
-    return str(error) if isinstance(error, EvaluationError) else error_text(error)
+    return str(error) if isinstance(error, EvaluationError) else located_text(error)
 
 
 class Evaluators(Protocol):

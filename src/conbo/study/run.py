@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from conbo.errors import ConboError, RewardError, StorageError, shortened
 from conbo.optimizer import Optimizer
 from conbo.prices import check_told
+from conbo.rounding import counted
 from conbo.spaces import Point
 from conbo.study.executors import Evaluators, Objective, error_of, text_of
 from conbo.study.interrupts import SuggestionInterrupted, first_interrupt_waits
@@ -58,7 +59,10 @@ class RunSummary:
     def __str__(self) -> str:
         counts = {"failed": self.failed, "retried": self.retried, "late": self.late}
         rest = "".join(f", {n} {what}" for what, n in counts.items() if n)
-        return f"{self.completed} evaluations completed{rest} in {self.seconds:.1f} s: {_REASONS[self.stopped]}."
+        if not (self.completed or rest) and self.stopped == "evaluations":
+            return "0 evaluations completed: the study already has as many as were asked for."
+        done = f"{counted(self.completed, 'evaluation')} completed{rest}"
+        return f"{done} in {self.seconds:.1f} s: {_REASONS[self.stopped]}."
 
 
 @dataclass

@@ -26,6 +26,16 @@ def observations(trials: Iterable[Trial]) -> list[dict[str, Any]]:
     return [_observation(trial, measured) for trial in known]
 
 
+def with_errors(trials: Iterable[Trial]) -> list[dict[str, Any]]:
+    """The same with a column `error` after the status, for trials that failed; a parameter may have its name."""
+    known, rows = list(trials), []
+    for trial, row in zip(known, observations(known), strict=True):
+        error = {} if "error" in row else {"error": trial.error if trial.status == "failed" else None}
+        after = list(row).index("status") + 1
+        rows.append(dict(list(row.items())[:after]) | error | dict(list(row.items())[after:]))
+    return rows
+
+
 def measured_columns(trials: Iterable[Trial]) -> dict[str, str]:
     """The columns for all that was measured beside the rewards, with its names, in the order of their first trials."""
     return {f"{MEASURED}{name}": name for trial in trials for name in trial.measured}

@@ -9,12 +9,14 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from conbo.errors import shortened
 from conbo.trials import Outcomes, outcomes_of
 
 LOOK_UP = 0.5  # seconds between two looks at whether the parent is there
+PACKAGE = str(Path(__file__).parents[1]) + os.sep
 MAX_MESSAGE = 10_000  # characters of a message, and of a traceback, that travel
 
 
@@ -31,7 +33,7 @@ def evaluate(objective: Callable[..., Any], state: dict[str, Any], action: dict[
     try:
         return outcomes_of(objective(state, action))
     except Exception as error:
-        return Failure(error_text(error), shortened(traceback.format_exc(), MAX_MESSAGE))
+        return Failure(located_text(error), shortened(traceback.format_exc(), MAX_MESSAGE))
 
 
 def load(objective: bytes) -> None:
@@ -57,6 +59,23 @@ def error_text(error: BaseException) -> str:
     except Exception as wrong:
         message = f"(its message cannot be read: {type(wrong).__name__})"
     return shortened(f"{type(error).__name__}: {message}", MAX_MESSAGE)
+
+
+def located_text(error: BaseException) -> str:
+    """The same with the place where an objective raised it: "ValueError: no (simulator.py, line 7)".
+
+    It is the last line of the objective's own file, even if the exception came from a library that this line calls.
+    """
+    text, place = error_text(error), _place(error)
+    return shortened(text, MAX_MESSAGE - len(place)) + place
+
+
+def _place(error: BaseException) -> str:
+    """Empty if the exception did not pass through the objective."""
+    ours = (PACKAGE, "<string>")  # which is the constructor of a dataclass
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
+    own = [frame for frame in frames if frame.filename == frames[0].filename]
+    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 
 def prepare(parent: int) -> None:
