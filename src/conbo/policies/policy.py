@@ -19,6 +19,7 @@ from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.policy_file import KernelReader, from_record, to_record
 from conbo.policies.policy_map import policy_map
 from conbo.record_fields import errors_about, parse_json
+from conbo.rounding import BAND, with_margin
 from conbo.spaces import Categorical, Feasible, Parameter, Point, Value, is_number
 from conbo.threads import threads_for
 
@@ -29,11 +30,11 @@ class Prediction:
 
     action: dict[str, Value]
     mean: float
-    std: float  # of the estimate, without the noise of a single reward
+    std: float  # one standard deviation of the estimate, without the noise of a single reward
 
     def _repr_html_(self) -> str:
         """A table, in a notebook."""
-        return pairs([*self.action.items(), ("expected reward", f"{self.mean:.4g} ± {self.std:.2g}")])
+        return pairs([*self.action.items(), (f"expected reward, {BAND}", with_margin(self.mean, self.std))])
 
 
 class Policy:

@@ -8,6 +8,7 @@ import numpy as np
 
 from conbo.html_pieces import line, table, text
 from conbo.quasi_random import sobol_points
+from conbo.rounding import BAND, NINETY_FIVE
 from conbo.spaces import Categorical, Space, Value
 
 if TYPE_CHECKING:
@@ -50,9 +51,10 @@ def _rows(policy: "Policy") -> str:
     space = policy.belief.space
     states = _typical_states(policy)
     predictions = policy.predict_many(states)
-    header = [*space.states, *space.actions, "expected reward", "±"]
+    header = [*space.states, *space.actions, "expected reward", BAND]
     cells: list[Sequence[Value]] = [
-        [*chain(state.values(), p.action.values()), p.mean, p.std] for state, p in zip(states, predictions, strict=True)
+        [*chain(state.values(), p.action.values()), p.mean, NINETY_FIVE * p.std]
+        for state, p in zip(states, predictions, strict=True)
     ]
     return table(header, cells)
 
