@@ -2,7 +2,7 @@
 
     python benchmarks/prices.py --seeds 20 --jobs 2
 
-Both methods are 'conbo'.  The blind one evaluates 40 points.  For every seed, the question is what each paid until its
+Both methods are 'conbo'.  The blind one evaluates 30 points.  For every seed, the question is what each paid until its
 opportunity cost fell, for the last time, below a level; the levels are what the blind one has at the end, in the
 median, times 1, 3 and 10.  Sums over the seeds are compared; runs that never get there count with all they paid.
 """
@@ -17,7 +17,7 @@ from conbo.optimizer import Optimizer
 from conbo.problems import branin
 from conbo.problems.problem import opportunity_cost
 
-EVALUATIONS = 40
+EVALUATIONS = 30
 NOISE = 5.0  # standard deviation of a reward
 
 
@@ -42,7 +42,7 @@ def curve(seed: int, aware: bool) -> list[tuple[float, float]]:
 
 
 def _blind_total(seed: int) -> float:
-    """An even budget for both: what forty evaluations cost on average."""
+    """An even budget for both: what thirty evaluations cost on average."""
     return EVALUATIONS * 3.9
 
 

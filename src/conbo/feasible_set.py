@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from conbo.linear_limits import Flags, LinearLimits
 from conbo.parameters import Array, Categorical, Integer, Parameter, Real
 
-SCRAMBLES = 64  # ways to scramble a point's action until one is feasible; then chords take over …
+BLOCK = 8  # ways that are tried at once
+SCRAMBLES = 65  # ways to scramble a point's action until one is feasible; then chords take over …
 SCRAMBLES_OF_FUNCTION = 1024  # … which a function does not have
 CHORDS = 6  # passes over the columns, each moved along its chord
 MOST_PAIRED = 12  # integers that are also moved two at a time
@@ -162,6 +163,8 @@ class FeasibleSet:
         """The same integers and categories, with real actions moved into the limits."""
         assert self.limits is not None
         movable = self.actions & np.array([isinstance(p, Real) for p in self.parameters])
+        if not movable.any():
+            return points, self.limits.contains(points)
         return self.limits.project(points, movable)
 
     def _with_integers_moved(self, points: Array) -> tuple[Array, Flags]:
@@ -183,7 +186,7 @@ class FeasibleSet:
         return self._with_reals_moved(points)
 
     def _strictly(self, points: Array) -> Flags:
-        """Which points (n, d) are feasible without any rounding, as far as limits leave room."""
+        """Which points (..., d) are feasible without any rounding, as far as limits leave room."""
         inside = self.contains(points)
         return inside if self.limits is None else inside & self.limits.contains_strictly(points)
 
@@ -191,15 +194,19 @@ class FeasibleSet:
         """The first feasible ones among the points (n, d), their actions scrambled again and again."""
         result = self.snap(points)
         feasible = self._strictly(result)
-        for way in range(1, SCRAMBLES if self.allowed is None else SCRAMBLES_OF_FUNCTION):
+        # blocks of ways save calls where limits are arrays, and single ways where a function is asked point by point
+        most, block = (SCRAMBLES, BLOCK) if self.allowed is None else (SCRAMBLES_OF_FUNCTION, 1)
+        for first in range(1, most, block):
             rows = np.flatnonzero(~feasible)
             if not len(rows):
                 break
-            moved = points[rows].copy()
-            moved[:, self.actions] = _scrambled(moved[:, self.actions], way)
+            moved = np.repeat(points[None, rows], block, axis=0)
+            moved[..., self.actions] = _scrambled(points[rows][:, self.actions], np.arange(first, first + block))
             moved = self.snap(moved)
-            feasible[rows] = self._strictly(moved)
-            result[rows[feasible[rows]]] = moved[feasible[rows]]
+            found = self._strictly(moved)  # (block, rows)
+            feasible[rows] = found.any(0)
+            best = moved[found.argmax(0), np.arange(len(rows))]
+            result[rows[feasible[rows]]] = best[feasible[rows]]
         return result, feasible
 
     def _along_chords(self, points: Array) -> Array:
@@ -208,7 +215,7 @@ class FeasibleSet:
         inside, feasible = self.limits.project(self.snap(points), self.actions)
         moving = inside[feasible]
         for chord in range(1, CHORDS + 1):
-            shares = _scrambled(points[feasible], -chord)
+            (shares,) = _scrambled(points[feasible], np.array([-chord]))
             for column in range(self.n_state_dims, len(self.parameters)):
                 low, high = self.limits.interval(moving, column)
                 share = shares[:, column]
@@ -217,6 +224,7 @@ class FeasibleSet:
         return inside
 
 
+@cache
 def _even_steps(d: int) -> Array:
     """Steps (d,) whose multiples, each without its whole part, fill the cube evenly (Roberts 2018)."""
     ratio = 2.0
@@ -231,14 +239,14 @@ def _multipliers() -> NDArray[np.int64]:
     return np.random.RandomState(0).randint(100, 2000, size=(SCRAMBLES_OF_FUNCTION + CHORDS, 2))
 
 
-def _scrambled(points: Array, way: int) -> Array:
-    """Other places (n, k) of the cube, uniform where these are: whole multiples without their whole parts.
+def _scrambled(points: Array, ways: NDArray[np.int64]) -> Array:
+    """Other places (ways, n, k) of the cube, uniform where these (n, k) are: whole multiples without their whole parts.
 
     Each way is nearly independent of the others.
     """
-    own, next_one = _multipliers()[way]
-    steps = way * _even_steps(points.shape[1])
-    return (own * points + next_one * np.roll(points, 1, axis=1) + steps) % 1.0
+    own, next_one = _multipliers()[ways].T[..., None, None]
+    steps = ways[:, None] * _even_steps(points.shape[1])
+    return (own * points + next_one * np.roll(points, 1, axis=1) + steps[:, None]) % 1.0
 
 
 def _integer_steps(k: int) -> Array:

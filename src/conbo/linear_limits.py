@@ -54,11 +54,18 @@ class LinearLimits:
         log_ratio = np.array([np.log1p((s.high - s.low) / s.low) if s is not None and s.log else 0.0 for s in scales])
         return low, width, log_ratio
 
+    @cached_property
+    def bent(self) -> bool:
+        """Whether some column is on a log scale."""
+        return bool(self.scales[2].any())
+
     def values(self, points: Array, first: int = 0) -> Array:
         """In the user's units: (..., columns) of the columns from `first` on."""
-        low, width, log_ratio = (part[first : first + points.shape[-1]] for part in self.scales)
+        low, width, log_ratio = self.scales
+        if points.shape[-1] < len(low):
+            low, width, log_ratio = (part[first : first + points.shape[-1]] for part in self.scales)
         values = low + width * points
-        if log_ratio.any():
+        if self.bent:
             values = np.where(log_ratio > 0, low + low * np.expm1(points * log_ratio), values)
         return values
 
@@ -85,6 +92,8 @@ class LinearLimits:
     def normals(self, points: Array) -> Array:
         """Gradients (..., J, d) of -slack at points (..., d)."""
         _, width, log_ratio = self.scales
+        if not self.bent:
+            return np.broadcast_to(self.coefficients * width, (*points.shape[:-1], *self.coefficients.shape))
         slopes = np.where(log_ratio > 0, log_ratio * self.values(points), width)
         return self.coefficients * slopes[..., None, :]
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from conbo.models import compiled
 from conbo.models.action_functions import ActionFunctions, state_functions
 from conbo.models.exact import ExactPosterior
-from conbo.models.feature_limits import FeatureLimits
+from conbo.models.feature_limits import FeatureShapes
 from conbo.models.kernels import ProductKernel
 from conbo.models.warp import Warp
 from conbo.spaces import Categorical, Integer, Real, Space
@@ -33,7 +33,7 @@ def functions_of(space: Space, warp: float) -> tuple[ActionFunctions, ExactPoste
     posterior = posterior_of(belief_with(space, kernel, n=25))
     states = tensor([[0.2], [0.5], [0.9]])
     functions = state_functions(posterior, states)
-    limits = FeatureLimits(space, kernel.actions, states)
+    limits = FeatureShapes(space, kernel.actions).of_states(states)
     fields = {name: getattr(functions, name) for name in functions.__dataclass_fields__}
     return ActionFunctions(**(fields | {"limits": limits})), posterior, states
 

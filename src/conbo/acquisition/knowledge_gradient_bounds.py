@@ -35,7 +35,7 @@ def knowledge_gradient_bounds(gains: ExactGains, candidates: Tensor, states: Ten
     if nodes is None or float(nodes[len(nodes) // 2]) != 0.0:
         raise SettingError("bounds need nodes around z = 0: use HybridKG.")
     prepared = state_rows(posterior, states)
-    limits = feature_limits(gains.pool.space, posterior.kernel.actions, states.flatten(0, 1))
+    limits = feature_limits(gains.pool.limit_shapes, states.flatten(0, 1))
     functions = look_ahead_functions(posterior, posterior.look_ahead(candidates), prepared)
     functions = replace(functions, limits=limits)
     basins = gains.pool.best(states.flatten(0, 1), STARTS, STEPS).basins

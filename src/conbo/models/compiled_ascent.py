@@ -90,12 +90,13 @@ def _limit_arrays(limits: FeatureLimits | None, rows: int, f: int) -> tuple[Arra
     """Coefficients (J, f), room (rows, J), edges (2, J) and shapes (6, f), with J = 0 where there are no limits."""
     if limits is None:
         return np.empty((0, f)), np.empty((rows, 0)), np.empty((2, 0)), np.empty((6, f))
-    return _contiguous(limits.coefficients), _contiguous(limits.room), limits.edges, limits.shapes
+    coefficients, edges, shapes = limits.shapes.compiled
+    return coefficients, _contiguous(limits.room), edges, shapes
 
 
 def _limit_scratch(limits: FeatureLimits | None, f: int) -> tuple[Array, Array, Array]:
     """Normals, a matrix and two vectors, gaps, and which limits and bounds bind."""
-    n_limits = 0 if limits is None else len(limits.coefficients)
+    n_limits = 0 if limits is None else len(limits.shapes.coefficients)
     return np.empty((n_limits + f + 2, f)), np.empty(n_limits), np.empty(n_limits + 2 * f, dtype=np.bool_)
 
 

@@ -92,7 +92,8 @@ class ExactGains:
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
         """Rough values at shared states (m, d_s), quickly: a function from candidates (r, d) to (r, m)."""
         if self.rule.nodes is not None:
-            return RoughGains(self.posterior, self.pool.space, states, self.policy(states), self.rule.rough)
+            limits = feature_limits(self.pool.limit_shapes, states)
+            return RoughGains(self.posterior, limits, states, self.policy(states), self.rule.rough)
 
         def discrete(candidates: Tensor) -> Tensor:
             sets = self.at(states.expand(len(candidates), -1, -1))
@@ -119,7 +120,7 @@ class StatesAhead:
         shape = len(rows), self._shape[1]
         space, pool = self._gains.pool.space, self._gains.pool
         own_states = self._states[rows].flatten(0, 1)
-        functions = replace(functions, limits=feature_limits(space, posterior.kernel.actions, own_states))
+        functions = replace(functions, limits=feature_limits(pool.limit_shapes, own_states))
         if rule.nodes is None:
             mean, slope = (part.unflatten(0, shape) for part in functions.pooled(pool.correlation, pool.features))
             actions, correlation = pool.features.expand(*shape, -1, -1), pool.correlation.mT.expand(*shape, -1, -1)
@@ -155,9 +156,9 @@ class StatesAhead:
         """
         pool = self._gains.pool
         mean, slope = functions.pooled(pool.correlation, pool.features)
-        scores = mean[:, None] + nodes[:, None] * slope[:, None]  # (k·m, q, p)
         states = self._states[rows].flatten(0, 1)
-        scores = masked(pool.space, states, pool.actions, scores.movedim(1, 0)).movedim(0, 1)
+        mean = masked(pool.space, states, pool.actions, mean)
+        scores = mean[:, None] + nodes[:, None] * slope[:, None]  # (k·m, q, p)
         pooled_best = distinct_best(scores.flatten(0, 1), pool.similarity, 2).unflatten(0, scores.shape[:2])
         basins = functions.factor.scaled(self._gains.policy(states).basins)
         basin_mean, basin_slope, _ = functions.at(basins)

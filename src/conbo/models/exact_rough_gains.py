@@ -20,11 +20,10 @@ from torch import Tensor
 from conbo.models.action_functions import state_functions, state_rows
 from conbo.models.conditioned import Conditioned
 from conbo.models.factorization import factorize
-from conbo.models.feature_limits import FeatureLimits, feature_limits
+from conbo.models.feature_limits import FeatureLimits
 from conbo.models.kernels import Factor
 from conbo.models.posterior import BestActions
 from conbo.models.snapping import without_infeasible
-from conbo.spaces import Space
 
 STIFF = 1e6  # curvature across a limit that holds an action, in units of the largest other one
 TOUCHING = 1e-7  # slack up to which a limit holds an action
@@ -35,8 +34,15 @@ Rough: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # mean and slope (..., li
 class RoughGains:
     """Rough gains of any candidates at m shared states (m, d_s)."""
 
-    def __init__(self, posterior: Conditioned, space: Space, states: Tensor, best: BestActions, rough: Rough) -> None:
-        self._posterior, self._space, self._states, self._rough = posterior, space, states, rough
+    def __init__(
+        self,
+        posterior: Conditioned,
+        limits: FeatureLimits | None,
+        states: Tensor,
+        best: BestActions,
+        rough: Rough,
+    ) -> None:
+        self._posterior, self._states, self._rough = posterior, states, rough
         self.best = best
         rows = state_rows(posterior, states[:, None])
         self._features = rows.features[:, 0]  # (m, state features)
@@ -44,7 +50,6 @@ class RoughGains:
         self._offset = None if rows.offset is None else rows.offset[:, 0]
         self._mean_weights, self._mean_constant = rows.mean_weights[:, 0], rows.mean_constant[:, 0]
         self._basins = posterior.kernel.actions.scaled(self.best.basins)  # (m, k, features)
-        limits = feature_limits(space, posterior.kernel.actions, states)
         functions = replace(state_functions(posterior, states), limits=limits)
         self._basin_mean, _, correlation = functions.at(self._basins)
         old = self._scale[:, None] * correlation
@@ -102,8 +107,11 @@ class RoughGains:
 
     def _without_infeasible(self, candidates: Tensor, mean: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
         """Lines (r, m) of the candidates' own actions, out of the running in states where these are not feasible."""
+        limits = self._functions.limits
+        if limits is None:
+            return mean, slope
         actions = candidates[:, self._states.shape[-1] :]
-        mean, slope = without_infeasible(self._space, self._states, actions, mean.mT, slope.mT)
+        mean, slope = without_infeasible(limits.space, self._states, actions, mean.mT, slope.mT)
         return mean.mT, slope.mT
 
     def _bend(self, factor: Factor, actions: Tensor, weights: Tensor, new_scale: Tensor, sd: Tensor) -> Tensor:

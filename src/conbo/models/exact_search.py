@@ -14,7 +14,7 @@ from torch import Tensor
 from conbo.models.action_functions import ActionFunctions, state_functions
 from conbo.models.conditioned import Conditioned
 from conbo.models.distinct_best import distinct_best
-from conbo.models.feature_limits import feature_limits
+from conbo.models.feature_limits import FeatureShapes, feature_limits
 from conbo.models.posterior import BestActions
 from conbo.models.snapping import contains, masked, snap_actions
 from conbo.spaces import Integer, Space
@@ -36,12 +36,17 @@ class ActionPool:
         """κ among the actions of the pool: (p, p)."""
         return self.posterior.kernel.actions.correlation(self.features, self.features)
 
+    @cached_property
+    def limit_shapes(self) -> FeatureShapes | None:
+        """How climbs see the limits of the actions, where there are any."""
+        return None if self.space.feasible_set is None else FeatureShapes(self.space, self.posterior.kernel.actions)
+
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
         """argmax over actions of the posterior mean for states (m, d_s)."""
         return BestActions.joined([self._best(chunk, starts, steps) for chunk in states.split(CHUNK)])
 
     def _best(self, states: Tensor, starts: int, steps: int) -> BestActions:
-        limits = feature_limits(self.space, self.posterior.kernel.actions, states)
+        limits = feature_limits(self.limit_shapes, states)
         functions = replace(state_functions(self.posterior, states), limits=limits)
         scores = functions.mean_constant[:, None] + functions.mean_weights @ self.correlation
         scores = masked(self.space, states, self.actions, scores)

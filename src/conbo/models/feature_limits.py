@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from conbo.feasible_set import FeasibleSet
 from conbo.linear_limits import Flags, LinearLimits
 from conbo.models.kernels import Factor
 from conbo.models.snapping import snap
@@ -15,32 +16,89 @@ from conbo.spaces import Array, Space
 
 
 @dataclass(frozen=True)
-class FeatureLimits:
-    """What is feasible in each of r states, for q actions each that climb as features (r, q, width)."""
+class FeatureShapes:
+    """How the values of actions come from scaled features, and what the limits make of them: the same in all states."""
 
     space: Space
     factor: Factor
-    states: Tensor  # (r, d_s), unit cube
 
-    @property
-    def linear(self) -> LinearLimits | None:
-        """The linear ones."""
+    @cached_property
+    def feasible(self) -> FeasibleSet:
+        """What is feasible."""
         assert self.space.feasible_set is not None
-        return self.space.feasible_set.limits
-
-    @property
-    def allowed(self) -> Callable[[Array], Flags] | None:
-        """The user's function, where there is one."""
-        assert self.space.feasible_set is not None
-        return self.space.feasible_set.allowed
+        return self.space.feasible_set
 
     @cached_property
     def coefficients(self) -> Tensor:
         """Of the values of the numeric features, in their order: (J, numbers)."""
-        numeric, like = list(self.factor.columns.numeric), self.factor.lengthscales
-        if self.linear is None:
+        numeric, like, linear = list(self.factor.columns.numeric), self.factor.lengthscales, self.feasible.limits
+        if linear is None:
             return like.new_zeros(0, len(numeric))
-        return torch.from_numpy(self.linear.coefficients[:, self.space.n_state_dims :][:, numeric]).to(like)
+        return torch.from_numpy(linear.coefficients[:, self.space.n_state_dims :][:, numeric]).to(like)
+
+    @cached_property
+    def scales(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Low end, width and log ratio of the numeric features; see `LinearLimits.scales`."""
+        numeric, like, linear = list(self.factor.columns.numeric), self.factor.lengthscales, self.feasible.limits
+        if linear is None:
+            return (like.new_zeros(len(numeric)),) * 3
+        parts = (part[self.space.n_state_dims :][numeric] for part in linear.scales)
+        low, width, log_ratio = (torch.from_numpy(part).to(like) for part in parts)
+        return low, width, log_ratio
+
+    @cached_property
+    def edges(self) -> Tensor:
+        """Margins and rounding of the limits: (2, J)."""
+        like, linear = self.factor.lengthscales, self.feasible.limits
+        if linear is None:
+            return like.new_zeros(2, 0)
+        return torch.from_numpy(np.stack([linear.margins, linear.rounding])).to(like)
+
+    @cached_property
+    def compiled(self) -> tuple[Array, Array, Array]:
+        """Coefficients (J, numbers), edges (2, J) and shapes (6, numbers) for compiled loops: see `loops.limits`."""
+        numeric, factor = list(self.factor.columns.numeric), self.factor
+        scale = factor.feature_scales[list(factor.columns.numeric_features)]
+        exponents = [scale.new_ones(len(numeric))] * 2
+        if factor.warp is not None:
+            exponents = [torch.exp(-log)[numeric] for log in (factor.warp.log_a, factor.warp.log_b)]
+        shapes = torch.stack([*self.scales, scale, *exponents])
+        coefficients, edges, rows = (
+            np.ascontiguousarray(part.numpy()) for part in (self.coefficients, self.edges, shapes)
+        )
+        return coefficients, edges, rows
+
+    def of_states(self, states: Tensor) -> "FeatureLimits":
+        """The limits of the actions of states (r, d_s)."""
+        return FeatureLimits(self, states)
+
+
+@dataclass(frozen=True)
+class FeatureLimits:
+    """What is feasible in each of r states, for q actions each that climb as features (r, q, width)."""
+
+    shapes: FeatureShapes
+    states: Tensor  # (r, d_s), unit cube
+
+    @property
+    def space(self) -> Space:
+        """The space of the states and actions."""
+        return self.shapes.space
+
+    @property
+    def factor(self) -> Factor:
+        """What makes features of actions."""
+        return self.shapes.factor
+
+    @property
+    def linear(self) -> LinearLimits | None:
+        """The linear limits."""
+        return self.shapes.feasible.limits
+
+    @property
+    def allowed(self) -> Callable[[Array], Flags] | None:
+        """The user's function, where there is one."""
+        return self.shapes.feasible.allowed
 
     @cached_property
     def room(self) -> Tensor:
@@ -50,23 +108,12 @@ class FeatureLimits:
             return like.new_zeros(len(self.states), 0)
         return torch.from_numpy(self.linear.bounds - self.linear.used(self.states.cpu().numpy())).to(like)
 
-    @cached_property
-    def scales(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Low end, width and log ratio of the numeric features; see `LinearLimits.scales`."""
-        numeric, like = list(self.factor.columns.numeric), self.factor.lengthscales
-        if self.linear is None:
-            return (like.new_zeros(len(numeric)),) * 3
-        parts = (part[self.space.n_state_dims :][numeric] for part in self.linear.scales)
-        low, width, log_ratio = (torch.from_numpy(part).to(like) for part in parts)
-        return low, width, log_ratio
-
     def tangents(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Normals (r, q, J, width) of the limits at features x (r, q, width), and how far a step may go along each."""
-        values, slopes = self._values(x)
-        normals = x.new_zeros(*x.shape[:-1], len(self.coefficients), x.shape[-1])
-        normals[..., list(self.factor.columns.numeric_features)] = self.coefficients * slopes[..., None, :]
-        margins = self._limit_array("margins").to(x)
-        gaps = self.room[:, None] - values @ self.coefficients.mT - margins
+        (values, slopes), coefficients = self._values(x), self.shapes.coefficients
+        normals = x.new_zeros(*x.shape[:-1], len(coefficients), x.shape[-1])
+        normals[..., list(self.factor.columns.numeric_features)] = coefficients * slopes[..., None, :]
+        gaps = self.room[:, None] - values @ coefficients.mT - self.shapes.edges[0]
         return normals, gaps.clamp_min(0)
 
     def _values(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -76,33 +123,15 @@ class FeatureLimits:
         slopes = 1 / self.factor.feature_scales[places]
         if self.factor.warp is not None:
             slopes = slopes / self.factor.warp.slope(points)[..., numeric].clamp_min(1e-12)
-        low, width, log_ratio = self.scales
+        low, width, log_ratio = self.shapes.scales
         unit = points[..., numeric]
         values = torch.where(log_ratio > 0, low + low * torch.expm1(unit * log_ratio), low + width * unit)
         return values, slopes * torch.where(log_ratio > 0, log_ratio * values, width)
 
-    def _limit_array(self, name: str) -> Tensor:
-        return torch.zeros(0) if self.linear is None else torch.from_numpy(getattr(self.linear, name))
-
-    @cached_property
-    def shapes(self) -> Array:
-        """How the values of the numeric features come about, for compiled loops: see `loops.limits`."""
-        numeric, factor = list(self.factor.columns.numeric), self.factor
-        scale = factor.feature_scales[list(factor.columns.numeric_features)]
-        exponents = [scale.new_ones(len(numeric))] * 2
-        if factor.warp is not None:
-            exponents = [torch.exp(-log)[numeric] for log in (factor.warp.log_a, factor.warp.log_b)]
-        return torch.stack([*self.scales, scale, *exponents]).numpy()
-
-    @cached_property
-    def edges(self) -> Array:
-        """Margins and rounding of the limits: (2, J)."""
-        return np.zeros((2, 0)) if self.linear is None else np.stack([self.linear.margins, self.linear.rounding])
-
     def contains(self, x: Tensor) -> Tensor:
         """Which features (r, q, width) keep the linear limits, without any rounding where these leave room: (r, q)."""
-        slack = self.room[:, None] - self._values(x)[0] @ self.coefficients.mT
-        margins, rounding = (self._limit_array(name).to(x) for name in ("margins", "rounding"))
+        slack = self.room[:, None] - self._values(x)[0] @ self.shapes.coefficients.mT
+        margins, rounding = self.shapes.edges
         return (slack >= torch.where(margins > 0, 0.0, -rounding)).all(-1)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -147,6 +176,6 @@ class FeatureLimits:
         return torch.cat([states, self.factor.unscaled(x)], -1)
 
 
-def feature_limits(space: Space, factor: Factor, states: Tensor) -> FeatureLimits | None:
+def feature_limits(shapes: FeatureShapes | None, states: Tensor) -> FeatureLimits | None:
     """The limits of the actions of states (r, d_s); None where all actions are feasible."""
-    return None if space.feasible_set is None else FeatureLimits(space, factor, states)
+    return None if shapes is None else shapes.of_states(states)

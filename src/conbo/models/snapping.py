@@ -50,8 +50,7 @@ def masked(space: Space, states: Tensor, actions: Tensor, scores: Tensor) -> Ten
     violation = violations(space, states, actions)
     if violation is None:
         return scores
-    low, high = scores.amin(-1, keepdim=True), scores.amax(-1, keepdim=True)
-    return torch.where(violation > 0, low - (high - low + 1) * violation, scores)
+    return torch.where(violation > 0, -FAR_BELOW * (1 + violation), scores)
 
 
 def without_infeasible(
@@ -65,17 +64,24 @@ def without_infeasible(
 
 
 def feasible_pairs(space: Space, states: Tensor, actions: Tensor) -> Tensor | None:
-    """Which actions (p, d_x) keep the linear limits in states (..., d_s): (..., p); None without limits."""
+    """Which actions (p, d_x) keep the linear limits in states (..., d_s): (..., p); None where all do."""
     violation = violations(space, states, actions)
     return None if violation is None else violation == 0
 
 
 def violations(space: Space, states: Tensor, actions: Tensor) -> Tensor | None:
-    """By how much actions (p, d_x) violate the linear limits in states (..., d_s): (..., p); None without limits."""
+    """By how much actions (p, d_x) violate the linear limits in states (..., d_s): (..., p).
+
+    None where all keep them.  Where the limits do not depend on the state, all states share one row.
+    """
     if space.feasible_set is None or space.feasible_set.limits is None:
         return None
-    limits = space.feasible_set.limits
-    left = limits.bounds - limits.used(states.cpu().numpy())  # (..., J)
-    slack = left[..., None, :] - limits.used(actions.cpu().numpy(), states.shape[-1])  # (..., p, J)
-    over = np.maximum(-slack - limits.rounding, 0.0).max(-1)
-    return torch.from_numpy(over).to(actions)
+    limits, d_s = space.feasible_set.limits, states.shape[-1]
+    if not limits.coefficients[:, :d_s].any():
+        states = states.flatten(0, -2)[:1].expand(*[1] * (states.dim() - 1), -1)
+    left = limits.bounds + limits.rounding - limits.used(states.cpu().numpy())  # (..., J)
+    used = limits.used(actions.cpu().numpy(), d_s)  # (p, J)
+    over = np.zeros((*left.shape[:-1], len(used)))
+    for limit in range(len(limits.bounds)):
+        np.maximum(over, used[:, limit] - left[..., limit, None], out=over)
+    return torch.from_numpy(over).to(actions) if over.any() else None
