@@ -18,6 +18,7 @@ from conbo.proposals.maximizer import (
     AcquisitionRecipe,
     Maximizer,
     StochasticMaximizer,
+    crossed,
     screening_points,
     weighted_variance,
 )
@@ -236,3 +237,44 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         Maximizer(ExpectedImprovement(), screened=10, starts=11)
     with pytest.raises(SettingError, match="must hold"):
         Maximizer(ExpectedImprovement(), starts=0)
+
+
+@dataclass(frozen=True)
+class StateTimesAction:
+    """A value that is the product of one of the state and one of the action: few states and few actions are good."""
+
+    climbs_logarithm = False
+
+    def build(self, belief: Belief, generator: torch.Generator) -> "StateTimesAction":
+        return self
+
+    def __call__(self, points: Tensor) -> Tensor:
+        of_state = torch.exp(-((points[:, 0] - 0.62) ** 2) / 0.01)
+        return of_state * torch.exp(-((points[:, 1:] - 0.3) ** 2).sum(-1) / 0.1)
+
+    def screen(self, points: Tensor) -> Tensor:
+        return self(points)
+
+    def local(self, starts: Tensor) -> BatchedFunction:
+        def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+            gradient = -2 * (points - 0.3) / 0.1 * self(points)[:, None]
+            gradient[:, 0] = 0.0  # a category
+            return self(points), gradient
+
+        return function
+
+
+def test_with_hundreds_of_categories_good_actions_meet_good_states() -> None:
+    space = Space(states={"k": Categorical(range(400))}, actions={f"x{i}": Real(0, 1) for i in range(4)})
+    belief = belief_with(space, trend_kernel(space), n=10)
+    best = float(StateTimesAction()(tensor([[0.62, 0.3, 0.3, 0.3, 0.3]])))
+    found = [
+        float(StateTimesAction()(Maximizer(StateTimesAction(), screened=256).propose(belief, 1, generator(k)).points))
+        for k in range(4)
+    ]
+    assert min(found) > 0.95 * best
+    points = points_in(space, 300)
+    pairs = crossed(belief, points, StateTimesAction()(points))
+    top = StateTimesAction()(points).argsort(descending=True)
+    wanted = torch.cat([points[top[100], :1], points[top[2], 1:]])
+    assert bool((pairs == wanted).all(-1).any())

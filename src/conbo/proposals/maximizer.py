@@ -5,6 +5,7 @@ smooth function with gradients around given starts (`local`), and full values (c
 """
 
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar, Protocol
 
 import torch
@@ -23,6 +24,8 @@ NEAR_POLICY = 0.25  # share of the screened points that are near the present pol
 REACH = 0.1  # standard deviation of the distance to it, in the unit cube
 RELATIVE_GAIN = 5e-4  # a climb ends when a step promises to gain less than this share
 FIRST_STEP = 0.05  # of a climb, in the unit cube
+FEW_STATES = 50  # categories: with more of them, good states and good actions are screened together once more
+CROSSED_STATES, CROSSED_ACTIONS = 128, 4
 FLAT = 1e-10  # highest value, in standardised rewards, at which an acquisition says nothing
 
 
@@ -90,6 +93,9 @@ class Maximizer:
         acquisition = PerCost(self.acquisition).build(belief, generator)
         candidates = screening_points(belief, self.screened, generator, state)
         screened = acquisition.screen(candidates)
+        if state is None and has_many_categories(belief):
+            more = crossed(belief, candidates, screened)
+            candidates, screened = torch.cat([candidates, more]), torch.cat([screened, acquisition.screen(more)])
         chosen = spread_best(belief, candidates, screened, self.starts)
         starts = candidates[chosen]
         lower, upper = box(starts, state)
@@ -137,6 +143,19 @@ def screening_points(belief: Belief, n: int, generator: torch.Generator, state: 
         noise = torch.randn(near, d_x, generator=generator, dtype=torch.float64).to(belief.device)
         points[:near, d_s:] = (best + REACH * noise).clamp(0, 1)
     return fix_state(belief.snap(points), state)
+
+
+def has_many_categories(belief: Belief) -> bool:
+    """Whether states are so many categories that screened points have few actions in each, and no climb leads there."""
+    return prod(max(1, count) for count in belief.space.state_categories) > FEW_STATES
+
+
+def crossed(belief: Belief, points: Tensor, values: Tensor) -> Tensor:
+    """The actions of the best points (n, d) by value in the states of the best: a state and its action rarely meet."""
+    d_s, order = belief.n_state_dims, values.argsort(descending=True, stable=True)
+    states, actions = points[order[:CROSSED_STATES], :d_s], points[order[:CROSSED_ACTIONS], d_s:]
+    pairs = torch.cat([states.repeat_interleave(len(actions), 0), actions.repeat(len(states), 1)], -1)
+    return belief.snap(pairs)
 
 
 def fix_state(points: Tensor, state: Tensor | None) -> Tensor:
