@@ -27,6 +27,7 @@ from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.interaction import warn_without_interaction
 from conbo.policies.policy import Policy
 from conbo.prices import Cost
+from conbo.prior_belief import fit_with_prior
 from conbo.proposals import Suggestion
 from conbo.proposals.maximizer import Maximizer
 from conbo.quasi_random import sobol
@@ -51,7 +52,12 @@ class Learner:
         shelf: Shelf | None = None,
         device: str = "cpu",
         cost: Cost = None,
+        prior: Sequence[Trial] = (),
     ) -> None:
+        self._prior_trials = prior  # results of an earlier study
+        self._earlier: dict[
+            int, Belief
+        ] = {}  # what it knew, by the number of states: a method may take these as actions
         self._space, self._states, self._method, self._model = space, states, method, model
         self._maximize, self._memory, self._device = maximize, FitMemory(shelf), usable_device(device)
         self._costs = CostLearner(space, states, cost)
@@ -158,7 +164,7 @@ class Learner:
         completed = _completed(trials)
         known, belief = self._beliefs.get(states_as_actions, (None, None))
         if belief is None or known != completed:
-            if not completed:
+            if not completed and not self._prior_trials:
                 raise ConboError(
                     "a policy needs at least one completed trial, but there is none yet: "
                     "run an objective, or tell a reward."
@@ -168,12 +174,22 @@ class Learner:
             began = time.monotonic()
             with threads_for(len(completed)):
                 told = self._observations(completed).to(self._device)
-                belief = fit_belief(space, states, told, self._model, self._memory)
+                belief = self._belief(space, states, told)
             if (seconds := time.monotonic() - began) > LONG:
                 LOG.info("Fitted in %s; looking for the best points now.", in_words(seconds))
             LOG.debug("Fitted %d rewards in %.2f s: %s.", len(completed), seconds, belief.posterior)
             self._beliefs[states_as_actions] = completed, belief
         return belief
+
+    def _belief(self, space: Space, states: StateDistribution, told: Observations) -> Belief:
+        """The belief fitted to these observations, and to those of an earlier study if there is one."""
+        if not self._prior_trials:
+            return fit_belief(space, states, told, self._model, self._memory)
+        if (before := self._earlier.get(space.n_state_dims)) is None:
+            earlier = self._observations(self._prior_trials).to(self._device)
+            before = fit_belief(space, states, earlier, self._model, self._memory)
+            self._earlier[space.n_state_dims] = before
+        return fit_with_prior(space, states, told, before, self._model, self._memory)
 
     def _prior(self, trials: Iterable[Trial]) -> Belief:
         """What was known before any reward: for methods that do not look at the model."""

@@ -16,9 +16,11 @@ import numpy as np
 
 from conbo.bound_states import bind
 from conbo.errors import PointError, RewardError, SettingError, TrialError
+from conbo.gaussian_process import GaussianProcess
 from conbo.method_list import DEFAULT_METHOD, Method, listed
 from conbo.notices import LOG
 from conbo.prices import Cost, check_cost, check_told, with_cost
+from conbo.prior_study import PriorStudy
 from conbo.quasi_random import sobol_points
 from conbo.spaces import Array, Point, Space, Value
 from conbo.state_distributions import Product, RecipeLike, Weights
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 Direction: TypeAlias = Literal["maximize", "minimize"]
 
+MOST_INITIAL_WITH_PRIOR = 2  # an earlier study says more than a design could
 MOST_INITIAL = 20  # the default size of the initial design stops growing with the dimension here
 
 # random streams: no two of them share a number
@@ -48,7 +51,9 @@ class Optimizer:
     - `initial` completed trials are quasi-random, with states that follow P[s], before the method takes over;
       by default 2 d + 2 for d parameters, at most 20;
     - `cost` is a function of state and action that says what an evaluation costs, or "learned" where costs are told
-      with the rewards; the method then maximizes gain per cost.
+      with the rewards; the method then maximizes gain per cost;
+    - `prior` is an earlier study of a similar problem, or its policy: a snapshot of its results is modelled together
+      with this study, which learns how much to believe them. Then `initial` is 2 by default.
     """
 
     def __init__(
@@ -63,6 +68,7 @@ class Optimizer:
         initial: int | None = None,
         device: str = "cpu",
         cost: Cost = None,
+        prior: Any = None,
     ) -> None:
         if not isinstance(space, Space):
             raise SettingError(f"`space` must be a Space, but got {space!r}.")
@@ -86,7 +92,12 @@ class Optimizer:
         self.model = known.model if model is None else model
         self.seed = at_least(0, "seed", seed)
         d = space.n_state_dims + space.n_action_dims
-        self.initial = min(2 * d + 2, MOST_INITIAL) if initial is None else at_least(1, "initial", initial)
+        self.prior = None if prior is None else PriorStudy.of(prior)
+        self._prior_trials = [] if self.prior is None else self.prior.within(space, direction)
+        if self._prior_trials and not isinstance(self.model, GaussianProcess):
+            raise SettingError(f"`prior` must go with a built-in model, but got {self.model!r}.")
+        usual = min(2 * d + 2, MOST_INITIAL if self.prior is None else MOST_INITIAL_WITH_PRIOR)
+        self.initial = usual if initial is None else at_least(1, "initial", initial)
         self.maximize = direction == "maximize"
         self._trials: list[Trial] = []
         self._made_learner: Learner | None = None
@@ -118,7 +129,7 @@ class Optimizer:
             from conbo.learner import Learner
 
             settings = self.space, self.states, self.recipe, self.model, self.maximize
-            self._made_learner = Learner(*settings, self.shelf, self.device, self.cost)
+            self._made_learner = Learner(*settings, self.shelf, self.device, self.cost, self._prior_trials)
         return self._made_learner
 
     @property

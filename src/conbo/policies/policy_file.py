@@ -44,7 +44,9 @@ def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> di
     """What `from_record` needs to restore the policy."""
     observations, model = belief.observations, belief.posterior.record()
     if model is None:
-        raise SettingError("a policy must have a built-in model to be saved, but this one has a BoTorch model.")
+        raise SettingError(
+            f"a policy must rest on one built-in model to be saved, but this one rests on {belief.posterior}."
+        )
     content = {
         "space": belief.space.to_dict(),
         "direction": "maximize" if maximize else "minimize",

@@ -11,6 +11,7 @@ from conbo.gaussian_process import GaussianProcess
 from conbo.method_list import LISTED, Method
 from conbo.optimizer import Direction
 from conbo.prices import LEARNED, Cost
+from conbo.prior_study import PriorStudy
 from conbo.record_fields import Fields, shown
 from conbo.spaces import FUNCTION, Space, Value, function_name
 from conbo.state_distributions import Density, Normal, Product, RecipeLike, Triangular, Uniform, Weights
@@ -34,6 +35,7 @@ class Settings:
     seed: int
     initial: int
     cost: Cost = None
+    prior: PriorStudy | None = None
 
     def of_optimizer(self) -> dict[str, Any]:
         """All but the space, by the names that `Optimizer` and `Study` give them."""
@@ -55,7 +57,11 @@ class Settings:
             "seed": self.seed,
             "initial": self.initial,
         }
-        return record if self.cost is None else {**record, "cost": _record(self.cost)}
+        if self.cost is not None:
+            record["cost"] = _record(self.cost)
+        if self.prior is not None:
+            record["prior"] = self.prior.to_record()
+        return record
 
 
 def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Settings:
@@ -63,8 +69,9 @@ def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Sett
 
     Raises RecordError, which names the field, if the record is damaged or of a later conbo.
     """
-    names = [field.name for field in fields(Settings) if field.name != "cost"]
-    stored = Fields.of(record).only(names, optional=("cost",))
+    optional = ("cost", "prior")
+    names = [field.name for field in fields(Settings) if field.name not in optional]
+    stored = Fields.of(record).only(names, optional=optional)
     space = Space.from_dict(stored.value("space"), mine.space.feasible if mine else None)
     return Settings(
         space,
@@ -75,6 +82,7 @@ def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Sett
         stored.whole("seed", most=LARGEST_SEED),
         stored.whole("initial", least=1),
         _cost(stored, mine),
+        PriorStudy.from_record(stored.fields("prior")) if stored.has("prior") else None,
     )
 
 

@@ -75,7 +75,7 @@ def create_or_resume(
     with errors_about(_origin(database, row)):
         stored = settings_of(row.settings)
         fields = Fields(stored, "settings")
-        wanted = settings | {key: fields.value(key) for key in open_to}
+        wanted = settings | {key: fields.value(key) for key in open_to if fields.has(key)}
     if lines := list(differences(stored, json.loads(json.dumps(wanted)))):
         raise StudyError(
             f"the study {name!r} in the database {database.name} was begun with other settings (stored → given):\n  "

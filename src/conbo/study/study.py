@@ -59,6 +59,7 @@ class Study(TrialTables):
         seed: int | None = None,
         initial: int | None = None,
         cost: Cost = None,
+        prior: Any = None,
         name: str = "default",
         storage: Storage | None = None,
         device: str = "cpu",
@@ -73,15 +74,25 @@ class Study(TrialTables):
             initial=initial,
             device=device,
             cost=cost,
+            prior=prior,
         )
         if taken := [name for name in (*space.states, *space.actions) if name in COLUMNS]:
             raise SpaceError(f"a parameter must not be named like a column of the observations: '{taken[0]}'.")
         self.name, self._device = name, device
         self._settings = Settings(
-            space, direction, method, state_distribution, checked.model, checked.seed, checked.initial, cost
+            space,
+            direction,
+            method,
+            state_distribution,
+            checked.model,
+            checked.seed,
+            checked.initial,
+            cost,
+            checked.prior,
         )
         given = {"model": model, "seed": seed, "initial": initial}
-        of_no_matter = [key for key, value in given.items() if value is None]
+        # the snapshot of a prior is taken once: that study may have gone on since
+        of_no_matter = [*(key for key, value in given.items() if value is None), "prior"]
         records, stored = create_or_resume(Database(storage), name, self._settings.to_record(), of_no_matter)
         self._shared = SharedOptimizer(records, self._optimizer, stored)
         self._runs: list[Run] = []  # that are going on here

@@ -1,0 +1,235 @@
+"""The posterior of one study, cut out of a posterior over two: an earlier one and this one.
+
+Both studies are modelled together, with a category in the first column of the states that says which one it is. How
+much the earlier study says about this one is a hyperparameter like any other, so it follows the evidence. Callers see
+the points of this study alone: the category is put before their states, and taken out of gradients.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from conbo.models.posterior import (
+    ActionSearch,
+    BestActions,
+    GainRule,
+    LookAheadLines,
+    Moments,
+    Paths,
+    Posterior,
+    StateGains,
+    StateValue,
+)
+from conbo.spaces import Space
+
+EARLIER, THIS = 0.25, 0.75  # where the two categories lie in the unit interval
+
+
+def of_study(place: float, rows: Tensor) -> Tensor:
+    """Rows (..., d) with the study's category before them."""
+    return torch.cat([rows.new_full((*rows.shape[:-1], 1), place), rows], -1)
+
+
+def _of_this(rows: Tensor) -> Tensor:
+    return of_study(THIS, rows)
+
+
+@dataclass(frozen=True)
+class OneStudy:
+    """This study's posterior, as the `Posterior` protocol has it."""
+
+    whole: Posterior
+    space: Space  # of both studies
+    n: int  # observations of this study, which are the last
+
+    def __str__(self) -> str:
+        """What was fitted, in a line of the log."""
+        return f"{self.whole}, with an earlier study"
+
+    @property
+    def n_state_dims(self) -> int:
+        """Columns of a point that are its state."""
+        return self.whole.n_state_dims - 1
+
+    def mean(self, points: Tensor) -> Tensor:
+        """Posterior mean of points (n, d)."""
+        return self.whole.mean(_of_this(points))
+
+    def variance(self, points: Tensor) -> Tensor:
+        """Posterior variance of the noise-free reward at points (n, d)."""
+        return self.whole.variance(_of_this(points))
+
+    def covariance(self, a: Tensor, b: Tensor) -> Tensor:
+        """Posterior covariance between points a (p, d) and b (q, d)."""
+        return self.whole.covariance(_of_this(a), _of_this(b))
+
+    def prior_variance(self, states: Tensor) -> Tensor:
+        """Variance (c,) of the rewards of states (c, d_s) before any was seen."""
+        return self.whole.prior_variance(_of_this(states))
+
+    def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of points (c, p, d)."""
+        return self.whole.joint(_of_this(points))
+
+    def moments(self, points: Tensor) -> Moments:
+        """Mean, variance and their gradients at points (n, d)."""
+        found = self.whole.moments(_of_this(points))
+        return replace(
+            found, mean_gradient=found.mean_gradient[:, 1:], variance_gradient=found.variance_gradient[:, 1:]
+        )
+
+    def noise_at(self, points: Tensor) -> Tensor:
+        """Variances of the noise of new rewards at points (n, d)."""
+        return self.whole.noise_at(_of_this(points))
+
+    def noise_gradient(self, points: Tensor) -> Tensor:
+        """Gradients (n, d) of these variances."""
+        return self.whole.noise_gradient(_of_this(points))[..., 1:]
+
+    def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
+        """Leave-one-out residuals (n,) and predictive standard deviations (n,) of this study's rewards."""
+        found = self.whole.leave_one_out()
+        return None if found is None else (found[0][len(found[0]) - self.n :], found[1][len(found[1]) - self.n :])
+
+    @property
+    def state_lengthscales(self) -> Tensor:
+        """Over which distances rewards change with the state: (d_s,)."""
+        return self.whole.state_lengthscales[1:]
+
+    def state_features(self, states: Tensor) -> Tensor:
+        """States (..., d_s) in units in which distances mean similarity."""
+        return self.whole.state_features(_of_this(states))
+
+    def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
+        """Correlation (p, q) between the shapes of states, given as features."""
+        return self.whole.state_correlation(a, b)
+
+    def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
+        """Which states (m, d_s) correlate highly with a known one (k, d_s)."""
+        return self.whole.resemble(_of_this(states), _of_this(known), least)
+
+    def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
+        """How much a reward at each chosen point (q, d) already says about each point (p, d): (p, q)."""
+        return self.whole.similarity(_of_this(points), _of_this(chosen))
+
+    @property
+    def batches_look_ahead(self) -> bool:
+        """As the posterior of both studies does."""
+        return self.whole.batches_look_ahead
+
+    def even_actions(self, actions: Tensor) -> Tensor:
+        """Evenly spread actions (p, d_x), even in what the model sees of them."""
+        return self.whole.even_actions(actions)
+
+    def action_search(self, space: Space, actions: Tensor) -> "_Search":
+        """A search over actions that starts from a pool (p, d_x)."""
+        return _Search(self.whole.action_search(self.space, actions))
+
+    def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "_Lines":
+        """Lines at actions (k, m, q, d_x) of states (k, m, d_s) for candidates (k, d)."""
+        return _Lines(self.whole.look_ahead_lines(_of_this(candidates), _of_this(states), actions))
+
+    def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
+        """σ̃ of points (p, d) for every candidate (c, d): (c, p)."""
+        return self.whole.look_ahead_slopes(_of_this(candidates), _of_this(points))
+
+    def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> "_Paths | None":
+        """n functions drawn from the posterior."""
+        drawn = self.whole.draw_paths(n, generator, features)
+        return None if drawn is None else _Paths(drawn)
+
+    def record(self) -> None:
+        """A policy file holds one study."""
+
+    def page_record(self, space: Space) -> None:
+        """Nor does the page of a report know two."""
+
+    def conditioned_on(self, points: Tensor, rewards: Tensor, noise: Tensor | None) -> None:
+        """The earlier study is not there to be conditioned on again."""
+
+
+@dataclass(frozen=True)
+class _Search:
+    whole: ActionSearch
+
+    @property
+    def actions(self) -> Tensor:
+        """The pool (p, d_x)."""
+        return self.whole.actions
+
+    def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
+        """argmax over actions of the posterior mean for states (m, d_s)."""
+        return self.whole.best(_of_this(states), starts, steps)
+
+    def gains(self, rule: GainRule) -> "_Values":
+        """Expected gains of states."""
+        return _Values(self.whole.gains(rule))
+
+
+@dataclass(frozen=True)
+class _Values:
+    whole: StateValue
+
+    def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
+        """Rough values at shared states (m, d_s)."""
+        function = self.whole.rough(_of_this(states))
+        return lambda candidates: function(_of_this(candidates))
+
+    def at(self, states: Tensor) -> "Callable[[Tensor, Tensor], _Gains]":
+        """Gains at r sets of states (r, m, d_s)."""
+        function = self.whole.at(_of_this(states))
+        return lambda candidates, rows: _Gains(function(_of_this(candidates), rows))
+
+
+@dataclass(frozen=True)
+class _Gains:
+    whole: StateGains
+
+    @property
+    def values(self) -> Tensor:
+        """(k, m)."""
+        return self.whole.values
+
+    def gradient(self, weights: Tensor) -> Tensor:
+        """Gradient (k, d) in the candidates."""
+        return self.whole.gradient(weights)[..., 1:]
+
+
+@dataclass(frozen=True)
+class _Lines:
+    whole: LookAheadLines
+
+    @property
+    def mean(self) -> Tensor:
+        """(k, m, q)."""
+        return self.whole.mean
+
+    @property
+    def slope(self) -> Tensor:
+        """(k, m, q)."""
+        return self.whole.slope
+
+    def gradient(self, pull: Tensor) -> Tensor:
+        """Gradient (k, d) in the candidates."""
+        return self.whole.gradient(pull)[..., 1:]
+
+
+@dataclass(frozen=True)
+class _Paths:
+    whole: Paths
+
+    @property
+    def n(self) -> int:
+        """Number of functions."""
+        return self.whole.n
+
+    def __call__(self, points: Tensor) -> Tensor:
+        """All draws at points (p, d): (p, n)."""
+        return self.whole(_of_this(points))
+
+    def along(self, points: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
+        """Values (p,) and gradients (p, d) at points (p, d), each of its own draw."""
+        values, gradients = self.whole.along(_of_this(points), draws)
+        return values, gradients[:, 1:]

@@ -1,0 +1,72 @@
+"""A belief that begins with an earlier study: both are fitted together, and this one is looked at alone.
+
+The model compares the two studies as it compares categories, by a correlation that it learns. With few rewards of this
+study the earlier one decides; where rewards say otherwise, it is forgotten. The level of the earlier rewards is moved
+to that of these beforehand, because studies of similar problems often differ in it, and no policy depends on it.
+"""
+
+import warnings
+from dataclasses import dataclass, replace
+
+import torch
+
+from conbo.belief import Belief, ModelLike, fit_belief
+from conbo.bound_states import StateDistribution, bind
+from conbo.gaussian_process import GaussianProcess
+from conbo.models.fit_memory import FitMemory
+from conbo.models.one_study import EARLIER, THIS, OneStudy, of_study
+from conbo.observations import Observations
+from conbo.spaces import Categorical, Feasible, RedundantConstraintWarning, Space, Value
+
+
+@dataclass(frozen=True)
+class _FeasibleInBoth:
+    """The function `feasible` of a space with a state more."""
+
+    function: Feasible
+    name: str
+
+    def __call__(self, state: dict[str, Value], action: dict[str, Value]) -> bool:
+        """Whether the action is feasible, whichever study this is."""
+        return self.function({name: value for name, value in state.items() if name != self.name}, action)
+
+
+def with_study(space: Space) -> Space:
+    """The space of both studies: its first state says which one it is."""
+    name = "study"
+    while name in space.states or name in space.actions:
+        name += "_"
+    feasible = None if space.feasible is None else _FeasibleInBoth(space.feasible, name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RedundantConstraintWarning)  # said when the space was made
+        return Space(
+            {name: Categorical(["earlier", "this"]), **space.states}, space.actions, space.constraints, feasible
+        )
+
+
+def fit_with_prior(
+    space: Space,
+    states: StateDistribution,
+    observations: Observations,
+    before: Belief,
+    model: ModelLike,
+    memory: FitMemory | None = None,
+) -> Belief:
+    """The belief about this study, given its observations and the belief of an earlier one."""
+    both, earlier, noise, level = with_study(space), before.observations, None, 0.0
+    if len(observations):
+        expected = before.to_reward(before.posterior.mean(observations.points))
+        level = float((observations.rewards - expected).mean())
+    if observations.noise is not None and earlier.noise is not None:
+        noise = torch.cat([earlier.noise, observations.noise])
+    joined = Observations(
+        torch.cat([of_study(EARLIER, earlier.points), of_study(THIS, observations.points)]),
+        torch.cat([earlier.rewards + level, observations.rewards]),
+        pending=of_study(THIS, observations.pending),
+        noise=noise,
+    )
+    if isinstance(model, GaussianProcess) and model.states == "auto":
+        model = replace(model, states="product")  # "trend" would not see that both studies have the same categories
+    whole = fit_belief(both, bind(None, both), joined, model, memory)
+    posterior = OneStudy(whole.posterior, both, len(observations))
+    return Belief(space, states, observations, posterior, whole.shift, whole.scale)

@@ -1,0 +1,97 @@
+"""An earlier study of a similar problem, as a snapshot of its results in plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from conbo.errors import PointError, SettingError
+from conbo.record_fields import Fields
+from conbo.spaces import Space, Value
+from conbo.trials import Outcomes, Trial
+
+MOST_RESULTS = 200  # that are kept, evenly from the first to the last: each makes every fit longer
+
+
+@dataclass(frozen=True)
+class PriorStudy:
+    """Completed trials of an earlier study."""
+
+    direction: str
+    trials: tuple[Trial, ...]
+
+    @classmethod
+    def of(cls, prior: Any) -> PriorStudy:
+        """The snapshot of a study or of a policy; raises SettingError if it is neither, or has no result."""
+        if isinstance(prior, PriorStudy):
+            return prior
+        if hasattr(prior, "belief") and hasattr(prior, "maximize"):
+            direction, trials = "maximize" if prior.maximize else "minimize", _trials_of_policy(prior)
+        elif hasattr(prior, "trials") and hasattr(prior, "direction"):
+            direction = prior.direction
+            trials = [trial for trial in prior.trials if trial.status == "completed"]
+        else:
+            raise SettingError(f"`prior` must be a study or a policy, but got {prior!r}.")
+        if not trials:
+            raise SettingError("`prior` must have a completed trial, but has none.")
+        n = min(len(trials), MOST_RESULTS)
+        kept = [trials[i * (len(trials) - 1) // max(n - 1, 1)] for i in range(n)]
+        return cls(direction, tuple(_plain(number, trial) for number, trial in enumerate(kept)))
+
+    def within(self, space: Space, direction: str) -> list[Trial]:
+        """The trials that are points of this space; raises SettingError if the prior is about something else."""
+        if direction != self.direction:
+            raise SettingError(f"`prior` must be a study to {direction} rewards, but it is to {self.direction} them.")
+        first = self.trials[0]
+        if first.state.keys() != space.states.keys() or first.action.keys() != space.actions.keys():
+            theirs = ", ".join([*first.state, *first.action])
+            raise SettingError(f"`prior` must have the states and actions of this study, but it has {theirs}.")
+        inside = [trial for trial in self.trials if _is_in(space, trial)]
+        if not inside:
+            raise SettingError("`prior` must have results inside this study's space, but has none.")
+        return inside
+
+    def to_record(self) -> dict[str, Any]:
+        """A plain record that JSON can hold."""
+        rows = [
+            {"state": trial.state, "action": trial.action, "reward": trial.reward, "noise": trial.noise}
+            for trial in self.trials
+        ]
+        return {"direction": self.direction, "trials": rows}
+
+    @classmethod
+    def from_record(cls, stored: Fields) -> PriorStudy:
+        """The snapshot of a record; raises RecordError, which names the field, if it is damaged."""
+        stored.only(("direction", "trials"))
+        trials = []
+        for number, record in enumerate(stored.items("trials")):
+            row = Fields.of(record, f"{stored.where}.trials[{number}]").only(("state", "action", "reward", "noise"))
+            outcomes = Outcomes(row.number("reward"), row.number("noise", 0.0) if row.has("noise") else None)
+            trials.append(Trial(number, row.point("state"), row.point("action")).told(outcomes))
+        return cls(stored.text("direction", ("maximize", "minimize")), tuple(trials))
+
+
+def _plain(number: int, trial: Trial) -> Trial:
+    """The point and the reward alone, which is what comparing snapshots is about."""
+    return Trial(number, trial.state, trial.action).told(Outcomes(trial.reward, trial.noise))  # type: ignore[arg-type]
+
+
+def _is_in(space: Space, trial: Trial) -> bool:
+    try:
+        space.validate_state(trial.state)
+        space.validate_action(trial.action)
+    except PointError:
+        return False
+    return True
+
+
+def _trials_of_policy(policy: Any) -> Sequence[Trial]:
+    """The observations that a policy rests on."""
+    space, seen = policy.belief.space, policy.belief.observations.to("cpu")
+    d, sign = space.n_state_dims, 1 if policy.maximize else -1
+    points, rewards = seen.points.numpy(), (sign * seen.rewards).tolist()
+    noise: list[float | None] = [None] * len(rewards) if seen.noise is None else seen.noise.tolist()
+    states: list[dict[str, Value]] = space.decode_states(points[:, :d])
+    results = zip(states, space.decode_actions(points[:, d:]), rewards, noise, strict=True)
+    return [Trial(0, state, action).told(Outcomes(reward, known)) for state, action, reward, known in results]
