@@ -31,7 +31,8 @@ class Outcomes:
     noise
         The variance of the reward, where it is known.
     measured
-        Further results by name, such as a waiting time. They are recorded, and no built-in model looks at them.
+        Further results by name, such as a waiting time. They are recorded, and no built-in model looks at them but at
+        the 'cost' of a study that learns it.
 
     Raises
     ------
