@@ -25,8 +25,8 @@ $(DEVELOPER): $(INSTALLED)
 demo: $(INSTALLED)  ## Learn a policy for the Branin function and draw it
 	$(BIN)/python -m conbo.demo
 
-test: $(DEVELOPER)  ## All tests but the soak tests and the examples of the docs (make docs)
-	$(PYTEST) -n 2 -m "not soak" --ignore=tests/end_to_end/test_readme.py
+test: $(DEVELOPER)  ## All tests but the soak tests and the examples and notebooks (make docs)
+	$(PYTEST) -n 2 -m "not soak" --ignore=tests/end_to_end/test_readme.py --ignore=tests/end_to_end/test_notebooks.py
 
 check: $(DEVELOPER) docs  ## Format, lint, types, import layers, examples
 	$(BIN)/ruff format --check .
@@ -37,7 +37,7 @@ check: $(DEVELOPER) docs  ## Format, lint, types, import layers, examples
 
 docs: $(DEVELOPER)  ## Build the pages in docs/_build and run every example in them
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build
-	$(PYTEST) -n 2 tests/end_to_end/test_readme.py
+	$(PYTEST) -n 2 tests/end_to_end/test_readme.py tests/end_to_end/test_notebooks.py
 
 coverage: $(DEVELOPER)  ## Tests with line coverage
 	$(PYTEST) -n 2 -m "not soak" --cov=conbo --cov-report=term-missing:skip-covered

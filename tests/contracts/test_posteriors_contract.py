@@ -15,16 +15,20 @@ from torch import Tensor
 
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG
 from conbo.belief import Belief
+from conbo.bound_states import bind
 from conbo.errors import SettingError
 from conbo.models.approximate import ApproximatePosterior, condition_by_size
 from conbo.models.botorch_model import BotorchPosterior, model_inputs
 from conbo.models.columns import Columns
-from conbo.models.exact import ExactPosterior
+from conbo.models.exact import ExactPosterior, condition
 from conbo.models.kernels import Factor, Kernel
 from conbo.models.noise import VaryingNoise
+from conbo.models.one_study import OneStudy
 from conbo.models.profiles import MATERN52, Profile
+from conbo.observations import Observations
 from conbo.policies.policy import Policy, load_policy
 from conbo.policies.policy_file import KernelReader, read_kernel
+from conbo.prior_belief import with_study
 from conbo.search.action_candidates import action_candidates
 from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import (
@@ -127,6 +131,19 @@ def by_inducing_points(space: Space, kernel: Kernel, noise: float | VaryingNoise
     return replace(ours, posterior=posterior)
 
 
+def with_an_earlier_study(space: Space) -> Belief:
+    """This study's part of what is known about two."""
+    both = with_study(space)
+    kernel = product_kernel(both, [1.5, 0.4], [0.3, 0.8])
+    joined = belief_with(both, kernel, n=20, noise=0.05).observations
+    order = joined.points[:, 0].argsort(stable=True)
+    points, rewards = joined.points[order], joined.rewards[order]
+    here = points[:, 0] > 0.5
+    told = Observations(points[here, 1:], rewards[here], points[:0, 1:])
+    posterior = OneStudy(condition(kernel, 0.0, 0.05, points, rewards), both, len(told))
+    return Belief(space, bind(None, space), told, posterior, shift=0.0, scale=1.0)
+
+
 CASES: dict[str, Callable[[], Belief]] = {
     "matern": lambda: belief_with(REALS, product_kernel(REALS, 0.4, [0.3, 0.8], 1.7), constant=0.3),
     "squared exponential": lambda: belief_with(
@@ -147,6 +164,7 @@ CASES: dict[str, Callable[[], Belief]] = {
     "approximate trend": lambda: by_inducing_points(
         MIXED, warped(trend_kernel(MIXED, [0.4, 0.6, 1.1], states=0.5)), varying_noise(MIXED)
     ),
+    "earlier study": lambda: with_an_earlier_study(REALS),
     "BoTorch": lambda: through_botorch(REALS),
     "BoTorch mixed": lambda: through_botorch(MIXED),
 }
@@ -356,7 +374,7 @@ def test_a_known_state_is_recognized_by_exact_posteriors(name: str) -> None:
 
     assert alike.shape == (9,)
     assert alike.dtype == torch.bool
-    assert bool(alike[:4].all()) == isinstance(belief.posterior, ExactPosterior)
+    assert bool(alike[:4].all()) == isinstance(belief.posterior, ExactPosterior | OneStudy)
 
 
 def test_a_point_is_wholly_similar_to_itself(name: str) -> None:
@@ -454,7 +472,7 @@ def test_conditioned_on_its_own_data_it_is_itself(name: str) -> None:
     again = belief.posterior.conditioned_on(told.points, told.rewards, told.noise)
 
     if again is None:
-        assert isinstance(belief.posterior, BotorchPosterior)
+        assert isinstance(belief.posterior, BotorchPosterior | OneStudy)
         return
     assert torch.equal(again.mean(points), belief.posterior.mean(points))
     assert torch.equal(again.variance(points), belief.posterior.variance(points))
@@ -482,6 +500,9 @@ def test_leaving_one_out_is_conditioning_on_all_others(name: str) -> None:
     told, left_out = belief.observations, belief.posterior.leave_one_out()
     if left_out is None:
         assert isinstance(belief.posterior, BotorchPosterior)
+        return
+    if isinstance(belief.posterior, OneStudy):
+        assert len(left_out[0]) == len(left_out[1]) == len(told)
         return
     if isinstance(belief.posterior, ApproximatePosterior):
         return  # without one of the points, others would be the inducing points: see tests/models/test_approximate.py

@@ -44,9 +44,8 @@ def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> di
     """What `from_record` needs to restore the policy."""
     observations, model = belief.observations, belief.posterior.record()
     if model is None:
-        raise SettingError(
-            f"a policy must rest on one built-in model to be saved, but this one rests on {belief.posterior}."
-        )
+        rule = "a policy must have a built-in model to be saved, and no earlier study as prior"
+        raise SettingError(f"{rule}, but this one rests on {belief.posterior}.")
     content = {
         "space": belief.space.to_dict(),
         "direction": "maximize" if maximize else "minimize",
