@@ -59,6 +59,7 @@ DISCRETE_CASES = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:.* of its weight on:UserWarning")
 @pytest.mark.parametrize(("parameter", "recipe"), REAL_CASES)
 def test_samples_of_a_real_state_follow_its_density(parameter: Real, recipe: RecipeLike) -> None:
     distribution = bind(recipe, space_of(s=parameter))

@@ -24,6 +24,7 @@ PROBABILITIES = np.concatenate([[0.0, 1e-12, 1e-6], np.linspace(0.001, 0.999, 97
         (3, 100.0, 0, 1),  # nearly uniform
     ],
 )
+@pytest.mark.filterwarnings("ignore:.* of its weight on:UserWarning")
 def test_a_truncated_normal_is_that_of_scipy(mean: float, sd: float, low: float, high: float) -> None:
     ours = marginal("s", Real(low, high), Normal(mean, sd))
     theirs = stats.truncnorm((low - mean) / sd, (high - mean) / sd, loc=mean, scale=sd)

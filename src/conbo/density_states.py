@@ -12,7 +12,7 @@ import numpy as np
 
 from conbo.errors import SpaceError
 from conbo.quasi_random import sobol_points, uniform
-from conbo.spaces import Array, Point, Real, Space
+from conbo.spaces import Array, Point, Real, Space, Value
 from conbo.state_arrays import array, inside, tensor, tensors, transport
 from conbo.state_distributions import Density
 
@@ -139,12 +139,20 @@ def _values(recipe: Density, space: Space, rows: Array) -> Array:
     """The user's function at the rows (n, d), checked."""
     values = np.empty(len(rows))
     for i, state in enumerate(space.decode_states(rows)):
-        value = _density_value(recipe.function(state), state)
+        value = _density_value(_called(recipe, state), state)
         if recipe.bound is not None and value > recipe.bound:
             rule = "`function(state) <= bound` must hold"
             raise SpaceError(f"{rule}, but got {value} > {recipe.bound} at {state!r}.")
         values[i] = value
     return values
+
+
+def _called(recipe: Density, state: dict[str, Value]) -> object:
+    try:
+        return recipe.function(state)
+    except Exception as error:
+        rule = "a density must have a value for every state"
+        raise SpaceError(f"{rule}, but raised {type(error).__name__}: {error} at {state!r}.") from error
 
 
 def _density_value(value: object, state: Point) -> float:

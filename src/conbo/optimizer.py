@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from conbo.bound_states import bind
-from conbo.errors import PointError, RewardError, SettingError, TrialError
+from conbo.errors import PointError, RewardError, SettingError, TrialError, shortened
 from conbo.gaussian_process import GaussianProcess
 from conbo.method_list import DEFAULT_METHOD, Method, listed
 from conbo.notices import LOG
@@ -225,7 +225,12 @@ class Optimizer:
         """The trial, or that of this number, as it is known now."""
         number = trial.number if isinstance(trial, Trial) else trial
         if isinstance(number, int) and 0 <= number < len(self._trials):
-            return self._trials[number]
+            known_trial = self._trials[number]
+            if isinstance(trial, Trial) and (trial.state, trial.action) != (known_trial.state, known_trial.action):
+                rule = f"trial {number} must be one of this study"
+                here, there = ({**one.state, **one.action} for one in (known_trial, trial))
+                raise TrialError(f"{rule}, where it is at {shortened(str(here))}, but got {shortened(str(there))}.")
+            return known_trial
         known = f"known are 0 to {len(self._trials) - 1}" if self._trials else "none was asked for yet"
         raise TrialError(f"unknown trial {number!r}: {known}.")
 

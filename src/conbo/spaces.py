@@ -51,6 +51,7 @@ __all__ = [
 
 Point: TypeAlias = Mapping[str, Value]
 
+RESERVED_NAMES = ("number", "reward", "status")  # columns of every table of trials
 MAX_NAME = 200  # characters of the name of a parameter or a study
 
 
@@ -346,6 +347,8 @@ def _check_parameters(role: str, parameters: object) -> None:
         if len(name) > MAX_NAME:
             rule = f"the names of `{role}` must have at most {MAX_NAME} characters"
             raise SpaceError(f"{rule}, but got {len(name)}: {shortened(repr(name))}.")
+        if name in RESERVED_NAMES:
+            raise SpaceError(f"a parameter must not be named like a column of the trials, but got '{name}'.")
         if not isinstance(parameter, Real | Integer | Categorical):
             raise SpaceError(f"'{name}' must be Real, Integer or Categorical, but got {parameter!r}.")
 

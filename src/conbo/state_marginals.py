@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
@@ -15,6 +16,7 @@ from conbo.errors import PointError, SpaceError
 from conbo.spaces import Array, Categorical, Integer, Parameter, Real, Scale
 from conbo.state_distributions import MarginalRecipe, Normal, Triangular, Uniform, Weights
 
+FAR_AWAY = 2.0  # standard deviations of a mean from its range, beyond which a mistake is likely
 FARTHEST = 30.0  # standard deviations between a normal distribution's mean and the range
 NARROWEST, WIDEST = 1e-12, 1e6  # standard deviation, in units of the range
 LEAST_TAIL, MOST_TAIL = 1e-300, 1 - 2.0**-53  # probabilities between which quantiles are finite
@@ -85,6 +87,12 @@ class _TruncatedNormal:
         """The probabilities of the left tail up to both ends of the range, mirrored or not."""
         first, last = sorted(float(self._standard(np.asarray(end))) for end in (self.low, self.high))
         return _left_tail(first), _left_tail(last)
+
+    @property
+    def inside(self) -> float:
+        """The share of the law that is not cut off."""
+        first, last = self._ends
+        return last - first
 
     def cdf(self, x: Array, /) -> Array:
         (first, last), here = self._ends, _left_tails(self._standard(x))
@@ -239,7 +247,12 @@ def _law(name: str, parameter: Real | Integer, recipe: Triangular | Normal) -> _
         if sd > WIDEST * (high - low):
             rule = f"`sd <= {WIDEST:g} * (high - low)` must hold for '{name}'"
             raise SpaceError(f"{rule}, but got sd={recipe.sd!r}: use Uniform, which is nearly the same.")
-        return _TruncatedNormal(mean, sd, low, high)
+        law = _TruncatedNormal(mean, sd, low, high)
+        if max(ends[0], -ends[1]) > FAR_AWAY:
+            share = f"{law.inside:.1%}" if law.inside > 1e-3 else "nearly nothing"
+            span = f"{parameter.low:g} to {parameter.high:g}"
+            warnings.warn(f"{recipe!r} has {share} of its weight on '{name}' from {span}: is it meant?", stacklevel=5)
+        return law
     mode = (low + high) / 2 if recipe.mode is None else recipe.mode
     if not parameter.low <= mode <= parameter.high:
         rule = f"`{parameter.low} <= mode <= {parameter.high}` must hold for '{name}'"
@@ -254,6 +267,9 @@ def _weighted_levels(name: str, parameter: Parameter, recipe: Weights) -> Margin
         values = [parameter.validate(name, value) for value, weight in recipe.weights.items() if weight > 0]
     except PointError as error:
         raise SpaceError(f"every value with a weight must be valid: {error}") from None
+    if isinstance(parameter, Categorical) and (left := [c for c in parameter.choices if c not in recipe.weights]):
+        rule = f"the weights of '{name}' leave out {left[0]!r}, so that P[s] has no such state"
+        warnings.warn(f"{rule}: give it the weight 0 if that is meant.", stacklevel=5)
     levels = parameter.encode(values)
     weights = np.array([weight for weight in recipe.weights.values() if weight > 0], dtype=np.float64)
     order = np.argsort(levels)

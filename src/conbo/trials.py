@@ -1,5 +1,6 @@
 """A trial: one point, and what became of its evaluation."""
 
+import inspect
 import math
 import unicodedata
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ MAX_MEASURED = 100  # measured outcomes of a trial
 ENQUEUED = "enqueued"  # in the place of a worker: the trial waits for whoever comes first
 
 Status: TypeAlias = Literal["running", "completed", "failed"]
+
+ASYNC_RULE = "an objective must return its result and not be async: wrap it with asyncio.run"
 
 _NAMES = ("reward", "noise", "measured")  # of the outcomes, in the order in which differences are reported
 
@@ -57,6 +60,10 @@ class Outcomes:
 
 def outcomes_of(result: object) -> Outcomes:
     """The outcomes that an objective returned, as a number or as a mapping with 'reward'; raises RewardError."""
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()  # or Python would say later that nobody awaited it
+        raise RewardError(f"{ASYNC_RULE}, but it returned something to await.")
     if not isinstance(result, Mapping):
         return Outcomes(result)  # type: ignore[arg-type]
     if "reward" not in result:

@@ -116,7 +116,7 @@ def test_wrong_calls(conbo: Conbo, folder: Path, arguments: list[str], code: int
     ("name", "content", "message"),
     [
         ("batch.csv", b"number,reward\n0,\xff\n", "must be a CSV file in UTF-8"),
-        ("batch.csv", b'number,reward\n0,"1' + b"0" * 200_000, "row 1, column 'reward' has more"),
+        ("batch.csv", b'number,reward\n0,"1' + b"0" * 200_000, "line 2, column 'reward' has more"),
         ("batch.json", b'[{"number": 0, "reward": ', "this is not JSON"),
         ("batch.json", b"[" * 9999, "this is not JSON"),
         ("batch.json", b"\xff\xfe", "this is not JSON"),
@@ -169,8 +169,8 @@ def test_import_and_export(conbo: Conbo, folder: Path) -> None:
     assert conbo("import", "study.toml", "empty.csv", code=3).stdout == "0 results added.\n"
     (folder / "wrong.csv").write_text("demand,stock,reward\n3,40,70\n95,90,high\n")
     errors = conbo("import", "wrong.csv", code=1).stderr
-    assert "row 1:" in errors
-    assert "row 2:" in errors
+    assert "line 2:" in errors
+    assert "line 3:" in errors
 
     assert conbo("export").stdout.startswith("number,demand,stock,reward,status,error\n0,30.0,40.0,70.0,completed,\n1,")
     assert json.loads(conbo("export", "--json").stdout)[1]["reward"] == 270

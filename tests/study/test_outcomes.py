@@ -134,8 +134,8 @@ def test_bad_outcomes_in_a_file(tmp_path: Path) -> None:
     with pytest.raises(StudyError) as raised:
         new_study().import_csv(path)
     assert str(raised.value).splitlines()[1:] == [
-        "  row 1: a value of the outcome 'x' must be one finite number, but got 'long'.",
-        "  row 3: a value of the outcome 'x' must be one finite number, but got inf.",
+        "  line 2: a value of the outcome 'x' must be one finite number, but got 'long'.",
+        "  line 4: a value of the outcome 'x' must be one finite number, but got inf.",
     ]
     path.write_text("seed,wait,cost,reward,outcome:x,outcome:x\n0.5,1,1,1.0,1,2\n")
     with pytest.raises(StudyError, match="must have one column for 'outcome:x', but has several"):

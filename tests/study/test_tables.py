@@ -72,14 +72,14 @@ def test_every_bad_row_is_named_and_nothing_is_imported(tmp_path: Path) -> None:
     first, *rows = str(raised.value).splitlines()
     assert first == f"nothing was imported from '{tmp_path / 'bad.csv'}', since not every row is a result:"
     assert rows == [
-        "  row 2: `0.0 <= s <= 1.0` must hold, but got s=1.5.",
-        "  row 3: 'k' must be one of 'a', 2, True, but got 'b'.",
-        "  row 4: 'n' must be an integer, but got 2.5.",
-        "  row 5: 'x' must be a number, but got 'one'.",
-        "  row 6: a reward must be one finite number, but got ''.",
-        "  row 7: a reward must be one finite number, but got nan.",
-        "  row 8: there must be a value for every column, but got none for 'x'.",
-        "  row 9: there must be a column for every value, but got ['5'] beyond the last.",
+        "  line 3: `0.0 <= s <= 1.0` must hold, but got s=1.5.",
+        "  line 4: 'k' must be one of 'a', 2, True, but got 'b'.",
+        "  line 5: 'n' must be an integer, but got 2.5.",
+        "  line 6: 'x' must be a number, but got 'one'.",
+        "  line 7: a reward must be one finite number, but got ''.",
+        "  line 8: a reward must be one finite number, but got nan.",
+        "  line 9: there must be a value for every column, but got none for 'x'.",
+        "  line 10: there must be a column for every value, but got ['5'] beyond the last.",
     ]
     assert study.trials == ()
 
@@ -100,14 +100,14 @@ def test_a_file_in_utf_16(tmp_path: Path) -> None:
 
 def test_a_nul_byte_in_a_value(tmp_path: Path) -> None:
     path = written(tmp_path / "nul.csv", "s,k,x,n,reward", "0.5,a,1,1,1.0\0")
-    with pytest.raises(StudyError, match=r"row 1: a reward must be one finite number, but got '1.0\\x00'"):
+    with pytest.raises(StudyError, match=r"line 2: a reward must be one finite number, but got '1.0\\x00'"):
         new_study().import_csv(path)
 
 
 @pytest.mark.parametrize("length", [100_001, 200_000])  # the csv module takes 131,072 characters
 def test_a_cell_that_is_too_long(tmp_path: Path, length: int) -> None:
     rows = ["s,k,x,n,reward,note", "0.5,a,1,1,1.0,ok", f'0.5,a,1,1,1.0,"{"long, " * (length // 6 + 1)}"']
-    with pytest.raises(StudyError, match="at most 100000 characters, but row 2, column 'note' has more: is a quot"):
+    with pytest.raises(StudyError, match="at most 100000 characters, but line 3, column 'note' has more: is a quot"):
         new_study().import_csv(written(tmp_path / "long.csv", *rows))
     with pytest.raises(StudyError, match="but column 2 of the first line has more"):
         new_study().import_csv(written(tmp_path / "wide.csv", f"s,{'k' * length}", "1,2"))
@@ -121,7 +121,7 @@ def test_a_column_that_is_there_twice(tmp_path: Path) -> None:
 
 def test_a_last_row_that_was_cut_off(tmp_path: Path) -> None:
     path = written(tmp_path / "cut.csv", "s,k,x,n,reward,status", "0.5,a,1,1,1.0,completed", "0.5,a,1,1,1.")
-    with pytest.raises(StudyError, match="row 2: there must be a value for every column, but got none for 'status'"):
+    with pytest.raises(StudyError, match="line 3: there must be a value for every column, but got none for 'status'"):
         new_study().import_csv(path)
 
 
@@ -131,8 +131,8 @@ def test_texts_that_are_not_what_they_seem(tmp_path: Path) -> None:
     with pytest.raises(StudyError) as raised:
         new_study(space=space).import_csv(path)
     assert str(raised.value).splitlines()[1:] == [
-        "  row 1: 'x' must be a number, but got '1_000'.",
-        "  row 2: a text must stand for one choice, but '1' stands for '1' and 1.",
+        "  line 2: 'x' must be a number, but got '1_000'.",
+        "  line 3: a text must stand for one choice, but '1' stands for '1' and 1.",
     ]
 
 
@@ -144,7 +144,7 @@ def test_a_missing_column(tmp_path: Path) -> None:
 
 def test_noise_for_some_rows_only(tmp_path: Path) -> None:
     path = written(tmp_path / "noisy.csv", "s,k,x,n,reward,noise", "0.5,a,1,1,1.0,0.1", "0.5,a,1,1,1.0,")
-    with pytest.raises(StudyError, match="row 2: `noise` must be given with every reward or with none"):
+    with pytest.raises(StudyError, match="line 3: `noise` must be given with every reward or with none"):
         new_study().import_csv(path)
 
 

@@ -30,7 +30,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     if path.suffix.lower() in (".parquet", ".xlsx"):
         raise SettingError(f"a table must be read from a .csv or .json file, but got '{path}'.")
     if path.suffix.lower() != ".json":
-        columns, cells = csv_rows(path)
+        columns, cells, _ = csv_rows(path)
         return [dict.fromkeys(columns) | row for row in cells]
     try:
         rows = json.loads(path.read_text(encoding="utf-8-sig"))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from conbo.ascent import ascend
-from conbo.errors import ConboError
+from conbo.errors import ConboError, shortened
 from conbo.models.botorch_gains import BotorchGains, BotorchLines
 from conbo.models.posterior import BestActions, GainRule, Model, Moments
 from conbo.models.snapping import action_limits, masked, snap_actions
@@ -46,7 +46,7 @@ class BotorchModel:
 
         categories, noise = space.state_categories + space.action_categories, observations.noise
         inputs = model_inputs(observations.points, categories)
-        model = self.factory(inputs, observations.rewards[:, None], None if noise is None else noise[:, None])
+        model = self._model(inputs, observations.rewards[:, None], None if noise is None else noise[:, None])
         try:
             fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
             model.eval()
@@ -61,6 +61,21 @@ class BotorchModel:
                 "a model's means and variances must be finite, but got others at points that were observed."
             )
         return posterior
+
+    def _model(self, inputs: Tensor, rewards: Tensor, noise: Tensor | None) -> "GPyTorchModel":
+        """What the user's function makes; raises ConboError if that is no model."""
+        from botorch.models.gpytorch import GPyTorchModel
+
+        rule = "`model` must be a function of points, rewards and noise that returns a BoTorch model"
+        try:
+            model: object = self.factory(inputs, rewards, noise)
+        except ConboError:
+            raise
+        except Exception as error:
+            raise ConboError(f"{rule}, but raised {type(error).__name__}: {error}") from error
+        if not isinstance(model, GPyTorchModel) or not hasattr(model, "likelihood"):
+            raise ConboError(f"{rule}, but returned {shortened(repr(model))}.")
+        return model
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from conbo.study.spreadsheets import unmarked
 LONGEST_CELL = 100_000  # characters
 
 
-def csv_rows(path: str | Path) -> tuple[list[str], list[dict[Any, str | list[str]]]]:
-    """The columns of a CSV file in UTF-8, and its rows, each with the cells that it has.
+def csv_rows(path: str | Path) -> tuple[list[str], list[dict[Any, str | list[str]]], list[int]]:
+    """The columns of a CSV file in UTF-8, its rows, each with the cells that it has, and their lines in the file.
 
-    Cells beyond the last column are under None. Raises StudyError, which names the row and the column, if a cell is
-    longer than any value could be.
+    Cells beyond the last column are under None. Raises StudyError, which names the line and the column, if a cell is
+    longer than any value could be, and if the file is empty or has other separators than commas.
     """
     lines: list[str] = []  # of the row that is being read
 
@@ -27,24 +27,34 @@ def csv_rows(path: str | Path) -> tuple[list[str], list[dict[Any, str | list[str
 
     columns: list[str] = []
     rows: list[dict[Any, str | list[str]]] = []
+    begins: list[int] = []  # the first line of each row
+    line = 1  # where the row that is being read begins
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            for cells in csv.reader(recorded(file)):
-                _check_lengths(path, cells, columns, len(rows) + 1)
+            reader = csv.reader(recorded(file))
+            for cells in reader:
+                _check_lengths(path, cells, columns, line)
                 lines.clear()
+                first, line = line, reader.line_num + 1
                 plain = [unmarked(cell) for cell in cells]
                 if not columns:
                     columns = plain
                 elif plain:
                     rows.append(_row(columns, plain))
+                    begins.append(first)
     except UnicodeDecodeError as error:
         raise StudyError(f"'{path}' must be a CSV file in UTF-8: {error}.") from error
     except csv.Error as error:  # above all, a cell that is longer than what the csv module takes
-        _check_lengths(path, _cells("".join(lines)), columns, len(rows) + 1)
-        raise StudyError(f"'{path}' must be a CSV file, but row {len(rows) + 1} is not: {error}.") from error
+        _check_lengths(path, _cells("".join(lines)), columns, line)
+        raise StudyError(f"'{path}' must be a CSV file, but line {line} is not: {error}.") from error
     if any("\0" in name for name in columns):
         raise StudyError(f"'{path}' must be a CSV file in UTF-8, but has NUL bytes in its first line: is it UTF-16?")
-    return columns, rows
+    if not columns:
+        raise StudyError(f"'{path}' must be a CSV file with a line of column names, but it is empty.")
+    for name, separator in (("semicolons", ";"), ("tabs", "\t")):
+        if len(columns) == 1 and separator in columns[0]:
+            raise StudyError(f"'{path}' must be a CSV file with commas, but its first line has {name} instead.")
+    return columns, rows, begins
 
 
 def _row(columns: list[str], cells: list[str]) -> dict[Any, str | list[str]]:
@@ -53,10 +63,10 @@ def _row(columns: list[str], cells: list[str]) -> dict[Any, str | list[str]]:
     return row if len(cells) <= len(columns) else row | {None: cells[len(columns) :]}
 
 
-def _check_lengths(path: str | Path, cells: list[str], columns: list[str], row: int) -> None:
+def _check_lengths(path: str | Path, cells: list[str], columns: list[str], line: int) -> None:
     for i, cell in enumerate(cells):
         if len(cell) > LONGEST_CELL:
-            where = f"row {row}, column '{columns[i]}'" if i < len(columns) else f"column {i + 1} of the first line"
+            where = f"line {line}, column '{columns[i]}'" if i < len(columns) else f"column {i + 1} of the first line"
             raise StudyError(
                 f"a cell of '{path}' must have at most {LONGEST_CELL} characters, but {where} has more: "
                 "is a quotation mark missing?"

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from typing import Literal
 
 from conbo.errors import SettingError
 from conbo.optimizer import Optimizer, at_least
 from conbo.spaces import is_number
+from conbo.trials import ASYNC_RULE
 
 EVALUATIONS = 80  # of a run that is told neither a number of them nor a budget
 
@@ -40,6 +42,8 @@ def check_plan(plan: Plan, objective: object, workers: int | None, optimizer: Op
     """Raise SettingError unless a run can go like this."""
     if not callable(objective):
         raise SettingError(f"`objective` must be a function of state and action, but got {objective!r}.")
+    if iscoroutinefunction(objective) or iscoroutinefunction(type(objective).__call__):
+        raise SettingError(f"{ASYNC_RULE}, but got {objective!r}.")
     ends = plan.ends
     if ends.evaluations is not None:
         at_least(1, "evaluations", ends.evaluations)

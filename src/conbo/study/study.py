@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from conbo.bound_states import InfeasibleStatesWarning
-from conbo.errors import SpaceError, StudyError
+from conbo.errors import StudyError
 from conbo.method_list import DEFAULT_METHOD, Method
 from conbo.notices import listening
 from conbo.optimizer import Direction, Optimizer, at_least
@@ -28,7 +28,6 @@ from conbo.study.records import MAX_LOST_WORKERS
 from conbo.study.run import Run, RunSummary
 from conbo.study.shared import SharedOptimizer
 from conbo.study.stored import create_or_resume, stored_settings
-from conbo.study.tables import COLUMNS
 from conbo.study.trial_tables import TrialTables
 from conbo.study.workers import worker_name
 from conbo.trials import Outcomes, Trial
@@ -76,8 +75,6 @@ class Study(TrialTables):
             cost=cost,
             prior=prior,
         )
-        if taken := [name for name in (*space.states, *space.actions) if name in COLUMNS]:
-            raise SpaceError(f"a parameter must not be named like a column of the observations: '{taken[0]}'.")
         self.name, self._device = name, device
         self._settings = Settings(
             space,

@@ -11,7 +11,6 @@ from conbo.study.csv_rows import csv_rows
 from conbo.study.spreadsheets import marked
 from conbo.trials import Outcomes, Trial
 
-COLUMNS = ("number", "reward", "status")  # of the observations, beside the parameters
 FILE_COLUMNS = ("noise", "error", "worker", "attempts", "started", "finished", "late")  # more of them, in a file
 MEASURED = "outcome:"  # the column of a measured outcome is this before its name
 
@@ -72,11 +71,20 @@ def write_csv(path: str | Path, space: Space, trials: Iterable[Trial]) -> None:
 
 def read_csv(path: str | Path, space: Space) -> list[Trial]:
     """The results in a file as completed trials, numbered from 0; raises StudyError with all rows that are none."""
-    return results_of(f"'{path}'", *csv_rows(path), space)
+    columns, rows, lines = csv_rows(path)
+    return results_of(f"'{path}'", columns, rows, space, [f"line {line}" for line in lines])
 
 
-def results_of(source: str, columns: Sequence[str], rows: Iterable[Mapping[Any, Any]], space: Space) -> list[Trial]:
+def results_of(
+    source: str,
+    columns: Sequence[str],
+    rows: Iterable[Mapping[Any, Any]],
+    space: Space,
+    places: Sequence[str] | None = None,
+) -> list[Trial]:
     """The rows of a table as completed trials, numbered from 0; raises StudyError with all rows that are none.
+
+    `places` says where each row is, for errors; by default they are rows 1, 2, 3, …
 
     The table has a column for every parameter and one for the reward, and may have one for its `noise`, and others
     like `outcome:wait` for what was measured beside it. Where there is a `status`, rows that are not completed are
@@ -103,7 +111,10 @@ def results_of(source: str, columns: Sequence[str], rows: Iterable[Mapping[Any, 
         rule = "`noise` must be given with every reward or with none."
         wrong |= {number: rule for number, trial in results.items() if trial.noise is None}
     if wrong:
-        lines = "".join(f"\n  row {number}: {what}" for number, what in sorted(wrong.items()))
+        lines = "".join(
+            f"\n  {f'row {number}' if places is None else places[number - 1]}: {what}"
+            for number, what in sorted(wrong.items())
+        )
         raise StudyError(f"nothing was imported from {source}, since not every row is a result:{lines}")
     return list(results.values())
 
