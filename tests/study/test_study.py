@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conbo.errors import ConboError, RewardError, SettingError, SpaceError, TrialError
+from conbo.errors import ConboError, RewardError, SettingError, TrialError
 from conbo.problems import branin, opportunity_cost
 from conbo.spaces import Integer, Real, Space
 from conbo.study import Study
@@ -264,12 +264,6 @@ def test_bad_settings_of_a_run(settings: dict[str, Any], message: str) -> None:
 def test_an_objective_that_is_none() -> None:
     with pytest.raises(SettingError, match="`objective` must be a function of state and action, but got 3"):
         new_study().run(3)  # type: ignore[arg-type]
-
-
-def test_a_parameter_named_like_a_column() -> None:
-    space = Space(actions={"reward": Real(0, 1)})
-    with pytest.raises(SpaceError, match="must not be named like a column of the observations: 'reward'"):
-        new_study(space=space)
 
 
 def test_an_unknown_method() -> None:
