@@ -249,15 +249,15 @@ class StateTimesAction:
         return self
 
     def __call__(self, points: Tensor) -> Tensor:
-        of_state = torch.exp(-((points[:, 0] - 0.62) ** 2) / 0.01)
-        return of_state * torch.exp(-((points[:, 1:] - 0.3) ** 2).sum(-1) / 0.1)
+        of_state = ((points[:, 0] * 400).floor() * 37 % 400 / 399) ** 8
+        return of_state * torch.exp(-((points[:, 1:] - 0.3) ** 2).sum(-1) / 0.05)
 
     def screen(self, points: Tensor) -> Tensor:
         return self(points)
 
     def local(self, starts: Tensor) -> BatchedFunction:
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-            gradient = -2 * (points - 0.3) / 0.1 * self(points)[:, None]
+            gradient = -2 * (points - 0.3) / 0.05 * self(points)[:, None]
             gradient[:, 0] = 0.0  # a category
             return self(points), gradient
 
@@ -267,12 +267,11 @@ class StateTimesAction:
 def test_with_hundreds_of_categories_good_actions_meet_good_states() -> None:
     space = Space(states={"k": Categorical(range(400))}, actions={f"x{i}": Real(0, 1) for i in range(4)})
     belief = belief_with(space, trend_kernel(space), n=10)
-    best = float(StateTimesAction()(tensor([[0.62, 0.3, 0.3, 0.3, 0.3]])))
     found = [
         float(StateTimesAction()(Maximizer(StateTimesAction(), screened=256).propose(belief, 1, generator(k)).points))
         for k in range(4)
     ]
-    assert min(found) > 0.95 * best
+    assert min(found) > 0.95  # of 1, the best; by what was screened alone, 0.75
     points = points_in(space, 300)
     pairs = crossed(belief, points, StateTimesAction()(points))
     top = StateTimesAction()(points).argsort(descending=True)
