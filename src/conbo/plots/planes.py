@@ -9,7 +9,7 @@ from torch import Tensor
 from conbo.plots.axes import ParameterAxis
 from conbo.plots.parameters import slices
 from conbo.plots.policy_plots import along
-from conbo.plots.style import INK, POLICY, canvas, dots, line, surface
+from conbo.plots.style import INK, POLICY, canvas, crowd, dots, line, surface
 from conbo.plots.view import Studied, View, view_of
 from conbo.problems import Problem
 from conbo.spaces import Array, Point
@@ -103,7 +103,14 @@ def posterior_surface(
     hover = {"text": view.texts, "hovertemplate": "%{text}<extra></extra>"}
     observed = f"{len(view.points)} evaluations"
     figure.add_trace(
-        dots(*plane.project(view.points), observed, INK, cliponaxis=False, opacity=0.4 if flat else 1.0, **hover)
+        dots(
+            *plane.project(view.points),
+            observed,
+            INK,
+            cliponaxis=False,
+            **crowd(len(view.points), 0.4 if flat else 1.0),
+            **hover,
+        )
     )
     _add_policy(figure, view, plane, problem)
     return figure.update_xaxes(plane.horizontal.layout()).update_yaxes(plane.vertical.layout())

@@ -18,6 +18,7 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, s
 GRID = "#e6e8ee"
 
 ROW_HEIGHT, MARGIN_HEIGHT = 210, 120  # pixels
+MOST_LARGE = 300  # points over a surface that are drawn large
 BANDS = 16  # of a surface's colours, at most
 MOST_TICKS = 6  # of the scale of its colours
 
@@ -86,6 +87,11 @@ def dots(x: ArrayLike, y: ArrayLike, name: str, colour: str, **options: Any) -> 
         whiskers = {"type": "data", "symmetric": False, "array": high - y, "arrayminus": y - low}
         options["error_y"] = {**whiskers, "color": faint(colour, 0.6), "thickness": 2, "width": 4}
     return go.Scatter(x=x, y=y, name=name, mode="markers", marker=marker, **options)
+
+
+def crowd(n: int, opacity: float = 1.0) -> dict[str, float]:
+    """How so many points are drawn over a surface: where they are many, small and faint, or they would hide it."""
+    return {"opacity": opacity} if n <= MOST_LARGE else {"opacity": 0.35, "size": 2.5, "rim": 0}
 
 
 def steps(
