@@ -89,7 +89,7 @@ def dots(x: ArrayLike, y: ArrayLike, name: str, colour: str, **options: Any) -> 
     return go.Scatter(x=x, y=y, name=name, mode="markers", marker=marker, **options)
 
 
-def crowd(n: int, opacity: float = 1.0) -> dict[str, float]:
+def crowd(n: int, opacity: float = 1.0) -> dict[str, Any]:
     """How so many points are drawn over a surface: where they are many, small and faint, or they would hide it."""
     return {"opacity": opacity} if n <= MOST_LARGE else {"opacity": 0.35, "size": 2.5, "rim": 0}
 
