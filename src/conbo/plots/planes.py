@@ -102,16 +102,9 @@ def posterior_surface(
     flat = len(view.space.states) + len(view.space.actions) > 2  # seen from the side: other parameters differ, too
     hover = {"text": view.texts, "hovertemplate": "%{text}<extra></extra>"}
     observed = f"{len(view.points)} evaluations"
-    figure.add_trace(
-        dots(
-            *plane.project(view.points),
-            observed,
-            INK,
-            cliponaxis=False,
-            **crowd(len(view.points), 0.4 if flat else 1.0),
-            **hover,
-        )
-    )
+    x, y = plane.project(view.points)
+    look = crowd(len(view.points), 0.4 if flat else 1.0) | hover
+    figure.add_trace(dots(x, y, observed, INK, cliponaxis=False, **look))
     _add_policy(figure, view, plane, problem)
     return figure.update_xaxes(plane.horizontal.layout()).update_yaxes(plane.vertical.layout())
 
