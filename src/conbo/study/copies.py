@@ -12,7 +12,7 @@ from sqlalchemy import Connection, insert, select
 
 from conbo.errors import StorageError
 from conbo.study.database import Database, Storage
-from conbo.study.schema import STUDIES, TRIALS
+from conbo.study.schema import STUDIES, TRIALS, VALIDATIONS
 from conbo.study.sqlite_file import copy_sqlite
 from conbo.study.stored import stored_records
 
@@ -39,11 +39,12 @@ def copy_study(storage: Storage, name: str, target: Path, overwrite: bool = Fals
 
 def _copy_rows(database: Database, study: int, target: Path) -> None:
     def read(connection: Connection) -> list[list[dict[str, object]]]:
-        queries = select(STUDIES).where(STUDIES.c.id == study), select(TRIALS).where(TRIALS.c.study == study)
+        queries = [select(STUDIES).where(STUDIES.c.id == study)]
+        queries += [select(table).where(table.c.study == study) for table in (TRIALS, VALIDATIONS)]
         return [[dict(row) for row in connection.execute(query).mappings()] for query in queries]
 
     def write(connection: Connection) -> None:
-        for table, rows in zip((STUDIES, TRIALS), database.read(read), strict=True):
+        for table, rows in zip((STUDIES, TRIALS, VALIDATIONS), database.read(read), strict=True):
             if rows:
                 connection.execute(insert(table), rows)
 

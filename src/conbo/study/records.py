@@ -18,6 +18,7 @@ from conbo.record_fields import Fields, errors_about
 from conbo.study.database import Database
 from conbo.study.schema import FITS, STUDIES, TRIALS
 from conbo.study.stored_fields import check_trial, settings_of, trial_of
+from conbo.study.validation_records import ValidationRecords
 from conbo.study.workers import is_gone
 from conbo.trials import ENQUEUED, Outcomes, Trial, unlike_before
 
@@ -57,6 +58,11 @@ class Records:
     def n_transactions(self) -> int:
         """How often the database was used."""
         return self._database.n_transactions
+
+    @property
+    def validations(self) -> ValidationRecords:
+        """The validations of the study, which are apart from its trials."""
+        return ValidationRecords(self._database, self._study, self.origin)
 
     def release(self) -> None:
         """Give the connection to a server back until it is needed again."""

@@ -79,6 +79,16 @@ FITS = Table(
     Column("fit", Text, nullable=False),  # JSON behind its digest
 )
 
+# Fresh evaluations at recommended actions, which no model is fitted to.
+VALIDATIONS = Table(
+    "conbo_validations",
+    METADATA,
+    Column("study", ForeignKey(STUDIES.c.id), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("record", Text, nullable=False),  # JSON
+    Column("created", Double, nullable=False),
+)
+
 
 def _add_outcomes(connection: Connection) -> None:
     connection.execute(text(f"ALTER TABLE {TRIALS.name} ADD COLUMN outcomes TEXT"))
@@ -88,9 +98,13 @@ def _add_fits(connection: Connection) -> None:
     FITS.create(connection)
 
 
+def _add_validations(connection: Connection) -> None:
+    VALIDATIONS.create(connection)
+
+
 # The first step brings version 1 to version 2, the next one version 2 to 3, and so on. An empty database (version 0)
 # gets the tables above at once: whoever adds a step changes them, too. An SQLite file is copied before the first step.
-MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_add_outcomes, _add_fits)
+MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_add_outcomes, _add_fits, _add_validations)
 
 
 def newest_version() -> int:

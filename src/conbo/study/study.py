@@ -24,6 +24,7 @@ from conbo.study.description import Settings, from_record
 from conbo.study.executors import Borrowed, Evaluators, Here, Objective, Processes
 from conbo.study.notebook_view import html_of, line_of
 from conbo.study.plan import EVALUATIONS, Ends, Plan, check_callbacks, check_plan
+from conbo.study.proofs import Proofs
 from conbo.study.records import MAX_LOST_WORKERS
 from conbo.study.run import Run, RunSummary
 from conbo.study.shared import SharedOptimizer
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from conbo.summary import StudySummary
 
 
-class Study(TrialTables):
+class Study(TrialTables, Proofs):
     """Learns the best action for every state; the settings are those of `Optimizer`.
 
     With `storage`, a file for SQLite or the URL of a PostgreSQL database, the study is kept there under its name. If

@@ -1,0 +1,95 @@
+"""The learned policy beside a rule of the user's own: by the model, and by fresh evaluations where there are some."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from conbo.fresh_states import rule_actions
+from conbo.policies.policy import Policy
+from conbo.policies.policy_value import mean_over_states, typical_states
+from conbo.policies.rules import Rule
+from conbo.rounding import MARGIN_IN_WORDS, NINETY_FIVE, as_precise, with_margin
+from conbo.stratified import Interval
+from conbo.validation import Validation, difference_in_words
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the policy and another rule are worth. Printed, it says both.
+
+    Standard deviations are those of the model's estimates, without the noise of a single reward.
+
+    Parameters
+    ----------
+    rule_name
+        What the other rule is called.
+    maximize
+        Whether high rewards are good.
+    policy_value, policy_value_std
+        Expected reward of the policy over P[s], by the model.
+    rule_value, rule_value_std
+        The same of the other rule.
+    difference, difference_std
+        By how much the policy is better. The policy is the best by this very model, so this is rather too high.
+    validation
+        What fresh evaluations of both, in the same states, say; None where there are none.
+    """
+
+    rule_name: str
+    maximize: bool
+    policy_value: float
+    policy_value_std: float
+    rule_value: float
+    rule_value_std: float
+    difference: float
+    difference_std: float
+    validation: Validation | None = None
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What the model says, and what was measured."""
+        verb = "is worth" if self.maximize else "costs"
+        margin = NINETY_FIVE * self.difference_std
+        better = Interval(self.difference, self.difference - margin, self.difference + margin)
+        by_model = (
+            f"By the model, the policy {verb} {with_margin(self.policy_value, self.policy_value_std)} and "
+            f"{self.rule_name} {as_precise(self.rule_value, self.policy_value_std)}: "
+            f"{difference_in_words(better, False, self.maximize)}."
+        )
+        return (by_model, *(() if self.validation is None else self.validation.sentences))
+
+    def __str__(self) -> str:
+        measured = "" if self.validation is None else "; of what was measured, it is a 95 % interval"
+        return f"{' '.join(self.sentences)} ({MARGIN_IN_WORDS}{measured}.)"
+
+    def to_dict(self) -> dict[str, Any]:
+        """A plain record that JSON can hold."""
+        measured = None if self.validation is None else self.validation.to_dict()
+        return {**asdict(self), "validation": measured, "sentences": list(self.sentences)}
+
+
+def compare_by_model(policy: Policy, rule: Rule, rule_name: str, validation: Validation | None) -> Comparison:
+    """The policy and the rule, judged by the model that the policy rests on."""
+    belief, sign = policy.belief, 1 if policy.maximize else -1
+    states, weights = typical_states(belief)
+    named = belief.space.decode_states(states.numpy())
+    ours, theirs = (
+        torch.from_numpy(np.hstack([states.numpy(), belief.space.encode_actions(rule_actions(belief, one, named))]))
+        for one in (policy, rule)
+    )
+    value, std = mean_over_states(belief, ours, weights)
+    rule_value, rule_std = mean_over_states(belief, theirs, weights)
+    _, difference_std = mean_over_states(belief, torch.cat([ours, theirs]), torch.cat([weights, -weights]))
+    return Comparison(
+        rule_name=rule_name,
+        maximize=policy.maximize,
+        policy_value=sign * value,
+        policy_value_std=std,
+        rule_value=sign * rule_value,
+        rule_value_std=rule_std,
+        difference=value - rule_value,
+        difference_std=difference_std,
+        validation=validation,
+    )

@@ -1,0 +1,139 @@
+"""Which fresh states a policy is validated in, and what the model expects there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from conbo.belief import Belief
+from conbo.errors import PointError, SettingError
+from conbo.policies.policy import Policy
+from conbo.policies.policy_value import typical_states, value_of_state
+from conbo.policies.rules import Actions, Rule, SameAction
+from conbo.quasi_random import sobol
+from conbo.spaces import Array, Point, Value
+from conbo.stratified import Draws, draw_each, draw_similar
+from conbo.validation import Check, Measurement, Validation
+
+REPLICATES, REPLICATE_SIZE = 16, 256  # independent samples that stand for P[s]: their means say how exact they are
+MAX_LISTED = 4096  # states that are taken as they are, rather than sampled
+
+
+def plan_validation(
+    policy: Policy,
+    rule: Rule | None,
+    rule_name: str | None,
+    evaluations: int,
+    seed: Sequence[int],
+    states: Sequence[Point] | None = None,
+) -> Validation:
+    """A validation of which nothing is measured yet.
+
+    Parameters
+    ----------
+    policy, rule
+        Whose actions are evaluated in every state; without a rule those of the policy alone.
+    rule_name
+        What the rule is called.
+    evaluations
+        Number of evaluations, of policy and rule together.
+    seed
+        On which the states depend.
+    states
+        States that the user names, instead of fresh ones.
+    """
+    space, rules = policy.belief.space, [policy] if rule is None else [policy, rule]
+    n, generator = evaluations // len(rules), np.random.default_rng(list(seed))
+    if n < 2:
+        least = 2 * len(rules)
+        raise SettingError(f"`evaluations >= {least}` must hold for an interval, but got evaluations={evaluations}.")
+    named = states is not None or not space.states
+    if states is None:
+        pool = _pool(policy.belief, generator) if space.states else _Pool([{}], np.ones(1), None)
+    else:
+        known = [space.validate_state(state) for state in states]
+        if not known or n < len(known):
+            least = len(rules) * len(known)
+            rule_text = f"`evaluations` must be at least {len(rules)} for each of {len(known)} states, so {least}"
+            raise SettingError(f"{rule_text}, but got evaluations={evaluations}.")
+        pool = _Pool(known, np.full(len(known), 1 / len(known)), None)
+    actions = [rule_actions(policy.belief, one, pool.states) for one in rules]
+    predicted = np.array([[p.mean for p in policy.predict_actions(pool.states, own)] for own in actions])
+    draws = _draws(pool, predicted.T, n, named, generator)
+    checks = tuple(
+        Check(
+            dict(pool.states[row]),
+            int(stratum),
+            float(weight),
+            *(Measurement(dict(own[row]), float(mean[row])) for own, mean in zip(actions, predicted, strict=True)),
+        )
+        for row, stratum, weight in zip(draws.rows, draws.strata, draws.weights, strict=True)
+    )
+    compared = [*predicted, *([] if rule is None else [predicted[0] - predicted[1]])]
+    return Validation(
+        trials=len(policy.belief.observations),
+        maximize=policy.maximize,
+        checks=checks,
+        rule_name=rule_name,
+        named=named and bool(space.states),
+        pool=pool.sampled,
+        expected=tuple(float(mean @ pool.weights) for mean in predicted),
+        expected_variances=tuple(pool.variance(mean) for mean in compared),
+    )
+
+
+def best_single_rule(policy: Policy) -> Rule:
+    """The best action for whoever does not know the state, by the model."""
+    belief = policy.belief
+    states, weights = typical_states(belief)
+    chosen = policy.many(belief.space.decode_states(states.numpy()))
+    actions = torch.from_numpy(belief.space.encode_actions(chosen))
+    return SameAction(belief, value_of_state(belief, states, weights, actions).action)
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """States with their weights: all there are, or a sample of so many."""
+
+    states: list[dict[str, Value]]
+    weights: Array  # (N,)
+    sampled: int | None
+
+    def variance(self, values: Array) -> float:
+        """The variance of the mean of values (N,), as far as the states are a sample."""
+        if self.sampled is None:
+            return 0.0
+        return float(values.reshape(REPLICATES, -1).mean(axis=1).var(ddof=1)) / REPLICATES
+
+
+def _pool(belief: Belief, generator: np.random.Generator) -> _Pool:
+    if (listed := belief.states.listed(MAX_LISTED)) is not None:
+        return _Pool(belief.space.decode_states(listed[0]), listed[1], None)
+    seeds = [int(seed) for seed in generator.integers(2**31, size=REPLICATES)]
+    if belief.states.has_quantile:
+        parts = [belief.states.from_uniform(sobol(REPLICATE_SIZE, belief.n_state_dims, seed)) for seed in seeds]
+    else:
+        parts = [belief.states.sample(REPLICATE_SIZE, torch.Generator().manual_seed(seed)) for seed in seeds]
+    states = belief.space.decode_states(torch.cat(parts).numpy())
+    return _Pool(states, np.full(len(states), 1 / len(states)), len(states))
+
+
+def _draws(pool: _Pool, features: Array, n: int, named: bool, generator: np.random.Generator) -> Draws:
+    k = len(pool.states)
+    if 2 * k <= n:
+        return draw_each(pool.weights, n, generator)
+    if named:  # once each: they are taken for a sample of states like these
+        return Draws(np.arange(k), np.zeros(k, dtype=np.intp), pool.weights)
+    return draw_similar(features, pool.weights, n, generator)
+
+
+def rule_actions(belief: Belief, rule: Rule, states: Sequence[dict[str, Value]]) -> Actions:
+    """The actions of a rule in these states; raises PointError if one of them is not feasible."""
+    actions = rule.many(states)
+    if belief.space.feasible_set is not None:
+        points = belief.space.encode_states(states), belief.space.encode_actions(actions)
+        for state, action, feasible in zip(states, actions, belief.space.contains(np.hstack(points)), strict=True):
+            if not feasible:
+                raise PointError(f"a rule must return feasible actions, but got {action} for {state}.")
+    return actions

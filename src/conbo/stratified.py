@@ -1,0 +1,139 @@
+"""Stratified samples of states, and intervals for means that rest on what was measured in them.
+
+=======  ==========================================================================================
+symbol   meaning
+=======  ==========================================================================================
+h        a stratum: one state, or states for which the model expects similar rewards
+W_h      its share of P[s]
+n_h      its draws, 2 or more for a state, else 4 to 7
+s_h²     sample variance of the deviations there
+N        size of the sample that stands for P[s], infinite where all states are listed
+=======  ==========================================================================================
+
+A deviation is what was measured minus what the model expected. The mean over P[s] is the mean of what the model expects
+there plus Σ W_h (mean deviation of h). A good model makes the interval narrow, and a bad one cannot make it wrong,
+because its expectations stand before the rewards are measured (a control variate, or prediction-powered inference).
+
+The variance of the mean is Σ W_h² s_h² / n_h, and s² / N beside it for the sample that stands for P[s]. The degrees of
+freedom are Satterthwaite's in Welch's form, which is right on average where all strata have the same variance.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from conbo.parameters import Array
+
+CONFIDENCE = 0.95
+STRATUM_SIZE = 4  # least draws of a stratum: with fewer, its variance is known too badly for a narrow interval
+NEGLIGIBLE = 1e-12  # share of a stratum below which a row is there by rounding alone
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean with its 95 % confidence interval, whose ends are None where there is only one measurement."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+    @property
+    def margin(self) -> float | None:
+        """Half of the interval's width."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+
+@dataclass(frozen=True)
+class Draws:
+    """A stratified sample: the rows that were drawn (n,), their strata (n,) and their weights (n,), which sum to 1."""
+
+    rows: NDArray[np.intp]
+    strata: NDArray[np.intp]
+    weights: Array
+
+
+def draw_each(shares: Array, n: int, generator: np.random.Generator) -> Draws:
+    """Every row at least twice, the others of n draws in proportion to the shares (k,) of the rows; 2 k <= n."""
+    k = len(shares)
+    rest = (n - 2 * k) * shares / shares.sum()
+    sizes = 2 + np.floor(rest).astype(int)
+    left = rest - np.floor(rest)
+    if missing := n - int(sizes.sum()):
+        sizes[generator.choice(k, missing, replace=False, p=left / left.sum())] += 1
+    rows = np.repeat(np.arange(k), sizes)
+    return Draws(rows, rows, (shares / shares.sum() / sizes)[rows])
+
+
+def draw_similar(features: Array, shares: Array, n: int, generator: np.random.Generator) -> Draws:
+    """n draws, 4 to 7 from every stratum of rows with similar features (N, k); `shares` (N,) are those of the rows.
+
+    The rows are halved, again and again, along the feature that varies most. A row is drawn n times its share on
+    average, so that all draws have the same weight.
+    """
+    parts = _split(features, np.arange(len(shares)), shares / shares.sum(), n)
+    rows = [generator.choice(members, size, p=share / share.sum()) for members, share, size in parts]
+    strata = np.repeat(np.arange(len(parts)), [size for *_, size in parts])
+    return Draws(np.concatenate(rows), strata, np.full(n, 1 / n))
+
+
+def _split(
+    features: Array, members: NDArray[np.intp], share: Array, n: int
+) -> list[tuple[NDArray[np.intp], Array, int]]:
+    """The strata for n draws: rows, their shares, and draws. A row on a border belongs to both sides."""
+    if n < 2 * STRATUM_SIZE:
+        return [(members, share, n)]
+    own, total = features[members], share.sum()
+    spread = share @ (own - share @ own / total) ** 2
+    order = np.argsort(own[:, spread.argmax()], kind="stable")
+    members, share = members[order], share[order]
+    below = np.clip(n // 2 / n * total - (np.cumsum(share) - share), 0, share)
+    strata = []
+    for part, draws in ((below, n // 2), (share - below, n - n // 2)):
+        kept = part > NEGLIGIBLE * total
+        strata += _split(features, members[kept], part[kept], draws)
+    return strata
+
+
+def interval(
+    expected: float,
+    deviations: Sequence[float],
+    strata: Sequence[int],
+    weights: Sequence[float],
+    pool: float = np.inf,
+    expected_variance: float = 0.0,
+) -> Interval:
+    """The mean over P[s] of what is measured, and its 95 % interval, whether the model is right or wrong.
+
+    Parameters
+    ----------
+    expected
+        What the model expects on average over P[s].
+    deviations
+        What was measured minus what the model expected, for every draw.
+    strata, weights
+        Those of the draws. Where a stratum has only one draw, all strata are taken for one.
+    pool
+        Size N of the sample that stands for P[s].
+    expected_variance
+        Variance of `expected`, where it rests on a sample.
+    """
+    values, n = np.asarray(deviations, dtype=float), len(deviations)
+    share = np.asarray(weights, dtype=float) / float(np.sum(weights))
+    mean = expected + float(share @ values)
+    if n < 2:
+        return Interval(mean, None, None)
+    _, stratum, sizes = np.unique(np.asarray(strata), return_inverse=True, return_counts=True)
+    if sizes.min() < 2:
+        stratum, sizes = np.zeros(n, dtype=int), np.array([n])
+    centers = np.bincount(stratum, share * values) / np.bincount(stratum, share)
+    parts = np.bincount(stratum, (share * (values - centers[stratum])) ** 2) * sizes / (sizes - 1)
+    variance, freedom = float(parts.sum()), float(n - len(sizes))
+    if variance > 0:
+        freedom = min(freedom, variance**2 / float((parts**2 / (sizes + 1)).sum()) - 2)
+    from scipy.special import stdtrit  # slow to import
+
+    total = variance + float(values.var(ddof=1)) / pool + expected_variance
+    margin = float(stdtrit(max(freedom, 1.0), (1 + CONFIDENCE) / 2)) * total**0.5
+    return Interval(mean, mean - margin, mean + margin)

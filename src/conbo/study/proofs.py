@@ -1,0 +1,210 @@
+"""What a study can prove of its policy: fresh evaluations, and the comparison with what is done today."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from conbo.errors import ConboError, SettingError
+from conbo.optimizer import at_least
+from conbo.spaces import Point, Value
+from conbo.study.executors import Borrowed, Evaluators, Here, Objective, Processes, error_of, text_of
+from conbo.study.shared import SharedOptimizer
+from conbo.validation import SINGLE_ACTION, Validation
+
+if TYPE_CHECKING:
+    from conbo.comparison import Comparison
+    from conbo.policies.policy import Policy
+    from conbo.policies.rules import Rule
+
+EVALUATIONS = 20  # of a validation, unless the user says otherwise
+VALIDATION_STREAM = 2  # of random numbers: 0 and 1 are those of suggestions and of the initial design
+WRITE_EVERY = 1.0  # seconds between two records of what is measured by now
+
+
+class Proofs:
+    """The part of a study that evaluates its policy anew, apart from the trials."""
+
+    _shared: SharedOptimizer
+
+    def validate(
+        self,
+        objective: Objective,
+        evaluations: int = EVALUATIONS,
+        *,
+        states: Sequence[Point] | None = None,
+        workers: int | None = None,
+        executor: Executor | None = None,
+    ) -> Validation:
+        """Measure what the policy is worth, by fresh evaluations of its actions in fresh states.
+
+        Every state is evaluated twice, with the policy's action and with the best single action, so that half of the
+        evaluations are the policy's. In a space without states all of them are. The evaluations are stored with the
+        study, but are no trials: no model is fitted to them, which keeps the intervals unbiased.
+
+        Parameters
+        ----------
+        objective
+            As in `run`. It must not be a stored table of the trials' rewards: the evaluations are to be fresh.
+        evaluations
+            Number of evaluations, in total.
+        states
+            States to evaluate in, instead of fresh ones that follow P[s]. All means are over these, equally weighted.
+            With two evaluations or more of each action in each state, the intervals are for these very states;
+            with one, for states like these.
+        workers, executor
+            As in `run`.
+
+        Returns
+        -------
+        Validation
+            The policy's value, that of the best single action, and what knowing the state is worth, each with a 95 %
+            interval. Printed, it is two sentences.
+
+        Raises
+        ------
+        ConboError
+            If no trial is completed yet, or all evaluations failed.
+
+        Examples
+        --------
+        >>> print(study.validate(profit, evaluations=20))  # doctest: +SKIP
+        Measured in 10 fresh states, the policy is worth 164.5 ± 1.9; the model expects 165.9. The best single action
+        is worth 110.9 ± 3.1: knowing the state is worth 53.6 ± 3.4. (± is a 95 % interval of what was measured.)
+        """
+        from conbo.fresh_states import best_single_rule
+
+        policy = self._shared.up_to_date().policy()
+        rule = best_single_rule(policy) if policy.belief.space.states else None
+        name = None if rule is None else SINGLE_ACTION
+        return self._measured(
+            policy, rule, name, objective, evaluations, states, _evaluators(workers, executor, objective)
+        )
+
+    def compare(
+        self,
+        rule: Any,
+        objective: Objective | None = None,
+        evaluations: int = EVALUATIONS,
+        *,
+        name: str = "your rule",
+        states: Sequence[Point] | None = None,
+        workers: int | None = None,
+        executor: Executor | None = None,
+    ) -> Comparison:
+        """Compare the policy with a rule of your own, such as what is done today.
+
+        Parameters
+        ----------
+        rule
+            A function of the state that returns the action, one action for all states, a policy, or a table with a
+            column for every state and every action (a list of rows or a dataframe; the nearest row counts).
+        objective
+            As in `run`. Without one, the model alone compares; with one, both rules are evaluated in the same fresh
+            states, as in `validate`.
+        evaluations
+            Number of evaluations, in total: half of them are the policy's.
+        name
+            What the rule is called in sentences and reports.
+        states, workers, executor
+            As in `validate`.
+
+        Returns
+        -------
+        Comparison
+            The values of both and their difference by the model, and in `validation` by fresh evaluations.
+
+        Raises
+        ------
+        PointError
+            If the rule returns an action that is not one of the space, or not feasible in its state.
+
+        Examples
+        --------
+        >>> print(study.compare(lambda state: {"stock": 1.1 * state["demand"]}, profit))  # doctest: +SKIP
+        By the model, the policy is worth 165.9 ± 7.1 and your rule 150.1: the policy is better by 15.8 ± 4.4. Measured
+        in 10 fresh states, …
+        """
+        from conbo.comparison import compare_by_model
+        from conbo.policies.rules import rule_of
+
+        if not isinstance(name, str) or not name or name == SINGLE_ACTION:
+            raise SettingError(f"`name` must be a text of its own for the rule, but got {name!r}.")
+        policy = self._shared.up_to_date().policy()
+        theirs = rule_of(rule, policy.belief.space)
+        compared = compare_by_model(policy, theirs, name, None)
+        if objective is None:
+            return compared
+        evaluators = _evaluators(workers, executor, objective)
+        measured = self._measured(policy, theirs, name, objective, evaluations, states, evaluators)
+        return compare_by_model(policy, theirs, name, measured)
+
+    def validations(self) -> list[Validation]:
+        """All validations of this study, in the order in which they were begun, also those that were interrupted."""
+        return self._shared.records.validations.all()
+
+    def _measured(
+        self,
+        policy: Policy,
+        rule: Rule | None,
+        rule_name: str | None,
+        objective: Objective,
+        evaluations: int,
+        states: Sequence[Point] | None,
+        evaluators: Evaluators,
+    ) -> Validation:
+        from conbo.fresh_states import plan_validation
+
+        if not callable(objective):
+            raise SettingError(f"`objective` must be a function of state and action, but got {objective!r}.")
+        records = self._shared.records.validations
+        seed = [self._shared.up_to_date().seed, VALIDATION_STREAM, records.count()]
+        wanted = at_least(2, "evaluations", evaluations)
+        validation = plan_validation(policy, rule, rule_name, wanted, seed, states)
+        places = [(i, j) for i, check in enumerate(validation.checks) for j in range(len(check.measurements))]
+        places = [places[i] for i in np.random.default_rng(seed).permutation(len(places))]  # time must not matter
+        points = [(validation.checks[i].state, validation.checks[i].measurements[j].action) for i, j in places]
+        number, written = records.add(validation), time.monotonic()
+        try:
+            for at, future in _evaluated(evaluators, objective, points):
+                error = error_of(future)
+                text = "" if error is None else text_of(error) or "failed"
+                reward = None if error is not None else float(future.result().reward)
+                validation = validation.with_result(*places[at], reward, text)
+                if time.monotonic() - written > WRITE_EVERY:
+                    records.replace(number, validation)
+                    written = time.monotonic()
+        finally:
+            records.replace(number, validation)
+        if not validation.has_result:
+            errors = [m.error for check in validation.checks for m in check.measurements if m.error]
+            raise ConboError(f"the objective failed in all states of the validation: {errors[0]}")
+        return validation
+
+
+def _evaluators(workers: int | None, executor: Executor | None, objective: Objective) -> Evaluators:
+    if executor is not None:
+        return Borrowed(executor, workers)
+    return Processes(workers, objective) if (workers or 1) > 1 and workers is not None else Here()
+
+
+def _evaluated(
+    evaluators: Evaluators, objective: Objective, points: Sequence[tuple[dict[str, Value], dict[str, Value]]]
+) -> Iterator[tuple[int, Future[Any]]]:
+    """The points' places and evaluations, in the order in which these end."""
+    waiting, running = deque(range(len(points))), dict[Future[Any], int]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < evaluators.width():
+                place = waiting.popleft()
+                state, action = points[place]
+                running[evaluators.submit(objective, dict(state), dict(action))] = place
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                yield running.pop(future), future
+    finally:
+        evaluators.close()

@@ -1,0 +1,55 @@
+"""The validations of a study in a database, apart from its trials: no model is ever fitted to them."""
+
+import json
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from conbo.record_fields import errors_about, parse_json
+from conbo.study.database import Database
+from conbo.study.schema import VALIDATIONS
+from conbo.validation import Validation, from_record
+
+
+class ValidationRecords:
+    """The validations of one study."""
+
+    def __init__(self, database: Database, study: int, origin: str) -> None:
+        self._database, self._study, self._origin = database, study, origin
+        self._of_study = VALIDATIONS.c.study == study
+
+    def all(self) -> list[Validation]:
+        """All of them, in the order in which they were begun."""
+        query = select(VALIDATIONS.c.number, VALIDATIONS.c.record).where(self._of_study).order_by(VALIDATIONS.c.number)
+        rows = self._database.read(lambda connection: connection.execute(query).all())
+        known = []
+        for row in rows:
+            with errors_about(f"{self._origin}: validation {row.number}"):
+                known.append(from_record(parse_json(row.record)))
+        return known
+
+    def count(self) -> int:
+        """How many there are."""
+        query = select(func.count()).select_from(VALIDATIONS).where(self._of_study)
+        return self._database.read(lambda connection: connection.scalar(query)) or 0
+
+    def add(self, validation: Validation) -> int:
+        """Keep a new one; its number."""
+
+        def work(connection: Connection) -> int:
+            last = connection.scalar(select(func.max(VALIDATIONS.c.number)).where(self._of_study))
+            number = 0 if last is None else int(last) + 1
+            values = {"study": self._study, "number": number, "record": _text(validation)}
+            connection.execute(insert(VALIDATIONS).values(**values, created=self._database.now(connection)))
+            return number
+
+        return self._database.write(work)
+
+    def replace(self, number: int, validation: Validation) -> None:
+        """Keep what is measured by now."""
+        change = update(VALIDATIONS).where(self._of_study, VALIDATIONS.c.number == number)
+        values = {"record": _text(validation)}
+        self._database.write(lambda connection: connection.execute(change.values(values)) and None)
+
+
+def _text(validation: Validation) -> str:
+    return json.dumps(validation.to_record())

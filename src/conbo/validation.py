@@ -1,0 +1,240 @@
+"""What was measured at the recommended actions of fresh states: a policy's value that does not rest on the model."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from conbo.record_fields import Fields
+from conbo.rounding import NINETY_FIVE, as_precise, counted, with_margin
+from conbo.spaces import Value
+from conbo.stratified import Interval, interval
+
+SINGLE_ACTION = "the best single action"
+INTERVAL_IN_WORDS = "± is a 95 % interval of what was measured"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """An action in a fresh state: what the model expected, and what was measured."""
+
+    action: dict[str, Value]
+    predicted: float
+    reward: float | None = None  # None: not evaluated yet, or failed
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One fresh state with the action of the policy and that of the rule beside it."""
+
+    state: dict[str, Value]
+    stratum: int
+    weight: float  # in means over P[s]; all of them sum to 1
+    policy: Measurement
+    rule: Measurement | None = None
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """The one or two of them."""
+        return (self.policy,) if self.rule is None else (self.policy, self.rule)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all rewards are there."""
+        return all(measurement.reward is not None for measurement in self.measurements)
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Fresh evaluations of a policy, and of a rule in the same states. Printed, it is two sentences.
+
+    Parameters
+    ----------
+    trials
+        Number of completed trials that the policy rests on.
+    maximize
+        Whether high rewards are good.
+    checks
+        The fresh states.
+    rule_name
+        What the policy is compared with; None in a space without states, where there is nothing else.
+    named
+        Whether the user named the states: then all means are over these, not over P[s].
+    pool
+        Size of the sample that stands for P[s]; None where it is exact.
+    expected
+        What the model expects over P[s], from the policy and from the rule.
+    expected_variances
+        Their variances, and that of their difference, as far as they rest on a sample of P[s].
+    """
+
+    trials: int
+    maximize: bool
+    checks: tuple[Check, ...]
+    rule_name: str | None
+    named: bool
+    pool: int | None
+    expected: tuple[float, ...]
+    expected_variances: tuple[float, ...]
+
+    @property
+    def evaluations(self) -> int:
+        """How many rewards were measured."""
+        return sum(m.reward is not None for check in self.checks for m in check.measurements)
+
+    @property
+    def failed(self) -> int:
+        """How many evaluations failed. Their states count in no mean, which may make the means biased."""
+        return sum(bool(m.error) for check in self.checks for m in check.measurements)
+
+    @property
+    def policy_value(self) -> Interval:
+        """The policy's expected reward over P[s]: unbiased, with a 95 % interval."""
+        return self._interval(lambda check: check.policy, 0)
+
+    @property
+    def rule_value(self) -> Interval | None:
+        """The same of the rule that the policy is compared with."""
+        return None if self.rule_name is None else self._interval(lambda check: check.rule, 1)
+
+    @property
+    def difference(self) -> Interval | None:
+        """By how much the policy is better than the rule, from the differences within each state.
+
+        Where the rule is the best single action, this is what it is worth to know the state.
+        """
+        if self.rule_name is None:
+            return None
+        sign = 1 if self.maximize else -1
+        known = [check for check in self.checks if check.is_complete]
+        deviations = [sign * (_deviation(check.policy) - _deviation(check.rule)) for check in known]
+        expected = sign * (self.expected[0] - self.expected[1])
+        return self._of(known, deviations, expected, self.expected_variances[2])
+
+    def _interval(self, of: Callable[[Check], Measurement | None], which: int) -> Interval:
+        known = [check for check in self.checks if check.is_complete]
+        deviations = [_deviation(of(check)) for check in known]
+        return self._of(known, deviations, self.expected[which], self.expected_variances[which])
+
+    def _of(self, known: Sequence[Check], deviations: Sequence[float], expected: float, variance: float) -> Interval:
+        strata, weights = [check.stratum for check in known], [check.weight for check in known]
+        return interval(expected, deviations, strata, weights, math.inf if self.pool is None else self.pool, variance)
+
+    @property
+    def has_result(self) -> bool:
+        """Whether there is a state with all its rewards, without which there are no intervals."""
+        return any(check.is_complete for check in self.checks)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What the policy is worth, and how much better it is than the rule."""
+        if not self.has_result:
+            return ("No evaluation of this validation is complete.",)
+        verb = "is worth" if self.maximize else "costs"
+        value = self.policy_value
+        expected = as_precise(self.expected[0], (value.margin or 0.0) / NINETY_FIVE)
+        said = [f"Measured {self._where()}, the policy {verb} {in_words(value)}; the model expects {expected}."]
+        if self.rule_value is not None and self.difference is not None:
+            said.append(f"{_capital(self.rule_name)} {verb} {in_words(self.rule_value)}: {self._difference()}.")
+        if self.failed:
+            said.append(f"{counted(self.failed, 'evaluation')} failed, so the means may be biased.")
+        return tuple(said)
+
+    def _where(self) -> str:
+        known = [check.state for check in self.checks if check.is_complete]
+        different = len({tuple(state.values()) for state in known})
+        if not known[0]:
+            return counted(len(known), "time")
+        if different < len(known):
+            return f"{counted(len(known), 'time')} in {counted(different, 'state')}"
+        return f"in {counted(different, 'named state' if self.named else 'fresh state')}"
+
+    def _difference(self) -> str:
+        assert self.difference is not None
+        return difference_in_words(self.difference, self.rule_name == SINGLE_ACTION, self.maximize)
+
+    def __str__(self) -> str:
+        return f"{' '.join(self.sentences)} ({INTERVAL_IN_WORDS}.)"
+
+    def to_dict(self) -> dict[str, Any]:
+        """A plain record that JSON can hold, with the intervals."""
+        known = self.has_result
+        intervals = {
+            "policy_value": asdict(self.policy_value) if known else None,
+            "rule_value": asdict(self.rule_value) if known and self.rule_value else None,
+            "difference": asdict(self.difference) if known and self.difference else None,
+        }
+        counts = {"evaluations": self.evaluations, "failed": self.failed}
+        return {**self.to_record(), **intervals, **counts, "sentences": list(self.sentences)}
+
+    def to_record(self) -> dict[str, Any]:
+        """What a database keeps."""
+        record = asdict(self)
+        lists = {name: list(record[name]) for name in ("checks", "expected", "expected_variances")}
+        return {**record, **lists}
+
+    def with_result(self, place: int, which: int, reward: float | None, error: str) -> "Validation":
+        """The same with the result of an evaluation: of a check's policy (0) or of its rule (1)."""
+        check = self.checks[place]
+        told = replace(check.measurements[which], reward=reward, error=error)
+        changed = replace(check, policy=told) if which == 0 else replace(check, rule=told)
+        return replace(self, checks=(*self.checks[:place], changed, *self.checks[place + 1 :]))
+
+
+def difference_in_words(difference: Interval, of_knowing: bool, maximize: bool) -> str:
+    """By how much the policy is better; `of_knowing`: than the best single action, so that the state makes it so."""
+    if of_knowing:
+        text = f"knowing the state {'is worth' if maximize else 'saves'} {in_words(difference)}"
+    elif difference.mean >= 0:
+        text = f"the policy is better by {in_words(difference)}"
+    else:
+        text = f"the policy is worse by {in_words(Interval(-difference.mean, *_swapped(difference)))}"
+    unsure = difference.low is None or difference.high is None or difference.low <= 0 <= difference.high
+    return f"{text}, which may be nothing" if unsure else text
+
+
+def in_words(value: Interval) -> str:
+    """A mean with its margin: "165.9 ± 7.1"."""
+    return f"{value.mean:.4g}" if value.margin is None else with_margin(value.mean, value.margin / NINETY_FIVE)
+
+
+def _swapped(value: Interval) -> tuple[float | None, float | None]:
+    return (None, None) if value.low is None or value.high is None else (-value.high, -value.low)
+
+
+def _capital(text: str | None) -> str:
+    return "" if not text else text[0].upper() + text[1:]
+
+
+def _deviation(measurement: Measurement | None) -> float:
+    assert measurement is not None
+    assert measurement.reward is not None
+    return measurement.reward - measurement.predicted
+
+
+def from_record(record: object) -> Validation:
+    """The validation that `to_record` described; raises RecordError, which names the field, where it is damaged."""
+    fields = Fields.of(record, "validation")
+    checks = fields.items("checks")
+    return Validation(
+        trials=fields.whole("trials"),
+        maximize=fields.flag("maximize"),
+        checks=tuple(_check(Fields.of(check, f"validation.checks[{i}]")) for i, check in enumerate(checks)),
+        rule_name=fields.text("rule_name") if fields.has("rule_name") else None,
+        named=fields.flag("named"),
+        pool=fields.whole("pool", 1) if fields.has("pool") else None,
+        expected=tuple(fields.numbers("expected", 2 if fields.has("rule_name") else 1)),
+        expected_variances=tuple(fields.numbers("expected_variances", 3 if fields.has("rule_name") else 1, 0.0)),
+    )
+
+
+def _check(fields: Fields) -> Check:
+    rule = _measurement(fields.fields("rule")) if fields.has("rule") else None
+    stratum, weight = fields.whole("stratum"), fields.number("weight", 0.0)
+    return Check(fields.point("state"), stratum, weight, _measurement(fields.fields("policy")), rule)
+
+
+def _measurement(fields: Fields) -> Measurement:
+    reward = fields.number("reward") if fields.has("reward") else None
+    return Measurement(fields.point("action"), fields.number("predicted"), reward, fields.text("error"))

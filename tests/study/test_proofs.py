@@ -1,0 +1,235 @@
+"""Fresh evaluations of a policy, and its comparison with other rules."""
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conbo import open_study
+from conbo.errors import ConboError, PointError, RecordError, SettingError
+from conbo.record_fields import parse_json
+from conbo.spaces import Categorical, Real, Space
+from conbo.study import Study
+from conbo.study.copies import copy_study
+from conbo.validation import SINGLE_ACTION, from_record
+from learned_studies import no_state, one_state, wards
+
+
+def profit(state: Any, action: Any) -> float:
+    """Exact; the best action is the demand, and earns 3 · 55 = 165 on average."""
+    return 5 * min(state["demand"], action["stock"]) - 2 * action["stock"]
+
+
+@cache
+def study() -> Study:
+    return one_state()
+
+
+def test_it_measures_the_policy_and_what_the_state_is_worth() -> None:
+    validation = study().validate(profit, 40)
+    n, checks = 20, validation.checks
+    assert (validation.evaluations, validation.failed, len(checks)) == (2 * n, 0, n)
+    policy = study().policy()
+    for check in checks:
+        assert check.policy.action == pytest.approx(policy(check.state), rel=1e-5)
+        assert check.policy.reward == profit(check.state, check.policy.action)
+        assert check.rule is not None
+        assert check.rule.action == checks[0].rule.action  # type: ignore[union-attr]
+        assert check.rule.reward == profit(check.state, check.rule.action)
+    demands = [float(check.state["demand"]) for check in checks]
+    assert len(set(demands)) == n
+    assert not {t.state["demand"] for t in study().trials} & set(demands)  # fresh
+    grid = [{"demand": demand} for demand in np.linspace(10.045, 99.955, 1000)]
+    single = checks[0].rule.action  # type: ignore[union-attr]
+    truth = np.mean([profit(s, x) for s, x in zip(grid, policy.many(grid), strict=True)])
+    alone = np.mean([profit(s, single) for s in grid])
+    value, other, worth = validation.policy_value, validation.rule_value, validation.difference
+    assert other is not None
+    assert worth is not None
+    for found, true in ((value, truth), (other, alone), (worth, truth - alone)):
+        assert found.margin is not None
+        assert found.margin < 15
+        assert abs(found.mean - true) < 1.5 * found.margin
+    assert str(validation).startswith("Measured in 20 fresh states, the policy is worth 1")
+    assert "knowing the state is worth" in str(validation)
+    assert json.loads(json.dumps(validation.to_dict()))["difference"]["mean"] == worth.mean
+
+
+def test_it_is_kept_apart_from_the_trials(tmp_path: Path) -> None:
+    kept = one_state(storage=tmp_path / "study.db")
+    before, expected = kept.trials, kept.policy_value()
+    first, second = kept.validate(profit, 8), kept.validate(profit, 8)
+    assert first.checks[0].state != second.checks[0].state
+    again = open_study(tmp_path / "study.db")
+    assert again.validations() == [first, second]
+    assert again.trials == before
+    assert again.policy_value() == expected
+    copy_study(tmp_path / "study.db", "default", tmp_path / "copy.db")
+    assert open_study(tmp_path / "copy.db").validations() == [first, second]
+
+
+def test_a_file_of_an_earlier_version_takes_them(tmp_path: Path) -> None:
+    written = Path(__file__).parents[1] / "data" / "study_0_1.db"
+    old = open_study(shutil.copy(written, tmp_path / "study.db"))
+    assert old.validations() == []
+    found = old.validate(lambda state, action: action["cost"], 8)
+    assert open_study(tmp_path / "study.db").validations() == [found]
+
+
+def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+    kept = one_state(storage=tmp_path / "study.db")
+    record = kept.validate(profit, 4).to_record()
+    text = json.dumps(record)
+    assert from_record(parse_json(text)).to_record() == record
+    with closing(sqlite3.connect(tmp_path / "study.db")) as file, file:
+        file.execute("UPDATE conbo_validations SET record = ?", [text.replace('"stratum": 0', '"stratum": -1')])
+    with pytest.raises(RecordError, match=r"validation 0: .*checks\[0\].stratum"):
+        kept.validations()
+
+
+def test_what_is_measured_survives_an_interrupt() -> None:
+    calls = []
+
+    def interrupted(state: Any, action: Any) -> float:
+        calls.append(state)
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return profit(state, action)
+
+    own = one_state()
+    with pytest.raises(KeyboardInterrupt):
+        own.validate(interrupted, 8)
+    (kept,) = own.validations()
+    assert kept.evaluations == 5
+    assert kept.failed == 0
+
+
+def test_failures_are_said() -> None:
+    def sometimes(state: Any, action: Any) -> float:
+        if state["demand"] > 80:
+            raise ArithmeticError("no solution")
+        return profit(state, action)
+
+    validation = study().validate(sometimes, 40)
+    high = [check for check in validation.checks if check.state["demand"] > 80]
+    assert validation.failed == 2 * len(high) > 0
+    assert high[0].policy.error.startswith("ArithmeticError: no solution")
+    assert f"{validation.failed} evaluations failed, so the means may be biased." in str(validation)
+    with pytest.raises(ConboError, match="failed in all states of the validation: ArithmeticError: never"):
+        study().validate(lambda s, x: (_ for _ in ()).throw(ArithmeticError("never")), 4)
+
+
+def test_states_that_the_user_names() -> None:
+    states = [{"demand": 20.0}, {"demand": 70.0}]
+    twice = study().validate(profit, 10, states=states)
+    assert sorted(float(check.state["demand"]) for check in twice.checks) in (
+        [20, 20, 70, 70, 70],
+        [20, 20, 20, 70, 70],
+    )
+    policy = study().policy()
+    assert twice.policy_value.mean == pytest.approx(np.mean([profit(s, policy(s)) for s in states]))
+    assert twice.policy_value.margin == pytest.approx(0)  # exact rewards of these very states
+    assert str(twice).startswith("Measured 5 times in 2 states, the policy")
+    once = study().validate(profit, 4, states=states)
+    assert once.policy_value.mean == pytest.approx(twice.policy_value.mean)
+    assert once.policy_value.margin is not None
+    assert once.policy_value.margin > 50  # for states like these
+    with pytest.raises(SettingError, match="at least 2 for each of 3 states, so 6, but got evaluations=5"):
+        study().validate(profit, 5, states=[*states, {"demand": 99}])
+
+
+def test_spaces_of_finitely_many_states_and_of_none() -> None:
+    def effect(state: Any, action: Any) -> float:
+        return -((action["dose"] - 2 * "ABCD".index(state["ward"])) ** 2) / 10 + (action["drug"] == "q")
+
+    few, none = wards(), no_state()
+    validation = few.validate(effect, 20)
+    true = np.mean([effect({"ward": ward}, few.policy()({"ward": ward})) for ward in "ABCD"])
+    assert validation.policy_value.mean == pytest.approx(true)  # every ward was evaluated, and rewards are exact
+    assert validation.policy_value.margin == pytest.approx(0, abs=1e-9)
+    alone = none.validate(lambda state, action: action["x"], 6)
+    assert alone.rule_name is None
+    assert (alone.difference, len(alone.checks), alone.checks[0].state) == (None, 6, {})
+    assert alone.policy_value.mean == pytest.approx(none.policy()()["x"])
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda state: {"stock": 50},
+        {"stock": 50},
+        [{"demand": 30, "stock": 50}, {"demand": 80, "stock": 50}],
+        [{"state": {"demand": 30}, "action": {"stock": 50}, "reward": None}],
+    ],
+    ids=["function", "action", "table", "best observed"],
+)
+def test_rules_in_every_form(rule: Any) -> None:
+    found = study().compare(rule, profit, 20, name="fifty")
+    reference = study().compare({"stock": 50.0})
+    assert found.rule_value == reference.rule_value
+    assert found.difference == pytest.approx(found.policy_value - found.rule_value)
+    assert found.validation is not None
+    assert found.validation.rule_name == "fifty"
+    assert all(check.rule.action == {"stock": 50} for check in found.validation.checks)  # type: ignore[union-attr]
+    assert "By the model, the policy is worth" in str(found)
+    assert "Fifty is worth" in str(found)
+    assert json.loads(json.dumps(found.to_dict()))["validation"]["evaluations"] == 20
+
+
+def test_a_policy_is_as_good_as_itself() -> None:
+    same = study().compare(study().policy(), profit, 8)
+    assert same.difference == pytest.approx(0)
+    assert same.validation is not None
+    assert same.validation.difference is not None
+    assert same.validation.difference.mean == pytest.approx(0)
+    assert str(same).count("which may be nothing") == 2
+
+
+def test_a_table_means_its_nearest_row_of_the_same_categories() -> None:
+    from conbo.policies.rules import rule_of
+
+    space = Space(states={"load": Real(1, 1000, log=True), "k": Categorical(["a", "b"])}, actions={"x": Real(0, 1)})
+    rows = [{"load": 1, "k": "a", "x": 0.1}, {"load": 1000, "k": "a", "x": 0.2}, {"load": 20, "k": "b", "x": 0.3}]
+    rule = rule_of(rows, space)
+    states = [{"load": 20, "k": "a"}, {"load": 100, "k": "a"}, {"load": 999, "k": "b"}]
+    assert [action["x"] for action in rule.many(states)] == [0.1, 0.2, 0.3]
+    with pytest.raises(PointError, match="a row with the categories of every state"):
+        rule_of(rows[:2], space).many([{"load": 20, "k": "b"}])
+    with pytest.raises(SettingError, match="row 1 of the rule's table must have a value for 'k'"):
+        rule_of([{"load": 20, "x": 0.3}], space)
+
+
+def test_rules_that_cannot_be() -> None:
+    with pytest.raises(PointError, match="the rule must return an action of the space for"):
+        study().compare(lambda state: {"stock": 1000})
+    with pytest.raises(SettingError, match="a rule must be a policy, a function, an action or a table, but got 'x'"):
+        study().compare("x")
+    with pytest.raises(SettingError, match="`name` must be a text of its own"):
+        study().compare({"stock": 1}, name=SINGLE_ACTION)
+    with pytest.raises(SettingError, match=r"`evaluations >= 4` must hold for an interval, but got evaluations=3"):
+        study().validate(profit, 3)
+
+
+def test_infeasible_rules_are_refused() -> None:
+    space = Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1)}, constraints=["x <= s"])
+    limited = Study(space, method="uniform")
+    for trial in limited.ask(20):
+        limited.tell(trial, float(trial.action["x"]) * float(trial.state["s"]))
+    assert limited.validate(lambda state, action: action["x"], 8).failed == 0
+    with pytest.raises(PointError, match="a rule must return feasible actions, but got"):
+        limited.compare({"x": 1.0})
+
+
+def test_minimized_costs_are_said_as_costs() -> None:
+    costs = one_state(direction="minimize")  # whose policy stocks what earns least
+    validation = costs.validate(profit, 8)
+    assert "the policy costs" in str(validation)
+    assert validation.difference is not None
+    assert validation.rule_value is not None
+    assert validation.difference.mean == pytest.approx(validation.rule_value.mean - validation.policy_value.mean)
