@@ -173,3 +173,13 @@ def large(n: int) -> View:
     )
     trials = [Trial(i, s, x).told(Outcomes(float(rewards[i]))) for i, (s, x) in enumerate(decoded)]
     return View(Policy(belief), tuple(trials))
+
+
+def test_the_page_says_what_was_measured() -> None:
+    study = one_state()
+    assert "Measured by fresh evaluations" not in page(view("one_state"))
+    found = study.validate(lambda state, action: float(state["demand"]) + float(action["stock"]), 8)
+    text = page(replace(view("one_state"), validations=tuple(study.validations())))
+    assert "Measured by fresh evaluations" in text
+    assert all(sentence in text for sentence in found.sentences)
+    assert "Beside the best single action, after 30 evaluations" in text

@@ -39,6 +39,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "plot": ("view_commands", "Draw one picture of a study."),
         "report": ("view_commands", "Write a study as one self-contained HTML page."),
     },
+    "Prove": {
+        "validate": ("proof_commands", "Measure what the policy is worth, by fresh evaluations."),
+        "compare": ("proof_commands", "Compare the policy with a rule of your own, such as what is done today."),
+    },
     "Try": {
         "demo": ("view_commands", "Learn a policy for the Branin function and draw it."),
         "methods": ("view_commands", "List the methods, or describe one."),

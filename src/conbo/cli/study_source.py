@@ -113,3 +113,12 @@ def parse_state(parameters: "Mapping[str, Parameter]", pairs: Sequence[str]) -> 
             raise click.UsageError(f"A state must be given as NAME=VALUE, but got '{pair}'.")
         state[name] = parse_value(parameters[name], text) if name in parameters else text
     return state
+
+
+def parse_row(parameters: "Mapping[str, Parameter]", row: Mapping[str, Any]) -> "dict[str, Value]":
+    """The columns of a row that are parameters; texts of a CSV file become values."""
+    return {
+        name: parse_value(parameter, row[name]) if isinstance(row[name], str) else row[name]
+        for name, parameter in parameters.items()
+        if name in row
+    }

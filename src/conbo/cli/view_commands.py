@@ -2,22 +2,19 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import conbo
-from conbo.cli.study_file import parse_value
-from conbo.cli.study_source import leading_study, open_existing, parse_state, study_arguments, unfolded_log
+from conbo.cli.study_source import leading_study, open_existing, parse_row, parse_state, study_arguments, unfolded_log
 from conbo.cli.tables import as_columns, as_csv, check_table, parameter_rows, read_rows, shown, write_rows
 from conbo.notices import LOG
 from conbo.rounding import MARGIN_IN_WORDS, with_margin
 
 if TYPE_CHECKING:
     from conbo.policies.policy import Policy, Prediction
-    from conbo.spaces import Parameter, Point
 
 # a test compares them with those of conbo.plots, which is slow to import
 PLOTS = (
@@ -140,7 +137,7 @@ def _answer_rows(
     learned: "Policy", rows: list[dict[str, Any]], output: Path | None, extrapolate: bool, as_json: bool
 ) -> None:
     parameters = learned.belief.space.states
-    predictions = learned.predict_many([_state(parameters, row) for row in rows], extrapolate=extrapolate)
+    predictions = learned.predict_many([parse_row(parameters, row) for row in rows], extrapolate=extrapolate)
     answers = [
         {**row, **p.action, "predicted_reward": p.mean, "predicted_std": p.std}
         for row, p in zip(rows, predictions, strict=True)
@@ -149,15 +146,6 @@ def _answer_rows(
         write_rows(output, answers)
     else:
         click.echo(json.dumps(answers, indent=1) if as_json else as_csv(answers).rstrip("\n"))
-
-
-def _state(parameters: "Mapping[str, Parameter]", row: Mapping[str, Any]) -> "Point":
-    """The columns of a row that are states; texts of a CSV file become values."""
-    return {
-        name: parse_value(parameter, row[name]) if isinstance(row[name], str) else row[name]
-        for name, parameter in parameters.items()
-        if name in row
-    }
 
 
 @click.command()

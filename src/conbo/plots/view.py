@@ -25,6 +25,7 @@ from conbo.study import Study
 from conbo.summary import StudySummary, summarize
 from conbo.threads import threads_for
 from conbo.trials import Trial
+from conbo.validation import Validation
 
 DRAWS, FEATURES = 48, 512  # functions drawn from the posterior, and random features of each
 CANDIDATES = 128  # actions among which a drawn function's peak is looked for
@@ -41,6 +42,7 @@ class View:
     title: str = "Study"
     settings: Mapping[str, str] = field(default_factory=dict)  # of the study, to be shown
     model: ModelLike = field(default_factory=GaussianProcess)  # that was fitted
+    validations: tuple[Validation, ...] = ()  # fresh evaluations of its policies
     _drawn: dict[bytes, Tensor] = field(default_factory=dict)  # best actions of drawn functions, by their states
 
     @property
@@ -226,4 +228,5 @@ def view_of(study: Studied) -> View:
         raise SettingError(f"`study` must be a Study, but got {study!r}.")
     settings = {"method": study.method, "direction": study.direction, "seed": str(study.seed)}
     title = study.name if study.name != "default" else "Study"
-    return View(study.policy(), study.trials, title, settings, study.model)
+    validations = tuple(study.validations())
+    return View(study.policy(), study.trials, title, settings, study.model, validations)

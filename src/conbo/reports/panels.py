@@ -9,8 +9,10 @@ from conbo.errors import SettingError
 from conbo.plots import checks, gain, parameters, planes, policy_plots, progress
 from conbo.plots.view import View
 from conbo.problems import Problem
-from conbo.rounding import number, with_margin
+from conbo.rounding import counted, number, with_margin
+from conbo.validation import INTERVAL_IN_WORDS, Validation
 
+MOST_PROOFS = 4  # validations that are shown, the newest
 MOST_STATES = 3  # along which a plot is shown, those that matter most
 
 
@@ -45,7 +47,10 @@ class Section:
 
 def sections(view: View, problem: Problem | None) -> list[Section]:
     """All sections, in the order of the page."""
+    proofs = tuple(_validation(number, found) for number, found in enumerate(view.validations) if found.has_result)
+    proven = [Section("proof", "Measured by fresh evaluations", proofs[-MOST_PROOFS:])] if proofs else []
     return [
+        *proven,
         Section("policy", "Policy", (_policy_map(view), _predicted_reward(view, problem), _importance(view))),
         Section("next", "What is left to learn", (_remaining_gain(view), _acquisition(view))),
         Section(
@@ -61,6 +66,12 @@ def sections(view: View, problem: Problem | None) -> list[Section]:
             "the policy along the way, where evaluations were, and what failed",
         ),
     ]
+
+
+def _validation(number: int, found: Validation) -> Panel:
+    beside = f"Beside {found.rule_name}" if found.rule_name else "The best action"
+    text = " ".join([*found.sentences, f"{INTERVAL_IN_WORDS.capitalize()}."])
+    return Panel(f"validation-{number}", f"{beside}, after {counted(found.trials, 'evaluation')}", text)
 
 
 def _policy_map(view: View) -> Panel:

@@ -1,0 +1,151 @@
+"""Commands that prove a policy: by fresh evaluations, and beside what is done today."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import conbo
+from conbo.cli.exit_codes import NOTHING_OR_FAILED
+from conbo.cli.objectives import Program, load_function
+from conbo.cli.study_source import leading_study, open_existing, parse_row, parse_state, study_arguments
+from conbo.cli.tables import read_rows
+
+if TYPE_CHECKING:
+    from conbo.spaces import Space, Value
+    from conbo.study import Study
+    from conbo.study.executors import Objective
+
+_EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
+_EVALUATIONS = 20
+
+
+def _fresh_evaluations(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What `validate` and `compare` share."""
+    options = (
+        click.option(
+            "--command", metavar="WORDS", help='A program that prints a number: "./simulator {demand} {stock}".'
+        ),
+        click.option(
+            "-n",
+            "--evaluations",
+            metavar="N",
+            type=click.IntRange(2),
+            default=_EVALUATIONS,
+            show_default=True,
+            help="In total; half of them are the policy's.",
+        ),
+        click.option("--states", "path", type=_EXISTING, help="A .csv or .json file with the states to evaluate in."),
+        click.option(
+            "-w",
+            "--workers",
+            metavar="N",
+            type=click.IntRange(1),
+            default=1,
+            show_default=True,
+            help="Processes, here.",
+        ),
+        click.option(
+            "--timeout",
+            metavar="SECONDS",
+            type=click.FloatRange(0, min_open=True),
+            help="Seconds that a program of --command may take.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command()
+@study_arguments("[STUDY] [OBJECTIVE]")
+@_fresh_evaluations
+def validate(
+    arguments: tuple[str, ...],
+    name: str | None,
+    command: str | None,
+    timeout: float | None,
+    evaluations: int,
+    path: Path | None,
+    workers: int,
+    as_json: bool,
+) -> int:
+    """Measure what the policy is worth, by fresh evaluations.
+
+    OBJECTIVE is what `conbo run` evaluates. It is evaluated in fresh states that follow P[s], with the policy's action
+    and with the best single action. The results are stored with the study, but not as trials.
+    """
+    if command is None:
+        source, function = leading_study(arguments, "OBJECTIVE")
+        objective: Objective = load_function(function)
+    else:
+        (source,) = leading_study(arguments)
+        objective = Program(command, timeout)
+    study = open_existing(source, name)
+    states = _states(study.space, path)
+    found = study.validate(_checked(study, objective), evaluations, states=states, workers=workers)
+    click.echo(json.dumps(found.to_dict()) if as_json else str(found))
+    return NOTHING_OR_FAILED if found.failed else 0
+
+
+@click.command()
+@study_arguments("[STUDY] [RULE]")
+@click.option("--action", "pairs", multiple=True, metavar="NAME=VALUE", help="One action for all states, as the RULE.")
+@click.option("--objective", metavar="FUNCTION", help="Evaluate module:function or file.py:function in fresh states.")
+@_fresh_evaluations
+@click.option("--label", default="your rule", show_default=True, help="What the rule is called.")
+def compare(
+    arguments: tuple[str, ...],
+    name: str | None,
+    pairs: tuple[str, ...],
+    objective: str | None,
+    command: str | None,
+    timeout: float | None,
+    evaluations: int,
+    path: Path | None,
+    workers: int,
+    as_json: bool,
+    label: str,
+) -> int:
+    """Compare the policy with a rule of your own, such as what is done today.
+
+    RULE is file.py:function or module:function, a function of the state that returns the action; a .csv file with a
+    column for every state and action, whose nearest row counts; or a policy.json. By default the model compares; with
+    --objective or --command, both are evaluated in the same fresh states.
+    """
+    if objective is not None and command is not None:
+        raise click.UsageError("What to evaluate must be given once: --objective or --command.")
+    source, *rules = leading_study(arguments) if pairs else leading_study(arguments, "RULE")
+    study = open_existing(source, name)
+    rule = parse_state(study.space.actions, pairs) if pairs else _rule(study.space, rules[0])
+    evaluated: Objective | None = Program(command, timeout) if command is not None else None
+    if objective is not None:
+        evaluated = load_function(objective)
+    if evaluated is not None:
+        evaluated = _checked(study, evaluated)
+    states = _states(study.space, path)
+    found = study.compare(rule, evaluated, evaluations, name=label, states=states, workers=workers)
+    click.echo(json.dumps(found.to_dict()) if as_json else str(found))
+    return NOTHING_OR_FAILED if found.validation is not None and found.validation.failed else 0
+
+
+def _checked(study: "Study", objective: "Objective") -> "Objective":
+    if isinstance(objective, Program):
+        objective.check(study.space)
+    return objective
+
+
+def _rule(space: "Space", text: str) -> Any:
+    suffix = Path(text).suffix.lower()
+    if suffix == ".json":
+        return conbo.load_policy(text)
+    if suffix == ".csv":
+        return [parse_row({**space.states, **space.actions}, row) for row in read_rows(Path(text))]
+    return load_function(text)
+
+
+def _states(space: "Space", path: Path | None) -> "list[dict[str, Value]] | None":
+    return None if path is None else [parse_row(space.states, row) for row in read_rows(path)]

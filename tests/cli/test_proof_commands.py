@@ -1,0 +1,54 @@
+"""validate and compare."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+import conbo as library
+
+Conbo = Callable[..., Result]
+
+RULES = """
+def today(state):
+    return {"stock": 1.2 * state["demand"]}
+"""
+
+
+@pytest.fixture
+def learned(folder: Path, conbo: Conbo) -> Path:
+    conbo("run", "simulator.py:profit", "-n", "12")
+    (folder / "rules.py").write_text(RULES)
+    (folder / "today.csv").write_text("demand,stock\n20,30\n90,80\n")
+    (folder / "states.csv").write_text("demand,other\n20,x\n90,y\n")
+    return folder
+
+
+def test_validate(conbo: Conbo, learned: Path) -> None:
+    text = conbo("validate", "simulator.py:profit", "-n", "8").stdout
+    record = json.loads(conbo("validate", "simulator.py:profit", "--states", "states.csv", "-n", "8", "--json").stdout)
+    first, second = library.open_study(learned / "study.db").validations()
+    assert text == f"{first}\n"
+    assert record == json.loads(json.dumps(second.to_dict()))
+    assert [check["state"]["demand"] for check in record["checks"]] == [20, 20, 90, 90]
+    assert "failed in all states" in conbo("validate", "simulator.py:broken", "-n", "4", code=1).stderr
+    assert "Expected [STUDY] OBJECTIVE" in conbo("validate", code=2).stderr
+
+
+def test_compare(conbo: Conbo, learned: Path) -> None:
+    study = library.open_study(learned / "study.db")
+    by_model = conbo("compare", "rules.py:today", "--label", "the old way").stdout
+    rule = lambda state: {"stock": 1.2 * state["demand"]}  # noqa: E731
+    assert by_model == f"{study.compare(rule, name='the old way')}\n"
+    rows = [{"demand": 20, "stock": 30}, {"demand": 90, "stock": 80}]
+    assert conbo("compare", "today.csv").stdout == f"{study.compare(rows)}\n"
+    assert conbo("compare", "--action", "stock=60").stdout == f"{study.compare({'stock': 60})}\n"
+    measured = conbo("compare", "today.csv", "--objective", "simulator.py:profit", "-n", "8", "--json").stdout
+    (found,) = study.validations()
+    assert json.loads(measured)["validation"] == json.loads(json.dumps(found.to_dict()))
+    conbo("policy", "--save", "policy.json")
+    assert "which may be nothing" in conbo("compare", "policy.json").stdout
+    once = conbo("compare", "today.csv", "--objective", "a:b", "--command", "c", code=2).stderr
+    assert "What to evaluate must be given once" in once
