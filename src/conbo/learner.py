@@ -144,7 +144,7 @@ class Learner:
         return float(weights @ mean.cpu()) * self._sign
 
     def summary(self, trials: Sequence[Trial]) -> StudySummary:
-        """What was learned, in numbers and in two sentences."""
+        """What was learned, in numbers and in a few sentences."""
         belief = self._fitted(trials, states_as_actions=False).to(torch.device("cpu"))
         rule = (self._method.policy or GpArgmax()).build(belief, torch.Generator().manual_seed(0))
         return summarize(belief, lambda states: belief.feasible_actions(states, rule(states)), self._maximize)

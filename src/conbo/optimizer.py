@@ -306,7 +306,7 @@ class Optimizer:
         return self.learner.policy_value(self.trials)
 
     def summary(self) -> StudySummary:
-        """What was learned up to now, in numbers; printed, it is two sentences."""
+        """What was learned up to now, in numbers; printed, it is a few sentences."""
         return self.learner.summary(self.trials)
 
     @property

@@ -1,4 +1,4 @@
-"""What a study has learned, in numbers and in two sentences."""
+"""What a study has learned, in numbers and in a few sentences."""
 
 import math
 from dataclasses import asdict, dataclass, field
@@ -11,6 +11,7 @@ from conbo.acquisition.remaining_gain import best_gains
 from conbo.belief import Belief
 from conbo.policies import StatePolicy
 from conbo.policies.policy_value import mean_over_states, typical_states, value_of_state
+from conbo.policies.single_action import observed_in
 from conbo.rounding import MARGIN_IN_WORDS, NINETY_FIVE, as_precise, number, with_margin
 from conbo.spaces import Array, Categorical, Space, Value
 from conbo.threads import threads_for
@@ -18,6 +19,7 @@ from conbo.threads import threads_for
 GAIN_STATES = 32  # in which the remaining gain is computed
 HALF = 0.5  # share of the remaining gain that the named states hold
 CONCENTRATED = 1.3  # times its share of the states: with less, what is left to learn is everywhere
+NEARLY_EXACT = 0.1  # noise of a reward, in standard deviations of the rewards, below which a good one is no luck
 NEGLIGIBLE = 1e-3  # gain, in standard deviations of the rewards, below which little is left to learn
 
 
@@ -41,7 +43,7 @@ class Region:
 
 @dataclass(frozen=True)
 class StudySummary:
-    """What a study has learned, by its model. Printed, it is two sentences.
+    """What a study has learned, by its model. Printed, it is two or three sentences.
 
     Standard deviations are those of the estimates, without the noise of a single reward. In the sentences, ± is 1.96
     of them. Without states, `single_action` and all that follow are None.
@@ -66,6 +68,9 @@ class StudySummary:
         Its expected reward over P[s].
     value_of_state, value_of_state_std
         How much better the policy is than that, never negative.
+    best_observed_value
+        Mean over P[s] of the best observed rewards, where states are finitely many, all of them were observed, and
+        rewards are nearly exact; else None. A policy's value is a promise, and these rewards were seen.
     """
 
     evaluations: int
@@ -80,11 +85,20 @@ class StudySummary:
     single_action_value_std: float | None = None
     value_of_state: float | None = None
     value_of_state_std: float | None = None
+    best_observed_value: float | None = None
 
     @property
-    def sentences(self) -> tuple[str, str]:
-        """What the policy is worth, and what is left to learn."""
-        return self._worth(), self._left()
+    def sentences(self) -> tuple[str, ...]:
+        """What the policy is worth, what is left to learn, and whether to take the best observed actions instead."""
+        if self.best_observed_value is None:
+            return self._worth(), self._left()
+        seen = as_precise(self.best_observed_value, self.policy_value_std)
+        verb = "earned" if self.maximize else "cost"
+        advice = (
+            f"Rewards are nearly exact, and the best observed action of every state {verb} {seen} on average: "
+            "prefer these (`best_observed`) until `compare` has shown that the policy is better."
+        )
+        return self._worth(), self._left(), advice
 
     def __str__(self) -> str:
         return f"{' '.join(self.sentences)} ({MARGIN_IN_WORDS}.)"
@@ -140,8 +154,27 @@ def summarize(belief: Belief, policy: StatePolicy, maximize: bool) -> StudySumma
         single_action_value_std=worth.single_std,
         value_of_state=worth.difference,
         value_of_state_std=worth.difference_std,
+        best_observed_value=_best_observed_value(belief, sign),
         **common,
     )
+
+
+def _best_observed_value(belief: Belief, sign: int) -> float | None:
+    """What the best observed actions earned on average, if all of finitely many states have one without much noise."""
+    observations = belief.observations
+    finite = belief.states.finite(len(observations))
+    if finite is None:
+        return None
+    states, weights = finite
+    if observations.noise is None:
+        with threads_for(len(observations)), torch.no_grad():
+            noise = belief.posterior.noise_at(observations.points)
+    else:
+        noise = observations.noise / belief.scale**2
+    seen = [observations.rewards[observed_in(belief, state)] for state in states]
+    if float(noise.max()) > NEARLY_EXACT**2 or not all(len(rewards) for rewards in seen):
+        return None
+    return sign * float(weights @ torch.stack([rewards.max() for rewards in seen]))
 
 
 def _left_to_learn(belief: Belief, policy: StatePolicy) -> dict[str, Any]:

@@ -209,7 +209,7 @@ class Study(TrialTables, Proofs):
         -------
         StudySummary
             What the policy and the best single action are worth, what it is worth to know the state, and where most is
-            left to learn. Printed, it is two sentences.
+            left to learn. Printed, it is two or three sentences.
 
         Raises
         ------
