@@ -6,7 +6,9 @@ import torch
 
 from conbo import plots
 from conbo.models.exact import ExactPosterior, condition
+from conbo.plots import checks
 from conbo.plots.checks import covered
+from conbo.validation import Check, Measurement, Validation
 from learned_studies import view
 
 
@@ -55,3 +57,13 @@ def test_without_states_the_actions_are_covered() -> None:
     figure = plots.state_coverage(view("no_state"))
     titles = [figure.layout[f"xaxis{i}"].title.text for i in ("", 2, 3)]
     assert titles == ["action x", "action rate", "action kind"]
+
+
+def test_fresh_rewards_stand_against_what_was_expected() -> None:
+    policy = [Measurement({"x": 1.0}, 3.0, 2.5), Measurement({"x": 1.0}, 4.0, None, "failed")]
+    states = [Check({"s": float(i)}, 0, 0.5, own, Measurement({"x": 0.0}, 1.0, 1.5)) for i, own in enumerate(policy)]
+    found = Validation(9, True, tuple(states), "today", False, None, (3.0, 1.0), (0.0, 0.0, 0.0))
+    expected, ours, theirs = checks.fresh_evaluations(found).data
+    assert list(expected.x) == list(expected.y) == [1.0, 3.0]
+    assert (list(ours.x), list(ours.y), ours.name) == ([3.0], [2.5], "policy")
+    assert (list(theirs.x), list(theirs.y), theirs.name) == ([1.0, 1.0], [1.5, 1.5], "today")

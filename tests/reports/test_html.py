@@ -182,4 +182,5 @@ def test_the_page_says_what_was_measured() -> None:
     text = page(replace(view("one_state"), validations=tuple(study.validations())))
     assert "Measured by fresh evaluations" in text
     assert all(sentence in text for sentence in found.sentences)
+    assert 'id="validation-0-1-1"' in text  # the figure
     assert "Beside the best single action, after 30 evaluations" in text

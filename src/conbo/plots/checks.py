@@ -8,6 +8,7 @@ from conbo.plots.style import INK, MODEL, POLICY, QUIET, canvas, dots, line, ste
 from conbo.plots.view import Studied, View, view_of
 from conbo.quasi_random import sobol
 from conbo.rounding import NINETY_FIVE
+from conbo.validation import Validation
 
 BINS = 12
 SAMPLES = 4096  # of P[s]
@@ -37,6 +38,24 @@ def calibration(study: Studied) -> go.Figure:
             label = f"{name}: {chosen.sum()}"
             figure.add_trace(dots(view.rewards[chosen], m, label, colour, low=low, high=high, size=6, **hover))
     return figure.update_xaxes(title_text="reward observed").update_yaxes(title_text="predicted from all others")
+
+
+def fresh_evaluations(found: Validation) -> go.Figure:
+    """Every fresh reward of a validation against what the model expected; below the line, it promised too much.
+
+    Where low rewards are good, it promised too much above the line.
+    """
+    named = [("policy", [check.policy for check in found.checks], POLICY)]
+    if found.rule_name is not None:
+        named.append((found.rule_name, [check.rule for check in found.checks if check.rule is not None], MODEL))
+    figure, known = canvas(height=420), [m for _, own, _ in named for m in own if m.reward is not None]
+    ends = np.array([min(m.predicted for m in known), max(m.predicted for m in known)])
+    figure.add_trace(line(ends, ends, "as expected", QUIET, dash="dash", width=1.5, hoverinfo="skip"))
+    for name, own, colour in named:
+        measured = [m for m in own if m.reward is not None]
+        x, y = np.array([m.predicted for m in measured]), np.array([m.reward for m in measured], dtype=float)
+        figure.add_trace(dots(x, y, name, colour, size=7))
+    return figure.update_xaxes(title_text="reward expected by the model").update_yaxes(title_text="reward measured")
 
 
 def state_coverage(study: Studied) -> go.Figure:

@@ -71,7 +71,12 @@ def sections(view: View, problem: Problem | None) -> list[Section]:
 def _validation(number: int, found: Validation) -> Panel:
     beside = f"Beside {found.rule_name}" if found.rule_name else "The best action"
     text = " ".join([*found.sentences, f"{INTERVAL_IN_WORDS.capitalize()}."])
-    return Panel(f"validation-{number}", f"{beside}, after {counted(found.trials, 'evaluation')}", text)
+    return Panel(
+        f"validation-{number}",
+        f"{beside}, after {counted(found.trials, 'evaluation')}",
+        text,
+        _one(checks.fresh_evaluations(found)),
+    )
 
 
 def _policy_map(view: View) -> Panel:
