@@ -5,7 +5,8 @@ from torch import Tensor, sin
 from conbo.models.category_families import MultiTaskFamily, TrendFamily
 from conbo.models.columns import Columns
 from conbo.models.kernel_families import KernelFamily, ProductFamily
-from conbo.models.profiles import SQUARED_EXPONENTIAL
+from conbo.models.main_effects import MainEffectsFamily
+from conbo.models.profiles import MATERN52, SQUARED_EXPONENTIAL
 from conbo.models.warped_family import WarpedFamily
 from conbo.spaces import Categorical, Integer, Real, Space
 from random_beliefs import points_in, reals, uniform
@@ -36,6 +37,16 @@ FAMILIES: dict[str, tuple[Space, KernelFamily]] = {
     "mixed trend": (TWO_KINDS, TrendFamily(*columns(TWO_KINDS, True))),
     "multi-task": (CATEGORIES, MultiTaskFamily(*columns(CATEGORIES, True))),
     "mixed multi-task": (TWO_KINDS, MultiTaskFamily(*columns(TWO_KINDS, True), rank=1)),
+    "main effects": (reals(2, 1), MainEffectsFamily(ProductFamily(*columns(reals(2, 1))), MATERN52)),
+    "main effects mixed": (
+        MIXED,
+        MainEffectsFamily(ProductFamily(*columns(MIXED), SQUARED_EXPONENTIAL), SQUARED_EXPONENTIAL),
+    ),
+    "main effects trend": (TWO_KINDS, MainEffectsFamily(TrendFamily(*columns(TWO_KINDS, True)), MATERN52)),
+    "warped main effects": (
+        reals(1, 2),
+        WarpedFamily(MainEffectsFamily(ProductFamily(*columns(reals(1, 2))), MATERN52)),
+    ),
     "warped": (reals(1, 2), WarpedFamily(ProductFamily(*columns(reals(1, 2))))),
     "warped mixed": (MIXED, WarpedFamily(ProductFamily(*columns(MIXED), SQUARED_EXPONENTIAL))),
     "warped multi-task": (CATEGORIES, WarpedFamily(MultiTaskFamily(*columns(CATEGORIES, True)))),

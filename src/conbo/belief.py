@@ -125,8 +125,11 @@ def fit_belief(
     fitted, n = as_model(model), len(observations)
     if isinstance(fitted, FitsInSteps):
         # in units of the rewards that hyperparameters rest on, which stay the same while these do
-        shift, scale = standardization(observations.rewards[: fitted.fitted_rewards(n)])
-        posterior = fitted.fit(space, standardized(observations, shift, scale), memory)
+        looked_at = fitted.fitted_rewards(n)
+        shift, scale = standardization(observations.rewards[:looked_at])
+        first = observations.first(fitted.begins_with(looked_at))
+        before = standardized(first, *standardization(first.rewards)) if len(first) < looked_at else None
+        posterior = fitted.fit(space, standardized(observations, shift, scale), memory, before)
     else:
         shift, scale = standardization(observations.rewards)
         announce(*observations.points.shape)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from conbo.errors import SettingError
 
 if TYPE_CHECKING:
-    from conbo.models.exact import ExactPosterior
     from conbo.models.fit import Fit
     from conbo.models.fit_memory import FitMemory
     from conbo.models.kernel_families import KernelFamily
+    from conbo.models.posterior import Posterior
     from conbo.models.profiles import Profile
     from conbo.observations import Observations
     from conbo.spaces import Space
@@ -64,6 +64,9 @@ class GaussianProcess:
     rank: int = 2
     noise: str = "auto"
     actions: str = "auto"
+    main_effects: str = "auto"
+    rewards: str = "auto"
+    members: int = 6
 
     def __post_init__(self) -> None:
         if isinstance(self.profile, str):
@@ -86,10 +89,15 @@ class GaussianProcess:
 
     def families(self, space: Space) -> list[KernelFamily]:
         """The kernels that are tried, up to their hyperparameters, the smoothest first."""
+        from conbo.models.main_effects import MainEffectsFamily, effect_columns
         from conbo.models.profiles import profile_of
 
-        profiles = TRIED_PROFILES if self.profile == "auto" else (self.profile,)
-        return [self._family(space, profile_of(profile)) for profile in profiles]
+        names = TRIED_PROFILES if self.profile == "auto" else (self.profile,)
+        profiles = [profile_of(name) for name in names]
+        families = [self._family(space, profile) for profile in profiles]
+        if self.main_effects == "none" or not effect_columns(families[0].states):
+            return families
+        return families + [MainEffectsFamily(*pair) for pair in zip(families, profiles, strict=True)]
 
     def _family(self, space: Space, profile: Profile) -> KernelFamily:
         from conbo.models.category_families import MultiTaskFamily, TrendFamily
@@ -117,29 +125,68 @@ class GaussianProcess:
 
         return fitted_rewards(n)
 
-    def fit(self, space: Space, observations: Observations, memory: FitMemory | None = None) -> ExactPosterior:
-        """The posterior of standardized rewards: hyperparameters by maximum a posteriori, then conditioning.
+    def begins_with(self, n: int) -> int:
+        """How many of the first n rewards a fit to n rewards begins with: it looks at the models found there."""
+        from conbo.models.schedule import begins_with
 
-        A `memory` knows earlier fits; it saves time and does not change the result.
+        return n if self.members == 1 else begins_with(n)
+
+    def fit(
+        self,
+        space: Space,
+        observations: Observations,
+        memory: FitMemory | None = None,
+        before: Observations | None = None,
+    ) -> Posterior:
+        """The posterior of standardized rewards: the most probable models, weighted by their evidence.
+
+        A `memory` knows earlier fits; it saves time and does not change the result. `before` holds the first
+        observations, in units of their own, if a fit begins with them.
         """
+        from conbo.models.fit import probabilities
+        from conbo.models.fit_memory import FitMemory
+        from conbo.models.mixture import Mixture
+        from conbo.models.schedule import MOST_FITTED
+
+        remembered = memory or FitMemory()
+        first = observations.first(self.fitted_rewards(len(observations))).evenly(MOST_FITTED)
+        earlier = [] if before is None else self._fits(space, before, remembered, [])
+        fits = self._fits(space, first, remembered, earlier)
+        members = tuple(one.posterior(observations.points, observations.rewards, observations.noise) for one in fits)
+        return members[0] if len(members) == 1 else Mixture(members, probabilities(fits).to(observations.points))
+
+    def _fits(self, space: Space, observations: Observations, memory: FitMemory, earlier: Sequence[Fit]) -> list[Fit]:
+        """The most probable models of these observations, or what is remembered of them."""
         from conbo.models.fit import announce, fit, restored
-        from conbo.models.fit_memory import FitMemory, fit_key
-        from conbo.models.schedule import EVERY_REWARD, MOST_FITTED
+        from conbo.models.fit_memory import fit_key
+        from conbo.models.schedule import EVERY_REWARD
         from conbo.threads import threads_for
 
-        first = observations.first(self.fitted_rewards(len(observations))).evenly(MOST_FITTED)
         families, small = self.families(space), self.noise == "small"
-        points, noise = first.points, first.noise
+        points, rewards, noise = observations.points, observations.rewards, observations.noise
 
-        def make() -> Fit:
+        def make() -> list[Fit]:
             announce(*points.shape)
             with threads_for(len(points)):
-                return fit(families, points, first.rewards, noise, small, self.actions == "auto")
+                return fit(
+                    families,
+                    points,
+                    rewards,
+                    noise,
+                    small_noise=small,
+                    warp=self.actions == "auto",
+                    map_rewards=self.rewards == "auto",
+                    members=self.members,
+                    earlier=earlier,
+                )
 
-        key = fit_key([self, space.state_categories, space.action_categories], points, first.rewards, noise)
+        key = fit_key([self, space.state_categories, space.action_categories], points, rewards, noise)
         # the name of a function says nothing to another process
-        plain = isinstance(self.profile, str) and isinstance(self.states, str) and len(first) >= EVERY_REWARD
-        fitted = (memory or FitMemory()).recall(
-            key, make, lambda made: made.record, lambda record: restored(record, families, points, noise, small), plain
+        plain = isinstance(self.profile, str) and isinstance(self.states, str) and len(observations) >= EVERY_REWARD
+        return memory.recall(
+            key,
+            make,
+            lambda made: [one.record for one in made],
+            lambda records: [restored(record, families, points, noise, small) for record in records],
+            plain,
         )
-        return fitted.posterior(observations.points, observations.rewards, observations.noise)

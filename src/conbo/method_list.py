@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 DEFAULT_METHOD = "conbo"
 
 # The papers compare methods on this kernel, so their methods come with it.
-PUBLISHED_MODEL = GaussianProcess("matern52", noise="small", actions="straight")
+PUBLISHED_MODEL = GaussianProcess(
+    "matern52", noise="small", actions="straight", main_effects="none", rewards="plain", members=1
+)
 
 _PAPER = "Pearce, Klaise & Groves (2020)"
 

@@ -22,9 +22,13 @@ from conbo.models.botorch_model import BotorchPosterior, model_inputs
 from conbo.models.columns import Columns
 from conbo.models.exact import ExactPosterior, condition
 from conbo.models.kernels import Factor, Kernel
+from conbo.models.main_effects import MainEffectsKernel
+from conbo.models.mixture import Mixture
 from conbo.models.noise import VaryingNoise
 from conbo.models.one_study import OneStudy
+from conbo.models.output_maps import Limits, LowTail, OutputMap
 from conbo.models.profiles import MATERN52, Profile
+from conbo.models.transformed import TransformedPosterior
 from conbo.observations import Observations
 from conbo.policies.policy import Policy, load_policy
 from conbo.policies.policy_file import KernelReader, read_kernel
@@ -144,6 +148,32 @@ def with_an_earlier_study(space: Space) -> Belief:
     return Belief(space, bind(None, space), told, posterior, shift=0.0, scale=1.0)
 
 
+def with_main_effects(kernel: Kernel, columns: int = 1) -> MainEffectsKernel:
+    """The kernel with main effects, the state's of its first columns."""
+    effect = Factor(Columns((0,) * columns), tensor([0.7] * columns), kernel.actions.profile)
+    return MainEffectsKernel(kernel, effect, action_variance=0.6, state_variance=0.4)
+
+
+def mapped(output: OutputMap, noise: float = 1e-3) -> Belief:
+    """A belief about rewards whose images are a Gaussian process."""
+    belief = belief_with(REALS, product_kernel(REALS, 0.4, [0.3, 0.8]), noise=noise)
+    told, posterior = belief.observations, belief.posterior
+    assert isinstance(posterior, ExactPosterior)
+    told = replace(told, rewards=output.rewards(told.rewards))
+    return replace(belief, observations=told, posterior=TransformedPosterior(posterior, output))
+
+
+def mixed_beliefs(*names: str) -> Belief:
+    """The mixture of several posteriors of the first one's rewards, which is the most probable."""
+    told = belief_of(names[0]).observations
+    given = (belief_of(name).posterior.conditioned_on(told.points, told.rewards, None) for name in names)
+    members = tuple(member for member in given if member is not None)
+    weights = torch.arange(len(names), 0, -1, dtype=torch.float64)
+    return replace(belief_of(names[0]), posterior=Mixture(members, weights / weights.sum()))
+
+
+LOW_TAIL = LowTail(pivot=0.4, width=0.5, shift=-0.2, scale=0.8)
+MAPPED = ("low tail", "low tail with noise", "mixture of maps")
 CASES: dict[str, Callable[[], Belief]] = {
     "matern": lambda: belief_with(REALS, product_kernel(REALS, 0.4, [0.3, 0.8], 1.7), constant=0.3),
     "squared exponential": lambda: belief_with(
@@ -158,6 +188,18 @@ CASES: dict[str, Callable[[], Belief]] = {
     "mixed trend": lambda: belief_with(
         MIXED, warped(trend_kernel(MIXED, [0.4, 0.6, 1.1], states=0.5)), noise=varying_noise(MIXED)
     ),
+    "main effects": lambda: belief_with(REALS, with_main_effects(product_kernel(REALS, 0.4, [0.3, 0.8]))),
+    "main effects warped": lambda: belief_with(
+        REALS, with_main_effects(warped(product_kernel(REALS, 0.4, [0.3, 0.8])))
+    ),
+    "main effects trend": lambda: belief_with(
+        MIXED, with_main_effects(trend_kernel(MIXED, [0.4, 0.6, 1.1], states=0.5)), noise=varying_noise(MIXED)
+    ),
+    "low tail": lambda: mapped(LOW_TAIL),
+    "low tail with noise": lambda: mapped(LowTail(pivot=0.7, width=1.5), noise=0.05),
+    "limits": lambda: mapped(Limits(-0.5, 1.5)),
+    "mixture": lambda: mixed_beliefs("matern", "main effects warped", "heteroscedastic"),
+    "mixture of maps": lambda: mixed_beliefs("low tail", "squared exponential", "limits"),
     "own profile": lambda: belief_with(REALS, product_kernel(REALS, 0.4, [0.3, 0.8], profile=OWN_PROFILE)),
     "own structure": lambda: belief_with(REALS, SHARED),
     "approximate": lambda: by_inducing_points(REALS, product_kernel(REALS, 0.4, [0.3, 0.8], 1.7), 0.05),
@@ -366,7 +408,7 @@ def test_states_correlate_with_themselves_by_one_and_with_others_by_no_more(name
     assert bool((belief.posterior.state_lengthscales > 0).all())
 
 
-def test_a_known_state_is_recognized_by_exact_posteriors(name: str) -> None:
+def test_a_known_state_is_recognized_where_the_kernel_is_known(name: str) -> None:
     belief = belief_of(name)
     states = points_in(belief.space, 9, seed=3)[:, : belief.n_state_dims]
 
@@ -374,7 +416,7 @@ def test_a_known_state_is_recognized_by_exact_posteriors(name: str) -> None:
 
     assert alike.shape == (9,)
     assert alike.dtype == torch.bool
-    assert bool(alike[:4].all()) == isinstance(belief.posterior, ExactPosterior | OneStudy)
+    assert bool(alike[:4].all()) == (not isinstance(belief.posterior, BotorchPosterior))
 
 
 def test_a_point_is_wholly_similar_to_itself(name: str) -> None:
@@ -414,8 +456,10 @@ def test_paths_have_the_moments_of_the_posterior(name: str) -> None:
     assert draws.shape == (10, 2000)
     error = draws.std(-1) / 2000**0.5
     assert bool(((draws.mean(-1) - posterior.mean(points)).abs() < 5 * error).all())
+    if name in MAPPED:
+        return  # its tail is so heavy that the variance of some thousand draws says little
     # so many features know the prior variance to about 1 / √512
-    scale = posterior.prior_variance(points[:, : space.n_state_dims])
+    scale = posterior.prior_variance(points[:, : space.n_state_dims]).maximum(posterior.variance(points))
     assert float(((draws.var(-1) - posterior.variance(points)) / scale).abs().amax()) < 0.15
 
 
@@ -457,12 +501,12 @@ def test_the_page_s_record_is_plain(name: str) -> None:
 
     record = belief.posterior.page_record(belief.space)
 
-    exact = isinstance(belief.posterior, ExactPosterior) and not isinstance(belief.posterior, ApproximatePosterior)
-    knows = exact and name not in READERS
+    knows = not isinstance(belief.posterior, BotorchPosterior | ApproximatePosterior | OneStudy) and name not in READERS
     assert (record is not None) == knows
     if record is not None:
         assert set(json.loads(json.dumps(record, default=Tensor.tolist))) == set(record)
-        assert len(record["weights"]) == len(record["noise"]) == len(belief.observations)
+        for member in record.get("members", [record]):
+            assert len(member["weights"]) == len(member["noise"]) == len(belief.observations)
 
 
 def test_conditioned_on_its_own_data_it_is_itself(name: str) -> None:
@@ -474,8 +518,10 @@ def test_conditioned_on_its_own_data_it_is_itself(name: str) -> None:
     if again is None:
         assert isinstance(belief.posterior, BotorchPosterior | OneStudy)
         return
-    assert torch.equal(again.mean(points), belief.posterior.mean(points))
-    assert torch.equal(again.variance(points), belief.posterior.variance(points))
+    torch.testing.assert_close(again.mean(points), belief.posterior.mean(points), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(again.variance(points), belief.posterior.variance(points), rtol=1e-9, atol=1e-9)
+    if not isinstance(belief.posterior, ExactPosterior):
+        return  # the noise of a reward is known to first order, or differs between members
     known = belief.posterior.conditioned_on(told.points, told.rewards, belief.posterior.noise_at(told.points))
     assert known is not None
     torch.testing.assert_close(known.mean(points), belief.posterior.mean(points))
@@ -491,7 +537,7 @@ def test_before_any_reward_the_variance_is_that_of_the_prior(name: str) -> None:
 
     assert scale.shape == (9,)
     assert float(scale.amin()) > 0
-    if prior is not None:
+    if isinstance(prior, ExactPosterior):
         torch.testing.assert_close(prior.variance(points), scale)
 
 

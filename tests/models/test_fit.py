@@ -1,6 +1,8 @@
 """Hyperparameters: how high the fit gets, which model is taken, and data that could break it."""
 
+from collections.abc import Sequence
 from math import log, sqrt
+from typing import Any
 
 import pytest
 import torch
@@ -14,13 +16,21 @@ from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
 from conbo.models.category_kernels import CategoryKernel, MultiTask
-from conbo.models.fit import Fit, fit
-from conbo.models.kernel_families import ProductFamily
+from conbo.models.fit import Fit
+from conbo.models.fit import fit as fit_models
+from conbo.models.kernel_families import KernelFamily, ProductFamily
 from conbo.models.log_posterior import LOG_LENGTHSCALE_BOUNDS, LOG_VARIANCE_BOUNDS, LogPosterior
 from conbo.models.noise import LOG_NOISE_BOUNDS, VaryingNoise
 from conbo.models.profiles import SQUARED_EXPONENTIAL
 from kernel_family_cases import FAMILIES, columns, data
 from random_beliefs import belief_with, points_in, product_kernel, reals, uniform
+
+
+def fit(
+    families: Sequence[KernelFamily], points: Tensor, rewards: Tensor, noise: Tensor | None = None, **kw: Any
+) -> Fit:
+    """The most probable model."""
+    return fit_models(families, points, rewards, noise, **kw)[0]
 
 
 def peer(points: Tensor, rewards: Tensor, d_s: int) -> ExactMarginalLogLikelihood:
@@ -85,7 +95,7 @@ def test_many_rewards_are_fitted_as_well_as_few(name: str, known: bool, monkeypa
     points, rewards = data(space, n=120)
     noise = torch.full((120,), 0.01, dtype=torch.float64) if known else None
     whole = fit([family], points, rewards, noise)
-    monkeypatch.setattr("conbo.models.fit.MANY", 40)
+    monkeypatch.setattr("conbo.models.modes.MANY", 40)
     # of several maxima, as loadings have them, another may be found
     least = whole.objective - (1.0 if family.typical_loadings else 0.01)
     assert fit([family], points, rewards, noise).objective >= least
@@ -138,7 +148,7 @@ def test_noise_that_varies_is_found() -> None:
     slopes = result.noise.slopes
     assert 0.7 < float(slopes[1]) < 2.5  # the prior holds it back
     assert float(slopes[[0, 2]].abs().amax()) < 0.3
-    posterior = result.posterior(points, rewards)
+    posterior = result.posterior(points, rewards, None)
     assert torch.equal(posterior.noise_at(points), result.noise.at(points))
 
 
@@ -161,7 +171,7 @@ def test_noise_varies_only_where_it_is_learned_and_not_expected_to_be_small() ->
 def test_of_many_rewards_the_noise_varies_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     points, rewards = noisy_rewards(slope=2.5)
     whole = fit([ProductFamily(*columns(reals(1, 2)))], points, rewards)
-    monkeypatch.setattr("conbo.models.fit.MANY", 60)
+    monkeypatch.setattr("conbo.models.modes.MANY", 60)
     assert fit([ProductFamily(*columns(reals(1, 2)))], points, rewards).objective == pytest.approx(
         whole.objective, abs=0.01
     )
@@ -177,7 +187,7 @@ def cliff(n: int = 60) -> tuple[Tensor, Tensor]:
 def test_actions_are_bent_where_rewards_change_in_one_place() -> None:
     points, rewards = cliff()
     family = ProductFamily(*columns(reals(1, 2)))
-    straight, bent = fit([family], points, rewards), fit([family], points, rewards, bend=True)
+    straight, bent = fit([family], points, rewards), fit([family], points, rewards, warp=True)
     assert straight.kernel.actions.warp is None
     warp = bent.kernel.actions.warp
     assert warp is not None
@@ -186,7 +196,7 @@ def test_actions_are_bent_where_rewards_change_in_one_place() -> None:
     others = uniform(200, 3, seed=7)
     truth = torch.tanh(10 * others[:, 1]) * torch.sin(3 * others[:, 0]) + 0.2 * others[:, 2]
     errors = [
-        (torch.stack([truth, fitted.posterior(points, rewards).mean(others)]).corrcoef()[0, 1])
+        (torch.stack([truth, fitted.posterior(points, rewards, None).mean(others)]).corrcoef()[0, 1])
         for fitted in (straight, bent)
     ]
     assert 1 - errors[1] < 0.5 * (1 - errors[0])
@@ -200,7 +210,7 @@ def standardised(rewards: Tensor) -> Tensor:
 def test_a_cliff_in_the_middle_bends_both_exponents(steepness: float) -> None:
     points = uniform(80, 3, seed=1)
     rewards = torch.sigmoid(steepness * (points[:, 1] - 0.5)) * torch.sin(3 * points[:, 0]) + 0.3 * points[:, 2]
-    warp = fit([ProductFamily(*columns(reals(1, 2)))], points, standardised(rewards), bend=True).kernel.actions.warp
+    warp = fit([ProductFamily(*columns(reals(1, 2)))], points, standardised(rewards), warp=True).kernel.actions.warp
     assert warp is not None
     assert float(warp.log_a[0]) > 0.3
     assert float(warp.log_b[0]) > 0.3
@@ -213,19 +223,19 @@ def test_no_range_is_bent_so_far_that_most_of_it_holds_no_reward() -> None:
     s, x, y = points.T
     rewards = standardised(-((torch.log(x + 0.02) + 1 + 2 * s) ** 2) - (torch.log(1.02 - y) + 1 + s) ** 2)
     smooth = ProductFamily(*columns(space), SQUARED_EXPONENTIAL)
-    result = fit([smooth], points, rewards, bend=True)
+    result = fit([smooth], points, rewards, warp=True)
     warp = result.kernel.actions.warp
     assert warp is not None
     assert float(torch.stack([warp.log_a, warp.log_b]).abs().amax()) <= 1.5
     everywhere = uniform(4000, 3, seed=3)
     everywhere[::2, 2] = 1.0
-    assert float(result.posterior(points, rewards).mean(everywhere).amax()) < float(rewards.amax()) + 1
+    assert float(result.posterior(points, rewards, None).mean(everywhere).amax()) < float(rewards.amax()) + 1
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_actions_stay_as_they_are_where_a_straight_model_made_the_rewards(seed: int) -> None:
     told = belief_with(reals(1, 2), product_kernel(reals(1, 2)), n=60, noise=0.01, seed=seed).observations
-    result = fit([ProductFamily(*columns(reals(1, 2)))], told.points, told.rewards, bend=True)
+    result = fit([ProductFamily(*columns(reals(1, 2)))], told.points, told.rewards, warp=True)
     assert result.kernel.actions.warp is None
 
 
@@ -247,14 +257,16 @@ def test_known_noise_is_kept_and_used() -> None:
     noise[0] = 1e4  # the first reward says nothing
 
     result = fit([family], points, rewards, noise)
-    posterior = result.posterior(points, rewards)
+    posterior = result.posterior(points, rewards, None)
 
     assert isinstance(result.noise, Tensor)
     assert torch.equal(result.noise, noise)
     torch.testing.assert_close(posterior.mean(points[1:]), rewards[1:], rtol=0, atol=0.05)
     bent = rewards.clone()
     bent[0] += 100.0
-    torch.testing.assert_close(posterior.mean(points), result.posterior(points, bent).mean(points), rtol=0, atol=0.05)
+    torch.testing.assert_close(
+        posterior.mean(points), result.posterior(points, bent, None).mean(points), rtol=0, atol=0.05
+    )
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -271,7 +283,7 @@ def test_poor_data_still_give_a_usable_model(kind: str, name: str) -> None:
     else:
         points = points[:1].expand(12, -1).clone()
 
-    posterior = fit([family], points, rewards).posterior(points, rewards)
+    posterior = fit([family], points, rewards).posterior(points, rewards, None)
 
     others = points_in(space, 20, seed=5)
     assert torch.isfinite(posterior.mean(others)).all()

@@ -95,13 +95,14 @@ def belief_of(n: int, memory: FitMemory | None, model: GaussianProcess) -> Belie
 
 @pytest.mark.usefixtures("short_steps")
 @pytest.mark.parametrize(
-    "model", [GaussianProcess("matern52", actions="straight"), GaussianProcess("matern52", noise="small")]
+    "model",
+    [GaussianProcess("matern52", actions="straight", members=1), GaussianProcess("matern52", noise="small", members=1)],
 )
 def test_one_fit_serves_many_rewards_and_changes_nothing(
     model: GaussianProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fits, real = [], fit_module.fit
-    monkeypatch.setattr(fit_module, "fit", lambda *args: fits.append(len(args[1])) or real(*args))
+    monkeypatch.setattr(fit_module, "fit", lambda *args, **kw: fits.append(len(args[1])) or real(*args, **kw))
     memory = FitMemory()
     for n in (30, 33, 36, 40, 41):
         remembered, anew = belief_of(n, memory, model), belief_of(n, None, model)
@@ -128,7 +129,7 @@ class Notes(dict[str, str]):
 @pytest.mark.usefixtures("short_steps")
 def test_a_shelf_shares_fits_between_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     fits, real = [], fit_module.fit
-    monkeypatch.setattr(fit_module, "fit", lambda *args: fits.append(len(args[1])) or real(*args))
+    monkeypatch.setattr(fit_module, "fit", lambda *args, **kw: fits.append(len(args[1])) or real(*args, **kw))
     shelf, model = Notes(), GaussianProcess()
     made = belief_of(40, FitMemory(shelf), model).posterior
     taken = belief_of(40, FitMemory(shelf), model).posterior  # as another process would

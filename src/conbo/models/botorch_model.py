@@ -145,6 +145,14 @@ class BotorchPosterior:
             gradients = [torch.autograd.grad(v.sum(), variable, retain_graph=True)[0] for v in (mean, variance)]
         return Moments(mean.detach(), variance.detach(), *gradients)
 
+    def mean_and_gradient(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Posterior mean (n,) of points (n, d) and its gradient (n, d), by autograd."""
+        with torch.enable_grad():
+            variable = points.detach().clone().requires_grad_(True)
+            mean = self.mean(variable)
+            (gradient,) = torch.autograd.grad(mean.sum(), variable)
+        return mean.detach(), gradient
+
     def leave_one_out(self) -> None:
         """Not known in closed form."""
 
@@ -229,11 +237,8 @@ class BotorchSearch:
         rows = states.repeat_interleave(k, 0)
 
         def function(x: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-            with torch.enable_grad():
-                variable = x.detach().requires_grad_(True)
-                mean = self.posterior.mean(torch.cat([rows[which], variable], -1))
-                (gradient,) = torch.autograd.grad(mean.sum(), variable)
-            return mean.detach(), gradient
+            mean, gradient = self.posterior.mean_and_gradient(torch.cat([rows[which], x], -1))
+            return mean, gradient[:, -d_x:]
 
         lower, upper = torch.zeros_like(first[0]), torch.ones_like(first[0])
         limits = action_limits(self.space, rows)

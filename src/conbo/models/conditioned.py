@@ -15,6 +15,7 @@ Rewards are in the standardized units that the model was fitted in, points are i
 """
 
 from dataclasses import dataclass
+from math import exp
 
 import torch
 from torch import Tensor
@@ -77,9 +78,19 @@ class Conditioned:
         return self.noise.gradient(points) if isinstance(self.noise, VaryingNoise) else torch.zeros_like(points)
 
     @property
+    def usual_noise(self) -> float:
+        """One variance of a new reward's noise that stands for all."""
+        return exp(self.noise.log_level) if isinstance(self.noise, VaryingNoise) else self.noise
+
+    @property
     def observed_noise(self) -> Tensor:
         """Variances (n,) of the observed rewards' noise: what the factor has beyond the kernel."""
         return (self.factor.square().sum(-1) - self.kernel.variance(self.states)).clamp_min(0)
+
+    @property
+    def observed_values(self) -> Tensor:
+        """The rewards (n,) that it is conditioned on, up to rounding."""
+        return self.constant + self.factor @ (self.factor.mT @ self.weights)
 
     def solve(self, columns: Tensor) -> Tensor:
         """K⁻¹ columns (n, c), some of these at a time: no call takes a second, so that Ctrl-C is answered."""
@@ -146,8 +157,14 @@ class Conditioned:
             -2 * variance_gradient,
         )
 
+    def mean_and_gradient(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Posterior mean (n,) of points (n, d) and its closed-form gradient (n, d)."""
+        here = self.kernel.scaled(points)
+        mean = self.constant + self.kernel.covariance(here, self.observed) @ self.weights
+        return mean, self.kernel.gradient(here, self.observed, self.weights.expand(len(points), -1))
+
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
-        """Leave-one-out residuals (n,) and predictive standard deviations (n,), noise included; None if not known.
+        """Leave-one-out residuals (n,) and predictive standard deviations (n,), noise included.
 
         In closed form: with K⁻¹ of all observations, yᵢ - μ₋ᵢ = αᵢ / K⁻¹ᵢᵢ and σ₋ᵢ² = 1 / K⁻¹ᵢᵢ.  The hyperparameters
         are those fitted to all rewards.

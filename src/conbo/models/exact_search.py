@@ -4,6 +4,7 @@ The pool is scored for all states by one matrix product; for every state the bes
 other's neighbors start a Newton ascent.  All states and starts climb in one batch.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conbo.models.action_functions import ActionFunctions, state_functions
+from conbo.models.action_functions import state_functions
 from conbo.models.conditioned import Conditioned
 from conbo.models.distinct_best import distinct_best
 from conbo.models.feature_limits import FeatureShapes, feature_limits
@@ -54,7 +55,8 @@ class ActionPool:
         maxima = functions.maximize(self.features[chosen], states.new_zeros(1), steps)
         actions, mean = self.posterior.kernel.actions.unscaled(maxima.actions), maxima.mean
         if self.space.has_integer_actions:
-            actions, mean = polish_integers(self.space, functions, actions)
+            factor, own = functions.factor, None if limits is None else states
+            actions, mean = polish_integers(self.space, lambda x: functions.at(factor.scaled(x))[0], actions, own)
         return BestActions.of_climbs(actions, mean)
 
 
@@ -77,14 +79,15 @@ class BestActionsOnce:
         return self._known[0].select(torch.tensor([self._rows[key] for key in keys], device=states.device))
 
 
-def polish_integers(space: Space, functions: ActionFunctions, actions: Tensor) -> tuple[Tensor, Tensor]:
-    """Snap actions (m, k, d_x) to the space, then step every integer down and up where that helps."""
+def polish_integers(
+    space: Space, mean_at: Callable[[Tensor], Tensor], actions: Tensor, states: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Snap actions (m, k, d_x) to the space, then step every integer down and up where that helps.
 
-    def mean_at(points: Tensor) -> Tensor:
-        return functions.at(functions.factor.scaled(points))[0]
-
-    states = None if functions.limits is None else functions.limits.states[:, None]
-    actions = snap_actions(space, actions, states)
+    `mean_at` gives the means (m, k) of such actions; with states (m, d_s), actions stay feasible there.
+    """
+    rows = None if states is None else states[:, None]
+    actions = snap_actions(space, actions, rows)
     mean = mean_at(actions)
     for column, parameter in enumerate(space.actions.values()):
         if not isinstance(parameter, Integer):
@@ -94,8 +97,8 @@ def polish_integers(space: Space, functions: ActionFunctions, actions: Tensor) -
             moved[..., column] = _neighbor(parameter, moved[..., column], direction)
             there = mean_at(moved)
             better = there > mean
-            if states is not None:
-                better &= contains(space, torch.cat([states.expand(*moved.shape[:-1], -1), moved], -1))
+            if rows is not None:
+                better &= contains(space, torch.cat([rows.expand(*moved.shape[:-1], -1), moved], -1))
             actions = torch.where(better[..., None], moved, actions)
             mean = torch.where(better, there, mean)
     return actions, mean

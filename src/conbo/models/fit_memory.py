@@ -18,7 +18,7 @@ from conbo.models import compiled
 
 Result = TypeVar("Result")
 
-MOST_REMEMBERED = 2  # a method may look at states as at actions: then it has two models
+MOST_REMEMBERED = 4  # two models, since a method may look at states as at actions, and what each of them began with
 
 
 class Shelf(Protocol):

@@ -151,3 +151,30 @@ class Block:
         f = self._features.scaled
         sums = 2 * ((table.sum(-1)[:, None] @ f.square())[:, 0] - (f * (table @ f)).sum(-2))
         return self._features.by_column(sums)
+
+
+class Term:
+    """σ² φ of one block of columns, for r sets of lengthscales and variances: a main effect."""
+
+    def __init__(
+        self, columns: Columns, profile: Profile, points: Tensor, log_lengthscales: Tensor, variance: Tensor
+    ) -> None:
+        self._features, self._profile = Features(columns, profile, points, log_lengthscales), profile
+        scaled = self._features.scaled
+        self._nothing = scaled[..., :0]  # the other block of a product that has only one
+        self._compiled = compiled.handles(profile) and scaled.device.type == "cpu"
+        if self._compiled:
+            self.matrix = compiled_product_family.covariance(profile.name, self._nothing, scaled, variance)
+        else:
+            self._block = Block(self._features, profile)
+            self.matrix = variance[:, None, None] * self._block.value  # (r, n, n)
+            self._slope = variance[:, None, None] * self._block.slope
+
+    def pullback(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients in the logarithms of lengthscales (r, d) and of the variance (r,)."""
+        if self._compiled:
+            _, in_features, in_variance = compiled_product_family.pullback(
+                self._profile.name, self._nothing, self._features.scaled, self.matrix, gradient
+            )
+            return self._features.by_column(in_features), in_variance
+        return self._block.pullback(gradient * self._slope), (gradient * self.matrix).sum((-2, -1))

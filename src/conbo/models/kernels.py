@@ -151,14 +151,14 @@ class Kernel(ABC):
             return values[:, 0] if own_partners else values  # (p, m)
 
         value, slope, _ = (table(t) for t in self.actions.tables(actions, there[1]))
-        in_actions = _pull(weights * table(self.scale(states, there[0])) * slope, here[1], there[1])
+        in_actions = pulled(weights * table(self.scale(states, there[0])) * slope, here[1], there[1])
         if not self.states.columns.numeric:
             return in_actions.new_zeros(*in_actions.shape[:-1], here[0].shape[-1]), in_actions
         state_slope = table(self.scale_slope(states, there[0])) * value
         offset_slope = self.offset_slope(states, there[0])
         if offset_slope is not None:
             state_slope = state_slope + table(offset_slope)
-        return _pull(weights * state_slope, here[0], there[0]), in_actions
+        return pulled(weights * state_slope, here[0], there[0]), in_actions
 
     def gradient(self, here: Features, there: Features, weights: Tensor) -> Tensor:
         """The same in the unit cube: (..., p, d)."""
@@ -198,7 +198,7 @@ class Kernel(ABC):
         return replace(self, states=self.states.to(device), actions=self.actions.to(device))  # type: ignore[type-var]
 
 
-def _pull(table: Tensor, here: Tensor, there: Tensor) -> Tensor:
+def pulled(table: Tensor, here: Tensor, there: Tensor) -> Tensor:
     """-Σ_m table[..., p, m] (here_p - there_m)."""
     towards = (table @ there) if there.dim() == 2 else torch.einsum("...pm,pmf->...pf", table, there)
     return towards - table.sum(-1, keepdim=True) * here

@@ -18,7 +18,7 @@ noise, "varying"   Cauchy(-5, 1), Normal(0, 0.3)  its middle is moderate; slopes
 """
 
 from collections.abc import Callable
-from math import log, pi, sqrt
+from math import inf, log, pi, sqrt
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -38,10 +38,12 @@ LOG_VARIANCE_BOUNDS = (log(1e-3), log(1e3))
 SLOPE_BOUNDS = (-5.0, 5.0)
 LOADING_SPREAD = 0.5
 SLOPE_SPREAD = 0.3
-USUAL_NOISE = -5.0, 1.0  # centre and width of the prior of its log-variance
+USUAL_NOISE = -3.0, 2.0  # centre and width of the prior of its log-variance
 SMALL_NOISE = -6.0, 2.0
 SCREENED_STARTS = 8  # quasi-random starts whose objective is looked at, beside the prior's mode
 MUCH_NOISE = 0.3  # variance
+DIFFERENCE = 1e-3  # step in a parameter over which gradients are compared
+LEAST_CURVATURE = 0.3  # of a log-density, in units of the prior's spread
 IMAGINED = 8  # sets of rewards from which the curvature at a start is estimated
 
 Array: TypeAlias = NDArray[np.float64]
@@ -106,6 +108,18 @@ class LogPosterior:
         gradient = pullback(torch.from_numpy(solved)).add_(torch.from_numpy(prior_gradient))
         return torch.from_numpy(value), gradient, torch.from_numpy(mean)
 
+    def of_rewards(self, parameters: Tensor, rewards: Tensor) -> Tensor:
+        """Objectives (r, k) of parameters (r, p) for each of k other columns of rewards (n, k)."""
+        factor, inverse, failed, _ = self._solve(parameters)
+        sums = inverse.sum(-1)  # (r, n)
+        mean = (sums @ rewards) / sums.sum(-1, keepdim=True)
+        residual = rewards - mean[:, None]  # (r, n, k)
+        misfit = 0.5 * (residual * (inverse @ residual)).sum(-2)
+        half_log_determinant = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        prior = torch.from_numpy(self._prior(parameters.numpy())[0])
+        value = self._likelihood_constant - misfit + (prior - half_log_determinant)[:, None]
+        return torch.where(failed[:, None] | value.isnan(), -inf, value)
+
     def kernel(self, parameters: Tensor) -> Kernel:
         """The kernel with parameters (p,)."""
         return self.family.kernel(parameters[: self._n_kernel])
@@ -123,6 +137,25 @@ class LogPosterior:
         Those of the log-likelihood are the variance of its gradient over rewards that the parameters would make.
         """
         return self._imagined_gradients(parameters).square().mean(0) + torch.from_numpy(self._spread**-2)
+
+    def log_volume(self, parameters: Tensor) -> float:
+        """log |2π H⁻¹|^½ at a mode (p,), H the negated second derivatives of the log-density in the parameters.
+
+        By differences of gradients.  Directions in which the density falls off no faster than its prior get the
+        curvature of the prior.  LogNormal priors are densities of exp(parameter), which adds its logarithm.
+        """
+        p = len(parameters)
+        steps = torch.where(parameters + DIFFERENCE > self.bounds[:, 1], -DIFFERENCE, DIFFERENCE)
+        gradients = self(torch.cat([parameters[None], parameters + steps.diag()]))[1]
+        second = -(gradients[1:] - gradients[0]) / steps[:, None]
+        scale = torch.from_numpy(self._spread)  # in units of the prior's spreads the least curvature is one
+        curvatures = torch.linalg.eigvalsh(0.5 * (second + second.mT) * scale[:, None] * scale).clamp_min(
+            LEAST_CURVATURE
+        )
+        log_determinant = float(curvatures.log().sum() - 2 * scale.log().sum())
+        in_logarithms = float(torch.from_numpy(self._logarithm) @ parameters)
+        relative = self.n_slopes * log(SLOPE_SPREAD * sqrt(2 * pi))  # their density is relative to that of none
+        return in_logarithms + 0.5 * p * log(2 * pi) - 0.5 * log_determinant - relative
 
     def promise(self, parameters: Tensor, some: slice) -> float:
         """Roughly what a step of Newton's in some of the parameters (p,) would gain."""
@@ -147,27 +180,28 @@ class LogPosterior:
         return LogPosterior(self.family, self.points[some], self.rewards[some], noise)
 
     def starts(self) -> Tensor:
-        """The prior's mode of lengthscales, and quasi-random others: (starts, parameters).
-
-        Where noise varies only the first, with much noise that is the same everywhere: from little noise a climb tends
-        to end where short lengthscales explain what is noise.
-        """
+        """The prior's mode of lengthscales, and quasi-random others: (starts, parameters)."""
         drawn = sum(self._counts) - self.n_slopes
         centred = SobolEngine(drawn, scramble=True, seed=0).draw(SCREENED_STARTS, dtype=torch.float64) - 0.5
         lengthscales, variances, loadings, noise = centred.split(self._counts[:-1], -1)
         for kind in (lengthscales, variances, noise):  # loadings of zero would be a saddle
             kind[0] = 0.0
-        starts = torch.cat(
+        return torch.cat(
             [
                 sqrt(2) + 0.5 * log(self.points.shape[1]) - 2.0 + 3.0 * lengthscales,
                 log(1.0 / min(self.family.n_variances, 3)) + 2.0 * variances,
                 loadings.new_tensor(self.family.typical_loadings) + LOADING_SPREAD * loadings,
-                log(MUCH_NOISE if self.varies else 1e-2) + 4.0 * noise,
+                log(1e-2) + 4.0 * noise,
                 noise.new_zeros(len(noise), self.n_slopes),
             ],
             -1,
         )
-        return starts[:1] if self.varies else starts
+
+    def noisy_start(self) -> Tensor:
+        """The first start, with much noise (p,)."""
+        start = self.starts()[0]
+        start[len(start) - 1 - self.n_slopes] = log(MUCH_NOISE)
+        return start
 
     def _by_kind(self, *values: float | tuple[float, ...]) -> Array:
         """One value for every parameter, given for each kind of them, or for each of a kind."""

@@ -80,6 +80,11 @@ class OneStudy:
             found, mean_gradient=found.mean_gradient[:, 1:], variance_gradient=found.variance_gradient[:, 1:]
         )
 
+    def mean_and_gradient(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Posterior mean (n,) of points (n, d) and its gradient (n, d)."""
+        mean, gradient = self.whole.mean_and_gradient(_of_this(points))
+        return mean, gradient[:, 1:]
+
     def noise_at(self, points: Tensor) -> Tensor:
         """Variances of the noise of new rewards at points (n, d)."""
         return self.whole.noise_at(_of_this(points))

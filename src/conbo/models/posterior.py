@@ -183,6 +183,9 @@ class Predicts(Protocol):
     def moments(self, points: Tensor) -> Moments:
         """Mean, variance and their gradients at points (n, d)."""
 
+    def mean_and_gradient(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Posterior mean (n,) of points (n, d) and its gradient (n, d)."""
+
     def noise_at(self, points: Tensor) -> Tensor:
         """Variances of the noise of new rewards at points (n, d)."""
 
@@ -267,5 +270,17 @@ class FitsInSteps(Protocol):
     def fitted_rewards(self, n: int) -> int:
         """How many of the first n rewards hyperparameters rest on; these are what rewards are standardized by."""
 
-    def fit(self, space: Space, observations: Observations, memory: FitMemory | None = None) -> Posterior:
-        """The posterior; a `memory` of earlier fits saves time and does not change the result."""
+    def begins_with(self, n: int) -> int:
+        """How many of the first n rewards a fit to n rewards begins with; n where it begins anew."""
+
+    def fit(
+        self,
+        space: Space,
+        observations: Observations,
+        memory: FitMemory | None = None,
+        before: Observations | None = None,
+    ) -> Posterior:
+        """The posterior; a `memory` of earlier fits saves time and does not change the result.
+
+        `before` holds the first observations, with rewards standardized by themselves, where a fit begins with them.
+        """

@@ -1,0 +1,217 @@
+"""Main effects beside the interaction of states and actions.
+
+    k = (A(s, s') + σ_X²) κ(x, x') + B(s, s') + σ_S² k_S'(s, s')
+
+A kernel A κ + B alone learns nothing about a state from states that are unlike it.  The main effect of the action,
+σ_X² κ, is what an action does in every state.  The main effect of the state, σ_S² k_S', is how good a state is whatever
+the action; it is a function of the state's numbers, with lengthscales of its own.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import log
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from conbo.models.columns import Columns, Features
+from conbo.models.kernel_families import KernelFamily, Pullback, Term
+from conbo.models.kernels import Factor, Kernel, pulled
+from conbo.models.profiles import Profile
+from conbo.models.warp import Warp
+
+SHARE = log(3.0)  # each of three terms begins with a third of the variance
+
+
+@dataclass(frozen=True)
+class MainEffectsKernel(Kernel):
+    """A kernel A κ + B with two more terms: one of the action alone, one of the state alone."""
+
+    interaction: Kernel
+    state_effect: Factor  # k_S', of the features of the state that `effect_features` names
+    action_variance: float  # σ_X²
+    state_variance: float  # σ_S²
+
+    @property
+    def states(self) -> Factor:  # type: ignore[override]
+        """As in the interaction."""
+        return self.interaction.states
+
+    @property
+    def actions(self) -> Factor:  # type: ignore[override]
+        """As in the interaction: both terms share κ."""
+        return self.interaction.actions
+
+    def scale(self, a: Tensor, b: Tensor) -> Tensor:
+        """A + σ_X²."""
+        return self.interaction.scale(a, b) + self.action_variance
+
+    def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
+        """That of the interaction: the new term is constant."""
+        return self.interaction.scale_slope(a, b)
+
+    def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
+        """B + σ_S² k_S'."""
+        main = self.state_variance * self.state_effect.correlation(self._of_effect(a), self._of_effect(b))
+        own = self.interaction.offset(a, b)
+        return main if own is None else main + own
+
+    def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
+        """That of the interaction; `weighted_gradient` adds the main effect, whose units are others."""
+        return self.interaction.offset_slope(a, b)
+
+    def variance(self, states: Tensor) -> Tensor:
+        """All variances."""
+        return self.interaction.variance(states) + (self.action_variance + self.state_variance)
+
+    def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
+        """The gradients, with that of the state's main effect in the units of the interaction."""
+        in_states, in_actions = super().weighted_gradient(here, there, weights)
+        mine, others = self._of_effect(here[0]), self._of_effect(there[0])
+        own_partners = others.dim() == 3
+        slope = self.state_effect.tables(mine[:, None] if own_partners else mine, others)[1]
+        table = weights * self.state_variance * (slope[:, 0] if own_partners else slope)
+        in_states = in_states.clone()
+        in_states[..., list(self._features)] += pulled(table, mine, others) * self._ratio
+        return in_states, in_actions
+
+    def record(self) -> dict[str, Any]:
+        """The interaction's own record, both variances and the lengthscales of the state's main effect."""
+        return {
+            "type": "main-effects",
+            "interaction": self.interaction.record(),
+            "action_variance": self.action_variance,
+            "state_variance": self.state_variance,
+            "effect_lengthscales": self.state_effect.lengthscales.tolist(),
+        }
+
+    def page_columns(self) -> tuple[int, ...] | None:
+        """As in the interaction."""
+        return self.interaction.page_columns()
+
+    def warped(self, warp: Warp) -> Self:
+        """The same with input warping of the actions."""
+        return replace(self, interaction=self.interaction.warped(warp))
+
+    def to(self, device: torch.device) -> Self:
+        """The same on another device."""
+        return replace(self, interaction=self.interaction.to(device), state_effect=self.state_effect.to(device))
+
+    @cached_property
+    def _features(self) -> tuple[int, ...]:
+        """The features of the state that the main effect looks at: all but categories that are looked up."""
+        return effect_features(self.states.columns)
+
+    @cached_property
+    def _ratio(self) -> Tensor:
+        """What turns features of the interaction into those of the main effect: (features,)."""
+        return self.state_effect.feature_scales / self.states.feature_scales[list(self._features)]
+
+    def _of_effect(self, states: Tensor) -> Tensor:
+        """Scaled state features (..., width) in the units of the main effect."""
+        return states[..., list(self._features)] * self._ratio
+
+
+def effect_features(states: Columns) -> tuple[int, ...]:
+    """The features of the state that its main effect looks at."""
+    return states.numeric_features if states.coded else tuple(range(states.width))
+
+
+def effect_columns(states: Columns) -> tuple[int, ...]:
+    """The columns of the state that its main effect looks at."""
+    return states.numeric if states.coded else tuple(range(len(states.categories)))
+
+
+@dataclass(frozen=True)
+class MainEffectsFamily:
+    """A family with main effects beside it.
+
+    The lengthscales of the state's main effect come after those of the family, σ_X² and σ_S² after its variances.
+    """
+
+    family: KernelFamily
+    profile: Profile
+
+    @property
+    def states(self) -> Columns:
+        """As in the family."""
+        return self.family.states
+
+    @property
+    def actions(self) -> Columns:
+        """As in the family."""
+        return self.family.actions
+
+    @property
+    def n_lengthscales(self) -> int:
+        """Those of the family, then one for each column of the state's main effect."""
+        return self.family.n_lengthscales + len(effect_columns(self.states))
+
+    @property
+    def n_variances(self) -> int:
+        """Those of the family, then σ_X² and σ_S²."""
+        return self.family.n_variances + 2
+
+    @property
+    def typical_loadings(self) -> tuple[float, ...]:
+        """As in the family."""
+        return self.family.typical_loadings
+
+    @property
+    def largest_loadings(self) -> tuple[float, ...]:
+        """As in the family."""
+        return self.family.largest_loadings
+
+    def kernel(self, parameters: Tensor) -> MainEffectsKernel:
+        """Unpack."""
+        own, effect, variances = self._split(parameters)
+        columns = tuple(self.states.categories[column] for column in effect_columns(self.states))
+        factor = Factor(Columns(columns), effect.exp(), self.profile)
+        of_action, of_state = variances.exp().tolist()
+        return MainEffectsKernel(self.family.kernel(own), factor, of_action, of_state)
+
+    def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
+        """The family's matrix, plus one of the actions alone and one of the states alone."""
+        own, effect, variances = self._split(parameters)
+        d_s, d_x = len(self.states.categories), len(self.actions.categories)
+        columns = effect_columns(self.states)
+        # the family's lengthscales end with those of the actions
+        in_actions = own[:, self.family.n_lengthscales - d_x : self.family.n_lengthscales]
+        chosen = Columns(tuple(self.states.categories[column] for column in columns))
+        interaction, pullback = self.family.covariance(own, points)
+        of_action = Term(self.actions, self.profile, points[:, d_s:], in_actions, variances[:, 0].exp())
+        of_state = Term(chosen, self.profile, points[:, list(columns)], effect, variances[:, 1].exp())
+
+        def with_main_effects(gradient: Tensor) -> list[Tensor]:
+            in_own = torch.cat(pullback(gradient), -1)
+            lengthscales, action_variance = of_action.pullback(gradient)
+            in_own[:, self.family.n_lengthscales - d_x : self.family.n_lengthscales] += lengthscales
+            in_effect, state_variance = of_state.pullback(gradient)
+            return [self._joined(in_own, in_effect, torch.stack([action_variance, state_variance], -1))]
+
+        return interaction + of_action.matrix + of_state.matrix, with_main_effects
+
+    def from_interaction(self, parameters: Tensor) -> Tensor:
+        """Where a local search for parameters (p,) begins, given those that are best for the family alone.
+
+        The variance is shared out, and the state's main effect gets the lengthscales of the interaction.
+        """
+        own, n_l, n_v = parameters[None].clone(), self.family.n_lengthscales, self.family.n_variances
+        total = own[:, n_l : n_l + n_v].exp().sum().log()
+        own[:, n_l : n_l + n_v] -= SHARE
+        effect = own[:, : len(effect_columns(self.states))]  # lengthscales of the state come first
+        return self._joined(own, effect, (total - SHARE).expand(1, 2))[0]
+
+    def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The family's parameters (..., p), logarithms of the effect's lengthscales, and of σ_X² and σ_S²."""
+        n_l, n_e, n_v = self.family.n_lengthscales, len(effect_columns(self.states)), self.family.n_variances
+        lengthscales, effect, own, main, rest = parameters.split(
+            [n_l, n_e, n_v, 2, parameters.shape[-1] - n_l - n_e - n_v - 2], -1
+        )
+        return torch.cat([lengthscales, own, rest], -1), effect, main
+
+    def _joined(self, own: Tensor, effect: Tensor, main: Tensor) -> Tensor:
+        """The inverse of `_split`."""
+        n_l, n_v = self.family.n_lengthscales, self.family.n_variances
+        return torch.cat([own[:, :n_l], effect, own[:, n_l : n_l + n_v], main, own[:, n_l + n_v :]], -1)

@@ -1,0 +1,59 @@
+"""The best action of each of many states under any mean with a gradient: local search from hints."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from conbo.ascent import ascend
+from conbo.models.exact_search import polish_integers
+from conbo.models.posterior import BestActions
+from conbo.models.snapping import action_limits, snap_actions
+from conbo.spaces import Space
+
+CHUNK = 2048  # states per pass
+STEPS = 12  # of a quasi-Newton search
+TOLERANCE = 1e-7  # standardized reward that a step must promise
+
+
+class HasMean(Protocol):
+    """A posterior mean with its gradient."""
+
+    def mean(self, points: Tensor) -> Tensor:
+        """Posterior mean of points (n, d)."""
+
+    def mean_and_gradient(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Posterior mean (n,) of points (n, d) and its gradient (n, d)."""
+
+
+def best_by_mean(
+    posterior: HasMean, space: Space, states: Tensor, hints: Callable[[Tensor], Tensor], starts: int
+) -> BestActions:
+    """argmax over actions of the mean for states (m, d_s), climbed to from the best of the hints (m, h, d_x)."""
+    return BestActions.joined([_best(posterior, space, chunk, hints(chunk), starts) for chunk in states.split(CHUNK)])
+
+
+def _best(posterior: HasMean, space: Space, states: Tensor, hints: Tensor, starts: int) -> BestActions:
+    def mean_at(actions: Tensor) -> Tensor:
+        points = torch.cat([states[:, None].expand(*actions.shape[:2], -1), actions], -1)
+        return posterior.mean(points.flatten(0, 1)).unflatten(0, actions.shape[:2])
+
+    m, d_x = len(states), hints.shape[-1]
+    k = min(starts, hints.shape[1])
+    chosen = mean_at(hints).topk(k, -1).indices  # (m, k)
+    first = hints.gather(1, chosen[..., None].expand(-1, -1, d_x)).flatten(0, 1)
+    rows = states.repeat_interleave(k, 0)
+
+    def function(actions: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+        mean, gradient = posterior.mean_and_gradient(torch.cat([rows[which], actions], -1))
+        return mean, gradient[:, -d_x:]
+
+    lower, upper = first.new_zeros(d_x), first.new_ones(d_x)
+    limits = action_limits(space, rows)
+    ends = ascend(function, first, lower, upper, STEPS, tolerance=TOLERANCE, limits=limits).points
+    if space.has_integer_actions:
+        own = None if space.feasible_set is None else states
+        return BestActions.of_climbs(*polish_integers(space, mean_at, ends.unflatten(0, (m, k)), own))
+    ends = snap_actions(space, ends, rows).unflatten(0, (m, k))
+    return BestActions.of_climbs(ends, mean_at(ends))

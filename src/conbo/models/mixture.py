@@ -1,0 +1,341 @@
+"""Several posteriors, each weighted by the probability of its model: what is believed when no model is certain.
+
+Predictions are those of the mixture.  With weights w, means μ_j and covariances C_j:
+
+    μ = Σ w_j μ_j        C = Σ w_j (C_j + (μ_j - μ)(μ_j - μ)ᵀ)
+
+The expected gain of an evaluation is the weighted gain of the members, each taken at its own word.  Where a method asks
+for a look-ahead of single points, the mixture is replaced by the Gaussian process that has its mean and covariance.
+How alike two states are is said by the most probable member.
+
+Reference: Hoeting, Madigan, Raftery & Volinsky (1999), Bayesian model averaging.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conbo.models.mean_search import best_by_mean
+from conbo.models.posterior import (
+    ActionSearch,
+    BestActions,
+    GainRule,
+    LookAheadLines,
+    Moments,
+    Paths,
+    Posterior,
+    StateGains,
+    StateValue,
+)
+from conbo.spaces import Space
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A weighted set of posteriors, the most probable first."""
+
+    members: tuple[Posterior, ...]
+    weights: Tensor  # (members,), which add up to one
+
+    @property
+    def leader(self) -> Posterior:
+        """The most probable member."""
+        return self.members[0]
+
+    @property
+    def n_state_dims(self) -> int:
+        """Columns of a point that are its state."""
+        return self.leader.n_state_dims
+
+    def mean(self, points: Tensor) -> Tensor:
+        """Posterior mean of points (n, d)."""
+        return self._average([member.mean(points) for member in self.members])
+
+    def variance(self, points: Tensor) -> Tensor:
+        """Posterior variance of the noise-free reward at points (n, d)."""
+        means = torch.stack([member.mean(points) for member in self.members])
+        return self._average([m.variance(points) for m in self.members]) + self._average(self._apart(means).square())
+
+    def covariance(self, a: Tensor, b: Tensor) -> Tensor:
+        """Posterior covariance between points a (p, d) and b (q, d)."""
+        apart = [self._apart(torch.stack([m.mean(points) for m in self.members])) for points in (a, b)]
+        within = self._average([member.covariance(a, b) for member in self.members])
+        return within + torch.einsum("j,jp,jq->pq", self.weights, *apart)
+
+    def prior_variance(self, states: Tensor) -> Tensor:
+        """Variance (c,) of the rewards of states (c, d_s) before any was seen."""
+        return self._average([member.prior_variance(states) for member in self.members])
+
+    def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of points (c, p, d)."""
+        means, covariances = (torch.stack(part) for part in zip(*(m.joint(points) for m in self.members), strict=True))
+        apart = self._apart(means)
+        between = torch.einsum("j,jcp,jcq->cpq", self.weights, apart, apart)
+        return self._average(means), self._average(covariances) + between
+
+    def moments(self, points: Tensor) -> Moments:
+        """Mean, variance and their gradients at points (n, d)."""
+        parts = [member.moments(points) for member in self.members]
+        apart = self._apart(torch.stack([part.mean for part in parts]))
+        gradients = torch.stack([part.mean_gradient for part in parts])
+        slopes = 2 * apart[..., None] * self._apart(gradients)
+        return Moments(
+            self._average([part.mean for part in parts]),
+            self._average([part.variance for part in parts]) + self._average(apart.square()),
+            self._average(gradients),
+            self._average([part.variance_gradient for part in parts]) + self._average(slopes),
+        )
+
+    def mean_and_gradient(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Posterior mean (n,) of points (n, d) and its gradient (n, d)."""
+        means, gradients = zip(*(member.mean_and_gradient(points) for member in self.members), strict=True)
+        return self._average(means), self._average(gradients)
+
+    def noise_at(self, points: Tensor) -> Tensor:
+        """Variances of the noise of new rewards at points (n, d)."""
+        return self._average([member.noise_at(points) for member in self.members])
+
+    def noise_gradient(self, points: Tensor) -> Tensor:
+        """Gradients (n, d) of these variances."""
+        return self._average([member.noise_gradient(points) for member in self.members])
+
+    def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
+        """Leave-one-out residuals (n,) and predictive standard deviations (n,), the weights held fixed."""
+        known = [found for member in self.members if (found := member.leave_one_out()) is not None]
+        if len(known) < len(self.members):
+            return None
+        residuals, deviations = (torch.stack(part) for part in zip(*known, strict=True))
+        between = self._average(self._apart(residuals).square())
+        return self._average(residuals), (self._average(deviations.square()) + between).sqrt()
+
+    @property
+    def state_lengthscales(self) -> Tensor:
+        """Those of the most probable member: (d_s,)."""
+        return self.leader.state_lengthscales
+
+    def state_features(self, states: Tensor) -> Tensor:
+        """States (..., d_s) in the units of the most probable member."""
+        return self.leader.state_features(states)
+
+    def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
+        """Correlation (p, q) of states, given as features, by the most probable member."""
+        return self.leader.state_correlation(a, b)
+
+    def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
+        """Which states (m, d_s) resemble a known one (k, d_s) in the eyes of every member."""
+        return torch.stack([member.resemble(states, known, least) for member in self.members]).all(0)
+
+    def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
+        """How much a reward at each chosen point (q, d) already says about each point (p, d): (p, q)."""
+        return self._average([member.similarity(points, chosen) for member in self.members])
+
+    @property
+    def batches_look_ahead(self) -> bool:
+        """Whether look-ahead is quick for all members."""
+        return all(member.batches_look_ahead for member in self.members)
+
+    def even_actions(self, actions: Tensor) -> Tensor:
+        """Actions (p, d_x) that are even in what the most probable member sees of them."""
+        return self.leader.even_actions(actions)
+
+    def action_search(self, space: Space, actions: Tensor) -> "MixtureSearch":
+        """A search over actions that starts from a pool (p, d_x)."""
+        searches = tuple(member.action_search(space, actions) for member in self.members)
+        return MixtureSearch(self, space, actions, searches)
+
+    def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "MixtureLines":
+        """Lines at actions (k, m, q, d_x) of states (k, m, d_s) for candidates (k, d)."""
+        lines = [member.look_ahead_lines(candidates, states, actions) for member in self.members]
+        return MixtureLines(self, lines, NewReward.of(self, candidates))
+
+    def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
+        """σ̃ of points (p, d) for every candidate (c, d): (c, p)."""
+        sd = (self.variance(candidates) + self.noise_at(candidates)).sqrt()
+        return self.covariance(candidates, points) / sd[:, None]
+
+    def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> "MixturePaths | None":
+        """n functions drawn from the posterior, each from a member drawn by its weight."""
+        owners = torch.multinomial(self.weights.cpu(), n, replacement=True, generator=generator).sort().values
+        counts = torch.bincount(owners, minlength=len(self.members)).tolist()
+        drawn = [
+            m.draw_paths(count, generator, features) for m, count in zip(self.members, counts, strict=True) if count
+        ]
+        paths = [path for path in drawn if path is not None]
+        return MixturePaths(paths) if len(paths) == len(drawn) else None
+
+    def record(self) -> dict[str, Any] | None:
+        """The records of the members, each with its weight."""
+        records = [member.record() for member in self.members]
+        if any(record is None for record in records):
+            return None
+        pairs = zip(self.weights.tolist(), records, strict=True)
+        return {"members": [{"weight": weight, **(record or {})} for weight, record in pairs]}
+
+    def page_record(self, space: Space) -> dict[str, Any] | None:
+        """The members' records for the page, and their weights; None if the page cannot compute one of them."""
+        records = [member.page_record(space) for member in self.members]
+        if any(record is None for record in records):
+            return None
+        return {"members": records, "weights": self.weights.tolist()}
+
+    def conditioned_on(self, points: Tensor, rewards: Tensor, noise: Tensor | None) -> "Mixture | None":
+        """The same members and weights with other observations."""
+        members = [member.conditioned_on(points, rewards, noise) for member in self.members]
+        known = tuple(member for member in members if member is not None)
+        return Mixture(known, self.weights) if len(known) == len(members) else None
+
+    def _average(self, parts: Sequence[Tensor] | Tensor) -> Tensor:
+        """The weighted mean over members of what each says."""
+        stacked = parts if isinstance(parts, Tensor) else torch.stack(tuple(parts))
+        return torch.einsum("j,j...->...", self.weights, stacked)
+
+    def _apart(self, parts: Tensor) -> Tensor:
+        """What each member says (members, ...) less the weighted mean."""
+        return parts - self._average(parts)
+
+
+@dataclass(frozen=True)
+class MixtureSearch:
+    """Searches over actions, one for each member, and one on the mean of all."""
+
+    posterior: Mixture
+    space: Space
+    actions: Tensor  # (p, d_x)
+    searches: tuple[ActionSearch, ...]
+
+    def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
+        """argmax over actions of the mean of the mixture for states (m, d_s): from the members' own maxima."""
+
+        def ends(chunk: Tensor) -> Tensor:
+            return torch.cat([search.best(chunk, starts, steps).basins for search in self.searches], 1)
+
+        return best_by_mean(self.posterior, self.space, states, ends, starts)
+
+    def gains(self, rule: GainRule) -> "MixtureGains":
+        """Expected gains of states: the weighted gains of the members."""
+        values = tuple(search.gains(rule) for search in self.searches)
+        return MixtureGains(values, self.posterior.weights)
+
+
+@dataclass(frozen=True)
+class MixtureGains:
+    """A weighted sum of values per state."""
+
+    values: tuple[StateValue, ...]
+    weights: Tensor  # (members,)
+
+    def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
+        """Rough values at shared states (m, d_s): a function from candidates (r, d) to (r, m)."""
+        functions = [value.rough(states) for value in self.values]
+        return lambda candidates: weighted(self.weights, [function(candidates) for function in functions])
+
+    def at(self, states: Tensor) -> Callable[[Tensor, Tensor], "WeightedGains"]:
+        """For r sets of states (r, m, d_s): (candidates (k, d), which set each belongs to (k,)) → gains."""
+        functions = [value.at(states) for value in self.values]
+        return lambda candidates, rows: WeightedGains([f(candidates, rows) for f in functions], self.weights)
+
+
+@dataclass(frozen=True)
+class WeightedGains:
+    """The weighted sum of several gains."""
+
+    gains: Sequence[StateGains]
+    weights: Tensor  # (members,)
+
+    @property
+    def values(self) -> Tensor:
+        """(k, m)."""
+        return weighted(self.weights, [gain.values for gain in self.gains])
+
+    def gradient(self, weights: Tensor) -> Tensor:
+        """Gradient (k, d) in the candidates of Σ_i weights[:, i] values[:, i]."""
+        return weighted(self.weights, [gain.gradient(weights) for gain in self.gains])
+
+
+def weighted(weights: Tensor, parts: Sequence[Tensor]) -> Tensor:
+    """Σ_j weights_j parts_j."""
+    return torch.einsum("j,j...->...", weights, torch.stack(tuple(parts)))
+
+
+@dataclass(frozen=True)
+class NewReward:
+    """What each of J members expects of a reward at each of k candidates."""
+
+    mean: Tensor  # (J, k)
+    mean_gradient: Tensor  # (J, k, d)
+    variance: Tensor  # (J, k), noise included
+    variance_gradient: Tensor  # (J, k, d)
+
+    @classmethod
+    def of(cls, mixture: Mixture, candidates: Tensor) -> "NewReward":
+        """At candidates (k, d)."""
+        moments = [member.moments(candidates) for member in mixture.members]
+        noise = [member.noise_at(candidates) for member in mixture.members]
+        slopes = [member.noise_gradient(candidates) for member in mixture.members]
+        return cls(
+            torch.stack([part.mean for part in moments]),
+            torch.stack([part.mean_gradient for part in moments]),
+            torch.stack([part.variance + own for part, own in zip(moments, noise, strict=True)]),
+            torch.stack([part.variance_gradient + own for part, own in zip(moments, slopes, strict=True)]),
+        )
+
+
+class MixtureLines:
+    """The lines mean + slope z of the Gaussian process that has the mean and covariance of a mixture."""
+
+    def __init__(self, mixture: Mixture, lines: Sequence[LookAheadLines], new: NewReward) -> None:
+        self._mixture, self._lines, self._new = mixture, lines, new
+        means = torch.stack([line.mean for line in lines])  # (J, k, m, q)
+        self._apart = mixture._apart(means)
+        self._new_apart = mixture._apart(new.mean)  # (J, k)
+        total = mixture._average(new.variance) + mixture._average(self._new_apart.square())
+        self._sd, self._own_sd = total.sqrt(), new.variance.sqrt()
+        within = torch.stack([line.slope for line in lines]) * self._own_sd[..., None, None]
+        between = self._apart * self._new_apart[..., None, None]
+        self.mean = mixture._average(means)
+        self.slope = mixture._average(within + between) / self._sd[:, None, None]
+
+    def gradient(self, pull: Tensor) -> Tensor:
+        """Gradient (k, d) in the candidates of Σ pull · slope, for pull (k, m, q), the points held fixed."""
+        mixture, new = self._mixture, self._new
+        mean_apart = mixture._apart(new.mean_gradient)  # (J, k, d)
+        parts = []
+        for line, sd, slope, apart, moved in zip(
+            self._lines, self._own_sd, new.variance_gradient, self._apart, mean_apart, strict=True
+        ):
+            own = (pull * line.slope).sum((1, 2)) / (2 * sd)
+            along = (pull * apart).sum((1, 2))
+            parts.append(sd[:, None] * line.gradient(pull) + own[:, None] * slope + along[:, None] * moved)
+        total_slope = mixture._average(new.variance_gradient + 2 * self._new_apart[..., None] * mean_apart)
+        total = (pull * self.slope).sum((1, 2))
+        numerator = mixture._average(parts) - (total / (2 * self._sd))[:, None] * total_slope
+        return numerator / self._sd[:, None]
+
+
+class MixturePaths:
+    """Functions drawn from several posteriors, one posterior after the other."""
+
+    def __init__(self, paths: Sequence[Paths]) -> None:
+        self._paths = paths
+        self._first = [sum(path.n for path in paths[:place]) for place in range(len(paths))]
+
+    @property
+    def n(self) -> int:
+        """Number of functions."""
+        return sum(path.n for path in self._paths)
+
+    def __call__(self, points: Tensor) -> Tensor:
+        """All draws at points (p, d): (p, n)."""
+        return torch.cat([path(points) for path in self._paths], -1)
+
+    def along(self, points: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
+        """Values (p,) and gradients (p, d) at points (p, d), each of its own draw (p,)."""
+        values, gradients = points.new_empty(len(points)), torch.empty_like(points)
+        for path, first in zip(self._paths, self._first, strict=True):
+            mine = (draws >= first) & (draws < first + path.n)
+            if bool(mine.any()):
+                values[mine], gradients[mine] = path.along(points[mine], draws[mine] - first)
+        return values, gradients

@@ -1,0 +1,204 @@
+"""Monotone maps between rewards and what a Gaussian process models.
+
+Costs that explode and cliffs of awful values are not Gaussian, and a Gaussian process that has to follow them sees
+little else.  A map g compresses such a tail; the process models z = g(y).
+
+==========  ==================================================  ==============================================
+map         g(y), before it is standardized                     for rewards
+==========  ==================================================  ==============================================
+`LowTail`   -τ log(1 + (p - y)/τ) below p, y - p above          with a long tail of bad values
+`Limits`    y itself; the process is cut off at the limits      whose expectation has known limits
+==========  ==================================================  ==============================================
+
+What is reported is the expected reward E[g⁻¹(z)], noise included, and its uncertainty.  Both are integrals over one
+Gaussian variable.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import log, pi, sqrt
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+NODES, WEIGHTS = (torch.from_numpy(part) for part in np.polynomial.hermite_e.hermegauss(11))
+WEIGHTS = WEIGHTS / WEIGHTS.sum()
+WIDTHS = (3.0, 0.5, 0.08)  # of tails that are tried, in units of how far most rewards are below the best
+LEAST_VARIANCE = 1e-10  # below, the slope of a map is that at a single point
+LARGEST_EXPONENT = 30.0  # beyond, a tail is continued as if it were linear
+
+
+class OutputMap(ABC):
+    """How a value of the process becomes an expected reward; both are standardized."""
+
+    @abstractmethod
+    def expected(self, value: Tensor, noise: Tensor) -> Tensor:
+        """The expected reward, given the noise-free value of the process and the variance of the noise there."""
+
+    @abstractmethod
+    def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
+        """Its derivative in the value of the process."""
+
+    @abstractmethod
+    def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """What the process models in place of rewards (n,), and the variances of their noise where these are known."""
+
+    @abstractmethod
+    def rewards(self, values: Tensor) -> Tensor:
+        """The inverse: rewards (n,) of what the process models."""
+
+    @abstractmethod
+    def record(self) -> dict[str, Any]:
+        """Its settings as a plain record."""
+
+    def moments(self, mean: Tensor, variance: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of the expected reward, given those of the process; elementwise."""
+        nodes, weights = NODES.to(mean), WEIGHTS.to(mean)
+        sd = variance.clamp_min(1e-300).sqrt()
+        values = self.expected(mean[..., None] + sd[..., None] * nodes, noise[..., None])
+        average = values @ weights
+        return average, (values - average[..., None]).square() @ weights
+
+    def slope(self, mean: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
+        """The quotient of the standard deviations of the expected reward and of the process; elementwise."""
+        known = variance.clamp_min(LEAST_VARIANCE)
+        return (self.moments(mean, known, noise)[1] / known).clamp_min(1e-300).sqrt()
+
+    def gain(self, before: Tensor, gain: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """What a rise of the process from `before` by `gain` is worth in reward, and the derivative in the gain."""
+        after = before + gain
+        return self.expected(after, noise) - self.expected(before, noise), self.expected_slope(after, noise)
+
+
+@dataclass(frozen=True)
+class LowTail(OutputMap):
+    """A map that compresses a tail of low rewards."""
+
+    pivot: float  # p
+    width: float  # τ
+    shift: float = 0.0
+    scale: float = 1.0  # of the compressed rewards, which are standardized with them
+    name: str = field(default="", compare=False)  # among the maps that are tried
+
+    def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """g(y), standardized; known variances of noise to first order."""
+        variances = None if noise is None else noise * (2 * self.log_slope(rewards)).exp()
+        return (self.compressed(rewards) - self.shift) / self.scale, variances
+
+    def compressed(self, rewards: Tensor) -> Tensor:
+        """g(y) before it is standardized."""
+        below = (self.pivot - rewards) / self.width
+        return -self.width * (torch.log1p(below.clamp_min(0)) + below.clamp_max(0))
+
+    def log_slope(self, rewards: Tensor) -> Tensor:
+        """log g'(y)."""
+        below = (self.pivot - rewards) / self.width
+        return -torch.log1p(below.clamp_min(0)) - log(self.scale)
+
+    def rewards(self, values: Tensor) -> Tensor:
+        """The rewards y with g(y) = values."""
+        below, inner = self._below(values)
+        grown = torch.expm1(inner) + (below - inner).clamp_min(0) * inner.exp() + below.clamp_max(0)
+        return self.pivot - self.width * grown
+
+    def slope_of_rewards(self, values: Tensor) -> Tensor:
+        """dy/dz there."""
+        return self.scale * self._below(values)[1].exp()
+
+    def _below(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """How far values are below the pivot, in units of the width, and the same where the tail is exponential."""
+        below = -(self.shift + self.scale * values) / self.width
+        return below, below.clamp(0, LARGEST_EXPONENT)
+
+    def expected(self, value: Tensor, noise: Tensor) -> Tensor:
+        """E[g⁻¹(value + ε)]."""
+        return self.rewards(value[..., None] + noise.sqrt()[..., None] * NODES.to(value)) @ WEIGHTS.to(value)
+
+    def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
+        """Its derivative in the value."""
+        return self.slope_of_rewards(value[..., None] + noise.sqrt()[..., None] * NODES.to(value)) @ WEIGHTS.to(value)
+
+    def record(self) -> dict[str, Any]:
+        """All settings."""
+        settings = {"pivot": self.pivot, "width": self.width, "shift": self.shift, "scale": self.scale}
+        return {"type": "low-tail", **settings}
+
+
+@dataclass(frozen=True)
+class Limits(OutputMap):
+    """The expected reward lies between two limits, as far as the user knows; rewards may exceed them by noise."""
+
+    low: float
+    high: float
+
+    def expected(self, value: Tensor, noise: Tensor) -> Tensor:
+        """The value itself, cut off at the limits."""
+        return value.clamp(self.low, self.high)
+
+    def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
+        """One between the limits, zero beyond."""
+        return ((value > self.low) & (value < self.high)).to(value)
+
+    def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The rewards themselves: by noise they may exceed the limits."""
+        return rewards, noise
+
+    def rewards(self, values: Tensor) -> Tensor:
+        """The values themselves."""
+        return values
+
+    def record(self) -> dict[str, Any]:
+        """Both limits."""
+        return {"type": "limits", "low": self.low, "high": self.high}
+
+    def moments(self, mean: Tensor, variance: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """In closed form: those of a rectified Gaussian variable."""
+        sd = variance.clamp_min(1e-24).sqrt()
+        low, high = (self.low - mean) / sd, (self.high - mean) / sd
+        below, above = normal_cdf(low), normal_cdf(-high)
+        inside = (1 - below - above).clamp_min(0)
+        density_low, density_high = normal_density(low), normal_density(high)
+        first = density_low - density_high  # E[z; inside]
+        second = inside + _times(low, density_low) - _times(high, density_high)  # E[z²; inside]
+        average = self.low * below + self.high * above + mean * inside + sd * first
+        # deviations from the mean before it was cut: no difference of large numbers
+        from_mean = (self.low - mean).square() * below + (self.high - mean).square() * above + variance * second
+        return average.clamp(self.low, self.high), (from_mean - (average - mean).square()).clamp_min(0)
+
+
+def read_output(record: Mapping[str, Any]) -> OutputMap:
+    """The map of a plain record."""
+    settings = {name: value for name, value in record.items() if name != "type"}
+    return Limits(**settings) if record["type"] == "limits" else LowTail(**settings)
+
+
+def low_tails(rewards: Tensor) -> list[LowTail]:
+    """The maps that are tried for standardized rewards (n,), from mild ones to strong ones."""
+    best = float(rewards.max())
+    reach = best - float(rewards.median())  # how far most rewards are below the best
+    if not reach > 0:
+        return []
+    return [_standardized(LowTail(best, width * reach, name=str(width)), rewards) for width in WIDTHS]
+
+
+def _standardized(output: LowTail, rewards: Tensor) -> LowTail:
+    compressed = output.compressed(rewards)
+    return replace(output, shift=float(compressed.mean()), scale=max(float(compressed.std()), 1e-12))
+
+
+def normal_cdf(z: Tensor) -> Tensor:
+    """Φ."""
+    return torch.special.ndtr(z)
+
+
+def normal_density(z: Tensor) -> Tensor:
+    """φ."""
+    return torch.exp(-0.5 * z.square()) / sqrt(2 * pi)
+
+
+def _times(bound: Tensor, density: Tensor) -> Tensor:
+    """bound · density, which is zero where the bound is infinite."""
+    return torch.where(bound.isfinite(), bound, 0.0) * density

@@ -1,0 +1,288 @@
+"""A posterior of mapped rewards, as one of the rewards themselves.
+
+The Gaussian process models z = g(y); see output_maps.py.  Means and variances of the expected reward are exact up to
+quadrature.  A covariance needs one approximation, which Stein's lemma makes natural: between a reward and anything that
+is Gaussian it is a slope E[dy/dz] times that of z.  Each partner of a pair gets the slope that makes its own variance
+right.  The gain of a state is the rise of its best z, taken for certain, as the rise of the expected reward that it
+means.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conbo.models.exact import ExactPosterior, ExactSearch
+from conbo.models.exact_gains import ExactGains
+from conbo.models.mean_search import best_by_mean
+from conbo.models.output_maps import OutputMap
+from conbo.models.posterior import BestActions, GainRule, LineGains, LookAheadLines, Moments, Paths
+from conbo.spaces import Space
+
+
+@dataclass(frozen=True)
+class TransformedPosterior:
+    """The posterior of rewards whose images under a monotone map are a Gaussian process."""
+
+    process: ExactPosterior
+    output: OutputMap
+
+    @property
+    def n_state_dims(self) -> int:
+        """Columns of a point that are its state."""
+        return self.process.n_state_dims
+
+    def mean(self, points: Tensor) -> Tensor:
+        """Posterior mean of the expected reward at points (n, d)."""
+        return self._moments(points)[0]
+
+    def variance(self, points: Tensor) -> Tensor:
+        """Posterior variance of the expected reward at points (n, d)."""
+        return self._moments(points)[1]
+
+    def covariance(self, a: Tensor, b: Tensor) -> Tensor:
+        """Posterior covariance between points a (p, d) and b (q, d)."""
+        return self._slopes(a)[:, None] * self.process.covariance(a, b) * self._slopes(b)
+
+    def prior_variance(self, states: Tensor) -> Tensor:
+        """That of the process: the scale of rounding errors."""
+        return self.process.prior_variance(states)
+
+    def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of points (c, p, d)."""
+        _, covariance = self.process.joint(points)
+        flat = points.flatten(0, 1)
+        slopes = self._slopes(flat).unflatten(0, points.shape[:2])
+        return self.mean(flat).unflatten(0, points.shape[:2]), slopes[..., None] * covariance * slopes[:, None]
+
+    def moments(self, points: Tensor) -> Moments:
+        """Mean, variance and their gradients at points (n, d), by the chain rule."""
+        (mean, in_mean), (variance, in_variance) = self._with_gradients(points, self.output.moments)
+        return Moments(mean, variance, in_mean, in_variance)
+
+    def mean_and_gradient(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Posterior mean (n,) of points (n, d) and its gradient (n, d)."""
+        moments = self.moments(points)
+        return moments.mean, moments.mean_gradient
+
+    def noise_at(self, points: Tensor) -> Tensor:
+        """Variances of the noise of new rewards at points (n, d), to first order."""
+        return self._slopes(points).square() * self.process.noise_at(points)
+
+    def noise_gradient(self, points: Tensor) -> Tensor:
+        """Gradients (n, d) of these variances."""
+
+        def noise(mean: Tensor, variance: Tensor, noise: Tensor) -> tuple[Tensor]:
+            return (self.output.slope(mean, variance, noise).square() * noise,)
+
+        return self._with_gradients(points, noise)[0][1]
+
+    def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
+        """Leave-one-out residuals (n,) and predictive standard deviations (n,), noise included; None if not known."""
+        found = self.process.leave_one_out()
+        if found is None or len(found[0]) != self.process.n_observations:
+            return None  # the process knows the rewards by a summary
+        residuals, deviations = found
+        noise, values = self.process.observed_noise, self.process.observed_values
+        without = values - residuals, (deviations.square() - noise).clamp_min(0), noise
+        mean, variance = self.output.moments(*without)
+        own_noise = self.output.slope(*without).square() * noise
+        return self.output.rewards(values) - mean, (variance + own_noise).sqrt()
+
+    @property
+    def state_lengthscales(self) -> Tensor:
+        """Those of the process: (d_s,)."""
+        return self.process.state_lengthscales
+
+    def state_features(self, states: Tensor) -> Tensor:
+        """States (..., d_s) in the units of the process."""
+        return self.process.state_features(states)
+
+    def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
+        """Correlation (p, q) between the shapes of states, given as features."""
+        return self.process.state_correlation(a, b)
+
+    def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
+        """Which states (m, d_s) resemble a known one (k, d_s)."""
+        return self.process.resemble(states, known, least)
+
+    def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
+        """How much a reward at each chosen point (q, d) already says about each point (p, d): (p, q)."""
+        return self.process.similarity(points, chosen)
+
+    @property
+    def batches_look_ahead(self) -> bool:
+        """It does: look-ahead is that of the process."""
+        return True
+
+    def even_actions(self, actions: Tensor) -> Tensor:
+        """As for the process."""
+        return self.process.even_actions(actions)
+
+    def action_search(self, space: Space, actions: Tensor) -> "TransformedSearch":
+        """A search over actions that starts from a pool (p, d_x)."""
+        return TransformedSearch(self, self.process.action_search(space, actions))
+
+    def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "TransformedLines":
+        """Lines at actions (k, m, q, d_x) of states (k, m, d_s) for candidates (k, d)."""
+        k, m, q, _ = actions.shape
+        points = torch.cat([states[:, :, None].expand(k, m, q, -1), actions], -1).flatten(0, 2)
+        mean, slopes = self.mean(points).reshape(k, m, q), self._slopes(points).reshape(k, m, q)
+        return TransformedLines(mean, slopes, self.process.look_ahead_lines(candidates, states, actions))
+
+    def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
+        """σ̃ of points (p, d) for every candidate (c, d): (c, p)."""
+        return self.process.look_ahead_slopes(candidates, points) * self._slopes(points)
+
+    def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> "TransformedPaths":
+        """n functions drawn from the posterior: the expected rewards of functions drawn from the process."""
+        return TransformedPaths(self, self.process.draw_paths(n, generator, features))
+
+    def record(self) -> dict[str, Any]:
+        """That of the process, with the map."""
+        return {**self.process.record(), "output": self.output.record()}
+
+    def page_record(self, space: Space) -> dict[str, Any] | None:
+        """That of the process, with the map."""
+        record = self.process.page_record(space)
+        return None if record is None else {**record, "output": self.output.record()}
+
+    def conditioned_on(self, points: Tensor, rewards: Tensor, noise: Tensor | None) -> "TransformedPosterior":
+        """The same hyperparameters and map with other observations."""
+        values, variances = self.output.values(rewards, noise)
+        return replace(self, process=self.process.conditioned_on(points, values, variances))
+
+    def _moments(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        process = self.process
+        return self.output.moments(process.mean(points), process.variance(points), process.noise_at(points))
+
+    def _slopes(self, points: Tensor) -> Tensor:
+        """What deviations of z (n,) at points (n, d) are multiplied by."""
+        process = self.process
+        return self.output.slope(process.mean(points), process.variance(points), process.noise_at(points))
+
+    def _with_gradients(
+        self, points: Tensor, function: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Elementwise results (n,) of mean, variance and noise of the process, each with its gradient (n, d)."""
+        inner, process = self.process.moments(points), self.process
+        gradients = inner.mean_gradient, inner.variance_gradient, process.noise_gradient(points)
+        with torch.enable_grad():
+            inputs = [v.clone().requires_grad_(True) for v in (inner.mean, inner.variance, process.noise_at(points))]
+            results = function(*inputs)
+            slopes = [
+                torch.autograd.grad(one.sum(), inputs, retain_graph=True, materialize_grads=True) for one in results
+            ]
+        chains = [torch.stack([s[:, None] * g for s, g in zip(own, gradients, strict=True)]).sum(0) for own in slopes]
+        return [(one.detach(), chain) for one, chain in zip(results, chains, strict=True)]
+
+
+@dataclass(frozen=True)
+class TransformedSearch:
+    """A search over actions whose starts are the best ones of the process."""
+
+    posterior: TransformedPosterior
+    search: ExactSearch
+
+    @property
+    def actions(self) -> Tensor:
+        """The pool (p, d_x), in the unit cube."""
+        return self.search.actions
+
+    def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
+        """argmax over actions of the expected reward for states (m, d_s): from the maxima of the process."""
+        hints = self.search
+
+        def ends(chunk: Tensor) -> Tensor:
+            return hints.best(chunk, starts, steps).basins
+
+        return best_by_mean(self.posterior, hints.space, states, ends, starts)
+
+    def gains(self, rule: GainRule) -> "TransformedGains":
+        """Expected gains of states: those of the process, in units of reward."""
+        return TransformedGains(self.posterior, self.search.gains(rule))
+
+
+@dataclass(frozen=True)
+class TransformedGains:
+    """Gains of the process as gains in reward."""
+
+    posterior: TransformedPosterior
+    process: ExactGains
+
+    def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
+        """Rough values at shared states (m, d_s): a function from candidates (r, d) to (r, m)."""
+        function, before = self.process.rough(states), self.process.policy(states).mean
+        return lambda candidates: self._worth(before, function(candidates))[0]
+
+    def at(self, states: Tensor) -> "Callable[[Tensor, Tensor], WorthOfGains]":
+        """For r sets of states (r, m, d_s): (candidates (k, d), which set each belongs to (k,)) → gains."""
+        function = self.process.at(states)
+
+        def gains(candidates: Tensor, rows: Tensor) -> WorthOfGains:
+            inner = function(candidates, rows)
+            return WorthOfGains(*self._worth(inner.lines.mean.amax(-1), inner.values), inner)
+
+        return gains
+
+    def _worth(self, before: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
+        """What gains of the process are worth in states whose best means are `before`, and the derivatives."""
+        noise = gain.new_full((), self.posterior.process.usual_noise)
+        return self.posterior.output.gain(before.expand_as(gain), gain, noise.expand_as(gain))
+
+
+@dataclass(frozen=True)
+class WorthOfGains:
+    """Gains in reward (k, m), with their derivatives in the gains of the process."""
+
+    values: Tensor  # (k, m)
+    derivative: Tensor  # (k, m)
+    process: LineGains
+
+    def gradient(self, weights: Tensor) -> Tensor:
+        """Gradient (k, d) in the candidates of Σ_i weights[:, i] values[:, i], the states' best means held fixed."""
+        return self.process.gradient(weights * self.derivative)
+
+
+@dataclass(frozen=True)
+class TransformedLines:
+    """The lines mean + slope z of expected rewards, the slope of the map held fixed."""
+
+    mean: Tensor  # (k, m, q)
+    slopes: Tensor  # (k, m, q), E[dy/dz]
+    lines: LookAheadLines  # of the process
+
+    @property
+    def slope(self) -> Tensor:
+        """(k, m, q)."""
+        return self.slopes * self.lines.slope
+
+    def gradient(self, pull: Tensor) -> Tensor:
+        """Gradient (k, d) in the candidates of Σ pull · slope, for pull (k, m, q), the points held fixed."""
+        return self.lines.gradient(pull * self.slopes)
+
+
+@dataclass(frozen=True)
+class TransformedPaths:
+    """Expected rewards of functions drawn from the process."""
+
+    posterior: TransformedPosterior
+    paths: Paths
+
+    @property
+    def n(self) -> int:
+        """Number of functions."""
+        return self.paths.n
+
+    def __call__(self, points: Tensor) -> Tensor:
+        """All draws at points (p, d): (p, n)."""
+        noise = self.posterior.process.noise_at(points)
+        return self.posterior.output.expected(self.paths(points), noise[:, None])
+
+    def along(self, points: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
+        """Values (p,) and gradients (p, d) at points (p, d), each of its own draw (p,); noise is held fixed."""
+        values, gradients = self.paths.along(points, draws)
+        noise, output = self.posterior.process.noise_at(points), self.posterior.output
+        return output.expected(values, noise), output.expected_slope(values, noise)[:, None] * gradients
