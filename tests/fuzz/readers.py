@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 from damage import damaged_bytes, damaged_digits, damaged_record
 
-from conbo import Study, open_study
+from conbo import GaussianProcess, Study, open_study
 from conbo.cli.study_file import TEMPLATE, read_study_file
 from conbo.errors import ConboError
 from conbo.experiments.run_file import Checkpoint, Run, RunSettings, Seconds, lines_of, pack, read_file
@@ -87,18 +87,30 @@ def judge_trial(space: Space, trial: Trial) -> None:
 
 @cache
 def policy_records() -> list[dict[str, Any]]:
-    """Policies of every kind of kernel, noise, warp and rule, from one small study."""
+    """Policies of every kind of kernel, noise, warp, map of the rewards and rule, from one small study."""
     records = []
+    model = GaussianProcess(members=1, main_effects="none", rewards="plain")
     for states, noise in (("product", None), ("trend", None), ("multi-task", None), ("product", 0.1)):
-        study = Study(SPACE, method="uniform", initial=1)
+        study = Study(SPACE, method="uniform", initial=1, model=model)
         study.ask(7)
         for trial in study.trials:
             study.tell(trial, math.sin(trial.number) + trial.action["x"] / 10, noise)
         record = json.loads(json.dumps(to_record(study.policy().belief, True, None)))
-        record["kernel"] = _kernel(states)
+        record["members"][0]["kernel"] = _kernel(states)
         records.append(record)
-    records[1]["noise"] = {"log_level": -3.0, "slopes": [0.1, -0.2, 0.3, 0.4, 0.5, -0.6, 0.7, 0.8]}
-    records[2]["kernel"]["warp"] = {"log_a": [0.5, -0.5, 0.0], "log_b": [-0.25, 0.25, 0.0]}
+    members = [record["members"][0] for record in records]
+    members[1]["noise"] = {"log_level": -3.0, "slopes": [0.1, -0.2, 0.3, 0.4, 0.5, -0.6, 0.7, 0.8]}
+    members[2]["kernel"]["warp"] = {"log_a": [0.5, -0.5, 0.0], "log_b": [-0.25, 0.25, 0.0]}
+    tail = {"pivot": 1.0, "width": 0.5, "shift": -0.25, "scale": 0.5}
+    records[0]["members"] = [
+        members[0] | {"weight": 0.5, "kernel": _with_main_effects(_kernel("product"), [0.5, 2.0])},
+        members[0] | {"weight": 0.25, "output": {"type": "low-tail", **tail}},
+        members[0] | {"weight": 0.25, "output": {"type": "limits", "low": -1.0, "high": 1.5}},
+    ]
+    records[3]["members"] = [
+        members[3] | {"weight": 0.75, "kernel": _with_main_effects(_kernel("trend"), [0.75])},
+        members[1] | {"weight": 0.25, "output": {"type": "low-tail", **tail}},
+    ]
     records[0]["policy"] = {"type": "model", "candidates": 32, "starts": 2, "similar": 0.9}
     records[1]["policy"] = {"type": "nearest-neighbors", "k": 3}
     records[2]["policy"] = {"type": "policy-gradient", "spread": 0.2, "starts": 2, "iterations": 5}
@@ -116,6 +128,11 @@ def _kernel(states: str) -> dict[str, Any]:
     return {"type": states, **common, **own}
 
 
+def _with_main_effects(interaction: dict[str, Any], lengthscales: list[float]) -> dict[str, Any]:
+    variances = {"action_variance": 0.5, "state_variance": 0.25}
+    return {"type": "main-effects", "interaction": interaction, **variances, "effect_lengthscales": lengthscales}
+
+
 def sealed_again(record: Any) -> Any:
     """A record whose checksum fits, so that only its fields can give it away."""
     if not isinstance(record, Mapping):
@@ -128,9 +145,12 @@ def sealed_again(record: Any) -> Any:
 
 
 def as_of_conbo_0_1(record: Any) -> Any:
-    """A record as the first version wrote it: no checksum."""
-    content = {name: value for name, value in record.items() if name not in ("conbo", "checksum")}
-    return content | {"format": "conbo-policy-1"}
+    """A record as the first version wrote it: no checksum, and the first model alone."""
+    content = {name: value for name, value in record.items() if name not in ("conbo", "checksum", "members")}
+    listed = record.get("members")
+    first = listed[0] if isinstance(listed, list) and listed else None
+    model = {name: value for name, value in first.items() if name != "weight"} if isinstance(first, dict) else {}
+    return content | model | {"format": "conbo-policy-1"}
 
 
 def read_policy(text: bytes) -> Policy:

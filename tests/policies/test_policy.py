@@ -29,6 +29,7 @@ SPACE = Space(
     actions={"dose": Real(0.1, 10.0, log=True), "days": Integer(1, 7)},
 )
 CATEGORIES = Space(states={"age": Categorical([20, 41, 77]), "ward": Categorical(["A", "B"])}, actions=SPACE.actions)
+ONE_MODEL = GaussianProcess("matern52", states="product", members=1, main_effects="none", rewards="plain")
 STATES = [{"age": age, "ward": ward} for age in (20, 41, 77) for ward in "AB"]
 
 
@@ -148,8 +149,9 @@ def test_what_cannot_be_extrapolated(policy: Policy, state: Any, message: str) -
         (SPACE, 0.0, GaussianProcess()),
         (CATEGORIES, None, GaussianProcess()),
         (CATEGORIES, None, GaussianProcess(states="multi-task")),
+        (SPACE, None, ONE_MODEL),
     ],
-    ids=["learned noise", "known noise", "no noise", "trend", "multi-task"],
+    ids=["learned noise", "known noise", "no noise", "trend", "multi-task", "one model"],
 )
 def test_a_saved_policy_is_the_same_policy(
     tmp_path: Path, space: Space, noise: float | None, model: GaussianProcess
@@ -158,12 +160,12 @@ def test_a_saved_policy_is_the_same_policy(
     policy.save(tmp_path / "policy.json")
     loaded = load_policy(str(tmp_path / "policy.json"))
     assert loaded.predict_many(STATES) == policy.predict_many(STATES)
-    assert loaded._belief.posterior.noise == policy._belief.posterior.noise
+    assert loaded._belief.posterior.record() == policy._belief.posterior.record()
 
 
 def test_a_saved_policy_knows_how_noise_varies(tmp_path: Path) -> None:
     space = Space(states={"k": Categorical(["a", "b"])}, actions={"x": Real(0, 1), "rate": Real(0, 1)})
-    generator, study = np.random.default_rng(0), Study(space, method="uniform", model=GaussianProcess())
+    generator, study = np.random.default_rng(0), Study(space, method="uniform", model=GaussianProcess(members=1))
     for trial in study.ask(150):
         gamble = 0.01 * math.exp(4 * trial.action["rate"]) * generator.standard_normal()
         study.tell(trial, math.sin(3 * trial.action["x"]) + gamble)
@@ -179,7 +181,7 @@ def test_a_saved_policy_knows_how_noise_varies(tmp_path: Path) -> None:
 
 def test_a_saved_policy_knows_how_actions_are_bent(tmp_path: Path) -> None:
     space = Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1), "c": Categorical(["a", "b"]), "y": Real(0, 1)})
-    study = Study(space, method="uniform", model=GaussianProcess())
+    study = Study(space, method="uniform", model=GaussianProcess(members=1, main_effects="none"))
     for trial in study.ask(60):
         rise = math.tanh(20 * trial.action["x"]) * math.sin(3 * trial.state["s"])
         study.tell(trial, rise + 0.2 * trial.action["y"] + (trial.action["c"] == "b"))
@@ -227,14 +229,15 @@ def test_settings_of_a_rule_are_saved(tmp_path: Path) -> None:
 
 
 def as_of_conbo_0_1(path: Path) -> None:
-    """Turn a file into what conbo 0.1 wrote: without a version and a checksum."""
+    """Turn a file into what conbo 0.1 wrote: one model, no version and no checksum."""
     record = json.loads(path.read_text())
-    del record["conbo"], record["checksum"]
-    path.write_text(json.dumps(record | {"format": "conbo-policy-1"}))
+    (member,) = record.pop("members")
+    del record["conbo"], record["checksum"], member["weight"]
+    path.write_text(json.dumps(record | member | {"format": "conbo-policy-1"}))
 
 
 def test_a_file_from_before_there_were_checksums(tmp_path: Path) -> None:
-    policy = learned()
+    policy = learned(model=ONE_MODEL)
     policy.save(tmp_path / "policy.json")
     as_of_conbo_0_1(tmp_path / "policy.json")
     with pytest.warns(UserWarning, match=r"this policy was saved by conbo 0\.1, without a checksum: save it again"):
@@ -243,7 +246,7 @@ def test_a_file_from_before_there_were_checksums(tmp_path: Path) -> None:
 
 
 def test_a_file_from_before_there_were_rules(tmp_path: Path) -> None:
-    policy = learned()
+    policy = learned(model=ONE_MODEL)
     policy.save(tmp_path / "policy.json")
     as_of_conbo_0_1(tmp_path / "policy.json")
     record = json.loads((tmp_path / "policy.json").read_text())
@@ -272,11 +275,11 @@ def test_rules_that_cannot_be_saved(policy: Policy, tmp_path: Path) -> None:
         ("not json", "policy.json' is no policy that can be used: a record must be JSON"),
         (
             json.dumps({"format": "other"}),
-            "must be of the format 'conbo-policy-2' or 'conbo-policy-1', but got 'other'",
+            "must be of one of the formats conbo-policy-3, conbo-policy-2, conbo-policy-1, but got 'other'",
         ),
         (
-            json.dumps({"format": "conbo-policy-3", "conbo": "0.9.0"}),
-            r"but got 'conbo-policy-3', written by conbo 0\.9\.0",
+            json.dumps({"format": "conbo-policy-9", "conbo": "0.9.0"}),
+            r"but got 'conbo-policy-9', written by conbo 0\.9\.0",
         ),
         (json.dumps([1, 2]), r"a record must be an object with names, but got \[1, 2\]"),
         ('{"format": "a", "format": "b"}', "`format` must be there once, but is there twice"),

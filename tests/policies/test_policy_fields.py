@@ -19,10 +19,14 @@ from conbo.spaces import Categorical, Real, Space
 SPACE = Space(states={"k": Categorical(["a", "b"])}, actions={"x": Real(0, 1), "y": Real(0, 1)})
 
 
+ONE = {"members": 1, "main_effects": "none", "rewards": "plain"}
+
+
 @cache
 def text(states: str = "product", noise: float | None = None) -> str:
-    """The file of a small policy."""
-    study = Study(SPACE, method="uniform", model=GaussianProcess(states=states))
+    """The file of a small policy with one model."""
+    model = GaussianProcess(states=states, **ONE)  # type: ignore[arg-type]
+    study = Study(SPACE, method="uniform", model=model)
     for trial in study.ask(8):
         study.tell(trial, math.sin(5 * trial.action["x"]) + trial.action["y"], noise)
     return json.dumps(to_record(study.policy().belief, True, GpArgmax()))
@@ -41,6 +45,12 @@ def changed(record: Any, path: str, value: Any) -> Any:
     return record
 
 
+def with_one_model(record: Any) -> Any:
+    """The record in the format before mixtures."""
+    (member,) = record.pop("members")
+    return record | {name: member[name] for name in ("kernel", "constant", "noise")} | {"format": "conbo-policy-2"}
+
+
 def load(tmp_path: Path, record: Any, seal: bool = True) -> Policy:
     if seal:
         content = {name: value for name, value in record.items() if name != "checksum"}
@@ -49,7 +59,7 @@ def load(tmp_path: Path, record: Any, seal: bool = True) -> Policy:
     return load_policy(tmp_path / "policy.json")
 
 
-PRODUCT = [
+RECORD = [
     ("rewards.2", math.nan, "a record must hold finite numbers, but got NaN"),
     ("rewards.2", "high", "`rewards` must hold nothing but a finite number, but got 'high'"),
     ("rewards", [], "`rewards` must be 1 to 1000000 numbers, but are 0"),
@@ -59,6 +69,18 @@ PRODUCT = [
     ("scale", 1e-30, "`shift` and `scale` must be those of the rewards"),
     ("shift", 1e30, "`shift` and `scale` must be those of the rewards"),
     ("scale", 1e30, "`shift` and `scale` must be those of the rewards"),
+    ("direction", "up", "`direction` must be one of maximize, minimize, but got 'up'"),
+    ("space.actions.0.low", 2, "`low < high` must hold"),
+    ("space.actions.0.type", ["real"], r"`space.actions\[0\].type` must be one of real, .*, but got \['real'\]"),
+    ("space.actions.1.name", "x", r"`space.actions\[1\].name` must not be that of another parameter, but got 'x'"),
+    ("space.states.0.choices", "ab", r"`space.states\[0\].choices` must be a list, but got 'ab'"),
+    ("policy.type", "oracle", "`policy.type` must be one of model, .*, but got 'oracle'"),
+    ("policy.candidates", 10**9, "`policy.candidates` must be a whole number from 1 to 4096, but got 1000000000"),
+    ("policy", {"type": "single-action", "action": [0.5]}, "`policy.action` must be a list of 2 numbers"),
+    ("reward_noise", [1.0], "`reward_noise` must be a list of 8 numbers"),
+]
+
+MODEL = [
     ("kernel", ..., "`kernel` must be there, but is missing"),
     ("kernel", 3, "`kernel` must be an object with names, but got 3"),
     ("kernel.type", "oracle", "`kernel.type` must be one of product, trend, multi-task, but got 'oracle'"),
@@ -71,22 +93,22 @@ PRODUCT = [
     ("kernel.lengthscale", 1, "`kernel.lengthscale` must not be there"),
     ("noise", -1, "`noise` must be a number from 0 to .*, but got -1"),
     ("noise", {"log_level": 0, "slopes": [1]}, "`noise.slopes` must be a list of 4 numbers"),
-    ("direction", "up", "`direction` must be one of maximize, minimize, but got 'up'"),
-    ("space.actions.0.low", 2, "`low < high` must hold"),
-    ("space.actions.0.type", ["real"], r"`space.actions\[0\].type` must be one of real, .*, but got \['real'\]"),
-    ("space.actions.1.name", "x", r"`space.actions\[1\].name` must not be that of another parameter, but got 'x'"),
-    ("space.states.0.choices", "ab", r"`space.states\[0\].choices` must be a list, but got 'ab'"),
-    ("policy.type", "oracle", "`policy.type` must be one of model, .*, but got 'oracle'"),
-    ("policy.candidates", 10**9, "`policy.candidates` must be a whole number from 1 to 4096, but got 1000000000"),
-    ("policy", {"type": "single-action", "action": [0.5]}, "`policy.action` must be a list of 2 numbers"),
-    ("reward_noise", [1.0], "`reward_noise` must be a list of 8 numbers"),
+    ("constant", 1e7, r"`constant` must be a number from -1e\+06 to 1e\+06, but got 10000000.0"),
 ]
 
 
-@pytest.mark.parametrize(("path", "value", "message"), PRODUCT)
+@pytest.mark.parametrize(("path", "value", "message"), RECORD)
 def test_a_damaged_field_is_named(tmp_path: Path, path: str, value: Any, message: str) -> None:
     with pytest.raises(RecordError, match=f"policy.json' is no policy that can be used: {message}"):
         load(tmp_path, changed(json.loads(text()), path, value))
+
+
+@pytest.mark.parametrize(("path", "value", "message"), MODEL)
+def test_a_damaged_field_of_a_model_is_named(tmp_path: Path, path: str, value: Any, message: str) -> None:
+    with pytest.raises(RecordError, match=message.replace("`", r"`members\[0\].", 1)):
+        load(tmp_path, changed(json.loads(text()), f"members.0.{path}", value))
+    with pytest.raises(RecordError, match=message):
+        load(tmp_path, changed(with_one_model(json.loads(text())), path, value))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +125,97 @@ def test_a_damaged_kernel_of_categories_is_named(
     tmp_path: Path, states: str, path: str, value: Any, message: str
 ) -> None:
     with pytest.raises(RecordError, match=message):
-        load(tmp_path, changed(json.loads(text(states)), path, value))
+        load(tmp_path, changed(with_one_model(json.loads(text(states))), path, value))
+
+
+MAIN_EFFECTS = {
+    "type": "main-effects",
+    "action_variance": 0.5,
+    "state_variance": 0.25,
+    "effect_lengthscales": [0.75],
+}
+TAIL = {"type": "low-tail", "pivot": 1.0, "width": 0.5, "shift": -0.25, "scale": 0.5}
+
+
+def mixed() -> Any:
+    """A record of three models: a plain one, one with main effects, and one of mapped rewards."""
+    record = json.loads(text())
+    (plain,) = record["members"]
+    others = [{"kernel": MAIN_EFFECTS | {"interaction": plain["kernel"]}}, {"output": TAIL}]
+    listed = [plain, *({**plain, **other} for other in others)]
+    weighted = [member | {"weight": weight} for member, weight in zip(listed, (0.5, 0.25, 0.25), strict=True)]
+    return json.loads(json.dumps(record | {"members": weighted}))
+
+
+MIXED = [
+    ("members", [], "`members` must be 1 to 20 models, but are 0"),
+    ("members", {}, "`members` must be a list, but got {}"),
+    ("members.1", 3, r"`members\[1\]` must be an object with names, but got 3"),
+    ("members.1.weight", 0, r"`members\[1\].weight` must be a number from .*, but got 0"),
+    ("members.1.weight", 0.3, r"the weights of `members` must add up to 1, but add up to 1\.05"),
+    ("members.1.weights", 0.3, r"`members\[1\].weights` must not be there"),
+    ("members.1.kernel.interaction", None, r"`members\[1\].kernel.interaction` must be an object"),
+    ("members.1.kernel.interaction.type", "main-effects", r"`members\[1\].kernel.interaction.type` must be one of"),
+    ("members.1.kernel.interaction.outputscale", -1, r"`members\[1\].kernel.interaction.outputscale` must be"),
+    ("members.1.kernel.action_variance", -1, r"`members\[1\].kernel.action_variance` must be a number from 0 to"),
+    ("members.1.kernel.state_variance", ..., r"`members\[1\].kernel.state_variance` must be there"),
+    ("members.1.kernel.effect_lengthscales", [], r"`members\[1\].kernel.effect_lengthscales` must be a list of 1"),
+    ("members.1.kernel.effect_lengthscales.0", 0, r"`members\[1\].kernel.effect_lengthscales` must hold nothing but"),
+    ("members.2.output", None, r"`members\[2\].output` must be an object"),
+    (
+        "members.2.output.type",
+        "top",
+        r"`members\[2\].output.type` must be one of low-tail, limits, but got 'top'",
+    ),
+    ("members.2.output.width", 0, r"`members\[2\].output.width` must be a number from 1e-30 to"),
+    ("members.2.output.scale", -1, r"`members\[2\].output.scale` must be a number from 1e-30 to"),
+    ("members.2.output.pivot", "low", r"`members\[2\].output.pivot` must be a number from"),
+    ("members.2.output.low", 0, r"`members\[2\].output.low` must not be there"),
+    ("members.2.output", {"type": "limits", "low": 1, "high": 1}, r"`members\[2\].output.low` must be below the high"),
+    ("members.2.output", {"type": "limits", "low": 1}, r"`members\[2\].output.high` must be there"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "message"), MIXED)
+def test_a_damaged_field_of_a_mixture_is_named(tmp_path: Path, path: str, value: Any, message: str) -> None:
+    with pytest.raises(RecordError, match=message):
+        load(tmp_path, changed(mixed(), path, value))
+
+
+def test_a_mixture_that_was_loaded_is_saved_as_it_was(tmp_path: Path) -> None:
+    policy = load(tmp_path, mixed())
+    policy.save(tmp_path / "again.json")
+    again, first = (json.loads((tmp_path / name).read_text()) for name in ("again.json", "policy.json"))
+    assert again == first
+    plain, effects, mapped = policy.belief.posterior.members
+    assert effects.kernel.record() == MAIN_EFFECTS | {"interaction": plain.kernel.record()}
+    assert mapped.output.record() == TAIL
+
+
+def test_categories_that_are_looked_up_have_no_main_effect(tmp_path: Path) -> None:
+    record = json.loads(text("trend"))
+    (member,) = record["members"]
+    member["kernel"] = MAIN_EFFECTS | {"interaction": member["kernel"]}
+    with pytest.raises(RecordError, match="effect_lengthscales` must be a list of 0 numbers"):
+        load(tmp_path, record)
+    member["kernel"]["effect_lengthscales"] = []
+    with pytest.raises(RecordError, match="effect_lengthscales` must not be empty"):
+        load(tmp_path, record)
+
+
+def test_there_are_not_too_many_models(tmp_path: Path) -> None:
+    record = json.loads(text())
+    with pytest.raises(RecordError, match="`members` must be 1 to 20 models, but are 21"):
+        load(tmp_path, record | {"members": [member | {"weight": 1 / 21} for member in record["members"] * 21]})
+
+
+def test_a_file_of_the_format_before_mixtures(tmp_path: Path) -> None:
+    one = load(tmp_path, with_one_model(json.loads(text())))
+    assert one.predict({"k": "a"}) == load(tmp_path, json.loads(text())).predict({"k": "a"})
+    with pytest.raises(RecordError, match="`members` must not be there"):
+        load(tmp_path, with_one_model(json.loads(text())) | {"members": []})
+    with pytest.raises(RecordError, match="`members` must be there, but is missing"):
+        load(tmp_path, with_one_model(json.loads(text())) | {"format": "conbo-policy-3"})
 
 
 def test_the_checksum_sees_what_the_fields_cannot(tmp_path: Path) -> None:
@@ -124,7 +236,7 @@ def test_a_checksum_cannot_be_lost(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="`checksum` must be there, but is missing"):
         load(tmp_path, changed(record, "checksum", ...), seal=False)
     with pytest.raises(RecordError, match="`conbo` must not be there"):
-        load(tmp_path, json.loads(text()) | {"format": "conbo-policy-1"}, seal=False)
+        load(tmp_path, with_one_model(json.loads(text())) | {"format": "conbo-policy-1"}, seal=False)
 
 
 def test_known_noise_is_checked(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ The bounds are far beyond what a fit can give, and close enough that all that fo
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -14,7 +14,8 @@ from conbo.models.profiles import PROFILES
 from conbo.record_fields import Fields, checksum, parse_json
 from conbo.spaces import Feasible, Space
 
-FORMAT, FIRST_FORMAT = "conbo-policy-2", "conbo-policy-1"  # the first one is that of conbo 0.1
+FORMAT = "conbo-policy-3"  # a policy rests on several models
+ONE_MODEL, FIRST_FORMAT = "conbo-policy-2", "conbo-policy-1"  # the first one is that of conbo 0.1
 
 LENGTHSCALES = (1e-6, 1e6)
 VARIANCES = (0.0, 1e9)
@@ -23,6 +24,9 @@ LARGEST_NOISE = 1e200  # variance of a standardized reward
 LARGEST_LOADING = 1e6
 LARGEST_LOG_EXPONENT = 10.0
 LARGEST_SLOPE = 1e3
+MOST_MEMBERS = 20
+WIDTHS = (1e-30, 1e12)  # of tails of the rewards, and scales of mapped rewards
+LARGEST_SHIFT = 1e12  # of mapped rewards
 ROUNDING = 1e-9  # by which points may be outside the unit cube
 LARGEST_STANDARDIZED = 1e6  # reward
 LARGEST_SCALE = 10.0  # in units of the largest reward
@@ -36,17 +40,28 @@ KERNELS = {  # the variances of the built-in kernels
     "multi-task": ("loadings", "own", "constant"),
 }
 
-_CONTENT = ("space", "direction", "kernel", "constant", "noise", "shift", "scale", "points", "rewards", "reward_noise")
+MAIN_EFFECTS = "main-effects"  # beside one of these, or beside a kernel of the user's own
+OUTPUTS = {"low-tail": ("pivot", "width", "shift", "scale"), "limits": ("low", "high")}  # maps of the rewards
+
+_CONTENT = ("space", "direction", "shift", "scale", "points", "rewards", "reward_noise")
+_MODEL = ("kernel", "constant", "noise")
 
 
 def sealed(content: Mapping[str, Any], feasible: Feasible | None = None) -> dict[str, Any]:
     """The record of a policy with its format, the version of conbo and a checksum; what is saved can be loaded."""
     record = {"format": FORMAT, "conbo": version("conbo"), **content}
     record |= {"checksum": checksum(record)}
-    kernel = content["kernel"]
-    own_kernel = kernel.get("type") not in KERNELS or kernel.get("profile") not in PROFILES
+    kernels = [member["kernel"] for member in content["members"]]
+    kernels = [kernel["interaction"] if kernel.get("type") == MAIN_EFFECTS else kernel for kernel in kernels]
+    own_kernel = any(k.get("type") not in KERNELS or k.get("profile") not in PROFILES for k in kernels)
     check(parse_json(json.dumps(record)), own_kernel, feasible)
     return record
+
+
+def members(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The models of a checked record; earlier formats hold one."""
+    listed: list[Mapping[str, Any]] | None = record.get("members")
+    return [{"weight": 1.0, **{name: record[name] for name in _MODEL}}] if listed is None else listed
 
 
 def check(value: object, own_kernel: bool = False, feasible: Feasible | None = None) -> Space:
@@ -55,30 +70,31 @@ def check(value: object, own_kernel: bool = False, feasible: Feasible | None = N
     What a kernel of the user's own must be is left to its reader.
     """
     record = Fields.of(value)
-    if record.record.get("format") not in (FORMAT, FIRST_FORMAT):
+    formats = (FORMAT, ONE_MODEL, FIRST_FORMAT)
+    if (given := record.record.get("format")) not in formats:
         writer = f", written by conbo {record.record['conbo']}" if record.has("conbo") else ""
-        got = f"got {record.record.get('format')!r}{writer}"
-        raise RecordError(f"a policy file must be of the format '{FORMAT}' or '{FIRST_FORMAT}', but {got}.")
-    if record.value("format") == FORMAT:
-        _check_seal(record)
-    else:
-        record.only(("format", *_CONTENT), optional=("policy",))
+        rule = f"a policy file must be of one of the formats {', '.join(formats)}"
+        raise RecordError(f"{rule}, but got {given!r}{writer}.")
+    model = ("members",) if given == FORMAT else _MODEL
+    if given == FIRST_FORMAT:
+        record.only(("format", *_CONTENT, *model), optional=("policy",))
         warnings.warn("this policy was saved by conbo 0.1, without a checksum: save it again.", stacklevel=5)
+    else:
+        _check_seal(record, model)
     space = Space.from_dict(record.value("space"), feasible)
     record.text("direction", ("maximize", "minimize"))
-    record.number("constant", -LARGEST_STANDARDIZED, LARGEST_STANDARDIZED)
     _check_observations(record, space.n_state_dims + space.n_action_dims)
-    kernel = record.fields("kernel")
-    if not own_kernel:
-        _check_kernel(kernel, space)
-    _check_noise(record, space)
+    if given == FORMAT:
+        _check_members(record, space, own_kernel)
+    else:
+        _check_model(record, space, own_kernel)
     if record.has("policy"):
         _check_recipe(record.fields("policy"), space)
     return space
 
 
-def _check_seal(record: Fields) -> None:
-    record.only(("format", "conbo", "checksum", "policy", *_CONTENT))
+def _check_seal(record: Fields, model: Collection[str]) -> None:
+    record.only(("format", "conbo", "checksum", "policy", *_CONTENT, *model))
     writer, expected = record.text("conbo"), record.text("checksum")
     content = {name: value for name, value in record.record.items() if name != "checksum"}
     if checksum(content) != expected:
@@ -101,6 +117,45 @@ def _check_observations(record: Fields, n_dims: int) -> None:
             raise RecordError(f"`reward_noise` must be small beside scale={scale}, but got {max(variances)}.")
 
 
+def _check_members(record: Fields, space: Space, own_kernel: bool) -> None:
+    items = record.items("members")
+    if not 1 <= len(items) <= MOST_MEMBERS:
+        raise RecordError(f"`members` must be 1 to {MOST_MEMBERS} models, but are {len(items)}.")
+    total = 0.0
+    for place, item in enumerate(items):
+        member = Fields.of(item, f"members[{place}]").only(("weight", *_MODEL), optional=("output",))
+        total += member.number("weight", 5e-324, 1 + ROUNDING)
+        _check_model(member, space, own_kernel)
+        if "output" in member.record:
+            _check_output(member.fields("output"))
+    if abs(total - 1) > ROUNDING:
+        raise RecordError(f"the weights of `members` must add up to 1, but add up to {total}.")
+
+
+def _check_model(model: Fields, space: Space, own_kernel: bool) -> None:
+    model.number("constant", -LARGEST_STANDARDIZED, LARGEST_STANDARDIZED)
+    kernel = model.fields("kernel")
+    if kernel.record.get("type") == MAIN_EFFECTS:
+        _check_main_effects(kernel, space, own_kernel)
+    elif not own_kernel:
+        _check_kernel(kernel, space)
+    _check_noise(model, space)
+
+
+def _check_output(output: Fields) -> None:
+    kind = output.text("type", tuple(OUTPUTS))
+    output.only(("type", *OUTPUTS[kind]))
+    if kind == "limits":
+        low, high = (output.number(name, -LARGEST_SHIFT, LARGEST_SHIFT) for name in OUTPUTS[kind])
+        if not low < high:
+            raise RecordError(f"{output.path('low')} must be below the high limit, but got low={low}, high={high}.")
+        return
+    output.number("pivot", -LARGEST_STANDARDIZED, LARGEST_STANDARDIZED)
+    output.number("shift", -LARGEST_SHIFT, LARGEST_SHIFT)
+    for name in ("width", "scale"):
+        output.number(name, *WIDTHS)
+
+
 def _check_noise(record: Fields, space: Space) -> None:
     if not isinstance(record.value("noise"), Mapping):
         record.number("noise", 0, LARGEST_NOISE)
@@ -109,6 +164,20 @@ def _check_noise(record: Fields, space: Space) -> None:
     features = sum(max(count, 1) for count in space.state_categories + space.action_categories)
     noise.number("log_level", -LARGEST_SLOPE, LARGEST_SLOPE)
     noise.numbers("slopes", features, -LARGEST_SLOPE, LARGEST_SLOPE)
+
+
+def _check_main_effects(kernel: Fields, space: Space, own_kernel: bool) -> None:
+    kernel.only(("type", "interaction", "action_variance", "state_variance", "effect_lengthscales"))
+    interaction = kernel.fields("interaction")
+    if not own_kernel:
+        _check_kernel(interaction, space)
+    for name in ("action_variance", "state_variance"):
+        kernel.number(name, *VARIANCES)
+    # the main effect looks at all columns of the state, or leaves out the categories that are looked up
+    looked_up = interaction.record.get("type") != "product"
+    count = sum(not (choices and looked_up) for choices in space.state_categories)
+    if not kernel.numbers("effect_lengthscales", None if own_kernel else count, *LENGTHSCALES):
+        raise RecordError(f"{kernel.path('effect_lengthscales')} must not be empty, but is.")
 
 
 def _check_kernel(kernel: Fields, space: Space) -> None:

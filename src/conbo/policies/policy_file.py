@@ -1,4 +1,4 @@
-"""A policy as a plain record that JSON can hold: the space, the hyperparameters and the data of the model.
+"""A policy as a plain record that JSON can hold: the space, the data, and the hyperparameters of its models.
 
 Where actions are not the model's best, the settings of the rule that finds them in the data are there too.
 """
@@ -17,15 +17,21 @@ from conbo.errors import RecordError, SettingError
 from conbo.models.approximate import condition_by_size
 from conbo.models.category_kernels import CategoryKernel, MultiTask, Trend
 from conbo.models.columns import Columns
+from conbo.models.exact import ExactPosterior
 from conbo.models.kernels import Factor, Kernel, ProductKernel
+from conbo.models.main_effects import MainEffectsKernel, effect_columns
+from conbo.models.mixture import Mixture
 from conbo.models.noise import VaryingNoise
+from conbo.models.output_maps import read_output
+from conbo.models.posterior import Posterior
 from conbo.models.profiles import Profile, profile_of
+from conbo.models.transformed import TransformedPosterior
 from conbo.models.warp import read_warp
 from conbo.observations import Observations
 from conbo.policies import PolicyRecipe
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.nearest_neighbors import NearestNeighbors
-from conbo.policies.policy_fields import check, sealed
+from conbo.policies.policy_fields import MAIN_EFFECTS, check, members, sealed
 from conbo.policies.policy_gradient import PolicyGradient
 from conbo.policies.single_action import SingleAction
 from conbo.spaces import Feasible, Space
@@ -50,7 +56,7 @@ def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> di
         "space": belief.space.to_dict(),
         "direction": "maximize" if maximize else "minimize",
         "policy": None if recipe is None else _recipe_record(belief, recipe),
-        **model,
+        "members": model.get("members", [{"weight": 1.0, **model}]),
         "shift": belief.shift,
         "scale": belief.scale,
         "points": observations.points.tolist(),
@@ -73,22 +79,30 @@ def from_record(
     points, rewards = _tensor(record["points"]), _tensor(record["rewards"])
     known = None if record["reward_noise"] is None else _tensor(record["reward_noise"])
     observations = Observations(points, rewards, pending=points[:0], noise=known)
-    seen, new_noise = standardized(observations, shift, scale), _noise(record["noise"], space)
-    posterior, _ = condition_by_size(
-        (kernel or read_kernel)(record["kernel"], space),
-        record["constant"],
-        new_noise if seen.noise is None else seen.noise,
-        points,
-        seen.rewards,
-        new_noise,
-    )
+    seen = standardized(observations, shift, scale)
+    listed = members(record)
+    posteriors = tuple(_posterior(member, space, seen, kernel or read_kernel) for member in listed)
+    weights = _tensor([member["weight"] for member in listed])
+    posterior: Posterior = posteriors[0] if len(posteriors) == 1 else Mixture(posteriors, weights)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InfeasibleStatesWarning)
         states = bind(None, space)
     belief = Belief(space, states, observations, posterior, shift, scale)
     if not bool(torch.isfinite(belief.to_reward(posterior.mean(points))).all()):
-        raise RecordError("`kernel` must give a finite estimate of every reward, but does not.")
+        raise RecordError("every `kernel` must give a finite estimate of every reward, but one does not.")
     return belief, record["direction"] == "maximize", _recipe(record.get("policy"))
+
+
+def _posterior(
+    record: Mapping[str, Any], space: Space, seen: Observations, reader: KernelReader
+) -> ExactPosterior | TransformedPosterior:
+    """One model of a record, given standardized rewards."""
+    output = read_output(record["output"]) if "output" in record else None
+    rewards, variances = (seen.rewards, seen.noise) if output is None else output.values(seen.rewards, seen.noise)
+    kernel, new_noise = _read_kernel(record["kernel"], space, reader), _noise(record["noise"], space)
+    known = new_noise if variances is None else variances
+    process, _ = condition_by_size(kernel, record["constant"], known, seen.points, rewards, new_noise)
+    return process if output is None else TransformedPosterior(process, output)
 
 
 def _recipe_record(belief: Belief, recipe: PolicyRecipe) -> dict[str, Any]:
@@ -107,6 +121,20 @@ def _recipe(record: Mapping[str, Any] | None) -> PolicyRecipe | None:
     del settings["type"]
     recipe: PolicyRecipe = RECIPES[record["type"]](**settings)
     return recipe
+
+
+def _read_kernel(record: Mapping[str, Any], space: Space, reader: KernelReader) -> Kernel:
+    """A kernel by its reader, with main effects beside it where the record has them."""
+    if record.get("type") != MAIN_EFFECTS:
+        return reader(record, space)
+    interaction, lengthscales = reader(record["interaction"], space), _tensor(record["effect_lengthscales"])
+    categories = interaction.states.columns.categories
+    columns = Columns(tuple(categories[column] for column in effect_columns(interaction.states.columns)))
+    if len(columns.categories) != len(lengthscales):
+        rule = f"`effect_lengthscales` must be {len(columns.categories)} numbers, as the kernel has it"
+        raise RecordError(f"{rule}, but are {len(lengthscales)}.")
+    effect = Factor(columns, lengthscales, interaction.actions.profile)
+    return MainEffectsKernel(interaction, effect, record["action_variance"], record["state_variance"])
 
 
 def read_kernel(record: Mapping[str, Any], space: Space, profile: Profile | None = None) -> Kernel:
