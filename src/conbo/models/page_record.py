@@ -1,12 +1,16 @@
 """An exact posterior as the page of a report computes it: profile, scales, tables of categories, weights and noise."""
 
 from itertools import product
-from math import prod
+from math import prod, sqrt
 from typing import Any
 
 import torch
 
 from conbo.models.conditioned import Conditioned
+from conbo.models.kernels import Kernel
+from conbo.models.main_effects import MainEffectsKernel, effect_columns
+from conbo.models.noise import LOG_NOISE_BOUNDS, VaryingNoise
+from conbo.models.output_maps import NODES, WEIGHTS, OutputMap
 from conbo.spaces import Space
 
 MOST_COMBINATIONS = 400  # of the states' categories, for which the model's tables are sent
@@ -15,8 +19,9 @@ MOST_COMBINATIONS = 400  # of the states' categories, for which the model's tabl
 def page_record(posterior: Conditioned, space: Space) -> dict[str, Any] | None:
     """A record of plain values and tensors; None where the page does not know the kernel."""
     kernel, warp = posterior.kernel, posterior.kernel.actions.warp
+    interaction = kernel.interaction if isinstance(kernel, MainEffectsKernel) else kernel
     built_in = kernel.states.profile.built_in and kernel.states.profile == kernel.actions.profile
-    tables = state_tables(posterior, space) if built_in else None
+    tables = state_tables(interaction, space) if built_in else None
     if tables is None:
         return None
     unit = kernel.actions.profile.unit
@@ -30,17 +35,46 @@ def page_record(posterior: Conditioned, space: Space) -> dict[str, Any] | None:
         "actionScales": (unit / kernel.actions.lengthscales).tolist(),
         "actionExponents": None if warp is None else {"a": warp.log_a.exp().tolist(), "b": warp.log_b.exp().tolist()},
         "tables": tables,
+        "mainEffects": main_effects(kernel) if isinstance(kernel, MainEffectsKernel) else None,
         "weights": posterior.weights,
         "noise": posterior.observed_noise,
     }
 
 
-def state_tables(posterior: Conditioned, space: Space) -> dict[str, Any] | None:
+def main_effects(kernel: MainEffectsKernel) -> dict[str, Any]:
+    """Both variances, and the scales of the state's main effect: zero for columns that it does not look at."""
+    factor = kernel.state_effect
+    scales = [0.0] * len(kernel.states.columns.categories)
+    for column, lengthscale in zip(effect_columns(kernel.states.columns), factor.lengthscales.tolist(), strict=True):
+        scales[column] = factor.profile.unit / lengthscale
+    return {"actionVariance": kernel.action_variance, "stateVariance": kernel.state_variance, "stateScales": scales}
+
+
+def output_record(output: OutputMap, noise: float | VaryingNoise) -> dict[str, Any]:
+    """A map of the rewards, the nodes and weights of its integrals, and the noise of a new reward at any point."""
+    return {
+        **output.record(),
+        "nodes": NODES.tolist(),
+        "nodeWeights": WEIGHTS.tolist(),
+        "noise": noise if isinstance(noise, float) else varying_noise(noise),
+    }
+
+
+def varying_noise(noise: VaryingNoise) -> dict[str, Any]:
+    """log σ² as a sum over the columns of a point: slope · number, or a value for each choice."""
+    slopes, terms = noise.slopes.tolist(), []
+    for count in noise.columns.categories:
+        own, slopes = slopes[: max(count, 1)], slopes[max(count, 1) :]
+        terms.append([sqrt(2.0) * slope for slope in own] if count else [2 * own[0]])
+    level = noise.log_level - float(noise.slopes.sum())
+    return {"logLevel": level, "terms": terms, "bounds": list(LOG_NOISE_BOUNDS)}
+
+
+def state_tables(kernel: Kernel, space: Space) -> dict[str, Any] | None:
     """A and B between all combinations of the categories that the kernel looks up, numbers being equal.
 
     None if there are too many, or if the kernel does not say that this is all there is to it.
     """
-    kernel = posterior.kernel
     columns = kernel.page_columns()
     counts = [] if columns is None else [space.state_categories[column] for column in columns]
     if columns is None or prod(counts) > MOST_COMBINATIONS:

@@ -18,6 +18,7 @@ from conbo.models.exact import ExactPosterior, ExactSearch
 from conbo.models.exact_gains import ExactGains
 from conbo.models.mean_search import best_by_mean
 from conbo.models.output_maps import OutputMap
+from conbo.models.page_record import output_record
 from conbo.models.posterior import BestActions, GainRule, LineGains, LookAheadLines, Moments, Paths
 from conbo.spaces import Space
 
@@ -147,7 +148,7 @@ class TransformedPosterior:
     def page_record(self, space: Space) -> dict[str, Any] | None:
         """That of the process, with the map."""
         record = self.process.page_record(space)
-        return None if record is None else {**record, "output": self.output.record()}
+        return None if record is None else {**record, "output": output_record(self.output, self.process.noise)}
 
     def conditioned_on(self, points: Tensor, rewards: Tensor, noise: Tensor | None) -> "TransformedPosterior":
         """The same hyperparameters and map with other observations."""

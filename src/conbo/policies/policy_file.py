@@ -101,7 +101,7 @@ def _posterior(
     rewards, variances = (seen.rewards, seen.noise) if output is None else output.values(seen.rewards, seen.noise)
     kernel, new_noise = _read_kernel(record["kernel"], space, reader), _noise(record["noise"], space)
     known = new_noise if variances is None else variances
-    process, _ = condition_by_size(kernel, record["constant"], known, seen.points, rewards, new_noise)
+    process, _ = condition_by_size(kernel, float(record["constant"]), known, seen.points, rewards, new_noise)
     return process if output is None else TransformedPosterior(process, output)
 
 
@@ -155,7 +155,7 @@ def read_kernel(record: Mapping[str, Any], space: Space, profile: Profile | None
 
 def _noise(record: float | Mapping[str, Any], space: Space) -> float | VaryingNoise:
     if not isinstance(record, Mapping):
-        return record
+        return float(record)
     columns = Columns(space.state_categories + space.action_categories)
     return VaryingNoise(columns, record["log_level"], _tensor(record["slopes"]))
 

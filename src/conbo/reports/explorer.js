@@ -25,9 +25,7 @@ const explorer = (function () {
       ready,
       unbend: model.unbend,
       at(units) {
-        const { row, at: meanAt, action, mean } = model.best(Float64Array.from(units));
-        const std = (there) => model.std(row, there);
-        const differenceStd = (one, other) => model.differenceStd(row, one, other);
+        const { at: meanAt, action, mean, std, differenceStd } = model.best(Float64Array.from(units));
         const at = (there) => model.toReward(meanAt(there));
         return { of: units, action: [...action], mean: model.toReward(mean), std, differenceStd, at };
       },

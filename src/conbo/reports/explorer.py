@@ -1,6 +1,6 @@
 """What the page needs to answer for any state by itself.
 
-The built-in models travel whole: kernel, observed points and weights, and a pool of actions to start climbing from.
+The built-in models travel whole: kernels, observed points and weights, and a pool of actions to start climbing from.
 Other policies (of a BoTorch model, of limited actions, or that are not the model's best action) travel as a table of
 states.
 """
@@ -38,9 +38,8 @@ def _answers(view: View) -> dict[str, Any]:
 
 def _model(view: View, record: Mapping[str, Any]) -> dict[str, Any]:
     """The posterior's own record with what else the page needs: units, kinds of parameters, points, a pool."""
-    packed = {key: _packed(value) if isinstance(value, Tensor) else value for key, value in record.items()}
     return {
-        **packed,
+        **_plain(record),
         "shift": view.belief.shift,
         "scale": view.belief.scale,
         "sign": view.sign,
@@ -50,6 +49,15 @@ def _model(view: View, record: Mapping[str, Any]) -> dict[str, Any]:
         "points": _packed(view.points),
         "pool": _packed(_pool(view)),
     }
+
+
+def _plain(value: Any) -> Any:
+    """The same with tensors packed."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return _packed(value) if isinstance(value, Tensor) else value
 
 
 def _pool(view: View) -> Tensor:

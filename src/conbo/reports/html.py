@@ -25,6 +25,8 @@ SCRIPTS = (
     "parameters.js",
     "profiles.js",
     "model.js",
+    "output_maps.js",
+    "mixture.js",
     "page.js",
     "controls.js",
     "explorer.js",

@@ -1,26 +1,22 @@
 "use strict";
-// The study's Gaussian process in the browser: what conbo's Python says about a state, said here, without a server.
+// A Gaussian process in the browser: what conbo's Python says about a state, said here, without a server.
 //
-//   k = A(s, s') κ(x, x') + B(s, s'),   A = T(c, c') φ(r),   B = U(c, c') φ(r)
+//   k = A(s, s') κ(x, x') + B(s, s'),   A = T(c, c') φ(r) + σ_X²,   B = U(c, c') φ(r) + σ_S² φ(r')
 //
-// c is the combination of a state's categories, r the scaled distance of what else is in a state. Points are rows of
-// the unit cube, states first. Rewards are to be maximised and standardised until `toReward`.
-//
-// Actions may be bent, as κ is a function of distances between bent ones. The bent unit cube is the unit cube, so all
-// but what is asked and answered happens there: climbs need no slopes of the bend.
+// c is the combination of a state's categories, r the scaled distance of what else is in a state, r' that in the scales
+// of the state's main effect. Points are rows of the unit cube, states first. Rewards are standardized and to be
+// maximized. Actions may be warped: all that is asked here is about warped ones.
 
-const STARTS = 10, FINALISTS = 3; // climbs that begin, and of these the best that go on
-
-function createModel(record) {
+function createProcess(record) {
   const { profile, constant, tables, stateScales, actionScales, stateCounts, actionCounts } = record;
   const dS = stateScales.length, dX = actionScales.length, d = dS + dX;
   const points = floats(record.points), weights = floats(record.weights), noise = floats(record.noise);
   const n = weights.length;
-  const { bend, unbend } = createBend(record.actionExponents); // of one number of an action
+  const effects = record.mainEffects ?? { actionVariance: 0, stateVariance: 0, stateScales };
+  const { bend } = createBend(record.actionExponents); // of one number of an action
   const bent = (action) => action.map(bend);
   for (let i = 0; i < n; i++) points.set(bent(points.subarray(i * d + dS, (i + 1) * d)), i * d + dS);
   const pool = rows(floats(record.pool), dX).map(bent);
-  const integers = record.integers; // for every action a scale of integers, or null
 
   const { value: phi, slopes } = PROFILES[profile];
 
@@ -55,11 +51,19 @@ function createModel(record) {
     const own = combination(state, 0) * tables.size;
     for (let i = 0; i < count; i++) {
       const value = phi(squaredDistance(state, 0, points, i * d, stateScales, stateCounts));
-      scale[i] = tables.scale[own + combinations[i]] * value;
+      scale[i] = tables.scale[own + combinations[i]] * value + effects.actionVariance;
       offset[i] = tables.offset[own + combinations[i]] * value;
+      if (effects.stateVariance) {
+        const effect = phi(squaredDistance(state, 0, points, i * d, effects.stateScales, stateCounts));
+        offset[i] += effects.stateVariance * effect;
+      }
     }
     const itself = own + own / tables.size;
-    return { scale, offset, ownScale: tables.scale[itself], ownOffset: tables.offset[itself] };
+    return {
+      scale, offset,
+      ownScale: tables.scale[itself] + effects.actionVariance,
+      ownOffset: tables.offset[itself] + effects.stateVariance,
+    };
   }
 
   const kappa = (a, atA, b, atB) => phi(squaredDistance(a, atA, b, atB, actionScales, actionCounts));
@@ -108,71 +112,6 @@ function createModel(record) {
     return { gradient, hessian };
   }
 
-  // Newton's method in the bent unit cube, from one action uphill
-  function climb(f, start, steps) {
-    const action = Float64Array.from(start);
-    let value = f.at(action);
-    for (let step = 0; step < steps && numbers.length; step++) {
-      const { gradient, hessian } = f.derivatives(action);
-      const m = numbers.length;
-      const free = numbers.map((j, a) => !((action[j] <= 0 && gradient[a] < 0) || (action[j] >= 1 && gradient[a] > 0)));
-      const move = ascentDirection(gradient, hessian, free, m);
-      const longest = Math.max(...move.map(Math.abs), 1e-300);
-      let length = Math.min(1, 0.3 / longest), gained = false;
-      for (let half = 0; half < 12 && !gained; half++, length /= 2) {
-        const next = Float64Array.from(action);
-        numbers.forEach((j, a) => { next[j] = Math.min(1, Math.max(0, action[j] + length * move[a])); });
-        const there = f.at(next);
-        if (there > value) {
-          gained = there - value > 1e-12 * (1 + Math.abs(value));
-          value = there;
-          action.set(next);
-          if (!gained) return { action, value };
-        }
-      }
-      if (!gained) break;
-    }
-    return { action, value };
-  }
-
-  // the best of the pool that are not each other's neighbours; a climb does not change categories, so these must differ
-  function starts(scores) {
-    const alike = (a, b) => sameChoices(a, b) && kappa(a, 0, b, 0) > 0.8;
-    const chosen = [];
-    for (const { action } of pool.map((action, p) => ({ action, score: scores[p] })).sort((a, b) => b.score - a.score)) {
-      if (chosen.length === STARTS) break;
-      if (!chosen.some((other) => alike(action, other))) chosen.push(action);
-    }
-    return chosen;
-  }
-
-  function sameChoices(a, b) {
-    return actionCounts.every((count, j) => !count || choice(a[j], count) === choice(b[j], count));
-  }
-
-  // the action as it was before it was bent; integers to their nearest value, then one step down or up where that helps
-  function polish(at, end) {
-    let action = end.map(unbend).map((u, j) => (integers[j] ? integers[j].snap(u) : u)), value = at(action);
-    integers.forEach((scale, j) => {
-      for (const direction of scale ? [-1, 1] : []) {
-        const moved = Float64Array.from(action);
-        moved[j] = scale.neighbour(moved[j], direction);
-        const there = at(moved);
-        if (there > value) [action, value] = [moved, there];
-      }
-    });
-    return { action, value };
-  }
-
-  function best(state) {
-    const row = stateRow(state), f = actionFunction(row);
-    const race = starts(f.pooled()).map((start) => climb(f, start, 3)).sort((a, b) => b.value - a.value);
-    const at = (action) => f.at(bent(action));
-    const ends = race.slice(0, FINALISTS).map(({ action }) => polish(at, climb(f, action, 40).action));
-    const winner = ends.reduce((a, b) => (b.value > a.value ? b : a));
-    return { row, at, action: winner.action, mean: winner.value };
-  }
-
   // The Cholesky factor of the observations' covariance, row by row. Four rows are made at a time, which is several times
   // faster than one, and the page stays alive in between. The last rows are fillers that mean nothing.
   let factor = null;
@@ -209,10 +148,10 @@ function createModel(record) {
     return row;
   }
 
-  // L⁻¹ k of an action in a state, of which variances and covariances are made; null until `prepare` is done
-  function solve(row, action) {
+  // L⁻¹ k of a warped action in a state, of which variances and covariances are made; null until `prepare` is done
+  function solve(row, there) {
     if (factor === null) return null;
-    const solved = new Float64Array(n), there = bent(action);
+    const solved = new Float64Array(n);
     for (let i = 0; i < n; i++) {
       const covariance = row.scale[i] * kappa(there, 0, points, i * d + dS) + row.offset[i];
       solved[i] = (covariance - dot(factor[i], solved, i)) / factor[i][i];
@@ -224,29 +163,34 @@ function createModel(record) {
     return row.ownScale * kappa(a.there, 0, b.there, 0) + row.ownOffset - dot(a.solved, b.solved, n);
   }
 
-  // the standard deviation of the estimate, or null until `prepare` is done
-  function std(row, action) {
-    const one = solve(row, action);
-    return one && Math.sqrt(Math.max(covariance(row, one, one), 0)) * record.scale;
+  // gradient and Hessian of the variance of what was solved for; the Hessian is without its smaller part
+  function varianceDerivatives(row, { solved, there }) {
+    const pull = Float64Array.from(solved);
+    for (let i = n - 1; i >= 0; i--) { // L⁻ᵀ
+      pull[i] /= factor[i][i];
+      for (let j = 0; j < i; j++) pull[j] -= factor[i][j] * pull[i];
+    }
+    return derivatives(pull.map((value, i) => -2 * value * row.scale[i]), there);
   }
 
-  // the same of the difference between two actions, which is smaller where both are known from the same observations
-  function differenceStd(row, a, b) {
-    const one = solve(row, a), other = solve(row, b);
-    if (one === null) return null;
-    const variance = covariance(row, one, one) + covariance(row, other, other) - 2 * covariance(row, one, other);
-    return Math.sqrt(Math.max(variance, 0)) * record.scale;
-  }
-
-  const toReward = (mean) => record.sign * (record.shift + record.scale * mean);
-  return { best, std, differenceStd, prepare, toReward, unbend, size: n };
+  return { stateRow, actionFunction, kappa, numbers, prepare, solve, covariance, varianceDerivatives, size: n };
 }
 
 // w(x) = 1 - (1 - x^a)^b in column j, and its inverse; without exponents, numbers stay as they are
+const EDGE = 1e-6; // slopes may be infinite at 0 and 1: they are taken so far inside
+
 function createBend(exponents) {
-  if (!exponents) return { bend: (x) => x, unbend: (w) => w };
-  const { a, b } = exponents;
+  if (!exponents) return { bend: (x) => x, unbend: (w) => w, slope: () => 1, bending: () => 0 };
+  const { a, b } = exponents, inside = (x) => Math.min(1 - EDGE, Math.max(EDGE, x));
   return {
+    slope(x, j) { // w', inside
+      const u = inside(x);
+      return a[j] * b[j] * u ** (a[j] - 1) * (1 - u ** a[j]) ** (b[j] - 1);
+    },
+    bending(x, j) { // w''/w'
+      const u = inside(x);
+      return (a[j] - 1) / u - ((b[j] - 1) * a[j] * u ** (a[j] - 1)) / (1 - u ** a[j]);
+    },
     bend: (x, j) => 1 - (1 - Math.min(1, Math.max(0, x)) ** a[j]) ** b[j],
     unbend: (w, j) => (1 - (1 - w) ** (1 / b[j])) ** (1 / a[j]),
   };

@@ -1,0 +1,229 @@
+"use strict";
+// The study's model in the browser: one Gaussian process or several, weighted by how probable they are, and the best
+// action of a state. With weights w, means m_j and variances v_j of the members:
+//
+//   m = Σ w_j m_j        v = Σ w_j (v_j + (m_j - m)²)
+//
+// A member may model mapped rewards; its mean then needs its variance, and is rough until `prepare` is done.
+//
+// Searches take place where actions are warped as the most probable member warps them. That is the unit cube again, so
+// a model of one member needs no slopes of the warp.
+
+const STARTS = 10, FINALISTS = 3; // climbs that begin, and of these the best that go on
+
+function createModel(record) {
+  const several = record.members ?? [record], shares = record.members ? record.weights : [1];
+  const actionCounts = record.actionCounts, integers = record.integers; // for every action a scale of integers, or null
+  const leader = createBend(several[0].actionExponents), { bend, unbend } = leader;
+  const bent = (action) => action.map(bend);
+  const isAsLeader = (own) => JSON.stringify(own.actionExponents) === JSON.stringify(several[0].actionExponents);
+  const members = several.map((own) => createMember({ ...record, ...own }, isAsLeader(own) ? null : leader));
+  const { kappa, numbers } = members[0].process;
+  const pool = rows(floats(record.pool), actionCounts.length).map(bent);
+  const average = (values) => values.reduce((sum, value, j) => sum + shares[j] * value, 0);
+
+  // the mean reward as a function of the warped action, given what each member says about a state
+  function meanFunction(parts, rough) {
+    return {
+      at: (action) => average(parts.map((part) => part.mean(action, rough))),
+      pooled() {
+        const all = parts.map((part) => part.pooled());
+        return pool.map((_, p) => average(all.map((values) => values[p])));
+      },
+      derivatives(action) {
+        const all = parts.map((part) => part.derivatives(action, rough));
+        const sum = (name) => all[0][name].map((_, k) => average(all.map((one) => one[name][k])));
+        return { gradient: sum("gradient"), hessian: sum("hessian") };
+      },
+    };
+  }
+
+  // Newton's method from one warped action uphill
+  function climb(f, start, steps) {
+    const action = Float64Array.from(start);
+    let value = f.at(action);
+    for (let step = 0; step < steps && numbers.length; step++) {
+      const { gradient, hessian } = f.derivatives(action);
+      const m = numbers.length;
+      const free = numbers.map((j, a) => !((action[j] <= 0 && gradient[a] < 0) || (action[j] >= 1 && gradient[a] > 0)));
+      const move = ascentDirection(gradient, hessian, free, m);
+      const longest = Math.max(...move.map(Math.abs), 1e-300);
+      let length = Math.min(1, 0.3 / longest), gained = false;
+      for (let half = 0; half < 12 && !gained; half++, length /= 2) {
+        const next = Float64Array.from(action);
+        numbers.forEach((j, a) => { next[j] = Math.min(1, Math.max(0, action[j] + length * move[a])); });
+        const there = f.at(next);
+        if (there > value) {
+          gained = there - value > 1e-12 * (1 + Math.abs(value));
+          value = there;
+          action.set(next);
+          if (!gained) return { action, value };
+        }
+      }
+      if (!gained) break;
+    }
+    return { action, value };
+  }
+
+  // the best of the pool that are not each other's neighbours; a climb does not change categories, so these must differ
+  function starts(scores) {
+    const alike = (a, b) => sameChoices(a, b) && kappa(a, 0, b, 0) > 0.8;
+    const chosen = [];
+    for (const { action } of pool.map((action, p) => ({ action, score: scores[p] })).sort((a, b) => b.score - a.score)) {
+      if (chosen.length === STARTS) break;
+      if (!chosen.some((other) => alike(action, other))) chosen.push(action);
+    }
+    return chosen;
+  }
+
+  function sameChoices(a, b) {
+    return actionCounts.every((count, j) => !count || choice(a[j], count) === choice(b[j], count));
+  }
+
+  // the action as it was before it was bent; integers to their nearest value, then one step down or up where that helps
+  function polish(at, end) {
+    let action = end.map(unbend).map((u, j) => (integers[j] ? integers[j].snap(u) : u)), value = at(action);
+    integers.forEach((scale, j) => {
+      for (const direction of scale ? [-1, 1] : []) {
+        const moved = Float64Array.from(action);
+        moved[j] = scale.neighbour(moved[j], direction);
+        const there = at(moved);
+        if (there > value) [action, value] = [moved, there];
+      }
+    });
+    return { action, value };
+  }
+
+  function best(state) {
+    const parts = members.map((member) => member.at(state));
+    const rough = meanFunction(parts, true), f = meanFunction(parts, false);
+    const race = starts(rough.pooled()).map((start) => climb(rough, start, 3).action);
+    const ranked = race.map((action) => ({ action, value: f.at(action) })).sort((a, b) => b.value - a.value);
+    const at = (action) => f.at(bent(action));
+    const ends = ranked.slice(0, FINALISTS).map(({ action }) => polish(at, climb(f, action, 40).action));
+    const winner = ends.reduce((a, b) => (b.value > a.value ? b : a));
+    return { action: winner.action, mean: winner.value, at, std: std(parts), differenceStd: differenceStd(parts) };
+  }
+
+  // the standard deviation of the estimate as a function of the action, or null until `prepare` is done
+  function std(parts) {
+    return (action) => {
+      const known = parts.map((part) => part.moments(bent(action)));
+      if (known.includes(null)) return null;
+      const mean = average(known.map((one) => one.mean));
+      return record.scale * Math.sqrt(average(known.map((one) => one.variance + (one.mean - mean) ** 2)));
+    };
+  }
+
+  // the same of the difference between two actions, which is smaller where both are known from the same observations
+  function differenceStd(parts) {
+    return (one, other) => {
+      const known = parts.map((part) => part.difference(bent(one), bent(other)));
+      if (known.includes(null)) return null;
+      const mean = average(known.map((part) => part.mean));
+      return record.scale * Math.sqrt(average(known.map((part) => part.variance + (part.mean - mean) ** 2)));
+    };
+  }
+
+  async function prepare() {
+    for (const { process } of members) await process.prepare();
+  }
+
+  const toReward = (mean) => record.sign * (record.shift + record.scale * mean);
+  return { best, prepare, toReward, unbend, size: members[0].process.size };
+}
+
+// One member of a mixture. It is asked about actions that are warped as the leader warps them; `leader` is null where
+// that is how the member warps them itself.
+function createMember(record, leader) {
+  const process = createProcess(record), { numbers } = process, m = numbers.length;
+  const own = createBend(record.actionExponents), { unbend } = leader ?? own;
+  const inOwn = (action) => (leader ? action.map(unbend).map(own.bend) : action);
+  const counts = [...record.stateCounts, ...record.actionCounts], dS = record.stateCounts.length;
+  const output = record.output ? createOutputMap(record.output) : null;
+  const noise = record.output ? createNoise(record.output.noise, counts) : null;
+  const pool = rows(floats(record.pool), counts.length - dS);
+
+  // what it says about one state
+  function at(state) {
+    const row = process.stateRow(state), f = process.actionFunction(row);
+    const noiseAt = (action) => noise.at([...state, ...action]);
+
+    // the mean and variance of the process, and the noise there; null until they can be known
+    function inside(action) {
+      const solved = process.solve(row, inOwn(action));
+      if (solved === null) return null;
+      const variance = Math.max(process.covariance(row, solved, solved), 0);
+      return { solved, mean: f.at(inOwn(action)), variance, noise: output ? noiseAt(action.map(unbend)) : 0 };
+    }
+
+    // those of the expected reward
+    function ofReward(known) {
+      return output && known ? output.moments(known.mean, known.variance, known.noise) : known;
+    }
+
+    // of mapped rewards, roughly: as if the process were certain of its mean
+    function mean(action, rough) {
+      if (!output) return f.at(inOwn(action));
+      const exact = rough ? null : ofReward(inside(action));
+      return (exact ?? output.moments(f.at(inOwn(action)), 0, noiseAt(action.map(unbend)))).mean;
+    }
+
+    function pooled() {
+      const means = f.pooled();
+      return output ? means.map((value, p) => output.moments(value, 0, noiseAt(pool[p])).mean) : means;
+    }
+
+    // gradient and Hessian of the mean; of mapped rewards the Hessian is without some smaller parts
+    function derivatives(action, rough) {
+      const plain = f.derivatives(inOwn(action));
+      return inLeader(output ? mapped(plain, action, rough ? null : inside(action)) : plain, action);
+    }
+
+    function mapped(plain, action, known) {
+      const units = action.map(unbend), point = [...state, ...units];
+      const value = known ? known.mean : f.at(inOwn(action)), variance = known ? known.variance : 0;
+      const { inMean, inVariance, inNoise } = output.moments(value, variance, noise.at(point));
+      const spread = known && process.varianceDerivatives(row, known.solved);
+      const gradient = plain.gradient.map((slope, a) => {
+        const j = numbers[a], ofNoise = noise.slope(point, dS + j) / own.slope(units[j], j);
+        return inMean * slope + inNoise * ofNoise + (spread ? inVariance * spread.gradient[a] : 0);
+      });
+      const hessian = plain.hessian.map((entry, k) => {
+        const squared = 2 * plain.gradient[Math.floor(k / m)] * plain.gradient[k % m]; // d²/dμ² is 2 d/dv
+        return inMean * entry + (spread ? inVariance * (spread.hessian[k] + squared) : 0);
+      });
+      return { gradient, hessian };
+    }
+
+    // of the difference between two actions
+    function difference(one, other) {
+      const both = [inside(one), inside(other)];
+      if (both.includes(null)) return null;
+      const [a, b] = both.map(ofReward), between = process.covariance(row, both[0].solved, both[1].solved);
+      const slopes = both.map((known) => (output ? output.slope(known.mean, known.variance, known.noise) : 1));
+      const variance = a.variance + b.variance - 2 * slopes[0] * slopes[1] * between;
+      return { mean: a.mean - b.mean, variance: Math.max(variance, 0) };
+    }
+
+    return { mean, pooled, derivatives, difference, moments: (action) => ofReward(inside(action)) };
+  }
+
+  // derivatives in the member's own warped action as those in the leader's
+  function inLeader({ gradient, hessian }, action) {
+    if (!leader) return { gradient, hessian };
+    const units = action.map(unbend), stretch = numbers.map((j) => own.slope(units[j], j) / leader.slope(units[j], j));
+    const bending = numbers.map((j, a) => (
+      (stretch[a] * (own.bending(units[j], j) - leader.bending(units[j], j))) / leader.slope(units[j], j)
+    ));
+    return {
+      gradient: gradient.map((slope, a) => slope * stretch[a]),
+      hessian: hessian.map((entry, k) => {
+        const a = Math.floor(k / m), b = k % m;
+        return entry * stretch[a] * stretch[b] + (a === b ? gradient[a] * bending[a] : 0);
+      }),
+    };
+  }
+
+  return { process, at };
+}

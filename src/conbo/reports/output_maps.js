@@ -1,0 +1,95 @@
+"use strict";
+// Monotone maps between what a Gaussian process models and expected rewards, as in conbo's models/output_maps.py:
+// mean and variance of the expected reward, given those of the process and the variance of the noise.
+
+const LARGEST_EXPONENT = 30, LEAST_VARIANCE = 1e-10;
+
+function createOutputMap(record) {
+  const moments = record.type === "limits" ? limitedMoments(record) : tailMoments(record);
+  return {
+    moments,
+    // the quotient of the standard deviations of the expected reward and of the process
+    slope(mean, variance, noise) {
+      const known = Math.max(variance, LEAST_VARIANCE);
+      return Math.sqrt(Math.max(moments(mean, known, noise).variance / known, 1e-300));
+    },
+  };
+}
+
+// E[g⁻¹(z)] and its variance by quadrature, and the derivatives of the mean in mean, variance and noise of the process
+function tailMoments({ pivot, width, shift, scale, nodes, nodeWeights }) {
+  function inverse(z) {
+    const below = -(shift + scale * z) / width, inner = Math.min(LARGEST_EXPONENT, Math.max(0, below));
+    const growth = Math.exp(inner);
+    const grown = Math.expm1(inner) + Math.max(below - inner, 0) * growth + Math.min(below, 0);
+    return { value: pivot - width * grown, slope: scale * growth };
+  }
+
+  return (mean, variance, noise) => {
+    const sd = Math.sqrt(Math.max(variance, 1e-300)), noiseSd = Math.sqrt(noise);
+    let inMean = 0, inSd = 0, inNoiseSd = 0, average = 0, spread = 0;
+    const values = nodes.map((node, i) => {
+      let value = 0;
+      nodes.forEach((other, k) => {
+        const there = inverse(mean + sd * node + noiseSd * other), weight = nodeWeights[k];
+        value += weight * there.value;
+        inMean += nodeWeights[i] * weight * there.slope;
+        inSd += nodeWeights[i] * weight * there.slope * node;
+        inNoiseSd += nodeWeights[i] * weight * there.slope * other;
+      });
+      average += nodeWeights[i] * value;
+      return value;
+    });
+    values.forEach((value, i) => { spread += nodeWeights[i] * (value - average) ** 2; });
+    const inNoise = noiseSd > 0 ? inNoiseSd / (2 * noiseSd) : 0;
+    return { mean: average, variance: spread, inMean, inVariance: inSd / (2 * Math.max(sd, 1e-5)), inNoise };
+  };
+}
+
+// in closed form: those of a rectified Gaussian variable
+function limitedMoments({ low, high }) {
+  return (mean, variance) => {
+    const sd = Math.sqrt(Math.max(variance, 1e-24)), a = (low - mean) / sd, b = (high - mean) / sd;
+    const below = normalCdf(a), above = normalCdf(-b), inside = Math.max(0, 1 - below - above);
+    const atLow = normalDensity(a), atHigh = normalDensity(b);
+    const average = low * below + high * above + mean * inside + sd * (atLow - atHigh);
+    const second = inside + a * atLow - b * atHigh;
+    const fromMean = (low - mean) ** 2 * below + (high - mean) ** 2 * above + variance * second;
+    return {
+      mean: Math.min(high, Math.max(low, average)),
+      variance: Math.max(0, fromMean - (average - mean) ** 2),
+      inMean: inside, inVariance: (atLow - atHigh) / (2 * sd), inNoise: 0,
+    };
+  };
+}
+
+function normalDensity(z) {
+  return Math.exp(-0.5 * z * z) / Math.sqrt(2 * Math.PI);
+}
+
+// Φ, by its Taylor series (Marsaglia, 2004)
+function normalCdf(z) {
+  if (Math.abs(z) > 8) return z > 0 ? 1 : 0;
+  let sum = z, term = z;
+  for (let k = 3; Math.abs(term) > 1e-17 * Math.abs(sum); k += 2) {
+    term *= (z * z) / k;
+    sum += term;
+  }
+  return 0.5 + sum * normalDensity(z);
+}
+
+// the variance of the noise of a new reward at a point of the unit cube: one value, or log-linear in the point
+function createNoise(record, counts) {
+  if (typeof record === "number") return { at: () => record, slope: () => 0 };
+  const { logLevel, terms, bounds: [low, high] } = record;
+  const logarithm = (point) => terms.reduce((sum, term, j) => (
+    sum + (counts[j] ? term[choice(point[j], counts[j])] : term[0] * point[j])
+  ), logLevel);
+  return {
+    at: (point) => Math.exp(Math.min(high, Math.max(low, logarithm(point)))),
+    slope(point, j) { // in number j
+      const value = logarithm(point);
+      return value > low && value < high ? Math.exp(value) * terms[j][0] : 0;
+    },
+  };
+}
