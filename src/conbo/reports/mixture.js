@@ -162,16 +162,16 @@ function createMember(record, leader) {
       return output && known ? output.moments(known.mean, known.variance, known.noise) : known;
     }
 
-    // of mapped rewards, roughly: as if the process were certain of its mean
+    // of mapped rewards, roughly until more is known: as if the process were certain of its mean
     function mean(action, rough) {
       if (!output) return f.at(inOwn(action));
       const exact = rough ? null : ofReward(inside(action));
-      return (exact ?? output.moments(f.at(inOwn(action)), 0, noiseAt(action.map(unbend)))).mean;
+      return (exact ?? output.rough(f.at(inOwn(action)), noiseAt(action.map(unbend)))).mean;
     }
 
     function pooled() {
       const means = f.pooled();
-      return output ? means.map((value, p) => output.moments(value, 0, noiseAt(pool[p])).mean) : means;
+      return output ? means.map((value, p) => output.rough(value, noiseAt(pool[p])).mean) : means;
     }
 
     // gradient and Hessian of the mean; of mapped rewards the Hessian is without some smaller parts
@@ -182,8 +182,8 @@ function createMember(record, leader) {
 
     function mapped(plain, action, known) {
       const units = action.map(unbend), point = [...state, ...units];
-      const value = known ? known.mean : f.at(inOwn(action)), variance = known ? known.variance : 0;
-      const { inMean, inVariance, inNoise } = output.moments(value, variance, noise.at(point));
+      const { inMean, inVariance, inNoise } = known
+        ? ofReward(known) : output.rough(f.at(inOwn(action)), noise.at(point));
       const spread = known && process.varianceDerivatives(row, known.solved);
       const gradient = plain.gradient.map((slope, a) => {
         const j = numbers[a], ofNoise = noise.slope(point, dS + j) / own.slope(units[j], j);

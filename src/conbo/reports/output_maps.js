@@ -5,9 +5,11 @@
 const LARGEST_EXPONENT = 30, LEAST_VARIANCE = 1e-10;
 
 function createOutputMap(record) {
-  const moments = record.type === "limits" ? limitedMoments(record) : tailMoments(record);
+  const isLimited = record.type === "limits", moments = isLimited ? limitedMoments(record) : tailMoments(record);
   return {
     moments,
+    // what a search may climb first: as if the process were certain, and without limits, beyond which nothing rises
+    rough: (value, noise) => (isLimited ? { mean: value, inMean: 1, inNoise: 0 } : moments(value, 0, noise)),
     // the quotient of the standard deviations of the expected reward and of the process
     slope(mean, variance, noise) {
       const known = Math.max(variance, LEAST_VARIANCE);

@@ -1,0 +1,125 @@
+"""The page's own model in plain Node: for every kind of model, it computes what the library computes."""
+
+import json
+import shutil
+import subprocess
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conbo.models.columns import Columns
+from conbo.models.exact import ExactPosterior, condition
+from conbo.models.kernels import Factor, Kernel
+from conbo.models.main_effects import MainEffectsKernel, effect_columns
+from conbo.models.mixture import Mixture
+from conbo.models.noise import VaryingNoise
+from conbo.models.output_maps import Limits, LowTail, OutputMap
+from conbo.models.posterior import Posterior
+from conbo.models.transformed import TransformedPosterior
+from conbo.plots.view import View
+from conbo.policies.policy import Policy
+from conbo.reports.explorer import explorer_record
+from conbo.spaces import Categorical, Real, Space
+from missing_tools import skip_without
+from random_beliefs import belief_on, points_in, product_kernel, tensor, trend_kernel, varying_noise, warped
+
+SCRIPTS = ("profiles.js", "model.js", "output_maps.js", "mixture.js")
+SPACE = Space(
+    states={"s": Real(0, 1), "k": Categorical(["a", "b", "c"])},
+    actions={"x": Real(0, 1), "c": Categorical(["p", "q"]), "y": Real(0, 1)},
+)
+POINTS = points_in(SPACE, 30)
+# with a tail of awful values
+REWARDS = torch.sin(5 * POINTS[:, 0] + 3 * POINTS[:, 2]) + POINTS[:, 1] - 4 * (POINTS[:, 4] - 0.4).exp().pow(2)
+STATES, ACTIONS = points_in(SPACE, 5, seed=5)[:, :2], points_in(SPACE, 6, seed=6)[:, 2:]
+
+# for each state: the best action, and at all actions the mean, its deviation and that of the difference to the first
+PROGRAM = """
+const { record, states, actions } = JSON.parse(require("fs").readFileSync(0, "utf8"));
+record.integers = record.integers.map(() => null);
+const model = createModel(record);
+model.prepare().then(() => console.log(JSON.stringify(states.map((state) => {
+  const { action, at, std, differenceStd } = model.best(Float64Array.from(state));
+  const rows = actions.map((there) => [at(there), std(there), differenceStd(there, actions[0])]);
+  return { action: [...action], rows };
+}))));
+"""
+
+
+def process(kernel: Kernel, noise: float | VaryingNoise = 1e-2, output: OutputMap | None = None) -> Posterior:
+    rewards = REWARDS if output is None else output.values(REWARDS, None)[0]
+    known = condition(kernel, 0.1, noise, POINTS, rewards)
+    return known if output is None else TransformedPosterior(known, output)
+
+
+def with_main_effects(kernel: Kernel) -> MainEffectsKernel:
+    columns = kernel.states.columns
+    chosen = Columns(tuple(columns.categories[column] for column in effect_columns(columns)))
+    lengthscales = tensor([0.7, 1.5][: len(chosen.categories)])
+    return MainEffectsKernel(kernel, Factor(chosen, lengthscales, kernel.actions.profile), 0.6, 0.4)
+
+
+def mixture(*members: Posterior) -> Mixture:
+    weights = tensor(range(len(members), 0, -1))
+    return Mixture(members, weights / weights.sum())
+
+
+PRODUCT, TREND = product_kernel(SPACE, 0.6, (0.4, 0.8, 0.6)), trend_kernel(SPACE, (0.5, 0.9, 0.7), states=0.5)
+SMOOTH = product_kernel(SPACE, 0.5, 0.5, profile="squared-exponential")
+TAIL = LowTail(pivot=float(REWARDS.max()), width=0.5, shift=-0.6, scale=0.7)
+NOISE = varying_noise(SPACE)
+
+POSTERIORS: dict[str, Posterior] = {
+    "one process": process(PRODUCT),
+    "main effects": process(with_main_effects(PRODUCT)),
+    "main effects beside a table": process(with_main_effects(TREND)),
+    "low tail, warped, varying noise": process(warped(with_main_effects(TREND)), NOISE, TAIL),
+    "limits": process(PRODUCT, output=Limits(-0.5, 1.2)),
+    "mixture of warps": mixture(process(warped(PRODUCT)), process(SMOOTH), process(warped(TREND, seed=3))),
+    "mixture of all": mixture(
+        process(with_main_effects(TREND)), process(warped(SMOOTH), NOISE, TAIL), process(PRODUCT, 0.1, Limits(-2, 1.0))
+    ),
+}
+
+
+def on_the_page(view: View) -> list[dict[str, Any]]:
+    """What the page says about all states and actions."""
+    node = shutil.which("node") or skip_without("Node.js", "apt-get install nodejs")
+    record = explorer_record(view)["model"]
+    content = {"record": record, "states": STATES.tolist(), "actions": ACTIONS.tolist()}
+    scripts = [files("conbo.reports").joinpath(name).read_text(encoding="utf-8") for name in SCRIPTS]
+    program = "\n".join([*scripts, PROGRAM])
+    done = subprocess.run([node, "-e", program], input=json.dumps(content), capture_output=True, text=True, check=True)
+    answers: list[dict[str, Any]] = json.loads(done.stdout)
+    return answers
+
+
+@pytest.mark.parametrize("name", POSTERIORS)
+def test_the_page_computes_what_the_library_computes(name: str) -> None:
+    posterior = POSTERIORS[name]
+    view = View(Policy(belief_on(SPACE, posterior, POINTS, REWARDS)), ())
+    answers = on_the_page(view)
+    assert len(answers) == len(STATES)
+    for state, answer in zip(STATES, answers, strict=True):
+        points = torch.cat([state.expand(len(ACTIONS), -1), ACTIONS], -1)
+        covariance = posterior.covariance(points, points)
+        variance = covariance.diagonal() + covariance[0, 0] - 2 * covariance[0]
+        wanted = [posterior.mean(points), posterior.variance(points).sqrt(), variance.clamp_min(0).sqrt()]
+        np.testing.assert_allclose(answer["rows"], torch.stack(wanted, -1), rtol=1e-6, atol=1e-6)
+        best = view.actions(state[None])[0]
+        found, known = posterior.mean(
+            torch.cat([state.expand(2, -1), torch.stack([tensor(answer["action"]), best])], -1)
+        )
+        assert found > known - 1e-5, name
+
+
+def test_a_single_process_travels_as_before() -> None:
+    one, several = (POSTERIORS[name].page_record(SPACE) for name in ("one process", "mixture of all"))
+    assert one is not None
+    assert several is not None
+    assert "members" not in one
+    assert set(several) == {"members", "weights"}
+    assert isinstance(POSTERIORS["one process"], ExactPosterior)
