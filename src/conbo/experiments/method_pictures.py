@@ -99,6 +99,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "penalisation": draw_penalisation,
 }
 
+PAPERS_MODEL = GaussianProcess(main_effects="none", rewards="plain", members=1)  # one process of the rewards themselves
 PAPERS_CONBO = ConBO(HybridKG(n_z=5, spread=1.0, estimate="lower"), GaussianStates())
 ESTIMATORS: dict[str, Estimator | None] = {
     "μⁿ⁺¹ for several z": None,
@@ -156,7 +157,7 @@ def line() -> Belief:
     rewards = torch.sin(1.4 * SIDE * points[:, 0])
     rewards = (rewards - rewards.mean()) / rewards.std()  # so that the model's units are those of the rewards
     noise = torch.full_like(rewards, 0.01)
-    return fit_belief(space, bind(None, space), Observations(points, rewards, points[:0], noise), GaussianProcess())
+    return fit_belief(space, bind(None, space), Observations(points, rewards, points[:0], noise), PAPERS_MODEL)
 
 
 @cache
@@ -168,7 +169,7 @@ def plane() -> Belief:
     hill = torch.exp(-(((action - 1.5 - 0.65 * state) / 2) ** 2))
     rewards = 0.5 * torch.sin(0.9 * action + 0.35 * state) + hill
     noise = torch.full_like(rewards, 0.04)
-    return fit_belief(space, bind(None, space), Observations(points, rewards, points[:0], noise), GaussianProcess())
+    return fit_belief(space, bind(None, space), Observations(points, rewards, points[:0], noise), PAPERS_MODEL)
 
 
 def generator(seed: int = 0) -> torch.Generator:

@@ -40,6 +40,11 @@ class Mixture:
     members: tuple[Posterior, ...]
     weights: Tensor  # (members,), which add up to one
 
+    def __str__(self) -> str:
+        """What was chosen, in a line of the log."""
+        pairs = zip(self.weights.tolist(), self.members, strict=True)
+        return "; ".join(f"{weight:.0%} {member}" for weight, member in pairs)
+
     @property
     def leader(self) -> Posterior:
         """The most probable member."""

@@ -30,6 +30,10 @@ class TransformedPosterior:
     process: ExactPosterior
     output: OutputMap
 
+    def __str__(self) -> str:
+        """What was chosen, in a line of the log."""
+        return f"{self.process}, mapped rewards ({type(self.output).__name__})"
+
     @property
     def n_state_dims(self) -> int:
         """Columns of a point that are its state."""
