@@ -25,25 +25,33 @@ StateStructure: TypeAlias = "Callable[[Space, Profile], KernelFamily]"
 
 @dataclass(frozen=True)
 class GaussianProcess:
-    """The built-in Gaussian processes: a kernel over actions, combined with one over states.
+    """The built-in models: Gaussian processes with a kernel over actions, combined with one over states.
+
+    What is "auto" is decided by the rewards. Several models may be probable; they are then averaged, each weighted by
+    its evidence.
 
     Parameters
     ----------
     profile
         The smoothness of the rewards: "matern52" (twice differentiable), "squared-exponential" (infinitely
-        differentiable), or "auto", which uses "matern52" unless the squared exponential fits the rewards clearly
-        better. It may also be your own `Profile`.
+        differentiable), or "auto" (both are tried). It may also be your own `Profile`.
     states
         How states are compared, from the table below.
     rank
         Number of columns of W, for `states="multi-task"`.
     noise
         The prior on noise whose variance is not given. "small" expects nearly exact rewards and needs many of them to
-        learn otherwise. "auto" expects moderate noise, learns its level from a few rewards, and makes it
-        heteroscedastic if that fits clearly better.
-    actions
-        "straight" (no input warping) or "auto" (warp an action where rewards clearly change faster in one part of its
-        range).
+        learn otherwise. "auto" expects anything from small to large noise, and makes it heteroscedastic if that is
+        clearly more probable.
+    input_warping
+        "auto" (warp an action if rewards clearly change faster in one part of its range) or "none".
+    main_effects
+        "auto" (also try kernels with an effect of the action that all states share, and one of the state whatever the
+        action) or "none".
+    output_warping
+        "auto" (compress a long tail of bad rewards if that is clearly more probable) or "none".
+    members
+        Largest number of models that are averaged; 1 keeps the most probable one.
 
     ==============  =============================================================================================
     `states`        how two states are compared
@@ -63,9 +71,9 @@ class GaussianProcess:
     states: str | StateStructure = "auto"
     rank: int = 2
     noise: str = "auto"
-    actions: str = "auto"
+    input_warping: str = "auto"
     main_effects: str = "auto"
-    rewards: str = "auto"
+    output_warping: str = "auto"
     members: int = 6
 
     def __post_init__(self) -> None:
@@ -84,8 +92,11 @@ class GaussianProcess:
             raise SettingError(f"`rank` must be an integer of at least 1, but got rank={self.rank!r}.")
         if self.noise not in ("auto", "small"):
             raise SettingError(f"`noise` must be auto or small, but got {self.noise!r}.")
-        if self.actions not in ("auto", "straight"):
-            raise SettingError(f"`actions` must be auto or straight, but got {self.actions!r}.")
+        for name in ("input_warping", "main_effects", "output_warping"):
+            if (value := getattr(self, name)) not in ("auto", "none"):
+                raise SettingError(f"`{name}` must be auto or none, but got {value!r}.")
+        if not isinstance(self.members, int) or self.members < 1:
+            raise SettingError(f"`members` must be an integer of at least 1, but got members={self.members!r}.")
 
     def families(self, space: Space) -> list[KernelFamily]:
         """The kernels that are tried, up to their hyperparameters, the smoothest first."""
@@ -174,8 +185,8 @@ class GaussianProcess:
                     rewards,
                     noise,
                     small_noise=small,
-                    warp=self.actions == "auto",
-                    map_rewards=self.rewards == "auto",
+                    warp=self.input_warping == "auto",
+                    map_rewards=self.output_warping == "auto",
                     members=self.members,
                     earlier=earlier,
                 )

@@ -21,7 +21,7 @@ DEFAULT_METHOD = "conbo"
 
 # The papers compare methods on this kernel, so their methods come with it.
 PUBLISHED_MODEL = GaussianProcess(
-    "matern52", noise="small", actions="straight", main_effects="none", rewards="plain", members=1
+    "matern52", noise="small", input_warping="none", main_effects="none", output_warping="none", members=1
 )
 
 _PAPER = "Pearce, Klaise & Groves (2020)"

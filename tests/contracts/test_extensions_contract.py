@@ -32,8 +32,8 @@ def page() -> dict[str, Any]:
 
 def model(name: str) -> GaussianProcess:
     if name == "profile":
-        return GaussianProcess(profile=page()["heavy_tails"], noise="small", actions="straight")
-    return GaussianProcess(profile="matern52", states=page()["level"], noise="small", actions="straight")
+        return GaussianProcess(profile=page()["heavy_tails"], noise="small", input_warping="none")
+    return GaussianProcess(profile="matern52", states=page()["level"], noise="small", input_warping="none")
 
 
 MODELS = ("profile", "structure")

@@ -96,7 +96,10 @@ def belief_of(n: int, memory: FitMemory | None, model: GaussianProcess) -> Belie
 @pytest.mark.usefixtures("short_steps")
 @pytest.mark.parametrize(
     "model",
-    [GaussianProcess("matern52", actions="straight", members=1), GaussianProcess("matern52", noise="small", members=1)],
+    [
+        GaussianProcess("matern52", input_warping="none", members=1),
+        GaussianProcess("matern52", noise="small", members=1),
+    ],
 )
 def test_one_fit_serves_many_rewards_and_changes_nothing(
     model: GaussianProcess, monkeypatch: pytest.MonkeyPatch

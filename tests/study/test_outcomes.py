@@ -148,7 +148,7 @@ def test_a_model_of_ones_own_sees_what_was_measured() -> None:
     class Recording:
         def fit(self, space: Space, observations: Observations) -> ExactPosterior:
             seen.append(observations)
-            return GaussianProcess("matern52", noise="small", actions="straight").fit(space, observations)
+            return GaussianProcess("matern52", noise="small", input_warping="none").fit(space, observations)
 
     study = Study(Space(actions={"x": Real(0, 1)}), method="uniform", model=Recording())
     for trial, outcomes in zip(study.ask(3), ({"wait": 4.0}, {}, {"wait": 2.5, "cost": 1.0}), strict=True):

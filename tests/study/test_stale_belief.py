@@ -19,7 +19,7 @@ class WaitingModel:
     def fit(self, space: Space, observations: Observations) -> ExactPosterior:
         self.begun.set()
         assert self.may_end.wait(PATIENCE)
-        return GaussianProcess("matern52", noise="small", actions="straight").fit(space, observations)
+        return GaussianProcess("matern52", noise="small", input_warping="none").fit(space, observations)
 
 
 def test_a_reward_that_comes_during_a_fit_is_in_the_next_policy() -> None:

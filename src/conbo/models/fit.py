@@ -127,11 +127,11 @@ def all_modes(
     several: bool,
 ) -> list[Mode]:
     """The modes of every structure, and those of its variants that are more probable."""
-    plain = [family for family in families if not isinstance(family, MainEffectsFamily)]
+    effects = [one for one in families if isinstance(one, MainEffectsFamily) and one.family in families]
+    plain = [family for family in families if family not in effects]
     modes = structures(plain, points, rewards, noise, several)
     if map_rewards and isinstance(noise, str):
         modes += with_mapped_rewards(plain, points, rewards, noise, several)
-    effects = [family for family in families if isinstance(family, MainEffectsFamily)]
     modes += with_main_effects(effects, modes)
     variants = [with_varying_noise] if noise == "moderate" else []
     variants += [with_warped_actions] if warp else []

@@ -124,31 +124,31 @@ def with_mapped_rewards(
     return [replace(mode, output=maps[best - 1], log_jacobian=float(jacobians[best])) for mode in mapped]
 
 
-def with_varying_noise(constant: Mode) -> list[Mode]:
+def with_varying_noise(plain: Mode) -> list[Mode]:
     """The same model with noise that varies."""
-    old = constant.target
-    noise = old.noise_of(constant.parameters)
+    old = plain.target
+    noise = old.noise_of(plain.parameters)
     if isinstance(noise, float) and noise < EXACT:
         return []
     target = LogPosterior(old.family, old.points, old.rewards, "varying")
-    start = torch.cat([constant.parameters, constant.parameters.new_zeros(target.n_slopes)])
-    found = climb(target, start[None], replace(TRIAL, goal=constant.objective - REACH))
-    return [constant.like(mode) for mode in found]
+    start = torch.cat([plain.parameters, plain.parameters.new_zeros(target.n_slopes)])
+    found = climb(target, start[None], replace(TRIAL, goal=plain.objective - REACH))
+    return [plain.like(mode) for mode in found]
 
 
-def with_warped_actions(straight: Mode) -> list[Mode]:
+def with_warped_actions(plain: Mode) -> list[Mode]:
     """The same model with warped actions, where rewards hint at it."""
-    family, old = WarpedFamily(straight.target.family), straight.target
+    family, old = WarpedFamily(plain.target.family), plain.target
     if not family.n_warps:
         return []
     target = LogPosterior(family, old.points, old.rewards, old.noise)
     exponents = slice(family.n_own, family.n_own + family.n_warps)
-    own, rest = straight.parameters[: family.n_own], straight.parameters[family.n_own :]
+    own, rest = plain.parameters[: family.n_own], plain.parameters[family.n_own :]
     start = torch.cat([own, own.new_zeros(family.n_warps), rest])
     if target.promise(start, exponents) < WARP_HINT:
         return []
-    found = climb(target, start[None], replace(TRIAL, goal=straight.objective - REACH))
-    return [straight.like(mode) for mode in found]
+    found = climb(target, start[None], replace(TRIAL, goal=plain.objective - REACH))
+    return [plain.like(mode) for mode in found]
 
 
 def climb(target: LogPosterior, starts: Tensor, race: Race = RACE) -> list[Mode]:

@@ -1,0 +1,197 @@
+"""Several models of the same rewards: which are found, how they are weighed, and what a mixture of them predicts."""
+
+from dataclasses import replace
+from math import log
+
+import pytest
+import torch
+from torch import Tensor
+
+from conbo.belief import fit_belief
+from conbo.bound_states import bind
+from conbo.errors import SettingError
+from conbo.gaussian_process import GaussianProcess
+from conbo.models.fit import fit, probabilities
+from conbo.models.kernel_families import ProductFamily
+from conbo.models.log_posterior import LogPosterior
+from conbo.models.main_effects import MainEffectsFamily, MainEffectsKernel
+from conbo.models.mixture import Mixture
+from conbo.models.output_maps import Limits, LowTail, low_tails
+from conbo.models.profiles import MATERN52
+from conbo.models.schedule import begins_with
+from conbo.models.transformed import TransformedPosterior
+from conbo.observations import Observations
+from conbo.policies.policy import Policy
+from kernel_family_cases import columns
+from random_beliefs import belief_with, product_kernel, reals, tensor, uniform
+
+SPACE = reals(1, 1)
+
+
+def standardized(rewards: Tensor) -> Tensor:
+    return (rewards - rewards.mean()) / rewards.std()
+
+
+def test_the_evidence_is_the_integral_over_the_hyperparameters() -> None:
+    """Laplace's method against a sum over a fine grid of the two hyperparameters of a model without states."""
+    space = reals(0, 1)
+    told = belief_with(space, product_kernel(space, 0.5, 0.3), n=20, noise=0.05).observations
+    noise = torch.full((20,), 0.05, dtype=torch.float64)
+    family = ProductFamily(*columns(space))
+    (fitted,) = fit([family], told.points, told.rewards, noise)
+    axes = torch.linspace(-4.0, 3.0, 141, dtype=torch.float64), torch.linspace(-5.0, 5.0, 141, dtype=torch.float64)
+    grid = torch.cartesian_prod(*axes)
+    densities = LogPosterior(family, told.points, told.rewards, noise)(grid)[0] + grid.sum(-1)  # of the logarithms
+    step = log(float(axes[0][1] - axes[0][0])) + log(float(axes[1][1] - axes[1][0]))
+    assert fitted.evidence == pytest.approx(float(densities.logsumexp(0)) + step, abs=0.5)
+
+
+def test_main_effects_are_found_where_there_is_no_interaction() -> None:
+    points = uniform(60, 2, seed=3)
+    rewards = standardized(torch.sin(6 * points[:, 0]) + torch.sin(5 * points[:, 1]))
+    product = ProductFamily(*columns(SPACE))
+    best, *_ = fit([product, MainEffectsFamily(product, MATERN52)], points, rewards, members=6)
+    assert isinstance(best.kernel, MainEffectsKernel)
+    others = uniform(200, 2, seed=4)
+    truth = torch.sin(6 * others[:, 0]) + torch.sin(5 * others[:, 1])
+    predicted = best.posterior(points, rewards).mean(others)
+    assert float(torch.stack([truth, predicted]).corrcoef()[0, 1]) > 0.999
+
+
+def test_models_of_negligible_probability_are_left_out_and_the_others_add_up() -> None:
+    told = belief_with(SPACE, product_kernel(SPACE, 0.4, 0.3), n=12, noise=0.1).observations
+    families = GaussianProcess().families(SPACE)
+    fits = fit(families, told.points, told.rewards, members=6)
+    weights = probabilities(fits)
+    assert 2 <= len(fits) <= 6
+    assert float(weights.sum()) == pytest.approx(1.0)
+    assert bool((weights.diff() <= 0).all())
+    assert float(weights[-1] / weights[0]) > 0.03
+    assert len(fit(families, told.points, told.rewards, members=2)) == 2
+    (alone,) = fit(families, told.points, told.rewards, members=1)
+    assert alone.evidence == pytest.approx(fits[0].evidence, abs=0.1)
+
+
+def test_a_noisy_explanation_stays_beside_an_exact_one() -> None:
+    """Few noisy rewards: of the likeliest models one says that all is noise, another that little is."""
+    points = uniform(14, 2, seed=8)
+    rewards = standardized(points[:, 0] + 0.6 * torch.randn(14, generator=torch.Generator().manual_seed(3)).double())
+    fits = fit(GaussianProcess().families(SPACE), points, rewards, members=6)
+    levels = sorted(one.noise for one in fits if isinstance(one.noise, float))
+    assert levels[-1] > 0.1
+
+
+def exploding(n: int) -> tuple[Tensor, Tensor]:
+    """Costs that explode: the logarithm is a smooth function."""
+    points = uniform(n, 2, seed=5)
+    return points, -torch.exp(3 * torch.sin(4 * points[:, 0]) + 4 * (points[:, 1] - 0.5).square() * 6)
+
+
+def test_exploding_costs_are_compressed_and_predicted_in_their_own_units() -> None:
+    points, rewards = exploding(40)
+    belief = fit_belief(SPACE, bind(None, SPACE), Observations(points, rewards, points[:0]), GaussianProcess())
+    members = belief.posterior.members if isinstance(belief.posterior, Mixture) else (belief.posterior,)
+    assert all(isinstance(member, TransformedPosterior) for member in members)
+    others, truth = exploding(300)
+    better = belief.to_reward(belief.posterior.mean(others))
+    plain = fit_belief(
+        SPACE, bind(None, SPACE), Observations(points, rewards, points[:0]), GaussianProcess(output_warping="none")
+    )
+    worse = plain.to_reward(plain.posterior.mean(others))
+    assert float((better - truth).abs().median()) < 0.3 * float((worse - truth).abs().median())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rewards_of_a_gaussian_process_are_not_compressed(seed: int) -> None:
+    told = belief_with(SPACE, product_kernel(SPACE, 0.4, 0.3), n=40, seed=seed).observations
+    fits = fit(GaussianProcess().families(SPACE), told.points, told.rewards, map_rewards=True, members=6)
+    assert all(one.output is None for one in fits)
+
+
+def test_a_map_is_the_inverse_of_its_inverse_and_its_slope_is_right() -> None:
+    rewards = torch.linspace(-30.0, 3.0, 200, dtype=torch.float64)
+    for output in low_tails(rewards):
+        values, variances = output.values(rewards, torch.ones_like(rewards))
+        assert variances is not None
+        torch.testing.assert_close(output.rewards(values), rewards, rtol=1e-9, atol=1e-9)
+        slope = (output.values(rewards + 1e-6, None)[0] - output.values(rewards - 1e-6, None)[0]) / 2e-6
+        inside = (rewards - output.pivot).abs() > 1e-3  # not at the corner of the second derivative
+        torch.testing.assert_close(output.log_slope(rewards).exp()[inside], slope[inside], rtol=1e-5, atol=1e-8)
+        torch.testing.assert_close(variances.sqrt()[inside], slope[inside], rtol=1e-5, atol=1e-8)
+        assert float(values.mean()) == pytest.approx(0.0, abs=1e-9)
+        assert float(values.std()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("output", [LowTail(pivot=0.3, width=0.4, shift=-0.2, scale=0.7), Limits(-0.4, 0.8)])
+def test_expected_rewards_are_averages_over_draws(output: LowTail | Limits) -> None:
+    mean, variance, noise = tensor([-1.5, -0.2, 0.9]), tensor([0.3, 0.05, 0.2]), tensor([0.1, 0.0, 0.2])
+    generator = torch.Generator().manual_seed(0)
+    values = mean[:, None] + variance.sqrt()[:, None] * torch.randn(3, 200_000, generator=generator).double()
+    errors = noise.sqrt()[:, None] * torch.randn(3, 200_000, generator=generator).double()
+    rewards = values.clamp(-0.4, 0.8) if isinstance(output, Limits) else output.rewards(values + errors)
+
+    average, spread = output.moments(mean, variance, noise)
+
+    torch.testing.assert_close(average, rewards.mean(-1), rtol=0.01, atol=0.005)
+    expected = output.expected(values, noise[:, None])
+    torch.testing.assert_close(spread, expected.var(-1), rtol=0.1, atol=0.002)
+
+
+def test_limits_hold_for_predictions_that_are_sure_to_be_beyond() -> None:
+    low, high = Limits(0.0, 1.0).moments(tensor([-5.0, 7.0]), tensor([0.01, 4.0]), tensor([0.0, 0.0]))
+    assert low.tolist() == pytest.approx([0.0, 1.0], abs=0.01)
+    assert bool(((low >= 0) & (low <= 1) & (high >= 0)).all())
+
+
+def test_a_mixture_draws_functions_from_its_members_by_weight() -> None:
+    beliefs = [belief_with(SPACE, product_kernel(SPACE, 0.4, 0.3), constant=c, n=1) for c in (-50.0, 50.0)]
+    mixture = Mixture(tuple(b.posterior for b in beliefs), tensor([0.8, 0.2]))
+    paths = mixture.draw_paths(500, torch.Generator().manual_seed(0), features=16)
+    assert paths is not None
+    far = paths(tensor([[0.99, 0.99]]))[0]
+    assert paths.n == 500
+    assert float((far < 0).double().mean()) == pytest.approx(0.8, abs=0.06)
+
+
+def test_the_policy_of_a_mixture_is_best_by_its_mean() -> None:
+    told = belief_with(SPACE, product_kernel(SPACE, 0.4, 0.2), n=15).observations
+    belief = fit_belief(SPACE, bind(None, SPACE), told, GaussianProcess())
+    assert isinstance(belief.posterior, Mixture)
+    policy = Policy(belief)
+    for level in (0.1, 0.5, 0.9):
+        prediction = policy.predict({"s0": level})
+        grid = torch.linspace(0, 1, 401, dtype=torch.float64)[:, None]
+        means = belief.to_reward(belief.posterior.mean(torch.cat([torch.full_like(grid, level), grid], -1)))
+        assert prediction.mean >= float(means.amax()) - 1e-6
+
+
+def test_all_models_are_tried_on_a_fixed_schedule() -> None:
+    assert [begins_with(n) for n in (5, 11, 12, 13, 15, 16, 20, 21, 27, 28, 100, 255, 256, 400)] == [
+        5, 11, 12, 12, 12, 16, 16, 21, 21, 28, 86, 202, 256, 400,
+    ]  # fmt: skip
+
+
+def test_a_fit_that_begins_with_earlier_models_is_a_pure_function_of_the_rewards() -> None:
+    points = uniform(15, 2, seed=5)
+    observations = Observations(points, torch.sin(5 * points).sum(-1), points[:0])
+    first, again = (
+        fit_belief(SPACE, bind(None, SPACE), observations, GaussianProcess()).posterior.mean(points) for _ in range(2)
+    )
+    assert torch.equal(first, again)
+    changed = replace(observations, rewards=observations.rewards + torch.eye(15, dtype=torch.float64)[0])
+    other = fit_belief(SPACE, bind(None, SPACE), changed, GaussianProcess()).posterior.mean(points)
+    assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize(
+    ("setting", "rule"),
+    [
+        ({"input_warping": "straight"}, "`input_warping` must be auto or none, but got 'straight'"),
+        ({"main_effects": True}, "`main_effects` must be auto or none, but got True"),
+        ({"output_warping": "log"}, "`output_warping` must be auto or none, but got 'log'"),
+        ({"members": 0}, "`members` must be an integer of at least 1, but got members=0"),
+    ],
+)
+def test_wrong_settings_are_named(setting: dict[str, object], rule: str) -> None:
+    with pytest.raises(SettingError, match=rule):
+        GaussianProcess(**setting)  # type: ignore[arg-type]
