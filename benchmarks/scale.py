@@ -107,7 +107,7 @@ def regret_ratio(n: int) -> float:
     for name, (function, _) in PROBLEMS.items():
         told, best = data(name, n), best_rewards(name, states)
         with threads_for(n), torch.no_grad():
-            exact = fit_belief(SPACE, bind(None, SPACE), told, GaussianProcess(rewards="plain", members=1))
+            exact = fit_belief(SPACE, bind(None, SPACE), told, GaussianProcess(output_warping="none", members=1))
             posterior, seen = exact.posterior, standardized(told, exact.shift, exact.scale)
             assert isinstance(posterior, ExactPosterior)
             variances, residuals = variances_at(seen.points, posterior.noise), seen.rewards - posterior.constant

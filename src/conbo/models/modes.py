@@ -29,7 +29,7 @@ RACE = Race(iterations=15, survivors=CLIMBED_STARTS)  # from then on, a climb th
 TOLERANCE = 1e-3  # in log-density: far below what the data can tell apart
 EXACT = 1e-4  # variance of noise below which its slopes do not matter
 WARP_HINT = 3.0  # nats that a Newton step in the exponents must promise before warping is tried
-MAP_MARGIN = 8.0  # nats by which a map of the rewards must be more probable: it costs accuracy near the best action
+MAP_MARGIN = 15.0  # nats by which a map of the rewards must be more probable: it costs accuracy near the best action
 TRIAL = Race(iterations=20, survivors=1)  # a variant may have a long way to go from where the model without it ended
 REACH = 4.0  # nats below the goal at which a variant is given up
 SAME_MODE = 0.05  # nats: modes of one model with objectives closer than this are taken to be one
