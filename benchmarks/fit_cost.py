@@ -88,7 +88,7 @@ def main() -> None:
             points, rewards = data(d_s, d_x, N_OBSERVATIONS, seed)
             family = ProductFamily(Columns((0,) * d_s), Columns((0,) * d_x))
             start = time.perf_counter()
-            ours_fit = fit([family], points, rewards, small_noise=True)
+            (ours_fit,) = fit([family], points, rewards, small_noise=True)
             ours.append(time.perf_counter() - start)
             mll = peer(points, rewards, d_s)
             start = time.perf_counter()

@@ -89,7 +89,7 @@ def judge_trial(space: Space, trial: Trial) -> None:
 def policy_records() -> list[dict[str, Any]]:
     """Policies of every kind of kernel, noise, warp, map of the rewards and rule, from one small study."""
     records = []
-    model = GaussianProcess(members=1, main_effects="none", rewards="plain")
+    model = GaussianProcess(members=1, main_effects="none", output_warping="none")
     for states, noise in (("product", None), ("trend", None), ("multi-task", None), ("product", 0.1)):
         study = Study(SPACE, method="uniform", initial=1, model=model)
         study.ask(7)

@@ -29,7 +29,7 @@ SPACE = Space(
     actions={"dose": Real(0.1, 10.0, log=True), "days": Integer(1, 7)},
 )
 CATEGORIES = Space(states={"age": Categorical([20, 41, 77]), "ward": Categorical(["A", "B"])}, actions=SPACE.actions)
-ONE_MODEL = GaussianProcess("matern52", states="product", members=1, main_effects="none", rewards="plain")
+ONE_MODEL = GaussianProcess("matern52", states="product", members=1, main_effects="none", output_warping="none")
 STATES = [{"age": age, "ward": ward} for age in (20, 41, 77) for ward in "AB"]
 
 

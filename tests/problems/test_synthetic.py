@@ -1,12 +1,14 @@
 import pickle
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from conbo.errors import SettingError
 from conbo.problems.problem import Problem, opportunity_cost, policy_reward
-from conbo.problems.synthetic import branin, hartmann6, rosenbrock
+from conbo.problems.synthetic import branin, falling_importance, hartmann6, rosenbrock
 from conbo.state_distributions import Triangular, Uniform
+from random_beliefs import uniform
 
 # botorch's dependency still calls torch.jit.script when it is imported
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
@@ -121,3 +123,39 @@ def test_a_problem_can_be_sent_to_another_process(make) -> None:
 def test_bad_settings_are_refused(make, message: str) -> None:
     with pytest.raises(SettingError, match=message):
         make()
+
+
+@pytest.mark.parametrize("make", [branin, rosenbrock])
+@pytest.mark.parametrize("distortion", ["exponential", "cube", "clip"])
+def test_a_distorted_reward_is_told_in_the_same_order_and_scored_in_its_own_units(
+    make: Callable[..., Problem], distortion: str
+) -> None:
+    plain, told = make(), make(distortion=distortion)
+    points = uniform(300, 2, seed=1).numpy()
+    states, actions = plain.space.decode_states(points[:, :1]), plain.space.decode_actions(points[:, 1:])
+    pairs = list(zip(states, actions, strict=True))
+    rewards = np.array([plain.evaluate(state, action, rng()) for state, action in pairs])
+    seen = np.array([told.evaluate(state, action, rng()) for state, action in pairs])
+    order = rewards.argsort()
+    assert (np.diff(seen[order]) >= 0).all()
+    assert 0.25 < (seen == seen.min()).mean() < 0.42 if distortion == "clip" else len(set(seen)) == 300
+    assert told.mean_reward is not None
+    assert [told.mean_reward(s, a, 1, 0).mean for s, a in pairs[:5]] == pytest.approx(rewards[:5])
+
+
+def test_an_unknown_distortion_is_named() -> None:
+    with pytest.raises(SettingError, match="`distortion` must be one of 'none', .*, 'clip', but got 'log'"):
+        branin(distortion="log")  # type: ignore[arg-type]
+
+
+def test_many_actions_matter_less_and_less() -> None:
+    problem = falling_importance(noise=0.0)
+    state = {"s1": 0.2, "s2": 0.9}
+    assert problem.optimal_action is not None
+    best = problem.optimal_action(state)
+    assert len(best) == 14
+    assert problem.evaluate(state, best, rng()) == 0.0
+    losses = [-problem.evaluate(state, {**best, name: best[name] + 0.1}, rng()) for name in best]  # type: ignore[operator]
+    assert losses == pytest.approx([0.01 * 0.75**i for i in range(14)])
+    with pytest.raises(SettingError, match="`1 <= n_actions <= 100` must hold, but got n_actions=0"):
+        falling_importance(n_actions=0)

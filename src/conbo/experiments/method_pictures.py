@@ -99,7 +99,9 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "penalisation": draw_penalisation,
 }
 
-PAPERS_MODEL = GaussianProcess(main_effects="none", output_warping="none", members=1)  # one process of the rewards themselves
+PAPERS_MODEL = GaussianProcess(
+    main_effects="none", output_warping="none", members=1
+)  # one process of the rewards themselves
 PAPERS_CONBO = ConBO(HybridKG(n_z=5, spread=1.0, estimate="lower"), GaussianStates())
 ESTIMATORS: dict[str, Estimator | None] = {
     "μⁿ⁺¹ for several z": None,

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from conbo.problems.cifar_cnn_surrogate import cifar_cnn_table
     from conbo.problems.cifar_cnn_training import cifar_cnn
     from conbo.problems.problem import MeanReward, Problem, opportunity_cost, policy_reward
-    from conbo.problems.synthetic import branin, hartmann6, rosenbrock
+    from conbo.problems.synthetic import branin, falling_importance, hartmann6, rosenbrock
 
 _HOME = {
     "MeanReward": "problem",
@@ -19,6 +19,7 @@ _HOME = {
     "branin": "synthetic",
     "cifar_cnn": "cifar_cnn_training",
     "cifar_cnn_table": "cifar_cnn_surrogate",
+    "falling_importance": "synthetic",
     "hartmann6": "synthetic",
     "opportunity_cost": "problem",
     "policy_reward": "problem",
@@ -32,6 +33,7 @@ SUMMARIES = {
     "branin": "Branin-Hoo with state s and action x in [0, 15].",
     "cifar_cnn": "The real training as a problem; `cifar_cnn_table`, its surrogate, needs no images and no GPU.",
     "cifar_cnn_table": "The surrogate of `cifar_cnn`: the same space, rewards by a regression on measured trainings.",
+    "falling_importance": "Two states and many actions, each of which matters less than the one before; all in [0, 1].",
     "hartmann6": "Hartmann6 without a state, actions x1 to x6 in [0, 1]; `noise` as in the others.",
     "rosenbrock": "Rosenbrock with state s and action x in [-1, 5].",
 }
@@ -44,6 +46,7 @@ __all__ = [
     "branin",
     "cifar_cnn",
     "cifar_cnn_table",
+    "falling_importance",
     "hartmann6",
     "opportunity_cost",
     "policy_reward",

@@ -1,6 +1,7 @@
 """Functions in closed form whose best action is known for every state.
 
-Branin-Hoo and Rosenbrock have one state and one action, Hartmann6 has no state; all are to be maximised.
+Branin-Hoo and Rosenbrock have one state and one action, Hartmann6 has no state, and one function has many actions; all
+are to be maximized.
 """
 
 from __future__ import annotations
@@ -22,31 +23,46 @@ if TYPE_CHECKING:
     from botorch.test_functions.synthetic import Hartmann
 
 StateLaw: TypeAlias = Literal["uniform", "triangular"]
+Distortion: TypeAlias = Literal["none", "exponential", "cube", "clip"]
 Reward: TypeAlias = Callable[[Point, Point], float]
 BestAction: TypeAlias = Callable[[Point], dict[str, Value]]
 
 _STATE_LAWS: dict[str, Uniform | Triangular] = {"uniform": Uniform(), "triangular": Triangular()}
+_DISTORTIONS = ("none", "exponential", "cube", "clip")
 _HARTMANN_NAMES = tuple(f"x{i}" for i in range(1, 7))
 
 
-def branin(width: float = 1.0, state_distribution: StateLaw = "uniform", noise: float = 0.0) -> Problem:
+def branin(
+    width: float = 1.0,
+    state_distribution: StateLaw = "uniform",
+    noise: float = 0.0,
+    distortion: Distortion = "none",
+) -> Problem:
     """Branin-Hoo with state s and action x in [0, 15].
 
     `width` is the part of the state's full range [-5, 10] that is in use, around its centre; 0 fixes s = 2.5
-    and leaves no state. `noise` is the standard deviation of a reward.
+    and leaves no state. `noise` is the standard deviation of a reward. With a `distortion`, "exponential", "cube" or
+    "clip" (of the worst third), a reward r is told as a monotone function of r; policies are still scored by r.
     """
     space = Space(states=_states(-5.0, 10.0, width), actions={"x": Real(0.0, 15.0)})
-    return _problem("branin", space, state_distribution, _branin_reward, _branin_action, noise)
+    told = _distorted(_branin_reward, distortion, unit=60.0, worst_third=-61.5)
+    return _problem("branin", space, state_distribution, _branin_reward, _branin_action, noise, told)
 
 
-def rosenbrock(width: float = 1.0, state_distribution: StateLaw = "uniform", noise: float = 0.0) -> Problem:
+def rosenbrock(
+    width: float = 1.0,
+    state_distribution: StateLaw = "uniform",
+    noise: float = 0.0,
+    distortion: Distortion = "none",
+) -> Problem:
     """Rosenbrock with state s and action x in [-1, 5].
 
     `width` is the part of the state's full range [-2, 2] that is in use, around its centre; 0 fixes s = 0
-    and leaves no state. `noise` is the standard deviation of a reward.
+    and leaves no state. `noise` and `distortion` as for Branin-Hoo.
     """
     space = Space(states=_states(-2.0, 2.0, width), actions={"x": Real(-1.0, 5.0)})
-    return _problem("rosenbrock", space, state_distribution, _rosenbrock_reward, _rosenbrock_action, noise)
+    told = _distorted(_rosenbrock_reward, distortion, unit=300.0, worst_third=-534.0)
+    return _problem("rosenbrock", space, state_distribution, _rosenbrock_reward, _rosenbrock_action, noise, told)
 
 
 def hartmann6(noise: float = 0.0) -> Problem:
@@ -59,6 +75,16 @@ def hartmann6(noise: float = 0.0) -> Problem:
     return _problem("hartmann6", space, "uniform", reward, best_action, noise)
 
 
+def falling_importance(n_actions: int = 14, noise: float = 0.01) -> Problem:
+    """Two states and many actions, each of which matters less than the one before; all in [0, 1]."""
+    if not 1 <= n_actions <= 100:
+        raise SettingError(f"`1 <= n_actions <= 100` must hold, but got n_actions={n_actions}.")
+    names = tuple(f"x{i}" for i in range(1, n_actions + 1))
+    space = Space(states={"s1": Real(0.0, 1.0), "s2": Real(0.0, 1.0)}, actions=dict.fromkeys(names, Real(0.0, 1.0)))
+    reward, best_action = partial(_falling_reward, names), partial(_falling_action, names)
+    return _problem("falling_importance", space, "uniform", reward, best_action, noise)
+
+
 # Functions of the module instead of closures, so that a problem can be sent to another process
 
 
@@ -69,7 +95,9 @@ def _problem(
     reward: Reward,
     best_action: BestAction,
     noise: float,
+    told: Reward | None = None,
 ) -> Problem:
+    """`told` is what an evaluation returns, by default the reward itself."""
     if state_distribution not in _STATE_LAWS:
         rule = f"`state_distribution` must be one of {', '.join(map(repr, _STATE_LAWS))}"
         raise SettingError(f"{rule}, but got {state_distribution!r}.")
@@ -79,12 +107,27 @@ def _problem(
         name,
         space,
         _STATE_LAWS[state_distribution],
-        evaluate=partial(_evaluate, reward, noise),
+        evaluate=partial(_evaluate, told or reward, noise),
         mean_reward=partial(_mean_reward, reward),
         optimal_action=best_action,
         optimal_reward=partial(_optimal_reward, reward, best_action),
         noise=noise,
     )
+
+
+def _distorted(reward: Reward, distortion: str, unit: float, worst_third: float) -> Reward | None:
+    """The reward as it is told, or None if it is told as it is; the worst third of all rewards is below the last."""
+    if distortion not in _DISTORTIONS:
+        rule = f"`distortion` must be one of {', '.join(map(repr, _DISTORTIONS))}"
+        raise SettingError(f"{rule}, but got {distortion!r}.")
+    return None if distortion == "none" else partial(_told, reward, distortion, unit, worst_third)
+
+
+def _told(reward: Reward, distortion: str, unit: float, worst_third: float, state: Point, action: Point) -> float:
+    value = reward(state, action)
+    if distortion == "exponential":
+        return -math.exp(-value / unit)
+    return (value / unit) ** 3 if distortion == "cube" else max(value, worst_third)
 
 
 def _states(low: float, high: float, width: float) -> dict[str, Real]:
@@ -134,6 +177,16 @@ def _rosenbrock_reward(state: Point, action: Point) -> float:
 
 def _rosenbrock_action(state: Point) -> dict[str, Value]:
     return {"x": float(state.get("s", 0.0)) ** 2}
+
+
+def _falling_action(names: tuple[str, ...], state: Point) -> dict[str, Value]:
+    first, second = float(state["s1"]), float(state["s2"])
+    return {name: 0.3 + 0.4 * (second if i % 2 else first) + 0.1 * math.sin(5 * i) for i, name in enumerate(names)}
+
+
+def _falling_reward(names: tuple[str, ...], state: Point, action: Point) -> float:
+    best = _falling_action(names, state)
+    return -sum(0.75**i * (float(action[name]) - float(best[name])) ** 2 for i, name in enumerate(names))
 
 
 def _hartmann_reward(function: Hartmann, state: Point, action: Point) -> float:
