@@ -38,7 +38,7 @@ from conbo.notices import LOG, in_words
 
 LONG = 2.0  # seconds from which on a fit is announced
 LEAST_WEIGHT = 0.03  # of a member that is kept
-LEAST_ADVANTAGE = 2.0  # nats of evidence that a variant must have over the model without it
+NOISE_MARGIN = 2.0  # nats of evidence that noise must gain by varying: a slope near zero would be one member more
 
 
 @dataclass(frozen=True)
@@ -133,12 +133,11 @@ def all_modes(
     if map_rewards and isinstance(noise, str):
         modes += with_mapped_rewards(plain, points, rewards, noise, several)
     modes += with_main_effects(effects, modes)
-    variants = [with_varying_noise] if noise == "moderate" else []
-    variants += [with_warped_actions] if warp else []
-    for variant in variants:
+    variants = [(with_varying_noise, NOISE_MARGIN)] if noise == "moderate" else []
+    variants += [(with_warped_actions, 0.0)] if warp else []
+    for variant, margin in variants:
         best = best_of(modes)
-        # one that is hardly more probable is hardly different
-        modes += [mode for mode in variant(best) if mode.evidence > best.evidence + LEAST_ADVANTAGE]
+        modes += [mode for mode in variant(best) if mode.evidence > best.evidence + margin]
     return modes
 
 

@@ -47,9 +47,16 @@ class Mode:
 
     @cached_property
     def evidence(self) -> float:
-        """log p(rewards | model), by Laplace's method, less a margin for a map of the rewards."""
-        evidence = self.objective + self.log_jacobian + self.target.log_volume(self.parameters)
-        return evidence if self.output is None else evidence - MAP_MARGIN
+        """log p(rewards | model), by Laplace's method, less a margin for a map of the rewards.
+
+        The exponents of a warp are many, and each alone is weakly determined: they are taken at their mode.
+        """
+        family, plain = self.target.family, self.objective + self.log_jacobian
+        if self.output is not None:
+            plain -= MAP_MARGIN
+        if isinstance(family, WarpedFamily):
+            return plain + self.target.log_volume(self.parameters, fixed=family.exponents)
+        return plain + self.target.log_volume(self.parameters)
 
     def like(self, other: "Mode") -> "Mode":
         """Another mode of a model with the same map of the rewards."""
@@ -142,10 +149,9 @@ def with_warped_actions(plain: Mode) -> list[Mode]:
     if not family.n_warps:
         return []
     target = LogPosterior(family, old.points, old.rewards, old.noise)
-    exponents = slice(family.n_own, family.n_own + family.n_warps)
     own, rest = plain.parameters[: family.n_own], plain.parameters[family.n_own :]
     start = torch.cat([own, own.new_zeros(family.n_warps), rest])
-    if target.promise(start, exponents) < WARP_HINT:
+    if target.promise(start, family.exponents) < WARP_HINT:
         return []
     found = climb(target, start[None], replace(TRIAL, goal=plain.objective - REACH))
     return [plain.like(mode) for mode in found]

@@ -55,6 +55,11 @@ class WarpedFamily:
         return 2 * len(self.actions.numeric)
 
     @property
+    def exponents(self) -> slice:
+        """Where they are among the parameters."""
+        return slice(self.n_own, self.n_own + self.n_warps)
+
+    @property
     def n_own(self) -> int:
         """Parameters of the family, which come first."""
         return self.n_lengthscales + self.n_variances + len(self.family.typical_loadings)
