@@ -113,9 +113,9 @@ def test_parameters_of_a_broken_covariance_are_impossible(entry: float) -> None:
 @pytest.mark.parametrize("entry", NOT_FINITE)
 def test_a_fit_goes_round_parameters_that_break_the_covariance(entry: float) -> None:
     points, rewards = data(SPACE)
-    best = fit([ProductFamily(*columns(SPACE))], points, rewards)
+    (best,) = fit([ProductFamily(*columns(SPACE))], points, rewards)
     limit = float(best.kernel.states.lengthscales.log()) - 0.1
-    result = fit([Breaking(*columns(SPACE), entry=entry, limit=limit)], points, rewards)
+    (result,) = fit([Breaking(*columns(SPACE), entry=entry, limit=limit)], points, rewards)
 
     assert float(result.kernel.states.lengthscales.log()) >= limit
     assert result.objective == pytest.approx(best.objective, abs=0.1)
@@ -172,7 +172,7 @@ def test_a_best_action_without_curvature_does_not_bend(entry: float, monkeypatch
     posterior = posterior_of(belief)
     states, candidates = uniform(6, 1, seed=1), uniform(5, 3, seed=2)
     best = belief.search(uniform(40, 2, seed=3)).best(states)
-    whole = RoughGains(posterior, states, best, rough_gain)(candidates)
+    whole = RoughGains(posterior, SPACE, states, best, rough_gain)(candidates)
     inside = ((best.actions > 0) & (best.actions < 1)).all(-1)  # others do not bend anyway
     sick = int(inside.int().argmax())
     unbroken = ActionFunctions.derivatives
@@ -183,7 +183,7 @@ def test_a_best_action_without_curvature_does_not_bend(entry: float, monkeypatch
         return value, gradient, hessian
 
     monkeypatch.setattr(ActionFunctions, "derivatives", derivatives)
-    broken = RoughGains(posterior, states, best, rough_gain)(candidates)
+    broken = RoughGains(posterior, SPACE, states, best, rough_gain)(candidates)
 
     assert torch.isfinite(broken).all()
     assert inside.any()

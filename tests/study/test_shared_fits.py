@@ -20,7 +20,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of rewards of every fit; from 20 rewards on fits are shared."""
     monkeypatch.setattr("conbo.models.schedule.EVERY_REWARD", 20)
     sizes, real = [], fit_module.fit
-    monkeypatch.setattr(fit_module, "fit", lambda *args: sizes.append(len(args[1])) or real(*args))
+    monkeypatch.setattr(fit_module, "fit", lambda *args, **kw: sizes.append(len(args[1])) or real(*args, **kw))
     return sizes
 
 
