@@ -147,8 +147,8 @@ def _model(stored: Fields) -> ModelLike:
         raise StudyError("the study's model is a function: open it with Study(..., model=...).")
     model, known = stored.fields("model"), {field.name: field.default for field in fields(GaussianProcess)}
     model.text("type", (GaussianProcess.__name__,))
-    model.only(("type",), optional=(*known, "actions"))
-    settings = _renamed({name: value for name, value in model.record.items() if name != "type"})
+    model.only(("type",), optional=known)
+    settings = {name: value for name, value in model.record.items() if name != "type"}
     if isinstance(settings.get("profile"), Mapping) or str(settings.get("states", "")).startswith(FUNCTION):
         raise StudyError("the study's model has a kernel of your own: open it with Study(..., model=...).")
     for name, value in settings.items():
@@ -166,16 +166,6 @@ def _cost(stored: Fields, mine: Settings | None) -> Cost:
     if mine is not None and _record(mine.cost) == record:
         return mine.cost
     raise StudyError("the study's cost is a function: open it with Study(..., cost=...).")
-
-
-def _renamed(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a model as conbo 0.1 stored them, by today's names and with what was not there then."""
-    if "actions" not in settings:
-        return settings
-    warping = "none" if settings.pop("actions") == "straight" else "auto"
-    chosen = settings.get("profile") != "auto"  # one model of the user's choice, which nothing is added to
-    added = {"main_effects": "none", "output_warping": "none", "members": 1} if chosen else {}
-    return {**settings, "input_warping": warping, **added}
 
 
 def _distribution(stored: Fields, space: Space, mine: Settings | None) -> RecipeLike:

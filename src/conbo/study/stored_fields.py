@@ -1,10 +1,12 @@
 """What the rows of a database must be, column by column: whatever wrote them, a damaged one is refused."""
 
+import dataclasses
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, get_args
 
 from conbo.errors import RecordError
+from conbo.gaussian_process import GaussianProcess
 from conbo.record_fields import LARGEST, Fields, parse_json, shown
 from conbo.trials import Outcomes, Status, Trial
 
@@ -25,7 +27,20 @@ def settings_of(text: object) -> dict[str, Any]:
     """The settings of a study, from their JSON."""
     if not isinstance(text, str):
         raise RecordError(f"`settings` must be a text, but got {type(text).__name__}.")
-    return dict(Fields.of(parse_json(text), "settings").record)
+    settings = dict(Fields.of(parse_json(text), "settings").record)
+    model = settings.get("model")
+    if isinstance(model, Mapping) and model.get("type") == GaussianProcess.__name__ and "actions" in model:
+        settings["model"] = _up_to_date(model)
+    return settings
+
+
+def _up_to_date(model: Mapping[str, Any]) -> dict[str, Any]:
+    """The model of a study that conbo 0.1 began, by today's settings; one of the user's choice stays a single one."""
+    settings = {name: value for name, value in model.items() if name != "actions"}
+    single = {"main_effects": "none", "output_warping": "none", "members": 1}
+    today = {field.name: field.default for field in dataclasses.fields(GaussianProcess)}
+    added = today if settings.get("profile") == "auto" else today | single
+    return {**added, **settings, "input_warping": "none" if model["actions"] == "straight" else "auto"}
 
 
 def check_trial(row: Mapping[str, Any]) -> None:
