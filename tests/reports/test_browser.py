@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from conbo.gaussian_process import GaussianProcess
 from conbo.models.exact import ExactPosterior
+from conbo.models.mixture import Mixture
 from conbo.plots.view import View, view_of
 from conbo.reports.html import page
 from conbo.rounding import with_margin
@@ -23,6 +25,9 @@ PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 900}
 TOLERANCE = 1e-6  # of rewards, in their standard deviations
 BETTER = 0.05  # by so much the page's search may find a better action than the policy's
+
+
+ONE_MODEL = GaussianProcess(main_effects="none", rewards="plain", members=1)
 
 
 def bent() -> Study:
@@ -38,7 +43,7 @@ def bent() -> Study:
         count = math.log(float(action["count"]) / 3) - load
         return suits - purity**2 - count**2
 
-    return learned(space, reward, 60, model=GaussianProcess())
+    return learned(space, reward, 60, model=ONE_MODEL)
 
 
 def bent_one_action() -> Study:
@@ -47,7 +52,7 @@ def bent_one_action() -> Study:
     def reward(state: Named, action: Named) -> float:
         return float((math.log(float(action["power"]) + 0.01) + 1 + 3 * float(state["load"])) ** 2)
 
-    return learned(space, reward, 30, direction="minimize", model=GaussianProcess())
+    return learned(space, reward, 30, direction="minimize", model=ONE_MODEL)
 
 
 BENT = {"bent": bent, "bent one action": bent_one_action}
@@ -63,9 +68,10 @@ def long_names() -> Study:
 
 # models and policies that reach the page in other ways
 VARIANTS = {
-    "smooth": lambda: one_state(model=GaussianProcess("squared-exponential")),
-    "trend": lambda: mixed(model=GaussianProcess(states="trend")),
-    "multi-task": lambda: mixed(model=GaussianProcess(states="multi-task")),
+    "default model": lambda: one_state(model=GaussianProcess()),
+    "smooth": lambda: one_state(model=replace(ONE_MODEL, profile="squared-exponential")),
+    "trend": lambda: mixed(model=replace(ONE_MODEL, states="trend")),
+    "multi-task": lambda: mixed(model=replace(ONE_MODEL, states="multi-task")),
     "knn": lambda: one_state(method="knn"),
     "long names": long_names,
     **BENT,
@@ -129,7 +135,7 @@ def see(charts: Locator) -> None:
         chart.locator(".main-svg").first.wait_for(state="attached")
 
 
-@pytest.mark.parametrize("kind", [*STUDIES, "smooth", "trend", "multi-task", *BENT])
+@pytest.mark.parametrize("kind", [*STUDIES, "default model", "smooth", "trend", "multi-task", *BENT])
 def test_the_explorer_is_the_policy(opened: Open, kind: str) -> None:
     look = seen(kind)
     unit = np.random.default_rng(0).random((20, look.space.n_state_dims))
@@ -151,7 +157,14 @@ def test_actions_are_really_bent(kind: str) -> None:
     assert posterior.kernel.actions.warp is not None
 
 
-@pytest.mark.parametrize("kind", ["one_state", *BENT])
+def test_the_default_model_is_a_mixture(opened: Open) -> None:
+    posterior = seen("default model").belief.posterior
+    assert isinstance(posterior, Mixture)
+    members = opened("default model").evaluate("JSON.parse(data('explorer-record')).model.members.length")
+    assert members == len(posterior.members) > 1
+
+
+@pytest.mark.parametrize("kind", ["one_state", "default model", *BENT])
 def test_the_curve_is_the_models(opened: Open, kind: str) -> None:
     page, look = opened(kind), seen(kind)
     first, *others = look.space.action_names
