@@ -19,7 +19,7 @@ from conbo.spaces import Categorical, Real, Space
 SPACE = Space(states={"k": Categorical(["a", "b"])}, actions={"x": Real(0, 1), "y": Real(0, 1)})
 
 
-ONE = {"members": 1, "main_effects": "none", "rewards": "plain"}
+ONE = {"members": 1, "main_effects": "none", "output_warping": "none"}
 
 
 @cache

@@ -27,7 +27,7 @@ TOLERANCE = 1e-6  # of rewards, in their standard deviations
 BETTER = 0.05  # by so much the page's search may find a better action than the policy's
 
 
-ONE_MODEL = GaussianProcess(main_effects="none", rewards="plain", members=1)
+ONE_MODEL = GaussianProcess(main_effects="none", output_warping="none", members=1)
 
 
 def bent() -> Study:

@@ -162,7 +162,7 @@ def large(n: int) -> View:
     rewards = -(points[:, 2:] - points[:, :1]).square().sum(-1) + torch.sin(5 * points[:, 1])
     states = bind(None, space)
     first = Observations(points[:60], rewards[:60], points[:0])
-    belief = fit_belief(space, states, first, GaussianProcess(rewards="plain", members=1))
+    belief = fit_belief(space, states, first, GaussianProcess(output_warping="none", members=1))
     posterior = belief.posterior
     assert isinstance(posterior, ExactPosterior)
     standardised = (rewards - belief.shift) / belief.scale
