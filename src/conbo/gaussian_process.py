@@ -191,7 +191,7 @@ class GaussianProcess:
                     earlier=earlier,
                 )
 
-        key = fit_key([self, space.state_categories, space.action_categories], points, rewards, noise)
+        key = fit_key([self, space.state_categories, space.action_categories, len(earlier)], points, rewards, noise)
         # the name of a function says nothing to another process
         plain = isinstance(self.profile, str) and isinstance(self.states, str) and len(observations) >= EVERY_REWARD
         return memory.recall(

@@ -29,6 +29,7 @@ from conbo.models.modes import (
     with_mapped_rewards,
     with_varying_noise,
     with_warped_actions,
+    without_repetitions,
 )
 from conbo.models.noise import VaryingNoise
 from conbo.models.output_maps import OutputMap, low_tails, read_output
@@ -38,7 +39,7 @@ from conbo.notices import LOG, in_words
 
 LONG = 2.0  # seconds from which on a fit is announced
 LEAST_WEIGHT = 0.03  # of a member that is kept
-NOISE_MARGIN = 2.0  # nats of evidence that noise must gain by varying: a slope near zero would be one member more
+NOISE_MARGIN = 2.0  # nats of evidence that noise must gain by varying: slopes near zero would be one member more
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,8 @@ def fit(
     else:
         modes = all_modes(families, points, rewards, expected, warp, map_rewards, members > 1)
     modes.sort(key=lambda mode: -mode.evidence)
-    kept = [mode for mode in modes[:members] if exp(mode.evidence - modes[0].evidence) > LEAST_WEIGHT]
+    modes = without_repetitions(mode for mode in modes if exp(mode.evidence - modes[0].evidence) > LEAST_WEIGHT)
+    kept = modes[:members]
     records = [mode.record(families) for mode in kept]
     return [restored(record, families, points, noise, small_noise) for record in records]
 
@@ -126,7 +128,7 @@ def all_modes(
     map_rewards: bool,
     several: bool,
 ) -> list[Mode]:
-    """The modes of every structure, and those of its variants that are more probable."""
+    """The modes of every family, for plain rewards and for mapped ones, and of variants that are more probable."""
     effects = [one for one in families if isinstance(one, MainEffectsFamily) and one.family in families]
     plain = [family for family in families if family not in effects]
     modes = structures(plain, points, rewards, noise, several)
@@ -154,7 +156,8 @@ def refitted(
     target = LogPosterior(family, points, values, "varying" if record["varying"] else noise)
     start = torch.tensor(record["parameters"], dtype=torch.float64)
     found = climb(target, start[None])
-    return [replace(mode, output=output, log_jacobian=jacobian) for mode in found]
+    known = {"output": output, "log_jacobian": jacobian, "log_odds": record["log_odds"]}
+    return [replace(mode, **known) for mode in found]
 
 
 def probabilities(fits: Sequence[Fit]) -> Tensor:

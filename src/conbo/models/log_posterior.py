@@ -138,18 +138,16 @@ class LogPosterior:
         """
         return self._imagined_gradients(parameters).square().mean(0) + torch.from_numpy(self._spread**-2)
 
-    def log_volume(self, parameters: Tensor, fixed: slice = slice(0)) -> float:
-        """log |2π H⁻¹|^½ at a mode (p,), H the negated second derivatives of the log-density in what is not `fixed`.
+    def log_volume(self, parameters: Tensor) -> float:
+        """log |2π H⁻¹|^½ at a mode (p,), H the negated second derivatives of the log-density in the parameters.
 
         By differences of gradients.  Directions in which the density falls off no faster than its prior get the
         curvature of the prior.  LogNormal priors are densities of exp(parameter), which adds its logarithm.
         """
-        free = torch.ones(len(parameters), dtype=torch.bool)
-        free[fixed] = False
         steps = torch.where(parameters + DIFFERENCE > self.bounds[:, 1], -DIFFERENCE, DIFFERENCE)
-        gradients = self(torch.cat([parameters[None], (parameters + steps.diag())[free]]))[1][:, free]
-        second = -(gradients[1:] - gradients[0]) / steps[free, None]
-        scale = torch.from_numpy(self._spread)[free]  # in units of the prior's spreads its curvature is one
+        gradients = self(torch.cat([parameters[None], parameters + steps.diag()]))[1]
+        second = -(gradients[1:] - gradients[0]) / steps[:, None]
+        scale = torch.from_numpy(self._spread)  # in units of the prior's spreads its curvature is one
         curvatures = torch.linalg.eigvalsh(0.5 * (second + second.mT) * scale[:, None] * scale)
         log_determinant = float(curvatures.clamp_min(LEAST_CURVATURE).log().sum() - 2 * scale.log().sum())
         in_logarithms = float(torch.from_numpy(self._logarithm) @ parameters)

@@ -5,7 +5,7 @@
 with θ the mode and H the negated second derivatives of the log-density there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -28,10 +28,12 @@ ITERATIONS = 100
 RACE = Race(iterations=15, survivors=CLIMBED_STARTS)  # from then on, a climb that cannot catch up ends
 TOLERANCE = 1e-3  # in log-density: far below what the data can tell apart
 EXACT = 1e-4  # variance of noise below which its slopes do not matter
+WARP_MARGIN = 6.0  # nats of log-density that input warping must gain
 WARP_HINT = 3.0  # nats that a Newton step in the exponents must promise before warping is tried
 MAP_MARGIN = 15.0  # nats by which a map of the rewards must be more probable: it costs accuracy near the best action
 TRIAL = Race(iterations=20, survivors=1)  # a variant may have a long way to go from where the model without it ended
 REACH = 4.0  # nats below the goal at which a variant is given up
+SAME_PARAMETERS = 0.3  # nats: models whose parameters are all closer than this predict nearly the same
 SAME_MODE = 0.05  # nats: modes of one model with objectives closer than this are taken to be one
 
 
@@ -45,22 +47,23 @@ class Mode:
     output: LowTail | None = None
     log_jacobian: float = 0.0  # of the map, which makes densities of mapped and plain rewards comparable
 
+    log_odds: float = 0.0  # nats that are added to the evidence
+
     @cached_property
     def evidence(self) -> float:
-        """log p(rewards | model), by Laplace's method, less a margin for a map of the rewards.
-
-        The exponents of a warp are many, and each alone is weakly determined: they are taken at their mode.
-        """
-        family, plain = self.target.family, self.objective + self.log_jacobian
-        if self.output is not None:
-            plain -= MAP_MARGIN
-        if isinstance(family, WarpedFamily):
-            return plain + self.target.log_volume(self.parameters, fixed=family.exponents)
-        return plain + self.target.log_volume(self.parameters)
+        """log p(rewards | model), by Laplace's method, less a margin for a map of the rewards."""
+        margin = 0.0 if self.output is None else MAP_MARGIN
+        volume = self.target.log_volume(self.parameters)
+        return self.objective + self.log_jacobian + volume - margin + self.log_odds
 
     def like(self, other: "Mode") -> "Mode":
         """Another mode of a model with the same map of the rewards."""
         return replace(other, output=self.output, log_jacobian=self.log_jacobian)
+
+    def weighed_by_density(self, other: "Mode", margin: float) -> "Mode":
+        """The same with the evidence of another mode, plus what its own density gains on it beyond a margin."""
+        wanted = other.evidence + self.objective - other.objective - margin
+        return replace(self, log_odds=wanted - self.evidence)
 
     def record(self, families: Sequence[KernelFamily]) -> dict[str, Any]:
         """The model at this mode as plain values, from which `restored` makes it again."""
@@ -75,6 +78,7 @@ class Mode:
             "objective": self.objective,
             "evidence": self.evidence,
             "output": None if self.output is None else self.output.record(),
+            "log_odds": self.log_odds,
             "map": None if self.output is None else self.output.name,
         }
 
@@ -82,6 +86,17 @@ class Mode:
 def best_of(modes: Sequence[Mode]) -> Mode:
     """The most probable one."""
     return max(modes, key=lambda mode: mode.evidence)
+
+
+def without_repetitions(modes: Iterable[Mode]) -> list[Mode]:
+    """The modes in their order, without those that another climb found before."""
+    kept: list[Mode] = []
+    for mode in modes:
+        same = (one for one in kept if one.target.family == mode.target.family and one.output == mode.output)
+        alike = (one.parameters for one in same if one.parameters.shape == mode.parameters.shape)
+        if all(float((mode.parameters - other).abs().max()) > SAME_PARAMETERS for other in alike):
+            kept.append(mode)
+    return kept
 
 
 def structures(
@@ -135,7 +150,7 @@ def with_varying_noise(plain: Mode) -> list[Mode]:
     """The same model with noise that varies."""
     old = plain.target
     noise = old.noise_of(plain.parameters)
-    if isinstance(noise, float) and noise < EXACT:
+    if not isinstance(noise, float) or noise < EXACT:
         return []
     target = LogPosterior(old.family, old.points, old.rewards, "varying")
     start = torch.cat([plain.parameters, plain.parameters.new_zeros(target.n_slopes)])
@@ -144,7 +159,13 @@ def with_varying_noise(plain: Mode) -> list[Mode]:
 
 
 def with_warped_actions(plain: Mode) -> list[Mode]:
-    """The same model with warped actions, where rewards hint at it."""
+    """The same model with warped actions, where rewards hint at it.
+
+    Each of many exponents is weakly determined, so that Laplace's method underrates what they do together: the model is
+    weighed by its density at the mode, with a margin.
+    """
+    if isinstance(plain.target.family, WarpedFamily):
+        return []
     family, old = WarpedFamily(plain.target.family), plain.target
     if not family.n_warps:
         return []
@@ -153,8 +174,8 @@ def with_warped_actions(plain: Mode) -> list[Mode]:
     start = torch.cat([own, own.new_zeros(family.n_warps), rest])
     if target.promise(start, family.exponents) < WARP_HINT:
         return []
-    found = climb(target, start[None], replace(TRIAL, goal=plain.objective - REACH))
-    return [plain.like(mode) for mode in found]
+    found = climb(target, start[None], replace(TRIAL, goal=plain.objective + WARP_MARGIN))
+    return [plain.like(mode).weighed_by_density(plain, WARP_MARGIN) for mode in found]
 
 
 def climb(target: LogPosterior, starts: Tensor, race: Race = RACE) -> list[Mode]:

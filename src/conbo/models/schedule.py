@@ -8,13 +8,13 @@ on all n. Nothing depends on what was fitted before: a study that is resumed get
 number of rewards   what is done
 ==================  =================================================================================
 up to 263           every reward counts in the fit, and the factor is made at once
-up to 263           models that were improbable at the last of 12, 16, 21, 28, … rewards are not tried again
+up to 263           models that were improbable at the last of 20, 22, 24, … rewards are not tried again
 from 264            the fit rests on the first m(n) rewards; the factor gains rows in fixed blocks
 m above 750         the fit looks at 750 of the first m rewards, evenly from the first to the last
 ==================  =================================================================================
 """
 
-FIRST_LOOK, LOOK_SHARE = 12, 3  # all models are tried at this number of rewards, then whenever a third more are there
+FIRST_LOOK = 20  # rewards up to which all models are tried at every one; then whenever a tenth more are there
 EVERY_REWARD = 256  # the first step of the schedule: below it, every fit looks at all rewards
 STEP_SHARE = 10  # a step adds one tenth
 LATE_SHARE = (
@@ -33,10 +33,12 @@ def fitted_rewards(n: int) -> int:
 
 def begins_with(n: int) -> int:
     """How many of the first n rewards were last looked at with all models; those found there are fitted to n."""
-    last, step = n, FIRST_LOOK
-    while step <= min(n, EVERY_REWARD):
-        last, step = step, step + step // LOOK_SHARE
-    return n if n >= EVERY_REWARD else last
+    if n <= FIRST_LOOK or n >= EVERY_REWARD:
+        return n
+    last = step = FIRST_LOOK
+    while step <= n:
+        last, step = step, step + step // STEP_SHARE
+    return last
 
 
 def block_ends(n: int) -> list[int]:
