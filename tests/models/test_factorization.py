@@ -172,7 +172,7 @@ def test_a_best_action_without_curvature_does_not_bend(entry: float, monkeypatch
     posterior = posterior_of(belief)
     states, candidates = uniform(6, 1, seed=1), uniform(5, 3, seed=2)
     best = belief.search(uniform(40, 2, seed=3)).best(states)
-    whole = RoughGains(posterior, SPACE, states, best, rough_gain)(candidates)
+    whole = RoughGains(posterior, None, states, best, rough_gain)(candidates)
     inside = ((best.actions > 0) & (best.actions < 1)).all(-1)  # others do not bend anyway
     sick = int(inside.int().argmax())
     unbroken = ActionFunctions.derivatives
@@ -183,7 +183,7 @@ def test_a_best_action_without_curvature_does_not_bend(entry: float, monkeypatch
         return value, gradient, hessian
 
     monkeypatch.setattr(ActionFunctions, "derivatives", derivatives)
-    broken = RoughGains(posterior, SPACE, states, best, rough_gain)(candidates)
+    broken = RoughGains(posterior, None, states, best, rough_gain)(candidates)
 
     assert torch.isfinite(broken).all()
     assert inside.any()

@@ -11,9 +11,9 @@ lengthscales       LogNormal(√2 + ½ log d, √3)    grows with the dimension 
 variances          LogNormal(0, 1)                rewards have variance one
 loadings           Normal(0.7 or 0, 0.5)          of multi-task kernels: the first says that states are alike
 exponents' logs    Normal(0, 0.5)                 of bent actions, among the loadings
-noise, "moderate"  Cauchy(-5, 1) of its log       moderate, but a few rewards can say that they are exact
+noise, "moderate"  Cauchy(-3, 2) of its log       anything from small to large, as rewards say
 noise, "small"     LogNormal(-6, 2)               next to nothing, unless many rewards say otherwise
-noise, "varying"   Cauchy(-5, 1), Normal(0, 0.3)  its middle is moderate; slopes, density relative to that of none
+noise, "varying"   Cauchy(-3, 2), Normal(0, 0.3)  its middle is moderate; slopes, density relative to that of none
 =================  =============================  ==========================================================
 """
 
