@@ -213,7 +213,7 @@ def test_states_that_mirror_each_other_are_seen_by_the_multi_task_kernel() -> No
 
 
 def test_a_fitted_belief_holds_everything_and_is_in_double_precision() -> None:
-    belief = belief_of(CATEGORIES, told(CATEGORIES))
+    belief = belief_of(CATEGORIES, told(CATEGORIES), GaussianProcess(members=1))
 
     assert isinstance(belief.posterior, ExactPosterior)
     assert isinstance(belief.posterior.kernel, CategoryKernel)

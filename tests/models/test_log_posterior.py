@@ -123,7 +123,7 @@ def test_the_objective_is_likelihood_times_priors_at_the_best_constant(name: str
         elif noise is not None:
             slopes = Normal(tensor(0.0), 0.3)
             relative = slopes.log_prob(rest[1:]) - slopes.log_prob(tensor(0.0))
-            prior = prior + Cauchy(tensor(-3.0), 2.0).log_prob(rest[0]) + relative.sum()
+            prior = prior + Cauchy(tensor(-4.0), 1.5).log_prob(rest[0]) + relative.sum()
         assert float(value) == pytest.approx(float(likelihood[0] + prior), abs=1e-8)
         assert float(likelihood[0]) > float(max(likelihood[1:]))
 

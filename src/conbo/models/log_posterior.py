@@ -11,9 +11,9 @@ lengthscales       LogNormal(√2 + ½ log d, √3)    grows with the dimension 
 variances          LogNormal(0, 1)                rewards have variance one
 loadings           Normal(0.7 or 0, 0.5)          of multi-task kernels: the first says that states are alike
 exponents' logs    Normal(0, 0.5)                 of bent actions, among the loadings
-noise, "moderate"  Cauchy(-3, 2) of its log       anything from small to large, as rewards say
+noise, "moderate"  Cauchy(-4, 1.5) of its log     anything from small to large, as rewards say
 noise, "small"     LogNormal(-6, 2)               next to nothing, unless many rewards say otherwise
-noise, "varying"   Cauchy(-3, 2), Normal(0, 0.3)  its middle is moderate; slopes, density relative to that of none
+noise, "varying"   Cauchy(-4, 1.5), N(0, 0.3)     its middle is moderate; slopes, density relative to that of none
 =================  =============================  ==========================================================
 """
 
@@ -38,7 +38,7 @@ LOG_VARIANCE_BOUNDS = (log(1e-3), log(1e3))
 SLOPE_BOUNDS = (-5.0, 5.0)
 LOADING_SPREAD = 0.5
 SLOPE_SPREAD = 0.3
-USUAL_NOISE = -3.0, 2.0  # centre and width of the prior of its log-variance
+USUAL_NOISE = -4.0, 1.5  # center and width of the prior of its log-variance
 SMALL_NOISE = -6.0, 2.0
 SCREENED_STARTS = 8  # quasi-random starts whose objective is looked at, beside the prior's mode
 MUCH_NOISE = 0.3  # variance
