@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from conbo.errors import ConboError
 from conbo.models.approximate import Summary, condition_by_size
 from conbo.models.exact import ExactPosterior
 from conbo.models.factored import Factored
@@ -108,10 +109,8 @@ def fit(
     """
     rewards = rewards.cpu()
     expected: Tensor | Expected = noise.cpu() if noise is not None else "small" if small_noise else "moderate"
-    if earlier:
-        modes = [mode for one in earlier for mode in refitted(one.record, families, points, rewards, expected)]
-    else:
-        modes = all_modes(families, points, rewards, expected, warp, map_rewards, members > 1)
+    modes = [mode for one in earlier for mode in refitted(one.record, families, points, rewards, expected)]
+    modes = modes or all_modes(families, points, rewards, expected, warp, map_rewards, members > 1)
     modes.sort(key=lambda mode: -mode.evidence)
     modes = without_repetitions(mode for mode in modes if exp(mode.evidence - modes[0].evidence) > LEAST_WEIGHT)
     kept = modes[:members]
@@ -132,6 +131,10 @@ def all_modes(
     effects = [one for one in families if isinstance(one, MainEffectsFamily) and one.family in families]
     plain = [family for family in families if family not in effects]
     modes = structures(plain, points, rewards, noise, several)
+    if not modes:
+        raise ConboError(
+            "a covariance matrix must be finite and positive definite, but got none at any start of the fit."
+        )
     if map_rewards and isinstance(noise, str):
         modes += with_mapped_rewards(plain, points, rewards, noise, several)
     modes += with_main_effects(effects, modes)

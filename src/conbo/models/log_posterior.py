@@ -147,6 +147,7 @@ class LogPosterior:
         steps = torch.where(parameters + DIFFERENCE > self.bounds[:, 1], -DIFFERENCE, DIFFERENCE)
         gradients = self(torch.cat([parameters[None], parameters + steps.diag()]))[1]
         second = -(gradients[1:] - gradients[0]) / steps[:, None]
+        second = torch.where(second.isfinite(), second, 0.0)  # where a covariance has no factor
         scale = torch.from_numpy(self._spread)  # in units of the prior's spreads its curvature is one
         curvatures = torch.linalg.eigvalsh(0.5 * (second + second.mT) * scale[:, None] * scale)
         log_determinant = float(curvatures.clamp_min(LEAST_CURVATURE).log().sum() - 2 * scale.log().sum())
