@@ -37,11 +37,13 @@ def test_tables_of_a_server_are_brought_up_to_date(
     def add_cost(connection: Connection) -> None:
         connection.execute(text("ALTER TABLE conbo_trials ADD COLUMN cost DOUBLE PRECISION"))
 
+    def as_of_the_first_version(connection: Connection) -> None:
+        connection.execute(text("ALTER TABLE conbo_schema DROP COLUMN conbo"))
+        connection.execute(text("UPDATE conbo_schema SET version = 1"))
+
     storage = new_storage("postgresql")
     Study(SPACE, method="uniform", storage=storage).ask()
-    Database(storage).write(
-        lambda connection: connection.execute(text("ALTER TABLE conbo_schema DROP COLUMN conbo")) and None
-    )
+    Database(storage).write(as_of_the_first_version)
     monkeypatch.setattr(schema, "MIGRATIONS", (add_cost,))
     assert len(open_study(storage).trials) == 1
     assert Database(storage).version() == 2

@@ -17,7 +17,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from conbo.errors import SettingError, StorageError
 from conbo.study.schema import migrate, newest_version, schema_version
-from conbo.study.sqlite_file import keep_backup
+from conbo.study.sqlite_file import is_cut_off, keep_backup
 
 Storage: TypeAlias = str | os.PathLike[str]
 Result = TypeVar("Result")
@@ -67,6 +67,8 @@ class Database:
         self._lock = threading.Lock()  # one transaction at a time, so one connection
         self.n_transactions = 0  # since the database was opened
         self._checkpointed = float("-inf")  # when, by time.monotonic
+        if self.path is not None and is_cut_off(str(self.path)):
+            raise StorageError(f"the database {self.name} cannot be used: the file is corrupt, its end is missing.")
         self._connect()
 
     def exists(self) -> bool:

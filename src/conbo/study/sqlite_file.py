@@ -33,5 +33,21 @@ def log_size(source: str) -> int:
     return log.stat().st_size if log.exists() else 0
 
 
+def is_cut_off(source: str) -> bool:
+    """Whether the end of a database is missing: SQLite itself may not notice, and read what is left.
+
+    Only a file without a log beside it says for sure how long it must be.
+    """
+    path = Path(source)
+    if not path.is_file() or log_size(source):
+        return False
+    with path.open("rb") as file:
+        header = file.read(100)
+    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
+        return False
+    page, pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
+    return path.stat().st_size < (65536 if page == 1 else page) * pages
+
+
 def _connected(source: str) -> sqlite3.Connection:
     return sqlite3.connect(source, uri=source.startswith("file:"))
