@@ -4,7 +4,7 @@ BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 INSTALLED := .venv/.installed
 DEVELOPER := .venv/.installed-dev
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-# many small tensor operations and several test workers: more threads would only wait for each other
+# many small tensor operations and two test workers: more threads would only wait for each other
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .PHONY: help demo test check docs coverage soak release-check clean
@@ -26,7 +26,7 @@ demo: $(INSTALLED)  ## Learn a policy for the Branin function and draw it
 	$(BIN)/python -m conbo.demo
 
 test: $(DEVELOPER)  ## All tests but the soak tests and the examples and notebooks (make docs)
-	$(PYTEST) -n 3 --dist worksteal -m "not soak" --ignore=tests/end_to_end/test_readme.py --ignore=tests/end_to_end/test_notebooks.py
+	$(PYTEST) -n 2 -m "not soak" --ignore=tests/end_to_end/test_readme.py --ignore=tests/end_to_end/test_notebooks.py
 
 check: $(DEVELOPER) docs  ## Format, lint, types, import layers, examples
 	$(BIN)/ruff format --check .
