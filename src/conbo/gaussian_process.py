@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from conbo.errors import SettingError
@@ -52,6 +53,8 @@ class GaussianProcess:
         "auto" (compress a long tail of bad rewards if that is clearly more probable) or "none".
     members
         Largest number of models that are averaged; 1 keeps the most probable one.
+    actions
+        The former name of `input_warping`, where "straight" meant "none". Deprecated; it is removed in 0.5.
 
     ==============  =============================================================================================
     `states`        how two states are compared
@@ -75,8 +78,16 @@ class GaussianProcess:
     main_effects: str = "auto"
     output_warping: str = "auto"
     members: int = 6
+    actions: InitVar[str | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, actions: str | None) -> None:
+        if actions is not None:
+            if actions not in ("auto", "straight"):
+                raise SettingError(f"`actions` must be auto or straight, but got {actions!r}.")
+            new = "none" if actions == "straight" else "auto"
+            message = f"`actions={actions!r}` is now `input_warping={new!r}`; the old name is removed in conbo 0.5."
+            warnings.warn(message, DeprecationWarning, stacklevel=3)
+            object.__setattr__(self, "input_warping", new)
         if isinstance(self.profile, str):
             if self.profile not in ("auto", *TRIED_PROFILES):
                 allowed = ", ".join(("auto", *sorted(TRIED_PROFILES)))

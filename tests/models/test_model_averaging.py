@@ -196,3 +196,11 @@ def test_a_fit_that_begins_with_earlier_models_is_a_pure_function_of_the_rewards
 def test_wrong_settings_are_named(setting: dict[str, object], rule: str) -> None:
     with pytest.raises(SettingError, match=rule):
         GaussianProcess(**setting)  # type: ignore[arg-type]
+
+
+def test_the_former_name_of_input_warping_works_and_says_what_to_use() -> None:
+    with pytest.warns(DeprecationWarning, match=r"`actions='straight'` is now `input_warping='none'`; .* conbo 0\.5"):
+        assert GaussianProcess(actions="straight") == GaussianProcess(input_warping="none")
+    with pytest.raises(SettingError, match="`actions` must be auto or straight, but got 'bent'"):
+        GaussianProcess(actions="bent")
+    assert replace(GaussianProcess(input_warping="none"), rank=3).input_warping == "none"
