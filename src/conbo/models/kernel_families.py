@@ -54,6 +54,43 @@ class KernelFamily(Protocol):
 
 
 @dataclass(frozen=True)
+class ExtendedFamily:
+    """A family around another one, whose parameters it has unless it says otherwise."""
+
+    family: KernelFamily
+
+    @property
+    def states(self) -> Columns:
+        """The columns of the state."""
+        return self.family.states
+
+    @property
+    def actions(self) -> Columns:
+        """The columns of the action."""
+        return self.family.actions
+
+    @property
+    def n_lengthscales(self) -> int:
+        """Number of parameters that are logarithms of lengthscales."""
+        return self.family.n_lengthscales
+
+    @property
+    def n_variances(self) -> int:
+        """Number of parameters that are logarithms of variances."""
+        return self.family.n_variances
+
+    @property
+    def typical_loadings(self) -> tuple[float, ...]:
+        """The prior means of the remaining parameters."""
+        return self.family.typical_loadings
+
+    @property
+    def largest_loadings(self) -> tuple[float, ...]:
+        """The largest absolute value that each of them may take."""
+        return self.family.largest_loadings
+
+
+@dataclass(frozen=True)
 class ProductFamily:
     """σ² k_S k_X with a lengthscale for every parameter."""
 

@@ -10,7 +10,7 @@ Priors, in standardised rewards and unit-cube distances:
 lengthscales       LogNormal(√2 + ½ log d, √3)    grows with the dimension d (Hvarfner et al., ICML 2024)
 variances          LogNormal(0, 1)                rewards have variance one
 loadings           Normal(0.7 or 0, 0.5)          of multi-task kernels: the first says that states are alike
-exponents' logs    Normal(0, 0.5)                 of bent actions, among the loadings
+exponents' logs    Normal(0, 0.5)                 of input warping, among the loadings
 noise, "moderate"  Cauchy(-4, 1.5) of its log     anything from small to large, as rewards say
 noise, "small"     LogNormal(-6, 2)               next to nothing, unless many rewards say otherwise
 noise, "varying"   Cauchy(-4, 1.5), N(0, 0.3)     its middle is moderate; slopes, density relative to that of none

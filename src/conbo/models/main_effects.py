@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from conbo.models.columns import Columns, Features
-from conbo.models.kernel_families import KernelFamily, Pullback, Term
+from conbo.models.kernel_families import ExtendedFamily, Pullback, Term
 from conbo.models.kernels import Factor, Kernel, pulled
 from conbo.models.profiles import Profile
 from conbo.models.warp import Warp
@@ -124,24 +124,13 @@ def effect_columns(states: Columns) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class MainEffectsFamily:
+class MainEffectsFamily(ExtendedFamily):
     """A family with main effects beside it.
 
     The lengthscales of the state's main effect come after those of the family, σ_X² and σ_S² after its variances.
     """
 
-    family: KernelFamily
     profile: Profile
-
-    @property
-    def states(self) -> Columns:
-        """As in the family."""
-        return self.family.states
-
-    @property
-    def actions(self) -> Columns:
-        """As in the family."""
-        return self.family.actions
 
     @property
     def n_lengthscales(self) -> int:
@@ -152,16 +141,6 @@ class MainEffectsFamily:
     def n_variances(self) -> int:
         """Those of the family, then σ_X² and σ_S²."""
         return self.family.n_variances + 2
-
-    @property
-    def typical_loadings(self) -> tuple[float, ...]:
-        """As in the family."""
-        return self.family.typical_loadings
-
-    @property
-    def largest_loadings(self) -> tuple[float, ...]:
-        """As in the family."""
-        return self.family.largest_loadings
 
     def kernel(self, parameters: Tensor) -> MainEffectsKernel:
         """Unpack."""

@@ -1,43 +1,20 @@
-"""A family of kernels whose actions are bent: two more parameters for every action that is a number."""
+"""A family of kernels with input warping: two more parameters for every action that is a number."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from conbo.models.columns import Columns
-from conbo.models.kernel_families import KernelFamily, Pullback
+from conbo.models.kernel_families import ExtendedFamily, Pullback
 from conbo.models.kernels import Kernel
 from conbo.models.warp import Warp
 
-LARGEST_BEND = 1.5  # beyond, most of a bent range may hold no reward at all
+LARGEST_EXPONENT = 1.5  # of its logarithm: beyond, most of a warped range may hold no reward at all
 
 
 @dataclass(frozen=True)
-class WarpedFamily:
+class WarpedFamily(ExtendedFamily):
     """The family with w(x) in place of x; the logarithms of the exponents come after its own loadings."""
-
-    family: KernelFamily
-
-    @property
-    def states(self) -> Columns:
-        """As in the family."""
-        return self.family.states
-
-    @property
-    def actions(self) -> Columns:
-        """As in the family."""
-        return self.family.actions
-
-    @property
-    def n_lengthscales(self) -> int:
-        """As in the family."""
-        return self.family.n_lengthscales
-
-    @property
-    def n_variances(self) -> int:
-        """As in the family."""
-        return self.family.n_variances
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
@@ -47,7 +24,7 @@ class WarpedFamily:
     @property
     def largest_loadings(self) -> tuple[float, ...]:
         """Those of the family, then of the logarithms of exponents."""
-        return self.family.largest_loadings + (LARGEST_BEND,) * self.n_warps
+        return self.family.largest_loadings + (LARGEST_EXPONENT,) * self.n_warps
 
     @property
     def n_warps(self) -> int:
@@ -86,20 +63,20 @@ class WarpedFamily:
 
 
 class _Row:
-    """The covariances of bent points for one set of parameters."""
+    """The covariances of warped points for one set of parameters."""
 
     def __init__(self, warped: WarpedFamily, parameters: Tensor, points: Tensor) -> None:
         self._d_s, numbers = len(warped.states.categories), list(warped.actions.numeric)
         states, actions, warp = points[:, : self._d_s], points[:, self._d_s :], warped._warp(parameters)
-        bent, self._kernel = warp(actions), warped.family.kernel(parameters[: warped.n_own])
-        self._here = self._kernel.states.scaled(states), self._kernel.actions.scaled(bent)
+        moved, self._kernel = warp(actions), warped.family.kernel(parameters[: warped.n_own])
+        self._here = self._kernel.states.scaled(states), self._kernel.actions.scaled(moved)
         self._slopes = torch.stack(warp.slopes_in_exponents(actions))[..., numbers]
         self._numbers = numbers
-        matrix, self._pull = warped.family.covariance(parameters[None, : warped.n_own], torch.cat([states, bent], -1))
+        matrix, self._pull = warped.family.covariance(parameters[None, : warped.n_own], torch.cat([states, moved], -1))
         self.matrix = matrix[0]
 
     def pullback(self, gradient: Tensor) -> Tensor:
         """The gradient in parameters (p,) of Σ gradient · matrix, for a symmetric gradient (n, n)."""
         own = torch.cat(self._pull(gradient[None]), -1)[0]
-        in_bent = self._kernel.gradient(self._here, self._here, 2 * gradient)[:, self._d_s :]
-        return torch.cat([own, (in_bent[:, self._numbers] * self._slopes).sum(1).flatten()])
+        in_warped = self._kernel.gradient(self._here, self._here, 2 * gradient)[:, self._d_s :]
+        return torch.cat([own, (in_warped[:, self._numbers] * self._slopes).sum(1).flatten()])
