@@ -179,7 +179,8 @@ CATEGORIES = Space(states={"k": Categorical(["a", "b"])}, actions={"x": Real(0, 
 
 @pytest.mark.parametrize("name", QUICK)
 def test_every_method_runs(name: str) -> None:
-    optimizer = Optimizer(CATEGORIES, method=QUICK[name], seed=1, initial=40, model=GaussianProcess("matern52"))
+    single = GaussianProcess("matern52", members=1)
+    optimizer = Optimizer(CATEGORIES, method=QUICK[name], seed=1, initial=40, model=single)
     for trial in optimizer.ask(40):
         optimizer.tell(trial, trial.action["x"] * (1 if trial.state["k"] == "a" else -1))
     (asked,) = optimizer.ask()

@@ -8,16 +8,53 @@ import signal
 import string
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from conbo.cli.study_source import Command, leading_study
 from conbo.errors import ConboError, SettingError
 
 if TYPE_CHECKING:
     from conbo.spaces import Point, Space
     from conbo.study.executors import Objective
+
+
+command_option = click.option(
+    "--command", metavar="WORDS", help='A program that prints a number: "./simulator {demand} {stock}".'
+)
+workers_option = click.option(
+    "-w", "--workers", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="Processes, here."
+)
+
+
+def timeout_option(meaning: str) -> Callable[[Command], Command]:
+    """The option `--timeout`, in seconds."""
+    seconds = click.FloatRange(0, min_open=True)
+    return click.option("--timeout", metavar="SECONDS", type=seconds, help=meaning)
+
+
+def source_and_objective(
+    arguments: tuple[str, ...], command: str | None, timeout: float | None
+) -> "tuple[str, Objective]":
+    """The study, and what is evaluated: the program of `--command`, or the function that the last argument names."""
+    if command is not None:
+        (source,) = leading_study(arguments)
+        return source, Program(command, timeout)
+    if len(arguments) == 1 and arguments[0].endswith(".toml"):
+        raise click.UsageError("What to evaluate is missing: OBJECTIVE or --command.")
+    source, function = leading_study(arguments, "OBJECTIVE")
+    return source, load_function(function)
+
+
+def checked(objective: "Objective", space: "Space") -> "Objective":
+    """The objective, after a check that a program of `--command` can be started with the parameters of the space."""
+    if isinstance(objective, Program):
+        objective.check(space)
+    return objective
 
 
 def load_function(name: str) -> "Objective":

@@ -9,13 +9,20 @@ import click
 
 import conbo
 from conbo.cli.exit_codes import NOTHING_OR_FAILED
-from conbo.cli.objectives import Program, load_function
+from conbo.cli.objectives import (
+    Program,
+    checked,
+    command_option,
+    load_function,
+    source_and_objective,
+    timeout_option,
+    workers_option,
+)
 from conbo.cli.study_source import leading_study, open_existing, parse_row, parse_state, study_arguments
 from conbo.cli.tables import read_rows
 
 if TYPE_CHECKING:
     from conbo.spaces import Space, Value
-    from conbo.study import Study
     from conbo.study.executors import Objective
 
 _EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -25,9 +32,7 @@ _EVALUATIONS = 20
 def _fresh_evaluations(command: Callable[..., Any]) -> Callable[..., Any]:
     """What `validate` and `compare` share."""
     options = (
-        click.option(
-            "--command", metavar="WORDS", help='A program that prints a number: "./simulator {demand} {stock}".'
-        ),
+        command_option,
         click.option(
             "-n",
             "--evaluations",
@@ -38,21 +43,8 @@ def _fresh_evaluations(command: Callable[..., Any]) -> Callable[..., Any]:
             help="In total; half of them are the policy's.",
         ),
         click.option("--states", "path", type=_EXISTING, help="A .csv or .json file with the states to evaluate in."),
-        click.option(
-            "-w",
-            "--workers",
-            metavar="N",
-            type=click.IntRange(1),
-            default=1,
-            show_default=True,
-            help="Processes, here.",
-        ),
-        click.option(
-            "--timeout",
-            metavar="SECONDS",
-            type=click.FloatRange(0, min_open=True),
-            help="Seconds that a program of --command may take.",
-        ),
+        workers_option,
+        timeout_option("Seconds that a program of --command may take."),
         click.option("--json", "as_json", is_flag=True, help="Print JSON."),
     )
     for option in reversed(options):
@@ -78,15 +70,10 @@ def validate(
     OBJECTIVE is what `conbo run` evaluates. It is evaluated in fresh states that follow P[s], with the policy's action
     and with the best single action. The results are stored with the study, but not as trials.
     """
-    if command is None:
-        source, function = leading_study(arguments, "OBJECTIVE")
-        objective: Objective = load_function(function)
-    else:
-        (source,) = leading_study(arguments)
-        objective = Program(command, timeout)
+    source, objective = source_and_objective(arguments, command, timeout)
     study = open_existing(source, name)
     states = _states(study.space, path)
-    found = study.validate(_checked(study, objective), evaluations, states=states, workers=workers)
+    found = study.validate(checked(objective, study.space), evaluations, states=states, workers=workers)
     click.echo(json.dumps(found.to_dict()) if as_json else str(found))
     return NOTHING_OR_FAILED if found.failed else 0
 
@@ -125,17 +112,11 @@ def compare(
     if objective is not None:
         evaluated = load_function(objective)
     if evaluated is not None:
-        evaluated = _checked(study, evaluated)
+        evaluated = checked(evaluated, study.space)
     states = _states(study.space, path)
     found = study.compare(rule, evaluated, evaluations, name=label, states=states, workers=workers)
     click.echo(json.dumps(found.to_dict()) if as_json else str(found))
     return NOTHING_OR_FAILED if found.validation is not None and found.validation.failed else 0
-
-
-def _checked(study: "Study", objective: "Objective") -> "Objective":
-    if isinstance(objective, Program):
-        objective.check(study.space)
-    return objective
 
 
 def _rule(space: "Space", text: str) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from conbo.cli.exit_codes import INTERRUPTED, NOTHING_OR_FAILED
-from conbo.cli.objectives import Program, load_function
+from conbo.cli.objectives import checked, command_option, source_and_objective, timeout_option, workers_option
 from conbo.cli.study_file import TEMPLATE, read_study_file
 from conbo.cli.study_source import (
     STUDY_FILE,
@@ -75,9 +75,7 @@ def _evaluation_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What `run` and `worker` share."""
     options = (
         study_arguments("[STUDY] [OBJECTIVE]"),
-        click.option(
-            "--command", metavar="WORDS", help='A program that prints a number: "./simulator {demand} {stock}".'
-        ),
+        command_option,
         click.option(
             "-n",
             "--evaluations",
@@ -97,12 +95,7 @@ def _evaluation_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.FloatRange(0, min_open=True),
             help="After this time, begin no more evaluations.",
         ),
-        click.option(
-            "--timeout",
-            metavar="SECONDS",
-            type=click.FloatRange(0, min_open=True),
-            help="Seconds that an evaluation may take.",
-        ),
+        timeout_option("Seconds that an evaluation may take."),
         click.option(
             "--retries", metavar="N", type=click.IntRange(0), default=0, help="More tries of an evaluation that failed."
         ),
@@ -130,9 +123,7 @@ def _evaluation_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @_evaluation_options
-@click.option(
-    "-w", "--workers", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="Processes, here."
-)
+@workers_option
 @click.option(
     "--batch", metavar="N", type=click.IntRange(1), help="Evaluate so many at a time, and wait for all of them."
 )
@@ -172,9 +163,9 @@ def run(
 
     The study is created by the first run; later ones go on where it stands, whatever ended the last.
     """
-    source, objective = _source_and_objective(arguments, command, timeout)
-    if isinstance(objective, Program) and source.endswith(".toml"):
-        objective.check(read_study_file(existing_file(source)).space)  # before a study is begun
+    source, objective = source_and_objective(arguments, command, timeout)
+    if source.endswith(".toml"):
+        checked(objective, read_study_file(existing_file(source)).space)  # before a study is begun
     study = create_or_resume(source, name, device)
     if command is None:
         settings["timeout"] = timeout
@@ -205,29 +196,15 @@ def worker(
     The study must exist: STUDY is its file, or the storage that all workers reach. Start as many workers as you like,
     on any machine, at any time, and end them as you like: what one leaves behind, another takes over.
     """
-    source, objective = _source_and_objective(arguments, command, timeout)
+    source, objective = source_and_objective(arguments, command, timeout)
     study = open_existing(source, name, device)
     if command is None:
         settings["timeout"] = timeout
     return _run(study, objective, as_json, False, **settings)
 
 
-def _source_and_objective(
-    arguments: tuple[str, ...], command: str | None, timeout: float | None
-) -> tuple[str, "Objective"]:
-    if command is not None:
-        (source,) = leading_study(arguments)
-        return source, Program(command, timeout)
-    if len(arguments) == 1 and arguments[0].endswith(".toml"):
-        raise click.UsageError("What to evaluate is missing: OBJECTIVE or --command.")
-    source, function = leading_study(arguments, "OBJECTIVE")
-    return source, load_function(function)
-
-
 def _run(study: "Study", objective: "Objective", as_json: bool, progress: bool, **settings: Any) -> int:
-    if isinstance(objective, Program):
-        objective.check(study.space)
-    summary = study.run(objective, progress=progress, **settings)
+    summary = study.run(checked(objective, study.space), progress=progress, **settings)
     if not progress:  # which ends with the summary
         click.echo(json.dumps(asdict(summary)) if as_json else str(summary))
     if summary.failed:

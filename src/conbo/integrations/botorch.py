@@ -10,6 +10,7 @@ follows from the implicit function theorem, with v_j(x') = μ(s_i, x') + z_j σ�
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from botorch.acquisition.acquisition import AcquisitionFunction
@@ -71,7 +72,7 @@ class _Posterior:
         """Posterior covariance of each pair of points a (n, d), b (n, d)."""
         return self._at(torch.stack([a, b], -2)).distribution.covariance_matrix[:, 0, 1]
 
-    def _at(self, points: Tensor, noise: bool = False):  # type: ignore[no-untyped-def]
+    def _at(self, points: Tensor, noise: bool = False) -> Any:  # BoTorch's posteriors with a distribution
         return self.model.posterior(self.inputs(points), observation_noise=noise, posterior_transform=self.transform)
 
 
