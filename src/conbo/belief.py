@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import sqrt
+from math import inf, sqrt
 from typing import TypeAlias
 
 import torch
@@ -145,7 +145,9 @@ def standardized(observations: Observations, shift: float, scale: float) -> Obse
     noise = observations.noise
     if noise is not None:
         noise = (noise / scale / scale).clamp(LEAST_NOISE, MOST_NOISE)
-    return replace(observations, rewards=(observations.rewards - shift) / scale, noise=noise)
+    low, high = observations.limits or (-inf, inf)
+    limits = ((low - shift) / scale, (high - shift) / scale) if observations.limits else None
+    return replace(observations, rewards=(observations.rewards - shift) / scale, noise=noise, limits=limits)
 
 
 def standardization(rewards: Tensor) -> tuple[float, float]:

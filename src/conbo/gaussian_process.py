@@ -174,7 +174,8 @@ class GaussianProcess:
         first = observations.first(self.fitted_rewards(len(observations))).evenly(MOST_FITTED)
         earlier = [] if before is None else self._fits(space, before, remembered, [])
         fits = self._fits(space, first, remembered, earlier)
-        members = tuple(one.posterior(observations.points, observations.rewards, observations.noise) for one in fits)
+        known = observations.noise, observations.limits
+        members = tuple(one.posterior(observations.points, observations.rewards, *known) for one in fits)
         return members[0] if len(members) == 1 else Mixture(members, probabilities(fits).to(observations.points))
 
     def _fits(self, space: Space, observations: Observations, memory: FitMemory, earlier: Sequence[Fit]) -> list[Fit]:

@@ -31,6 +31,7 @@ from conbo.prior_belief import fit_with_prior
 from conbo.proposals import Suggestion
 from conbo.proposals.maximizer import Maximizer
 from conbo.quasi_random import sobol
+from conbo.reward_range import RewardRange, maximized
 from conbo.spaces import Array, Point, Space
 from conbo.summary import StudySummary, summarize
 from conbo.threads import threads_for
@@ -53,7 +54,9 @@ class Learner:
         device: str = "cpu",
         cost: Cost = None,
         prior: Sequence[Trial] = (),
+        reward_range: RewardRange | None = None,
     ) -> None:
+        self._reward_range = reward_range
         self._prior_trials = prior  # results of an earlier study
         self._earlier: dict[
             int, Belief
@@ -207,7 +210,8 @@ class Learner:
         if 0 < len(noise) < len(completed):
             raise unlike_before(next(trial for trial in completed if trial.noise is None))
         known = torch.tensor(noise, dtype=torch.float64) if noise else None
-        return Observations(points, rewards, pending=points[:0], noise=known, measured=_measured(completed))
+        limits = maximized(self._reward_range, self._maximize)
+        return Observations(points, rewards, points[:0], known, _measured(completed), limits)
 
     def _encoded(self, trials: Sequence[Trial]) -> Tensor:
         """The points (n, d) of trials."""

@@ -19,6 +19,7 @@ class Observations:
     pending: Tensor  # (p, d)
     noise: Tensor | None = None  # (n,), variances of the rewards where they are known
     measured: Mapping[str, Tensor] = field(default_factory=dict)  # (n,) each; NaN where a trial has none
+    limits: tuple[float, float] | None = None  # of the expected reward, where they are known
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -36,7 +37,7 @@ class Observations:
     def _rows(self, rows: slice | Tensor) -> "Observations":
         noise = None if self.noise is None else self.noise[rows]
         measured = {name: values[rows] for name, values in self.measured.items()}
-        return Observations(self.points[rows], self.rewards[rows], self.pending, noise, measured)
+        return replace(self, points=self.points[rows], rewards=self.rewards[rows], noise=noise, measured=measured)
 
     def with_pending(self, points: Tensor) -> "Observations":
         """The same table with more pending points."""
@@ -47,4 +48,4 @@ class Observations:
         noise = None if self.noise is None else self.noise.to(device)
         measured = {name: values.to(device) for name, values in self.measured.items()}
         points = self.points.to(device), self.rewards.to(device), self.pending.to(device)
-        return Observations(*points, noise, measured)
+        return Observations(*points, noise, measured, self.limits)

@@ -22,6 +22,7 @@ from conbo.notices import LOG
 from conbo.prices import Cost, check_cost, check_told, with_cost
 from conbo.prior_study import PriorStudy
 from conbo.quasi_random import sobol_points
+from conbo.reward_range import RewardRange, checked_range
 from conbo.spaces import Array, Point, Space, Value
 from conbo.state_distributions import Product, RecipeLike, Weights
 from conbo.trials import Outcomes, SuggestedTrials, Trial, unlike_before
@@ -53,7 +54,9 @@ class Optimizer:
     - `cost` is a function of state and action that says what an evaluation costs, or "learned" where costs are told
       with the rewards; the method then maximizes gain per cost;
     - `prior` is an earlier study of a similar problem, or its policy: a snapshot of its results is modelled together
-      with this study, which learns how much to believe them. Then `initial` is 2 by default.
+      with this study, which learns how much to believe them. Then `initial` is 2 by default;
+    - `reward_range` holds known limits of the expected reward, such as (0, 1) of an accuracy or (0, None) of a waiting
+      time: predictions stay inside. Single rewards may exceed them by noise.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Optimizer:
         device: str = "cpu",
         cost: Cost = None,
         prior: Any = None,
+        reward_range: RewardRange | None = None,
     ) -> None:
         if not isinstance(space, Space):
             raise SettingError(f"`space` must be a Space, but got {space!r}.")
@@ -96,6 +100,9 @@ class Optimizer:
         self._prior_trials = [] if self.prior is None else self.prior.within(space, direction)
         if self._prior_trials and not isinstance(self.model, GaussianProcess):
             raise SettingError(f"`prior` must go with a built-in model, but got {self.model!r}.")
+        self.reward_range = checked_range(reward_range)
+        if self.reward_range is not None and not isinstance(self.model, GaussianProcess):
+            raise SettingError(f"`reward_range` must go with a built-in model, but got {self.model!r}.")
         usual = min(2 * d + 2, MOST_INITIAL if self.prior is None else MOST_INITIAL_WITH_PRIOR)
         self.initial = usual if initial is None else at_least(1, "initial", initial)
         self.maximize = direction == "maximize"
@@ -129,7 +136,8 @@ class Optimizer:
             from conbo.learner import Learner
 
             settings = self.space, self.states, self.recipe, self.model, self.maximize
-            self._made_learner = Learner(*settings, self.shelf, self.device, self.cost, self._prior_trials)
+            more = self.cost, self._prior_trials, self.reward_range
+            self._made_learner = Learner(*settings, self.shelf, self.device, *more)
         return self._made_learner
 
     @property

@@ -64,6 +64,7 @@ def fit_with_prior(
         torch.cat([earlier.rewards + level, observations.rewards]),
         pending=of_study(THIS, observations.pending),
         noise=noise,
+        limits=observations.limits,
     )
     if isinstance(model, GaussianProcess) and model.states == "auto":
         model = replace(model, states="product")  # "trend" would not see that both studies have the same categories

@@ -1,5 +1,6 @@
 """study.toml: what it says becomes a study, and what is wrong is named."""
 
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ storage = "wards.db"
 direction = "minimize"
 method = "uniform"
 seed = 7
+reward_range = [0, inf]
 
 [states]
 age = { type = "integer", low = 18, high = 90 }
@@ -38,6 +40,7 @@ def test_everything(tmp_path: Path) -> None:
     )
     assert file.state_distribution == {"age": Weights({20: 1, 60: 3}), "ward": Weights({"A": 1, True: 2})}
     assert (file.name, file.direction, file.method, file.seed) == ("wards", "minimize", "uniform", 7)
+    assert file.reward_range == [0, inf]
     assert file.storage == str(tmp_path / "wards.db")
     study = file.study()
     assert (study.name, study.direction, study.method, study.seed) == ("wards", "minimize", "uniform", 7)
@@ -83,6 +86,7 @@ STATE = f"[states]\n{X}\n[actions]\ny = {{ type = 'real', low = 0, high = 1 }}\n
         (f"direktion = 'maximize'\n[actions]\n{X}", "unknown key `direktion`: did you mean 'direction'?"),
         (f"name = 3\n[actions]\n{X}", "`name` must be a text, but got 3."),
         (f"seed = 'a'\n[actions]\n{X}", "`seed` must be an integer, but got 'a'."),
+        (f"reward_range = [1, 0]\n[actions]\n{X}", "`reward_range` must be a low and a higher limit"),
         (f"[states]\n{X}", "`actions` must name at least one parameter"),
         ("actions = 3", "`actions` must be a table, but got 3."),
         ("actions.x = 3", "`actions.x` must be a table, but got 3."),

@@ -1,7 +1,7 @@
 """Several models of the same rewards: which are found, how they are weighed, and what a mixture of them predicts."""
 
 from dataclasses import replace
-from math import log
+from math import inf, log
 
 import pytest
 import torch
@@ -122,25 +122,39 @@ def test_a_map_is_the_inverse_of_its_inverse_and_its_slope_is_right() -> None:
         assert float(values.std()) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("output", [LowTail(pivot=0.3, width=0.4, shift=-0.2, scale=0.7), Limits(-0.4, 0.8)])
+TAIL = LowTail(pivot=0.3, width=0.4, shift=-0.2, scale=0.7)
+
+
+@pytest.mark.parametrize(
+    "output", [TAIL, Limits(-0.4, 0.8), Limits(-inf, 0.8), Limits(-0.4, inf), Limits(-0.4, 0.25, TAIL)]
+)
 def test_expected_rewards_are_averages_over_draws(output: LowTail | Limits) -> None:
     mean, variance, noise = tensor([-1.5, -0.2, 0.9]), tensor([0.3, 0.05, 0.2]), tensor([0.1, 0.0, 0.2])
     generator = torch.Generator().manual_seed(0)
     values = mean[:, None] + variance.sqrt()[:, None] * torch.randn(3, 200_000, generator=generator).double()
     errors = noise.sqrt()[:, None] * torch.randn(3, 200_000, generator=generator).double()
-    rewards = values.clamp(-0.4, 0.8) if isinstance(output, Limits) else output.rewards(values + errors)
+    expected = output.expected(values, noise[:, None])
+    rewards = output.rewards(values + errors) if isinstance(output, LowTail) else expected
+    if isinstance(output, Limits) and output.tail is None:
+        torch.testing.assert_close(expected, values.clamp(output.low, output.high))
 
     average, spread = output.moments(mean, variance, noise)
 
-    torch.testing.assert_close(average, rewards.mean(-1), rtol=0.01, atol=0.005)
-    expected = output.expected(values, noise[:, None])
+    torch.testing.assert_close(average, rewards.mean(-1), rtol=0.01, atol=0.015)
     torch.testing.assert_close(spread, expected.var(-1), rtol=0.1, atol=0.002)
 
 
 def test_limits_hold_for_predictions_that_are_sure_to_be_beyond() -> None:
-    low, high = Limits(0.0, 1.0).moments(tensor([-5.0, 7.0]), tensor([0.01, 4.0]), tensor([0.0, 0.0]))
-    assert low.tolist() == pytest.approx([0.0, 1.0], abs=0.01)
-    assert bool(((low >= 0) & (low <= 1) & (high >= 0)).all())
+    average, spread = Limits(0.0, 1.0).moments(tensor([-5.0, 7.0]), tensor([0.01, 4.0]), tensor([0.0, 0.0]))
+    assert average.tolist() == pytest.approx([0.0, 1.0], abs=0.01)
+    assert bool(((average >= 0) & (average <= 1) & (spread >= 0)).all())
+
+
+def test_the_slope_within_limits_is_that_of_the_expected_reward() -> None:
+    output, noise = Limits(-0.4, 0.25, TAIL), tensor([0.1])
+    values = torch.linspace(-3, 1, 41, dtype=torch.float64)
+    slope = (output.expected(values + 1e-6, noise) - output.expected(values - 1e-6, noise)) / 2e-6
+    torch.testing.assert_close(output.expected_slope(values, noise), slope, rtol=1e-4, atol=1e-7)
 
 
 def test_a_mixture_draws_functions_from_its_members_by_weight() -> None:

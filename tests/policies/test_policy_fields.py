@@ -172,6 +172,12 @@ MIXED = [
     ("members.2.output.pivot", "low", r"`members\[2\].output.pivot` must be a number from"),
     ("members.2.output.low", 0, r"`members\[2\].output.low` must not be there"),
     ("members.2.output", {"type": "limits", "low": 1, "high": 1}, r"`members\[2\].output.low` must be below the high"),
+    ("members.2.output", {"type": "limits", "low": None, "high": None}, r"`members\[2\].output.low` must be below"),
+    (
+        "members.2.output",
+        {"type": "limits", "low": 0, "high": 1, "tail": {"type": "limits", "low": 0, "high": 1}},
+        r"`members\[2\].output.tail.type` must be low-tail",
+    ),
     ("members.2.output", {"type": "limits", "low": 1}, r"`members\[2\].output.high` must be there"),
 ]
 

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 from importlib.resources import files
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,8 @@ POSTERIORS: dict[str, Posterior] = {
     "main effects": process(with_main_effects(PRODUCT)),
     "main effects beside a table": process(with_main_effects(TREND)),
     "low tail, warped, varying noise": process(warped(with_main_effects(TREND)), NOISE, TAIL),
-    "limits": process(PRODUCT, output=Limits(-0.5, 1.2)),
+    "limits": process(PRODUCT, output=Limits(-inf, 1.2)),
+    "limits and a low tail": process(PRODUCT, output=Limits(-0.5, 1.2, TAIL)),
     "mixture of warps": mixture(process(warped(PRODUCT)), process(SMOOTH), process(warped(TREND, seed=3))),
     "mixture of all": mixture(
         process(with_main_effects(TREND)), process(warped(SMOOTH), NOISE, TAIL), process(PRODUCT, 0.1, Limits(-2, 1.0))

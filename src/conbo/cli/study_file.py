@@ -31,11 +31,13 @@ class StudyFile:
     method: str = "conbo"
     seed: int | None = None
     cost: str | None = None
+    reward_range: list[float] | None = None
 
     @property
     def settings(self) -> dict[str, Any]:
         """Those of `conbo.Study` that the file gives."""
-        given = {key: getattr(self, key) for key in ("direction", "method", "state_distribution", "seed", "cost")}
+        names = ("direction", "method", "state_distribution", "seed", "cost", "reward_range")
+        given = {key: getattr(self, key) for key in names}
         return {key: value for key, value in given.items() if value is not None}
 
     def study(self, name: str | None = None, device: str = "cpu") -> "Study":
@@ -70,7 +72,7 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise SettingError(f"this cannot be read: {error}.") from error
     texts = ("name", "storage", "direction", "method", "cost")
-    _check_keys("", record, (*texts, "seed", "states", "actions", "constraints", "distribution"))
+    _check_keys("", record, (*texts, "seed", "reward_range", "states", "actions", "constraints", "distribution"))
     for key in texts:
         if not isinstance(record.get(key, ""), str) or "\0" in record.get(key, ""):
             raise SettingError(f"`{key}` must be a text, but got {record[key]!r}.")
@@ -96,7 +98,8 @@ def _study_file(path: Path, record: dict[str, Any]) -> StudyFile:
     recipes = _table("distribution", record.get("distribution", {}))
     _check_keys("distribution.", recipes, states)
     distribution = {name: _recipe(f"distribution.{name}", entry, states[name]) for name, entry in recipes.items()}
-    settings = {key: record[key] for key in ("name", "direction", "method", "seed", "cost") if key in record}
+    names = ("name", "direction", "method", "seed", "cost", "reward_range")
+    settings = {key: record[key] for key in names if key in record}
     space = conbo.Space(states=states, actions=actions, constraints=record.get("constraints", ()))
     return StudyFile(space, _storage(path, record), distribution or None, **settings)
 

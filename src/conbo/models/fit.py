@@ -33,7 +33,7 @@ from conbo.models.modes import (
     without_repetitions,
 )
 from conbo.models.noise import VaryingNoise
-from conbo.models.output_maps import OutputMap, low_tails, read_output
+from conbo.models.output_maps import Limits, LowTail, low_tails, read_tail
 from conbo.models.transformed import TransformedPosterior
 from conbo.models.warped_family import WarpedFamily
 from conbo.notices import LOG, in_words
@@ -55,20 +55,28 @@ class Fit:
     noise: float | Tensor | VaryingNoise
     objective: float  # log-density at the mode
     evidence: float
-    output: OutputMap | None
+    output: LowTail | None
     record: dict[str, Any] = field(repr=False, compare=False)  # plain values from which `restored` makes it again
     _last: list[Factored | Summary] = field(default_factory=list, repr=False, compare=False)
 
     def posterior(
-        self, points: Tensor, rewards: Tensor, noise: Tensor | None = None
+        self,
+        points: Tensor,
+        rewards: Tensor,
+        noise: Tensor | None = None,
+        limits: tuple[float, float] | None = None,
     ) -> ExactPosterior | TransformedPosterior:
-        """Condition on standardized rewards (n,) at points (n, d), whose noise has variances (n,) where known."""
-        values, variances = (rewards, noise) if self.output is None else self.output.values(rewards, noise)
+        """Condition on standardized rewards (n,) at points (n, d), whose noise has variances (n,) where known.
+
+        `limits` are those of the expected reward, where these are known.
+        """
+        output = self.output if limits is None else Limits(*limits, self.output)
+        values, variances = (rewards, noise) if output is None else output.values(rewards, noise)
         known = self.noise if variances is None else variances
         earlier = self._last[0] if self._last else None
         process, kept = condition_by_size(self.kernel, self.constant, known, points, values, earlier=earlier)
         self._last[:] = [kept]
-        return process if self.output is None else TransformedPosterior(process, self.output)
+        return process if output is None else TransformedPosterior(process, output)
 
 
 def expected_seconds(n: int, d: int) -> float:
@@ -185,5 +193,5 @@ def restored(
     kernel, learned = target.kernel(parameters), target.noise_of(parameters)
     if points.device.type != "cpu":
         kernel, learned = kernel.to(points.device), learned if isinstance(learned, float) else learned.to(points.device)
-    output = None if record["output"] is None else read_output(record["output"])
+    output = None if record["output"] is None else read_tail(record["output"])
     return Fit(kernel, record["constant"], learned, record["objective"], record["evidence"], output, record)

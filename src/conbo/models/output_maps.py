@@ -7,8 +7,10 @@ little else.  A map g compresses such a tail; the process models z = g(y).
 map         g(y), before it is standardized                     for rewards
 ==========  ==================================================  ==============================================
 `LowTail`   -τ log(1 + (p - y)/τ) below p, y - p above          with a long tail of bad values
-`Limits`    y itself; the process is cut off at the limits      whose expectation has known limits
+`Limits`    y itself, or a `LowTail` of it                      whose expectation has known limits
 ==========  ==================================================  ==============================================
+
+`Limits` cuts the expected reward off where the user knows that it ends; rewards may exceed the limits by noise.
 
 What is reported is the expected reward E[g⁻¹(z)], noise included, and its uncertainty.  Both are integrals over one
 Gaussian variable.
@@ -17,7 +19,7 @@ Gaussian variable.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import log, pi, sqrt
+from math import inf, isfinite, log, pi, sqrt
 from typing import Any
 
 import numpy as np
@@ -129,33 +131,41 @@ class LowTail(OutputMap):
 
 @dataclass(frozen=True)
 class Limits(OutputMap):
-    """The expected reward lies between two limits, as far as the user knows; rewards may exceed them by noise."""
+    """The expected reward lies between two limits, of which one may be infinite."""
 
     low: float
     high: float
+    tail: LowTail | None = None
 
     def expected(self, value: Tensor, noise: Tensor) -> Tensor:
-        """The value itself, cut off at the limits."""
-        return value.clamp(self.low, self.high)
+        """The expected reward without limits, cut off at these."""
+        inner = value if self.tail is None else self.tail.expected(value, noise)
+        return inner.clamp(self.low, self.high)
 
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
-        """One between the limits, zero beyond."""
-        return ((value > self.low) & (value < self.high)).to(value)
+        """The slope without limits between these, zero beyond."""
+        inner = value if self.tail is None else self.tail.expected(value, noise)
+        slope = torch.ones_like(inner) if self.tail is None else self.tail.expected_slope(value, noise)
+        return torch.where((inner > self.low) & (inner < self.high), slope, 0.0)
 
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The rewards themselves: by noise they may exceed the limits."""
-        return rewards, noise
+        """As without limits, which rewards may exceed by noise."""
+        return (rewards, noise) if self.tail is None else self.tail.values(rewards, noise)
 
     def rewards(self, values: Tensor) -> Tensor:
-        """The values themselves."""
-        return values
+        """As without limits."""
+        return values if self.tail is None else self.tail.rewards(values)
 
     def record(self) -> dict[str, Any]:
-        """Both limits."""
-        return {"type": "limits", "low": self.low, "high": self.high}
+        """Both limits, None where there is none, and the map of a tail."""
+        low, high = (limit if isfinite(limit) else None for limit in (self.low, self.high))
+        tail = {} if self.tail is None else {"tail": self.tail.record()}
+        return {"type": "limits", "low": low, "high": high, **tail}
 
     def moments(self, mean: Tensor, variance: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """In closed form: those of a rectified Gaussian variable."""
+        """In closed form, those of a rectified Gaussian variable, unless there is a tail."""
+        if self.tail is not None:
+            return super().moments(mean, variance, noise)
         sd = variance.clamp_min(1e-24).sqrt()
         low, high = (self.low - mean) / sd, (self.high - mean) / sd
         below, above = normal_cdf(low), normal_cdf(-high)
@@ -163,16 +173,24 @@ class Limits(OutputMap):
         density_low, density_high = normal_density(low), normal_density(high)
         first = density_low - density_high  # E[z; inside]
         second = inside + _times(low, density_low) - _times(high, density_high)  # E[z²; inside]
-        average = self.low * below + self.high * above + mean * inside + sd * first
+        average = _times(self.low, below) + _times(self.high, above) + mean * inside + sd * first
         # deviations from the mean before it was cut: no difference of large numbers
-        from_mean = (self.low - mean).square() * below + (self.high - mean).square() * above + variance * second
+        from_mean = _times((self.low - mean).square(), below) + _times((self.high - mean).square(), above)
+        from_mean = from_mean + variance * second
         return average.clamp(self.low, self.high), (from_mean - (average - mean).square()).clamp_min(0)
 
 
 def read_output(record: Mapping[str, Any]) -> OutputMap:
     """The map of a plain record."""
-    settings = {name: value for name, value in record.items() if name != "type"}
-    return Limits(**settings) if record["type"] == "limits" else LowTail(**settings)
+    if record["type"] != "limits":
+        return read_tail(record)
+    low, high = -inf if record["low"] is None else record["low"], inf if record["high"] is None else record["high"]
+    return Limits(low, high, read_tail(record["tail"]) if "tail" in record else None)
+
+
+def read_tail(record: Mapping[str, Any]) -> LowTail:
+    """The map of a tail, of its plain record."""
+    return LowTail(**{name: value for name, value in record.items() if name != "type"})
 
 
 def low_tails(rewards: Tensor) -> list[LowTail]:
@@ -199,6 +217,7 @@ def normal_density(z: Tensor) -> Tensor:
     return torch.exp(-0.5 * z.square()) / sqrt(2 * pi)
 
 
-def _times(bound: Tensor, density: Tensor) -> Tensor:
-    """bound · density, which is zero where the bound is infinite."""
-    return torch.where(bound.isfinite(), bound, 0.0) * density
+def _times(bound: Tensor | float, weight: Tensor) -> Tensor:
+    """bound · weight, which is zero where the bound is infinite."""
+    bound = torch.as_tensor(bound).to(weight)
+    return torch.where(bound.isfinite(), bound, 0.0) * weight

@@ -11,7 +11,7 @@ from typing import Any
 
 from conbo.errors import RecordError
 from conbo.models.profiles import PROFILES
-from conbo.record_fields import Fields, checksum, parse_json
+from conbo.record_fields import Fields, checksum, parse_json, shown
 from conbo.spaces import Feasible, Space
 
 FORMAT = "conbo-policy-3"  # a policy rests on several models
@@ -144,16 +144,26 @@ def _check_model(model: Fields, space: Space, own_kernel: bool) -> None:
 
 def _check_output(output: Fields) -> None:
     kind = output.text("type", tuple(OUTPUTS))
-    output.only(("type", *OUTPUTS[kind]))
     if kind == "limits":
-        low, high = (output.number(name, -LARGEST_SHIFT, LARGEST_SHIFT) for name in OUTPUTS[kind])
-        if not low < high:
-            raise RecordError(f"{output.path('low')} must be below the high limit, but got low={low}, high={high}.")
+        _check_limits(output.only(("type", *OUTPUTS[kind]), optional=("tail",)))
         return
+    output.only(("type", *OUTPUTS[kind]))
     output.number("pivot", -LARGEST_STANDARDIZED, LARGEST_STANDARDIZED)
     output.number("shift", -LARGEST_SHIFT, LARGEST_SHIFT)
     for name in ("width", "scale"):
         output.number(name, *WIDTHS)
+
+
+def _check_limits(output: Fields) -> None:
+    names = [name for name in OUTPUTS["limits"] if output.value(name) is not None]
+    given = [output.number(name, -LARGEST_SHIFT, LARGEST_SHIFT) for name in names]
+    if not given or (len(given) == 2 and not given[0] < given[1]):
+        raise RecordError(f"{output.path('low')} must be below the high limit, but got {shown(output.record)}.")
+    if "tail" in output.record:
+        tail = output.fields("tail")
+        if tail.value("type") == "limits":
+            raise RecordError(f"{tail.path('type')} must be low-tail, but got 'limits'.")
+        _check_output(tail)
 
 
 def _check_noise(record: Fields, space: Space) -> None:

@@ -5,11 +5,14 @@
 const LARGEST_EXPONENT = 30, LEAST_VARIANCE = 1e-10;
 
 function createOutputMap(record) {
-  const isLimited = record.type === "limits", moments = isLimited ? limitedMoments(record) : tailMoments(record);
+  const { nodes, nodeWeights } = record, low = record.low ?? -Infinity, high = record.high ?? Infinity;
+  const tail = record.type === "limits" ? record.tail : record;
+  const moments = tail ? tailMoments({ ...tail, nodes, nodeWeights }, low, high) : limitedMoments(low, high);
+  const unlimited = tail ? tailMoments({ ...tail, nodes, nodeWeights }, -Infinity, Infinity) : null;
   return {
     moments,
     // what a search may climb first: as if the process were certain, and without limits, beyond which nothing rises
-    rough: (value, noise) => (isLimited ? { mean: value, inMean: 1, inNoise: 0 } : moments(value, 0, noise)),
+    rough: (value, noise) => (unlimited ? unlimited(value, 0, noise) : { mean: value, inMean: 1, inNoise: 0 }),
     // the quotient of the standard deviations of the expected reward and of the process
     slope(mean, variance, noise) {
       const known = Math.max(variance, LEAST_VARIANCE);
@@ -18,8 +21,9 @@ function createOutputMap(record) {
   };
 }
 
-// E[g⁻¹(z)] and its variance by quadrature, and the derivatives of the mean in mean, variance and noise of the process
-function tailMoments({ pivot, width, shift, scale, nodes, nodeWeights }) {
+// E[g⁻¹(z)], cut off at the limits, and its variance by quadrature, and the derivatives of the mean in mean, variance
+// and noise of the process
+function tailMoments({ pivot, width, shift, scale, nodes, nodeWeights }, low, high) {
   function inverse(z) {
     const below = -(shift + scale * z) / width, inner = Math.min(LARGEST_EXPONENT, Math.max(0, below));
     const growth = Math.exp(inner);
@@ -31,14 +35,19 @@ function tailMoments({ pivot, width, shift, scale, nodes, nodeWeights }) {
     const sd = Math.sqrt(Math.max(variance, 1e-300)), noiseSd = Math.sqrt(noise);
     let inMean = 0, inSd = 0, inNoiseSd = 0, average = 0, spread = 0;
     const values = nodes.map((node, i) => {
-      let value = 0;
+      let value = 0, slope = 0, noiseSlope = 0;
       nodes.forEach((other, k) => {
         const there = inverse(mean + sd * node + noiseSd * other), weight = nodeWeights[k];
         value += weight * there.value;
-        inMean += nodeWeights[i] * weight * there.slope;
-        inSd += nodeWeights[i] * weight * there.slope * node;
-        inNoiseSd += nodeWeights[i] * weight * there.slope * other;
+        slope += weight * there.slope;
+        noiseSlope += weight * there.slope * other;
       });
+      if (value > low && value < high) {
+        inMean += nodeWeights[i] * slope;
+        inSd += nodeWeights[i] * slope * node;
+        inNoiseSd += nodeWeights[i] * noiseSlope;
+      }
+      value = Math.min(high, Math.max(low, value));
       average += nodeWeights[i] * value;
       return value;
     });
@@ -49,14 +58,15 @@ function tailMoments({ pivot, width, shift, scale, nodes, nodeWeights }) {
 }
 
 // in closed form: those of a rectified Gaussian variable
-function limitedMoments({ low, high }) {
+function limitedMoments(low, high) {
+  const times = (bound, weight) => (Number.isFinite(bound) ? bound * weight : 0);
   return (mean, variance) => {
     const sd = Math.sqrt(Math.max(variance, 1e-24)), a = (low - mean) / sd, b = (high - mean) / sd;
     const below = normalCdf(a), above = normalCdf(-b), inside = Math.max(0, 1 - below - above);
     const atLow = normalDensity(a), atHigh = normalDensity(b);
-    const average = low * below + high * above + mean * inside + sd * (atLow - atHigh);
-    const second = inside + a * atLow - b * atHigh;
-    const fromMean = (low - mean) ** 2 * below + (high - mean) ** 2 * above + variance * second;
+    const average = times(low, below) + times(high, above) + mean * inside + sd * (atLow - atHigh);
+    const second = inside + times(a, atLow) - times(b, atHigh);
+    const fromMean = times((low - mean) ** 2, below) + times((high - mean) ** 2, above) + variance * second;
     return {
       mean: Math.min(high, Math.max(low, average)),
       variance: Math.max(0, fromMean - (average - mean) ** 2),

@@ -13,6 +13,7 @@ from conbo.optimizer import Direction
 from conbo.prices import LEARNED, Cost
 from conbo.prior_study import PriorStudy
 from conbo.record_fields import Fields, shown
+from conbo.reward_range import RewardRange, checked_range
 from conbo.spaces import FUNCTION, Space, Value, function_name
 from conbo.state_distributions import Density, Normal, Product, RecipeLike, Triangular, Uniform, Weights
 
@@ -36,6 +37,7 @@ class Settings:
     initial: int
     cost: Cost = None
     prior: PriorStudy | None = None
+    reward_range: RewardRange | None = None
 
     def of_optimizer(self) -> dict[str, Any]:
         """All but the space, by the names that `Optimizer` and `Study` give them."""
@@ -61,6 +63,8 @@ class Settings:
             record["cost"] = _record(self.cost)
         if self.prior is not None:
             record["prior"] = self.prior.to_record()
+        if self.reward_range is not None:
+            record["reward_range"] = list(self.reward_range)
         return record
 
 
@@ -69,7 +73,7 @@ def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Sett
 
     Raises RecordError, which names the field, if the record is damaged or of a later conbo.
     """
-    optional = ("cost", "prior")
+    optional = ("cost", "prior", "reward_range")
     names = [field.name for field in fields(Settings) if field.name not in optional]
     stored = Fields.of(record).only(names, optional=optional)
     space = Space.from_dict(stored.value("space"), mine.space.feasible if mine else None)
@@ -83,6 +87,7 @@ def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Sett
         stored.whole("initial", least=1),
         _cost(stored, mine),
         PriorStudy.from_record(stored.fields("prior")) if stored.has("prior") else None,
+        checked_range(stored.value("reward_range")) if stored.has("reward_range") else None,
     )
 
 

@@ -17,6 +17,7 @@ from conbo.notices import listening
 from conbo.optimizer import Direction, Optimizer, at_least
 from conbo.prices import Cost, check_told, with_cost
 from conbo.record_fields import errors_about
+from conbo.reward_range import RewardRange
 from conbo.spaces import Point, Space, Value
 from conbo.state_distributions import RecipeLike
 from conbo.study.database import Database, Storage
@@ -60,6 +61,7 @@ class Study(TrialTables, Proofs):
         initial: int | None = None,
         cost: Cost = None,
         prior: Any = None,
+        reward_range: RewardRange | None = None,
         name: str = "default",
         storage: Storage | None = None,
         device: str = "cpu",
@@ -75,6 +77,7 @@ class Study(TrialTables, Proofs):
             device=device,
             cost=cost,
             prior=prior,
+            reward_range=reward_range,
         )
         self.name, self._device = name, device
         self._settings = Settings(
@@ -87,6 +90,7 @@ class Study(TrialTables, Proofs):
             checked.initial,
             cost,
             checked.prior,
+            checked.reward_range,
         )
         given = {"model": model, "seed": seed, "initial": initial}
         # the snapshot of a prior is taken once: that study may have gone on since

@@ -1,0 +1,31 @@
+"""What the user knows about expected rewards: limits that they cannot exceed."""
+
+from collections.abc import Sequence
+from math import inf, isfinite
+from typing import Any, TypeAlias
+
+from conbo.errors import SettingError
+
+RewardRange: TypeAlias = tuple[float | None, float | None]
+
+
+def checked_range(given: Any) -> RewardRange | None:
+    """The range as it is stored, None for an infinite limit; raises SettingError unless it is two limits."""
+    if given is None:
+        return None
+    rule = "`reward_range` must be a low and a higher limit of the expected reward, one of them possibly None"
+    pair = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else ()
+    if len(pair) != 2 or any(isinstance(one, bool) or not isinstance(one, int | float | None) for one in pair):
+        raise SettingError(f"{rule}, but got {given!r}.")
+    low, high = -inf if pair[0] is None else float(pair[0]), inf if pair[1] is None else float(pair[1])
+    if not low < high or not (isfinite(low) or isfinite(high)):
+        raise SettingError(f"{rule}, but got {given!r}.")
+    return low if isfinite(low) else None, high if isfinite(high) else None
+
+
+def maximized(given: RewardRange | None, maximize: bool) -> tuple[float, float] | None:
+    """The limits of rewards that are to be maximized, infinite where there is none."""
+    if given is None:
+        return None
+    low, high = -inf if given[0] is None else given[0], inf if given[1] is None else given[1]
+    return (low, high) if maximize else (-high, -low)

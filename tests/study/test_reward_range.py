@@ -1,0 +1,93 @@
+"""Known limits of the expected reward: predictions stay inside, and the limits belong to the study."""
+
+from math import inf, nan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import conbo
+from conbo.errors import SettingError, StudyError
+from conbo.policies.policy import Policy
+
+SPACE = conbo.Space(states={"size": conbo.Real(0, 1)}, actions={"rate": conbo.Real(0, 1)})
+
+
+def accuracy(state: dict[str, Any], action: dict[str, Any]) -> float:
+    """At most 1, and nearly that wherever the rate is right."""
+    return float(1 - 0.9 * min(1.0, 4 * (action["rate"] - state["size"]) ** 2))
+
+
+def error(state: dict[str, Any], action: dict[str, Any]) -> float:
+    return 1 - accuracy(state, action)
+
+
+def told(objective: Any, **settings: Any) -> conbo.Study:
+    study = conbo.Study(SPACE, seed=3, **settings)
+    grid = np.linspace(0.05, 0.95, 5)
+    for size in grid:
+        for rate in grid[::2]:
+            study.add_trial({"size": size}, {"rate": rate}, objective({"size": size}, {"rate": rate}))
+    return study
+
+
+def means(policy: Policy) -> list[float]:
+    return [policy.predict({"size": size}).mean for size in np.linspace(0, 1, 9)]
+
+
+def test_predictions_stay_inside() -> None:
+    free, limited = told(accuracy), told(accuracy, reward_range=(0, 1))
+    assert max(means(free.policy())) > 1  # or this would show nothing
+    assert max(means(limited.policy())) <= 1
+    assert limited.policy_value() <= 1
+
+
+def test_minimization_has_the_limits_in_the_same_units() -> None:
+    study = told(error, reward_range=(0, None), direction="minimize")
+    assert min(means(study.policy())) >= 0
+    assert min(means(told(error, direction="minimize").policy())) < 0
+
+
+def test_a_saved_policy_keeps_the_limits(tmp_path: Path) -> None:
+    policy = told(accuracy, reward_range=(0, 1)).policy()
+    policy.save(tmp_path / "policy.json")
+    assert means(conbo.load_policy(tmp_path / "policy.json")) == pytest.approx(means(policy), abs=1e-9)
+
+
+def test_the_limits_belong_to_the_study(tmp_path: Path) -> None:
+    storage = str(tmp_path / "study.db")
+    told(accuracy, storage=storage, reward_range=(0, 1))
+    assert len(conbo.Study(SPACE, storage=storage, reward_range=(0.0, 1.0)).trials) == 15
+    with pytest.raises(StudyError, match="reward_range"):
+        conbo.Study(SPACE, storage=storage, reward_range=(0, 2))
+    with pytest.raises(StudyError, match="reward_range"):
+        conbo.Study(SPACE, storage=storage)
+    assert max(means(conbo.open_study(storage).policy())) <= 1
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        0.5,
+        (0,),
+        (0, 1, 2),
+        (1, 0),
+        (1, 1),
+        (None, None),
+        (-inf, inf),
+        (inf, None),
+        (nan, 1),
+        ("0", 1),
+        "01",
+        (False, 1),
+    ],
+)
+def test_wrong_limits_are_refused(given: Any) -> None:
+    with pytest.raises(SettingError, match="`reward_range` must be a low and a higher limit"):
+        conbo.Study(SPACE, reward_range=given)
+
+
+def test_a_model_of_ones_own_has_no_limits() -> None:
+    with pytest.raises(SettingError, match="`reward_range` must go with a built-in model"):
+        conbo.Study(SPACE, reward_range=(0, 1), model=lambda *data: None)
