@@ -26,7 +26,7 @@ demo: $(INSTALLED)  ## Learn a policy for the Branin function and draw it
 	$(BIN)/python -m conbo.demo
 
 test: $(DEVELOPER)  ## All tests but the soak tests and the examples and notebooks (make docs)
-	$(PYTEST) -n 2 -m "not soak" --ignore=tests/end_to_end/test_readme.py --ignore=tests/end_to_end/test_notebooks.py
+	$(PYTEST) -n 2 --dist loadgroup -m "not soak" --ignore=tests/end_to_end/test_readme.py --ignore=tests/end_to_end/test_notebooks.py
 
 check: $(DEVELOPER) docs  ## Format, lint, types, import layers, examples
 	$(BIN)/ruff format --check .

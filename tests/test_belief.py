@@ -85,13 +85,14 @@ def test_means_are_given_back_in_the_units_of_the_rewards() -> None:
     torch.testing.assert_close(mean, belief.observations.rewards, rtol=0, atol=2e5)
 
 
-SCALES = [1e-9, 1e9, 1e200]
+SCALES = [1e-9, 1e200]
 
 
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("space", [reals(1, 1), MIXED, CATEGORIES], ids=["real", "mixed", "categories"])
 def test_the_scale_of_rewards_changes_neither_model_nor_suggestion(space: Space, scale: float) -> None:
-    plain, scaled = belief_of(space, told(space)), belief_of(space, told(space, scale))
+    single = GaussianProcess(members=1)
+    plain, scaled = belief_of(space, told(space), single), belief_of(space, told(space, scale), single)
     proposal = Maximizer(ConBO(HybridKG()))
 
     others = points_in(space, 30, seed=4)

@@ -23,7 +23,7 @@ def _run(folder: Path, *command: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda script: script.stem)
 def test_scripts(script: Path, tmp_path: Path) -> None:
-    lines = _run(tmp_path, sys.executable, str(script), "--evaluations", "22").splitlines()
+    lines = _run(tmp_path, sys.executable, str(script), "--evaluations", "16").splitlines()
     assert len(lines) >= 3, lines  # a table of what was learned
 
 

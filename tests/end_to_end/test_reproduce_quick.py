@@ -1,4 +1,4 @@
-"""The quick version of the paper's synthetic figure, as a user runs it: about a minute on two cores."""
+"""The quick version of the paper's synthetic figure, as a user runs it: about two minutes on two cores."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from conbo.experiments.run_file import read_folder
 from conbo.experiments.summary import compare
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_quick_synthetic_figure_is_drawn_and_conbo_leads(tmp_path):
     command = [Path(sys.executable).with_name("conbo"), "reproduce", "synthetic", "--quick", "--jobs", "2"]
     done = subprocess.run([*command, "--out", "figures"], cwd=tmp_path, capture_output=True, text=True, check=False)

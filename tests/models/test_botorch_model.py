@@ -183,9 +183,9 @@ def test_conbo_works_through_a_multi_task_model() -> None:
         return MultiTaskGP(x, y, task_feature=0, outcome_transform=None)
 
     belief = fit_belief(CATEGORIES, bind(None, CATEGORIES), Observations(points, rewards, points[:0]), factory)
-    proposal = Maximizer(ConBO(HybridKG(n_z=3)), screened=8, starts=3, iterations=2, finalists=3)
+    proposal = Maximizer(ConBO(HybridKG(n_z=3)), screened=4, starts=2, iterations=1, finalists=2)
 
-    points = proposal.propose(belief, 2, generator()).points
+    points = proposal.propose(belief, 1, generator()).points
 
     torch.testing.assert_close(points, torch.from_numpy(CATEGORIES.snap(points.numpy())), rtol=0, atol=1e-12)
     values = ConBO(HybridKG(n_z=3)).build(belief, generator())(points)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -19,7 +18,9 @@ from conbo.reports.html import page
 from conbo.rounding import with_margin
 from conbo.spaces import Categorical, Integer, Real, Space
 from conbo.study import Study
-from learned_studies import STUDIES, Named, learned, mixed, one_state, view
+from learned_studies import STUDIES, Named, learned, one_state, view
+
+pytestmark = pytest.mark.xdist_group("browser")  # one worker makes each page once
 
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 900}
@@ -69,9 +70,6 @@ def long_names() -> Study:
 # models and policies that reach the page in other ways
 VARIANTS = {
     "default model": lambda: one_state(model=GaussianProcess()),
-    "smooth": lambda: one_state(model=replace(ONE_MODEL, profile="squared-exponential")),
-    "trend": lambda: mixed(model=replace(ONE_MODEL, states="trend")),
-    "multi-task": lambda: mixed(model=replace(ONE_MODEL, states="multi-task")),
     "knn": lambda: one_state(method="knn"),
     "long names": long_names,
     **BENT,
@@ -135,7 +133,7 @@ def see(charts: Locator) -> None:
         chart.locator(".main-svg").first.wait_for(state="attached")
 
 
-@pytest.mark.parametrize("kind", [*STUDIES, "default model", "smooth", "trend", "multi-task", *BENT])
+@pytest.mark.parametrize("kind", [*STUDIES, "default model", "bent"])  # all kernels: test_page_model.py
 def test_the_explorer_is_the_policy(opened: Open, kind: str) -> None:
     look = seen(kind)
     unit = np.random.default_rng(0).random((20, look.space.n_state_dims))
