@@ -6,6 +6,7 @@ DEVELOPER := .venv/.installed-dev
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # many small tensor operations and two test workers: more threads would only wait for each other
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+EXAMPLES := $(addprefix tests/end_to_end/test_,readme.py notebooks.py examples.py)
 
 .PHONY: help demo test check docs coverage soak release-check clean
 
@@ -26,7 +27,7 @@ demo: $(INSTALLED)  ## Learn a policy for the Branin function and draw it
 	$(BIN)/python -m conbo.demo
 
 test: $(DEVELOPER)  ## All tests but the soak tests and the examples and notebooks (make docs)
-	$(PYTEST) -n 2 --dist loadgroup -m "not soak" --ignore=tests/end_to_end/test_readme.py --ignore=tests/end_to_end/test_notebooks.py
+	$(PYTEST) -n 2 --dist loadgroup -m "not soak" $(addprefix --ignore=,$(EXAMPLES))
 
 check: $(DEVELOPER) docs  ## Format, lint, types, import layers, examples
 	$(BIN)/ruff format --check .
@@ -37,7 +38,7 @@ check: $(DEVELOPER) docs  ## Format, lint, types, import layers, examples
 
 docs: $(DEVELOPER)  ## Build the pages in docs/_build and run every example in them
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build
-	$(PYTEST) -n 2 tests/end_to_end/test_readme.py tests/end_to_end/test_notebooks.py
+	$(PYTEST) -n 2 $(EXAMPLES)
 
 coverage: $(DEVELOPER)  ## Tests with line coverage
 	$(PYTEST) -n 2 -m "not soak" --cov=conbo --cov-report=term-missing:skip-covered

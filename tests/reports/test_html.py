@@ -147,7 +147,7 @@ def test_too_many_combinations_of_categories_travel_as_a_table(monkeypatch: pyte
     assert means == pytest.approx([prediction.mean for prediction in wanted])
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_two_thousand_evaluations_and_eight_actions_stay_small() -> None:
     assert len(page(large(2000)).encode()) < LARGEST
 
