@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from conbo.models.kernel_families import KernelFamily
     from conbo.models.posterior import Posterior
     from conbo.models.profiles import Profile
-    from conbo.observations import Observations
+    from conbo.observations import Observations, Seeds
     from conbo.spaces import Space
 
 TRIED_PROFILES = ("squared-exponential", "matern52")  # by `profile="auto"`, the smoothest first
@@ -109,17 +109,26 @@ class GaussianProcess:
         if not isinstance(self.members, int) or self.members < 1:
             raise SettingError(f"`members` must be an integer of at least 1, but got members={self.members!r}.")
 
-    def families(self, space: Space) -> list[KernelFamily]:
-        """The kernels that are tried, up to their hyperparameters, the smoothest first."""
+    def families(self, space: Space, seeds: Seeds | None = None) -> list[KernelFamily]:
+        """The kernels that are tried, up to their hyperparameters, the smoothest first.
+
+        Given the seeds of rewards, each comes also with what a seed may do.
+        """
         from conbo.models.main_effects import MainEffectsFamily, effect_columns
         from conbo.models.profiles import profile_of
+        from conbo.models.seeded_family import SeededFamily
+        from conbo.models.seeded_modes import PARTS
 
         names = TRIED_PROFILES if self.profile == "auto" else (self.profile,)
         profiles = [profile_of(name) for name in names]
         families = [self._family(space, profile) for profile in profiles]
-        if self.main_effects == "none" or not effect_columns(families[0].states):
+        pairs = list(zip(families, profiles, strict=True))
+        if self.main_effects != "none" and effect_columns(families[0].states):
+            pairs += [(MainEffectsFamily(family, profile), profile) for family, profile in pairs]
+        families = [family for family, _ in pairs]
+        if seeds is None:
             return families
-        return families + [MainEffectsFamily(*pair) for pair in zip(families, profiles, strict=True)]
+        return families + [SeededFamily(*pair, *parts, seeds.between) for pair in pairs for parts in PARTS]
 
     def _family(self, space: Space, profile: Profile) -> KernelFamily:
         from conbo.models.category_families import MultiTaskFamily, TrendFamily
@@ -174,19 +183,25 @@ class GaussianProcess:
         first = observations.first(self.fitted_rewards(len(observations))).evenly(MOST_FITTED)
         earlier = [] if before is None else self._fits(space, before, remembered, [])
         fits = self._fits(space, first, remembered, earlier)
-        known = observations.noise, observations.limits
+        seeds = None if observations.seeds is None else observations.seeds.values
+        known = observations.noise, observations.limits, seeds
         members = tuple(one.posterior(observations.points, observations.rewards, *known) for one in fits)
         return members[0] if len(members) == 1 else Mixture(members, probabilities(fits).to(observations.points))
 
     def _fits(self, space: Space, observations: Observations, memory: FitMemory, earlier: Sequence[Fit]) -> list[Fit]:
         """The most probable models of these observations, or what is remembered of them."""
+        import torch
+
         from conbo.models.fit import announce, fit, restored
         from conbo.models.fit_memory import fit_key
         from conbo.models.schedule import EVERY_REWARD
         from conbo.threads import threads_for
 
-        families, small = self.families(space), self.noise == "small"
+        families, small = self.families(space, observations.seeds), self.noise == "small"
         points, rewards, noise = observations.points, observations.rewards, observations.noise
+        with_seeds = [] if observations.seeds is None else [observations.seeds.between]
+        if observations.seeds is not None:
+            points = torch.cat([points, observations.seeds.column.to(points)], -1)
 
         def make() -> list[Fit]:
             announce(*points.shape)
@@ -201,9 +216,11 @@ class GaussianProcess:
                     map_rewards=self.output_warping == "auto",
                     members=self.members,
                     earlier=earlier,
+                    with_seeds=bool(with_seeds),
                 )
 
-        key = fit_key([self, space.state_categories, space.action_categories, len(earlier)], points, rewards, noise)
+        settings = [self, space.state_categories, space.action_categories, len(earlier), *with_seeds]
+        key = fit_key(settings, points, rewards, noise)
         # the name of a function says nothing to another process
         plain = isinstance(self.profile, str) and isinstance(self.states, str) and len(observations) >= EVERY_REWARD
         return memory.recall(

@@ -12,6 +12,7 @@ from torch import Tensor
 from conbo.acquisition.state_improvement import RewardImprovement
 from conbo.belief import Belief, ModelLike, fit_belief
 from conbo.bound_states import StateDistribution, bind
+from conbo.common_random_numbers import SeedRule
 from conbo.cost_learner import CostLearner
 from conbo.errors import ConboError
 from conbo.gaussian_process import GaussianProcess
@@ -22,7 +23,7 @@ from conbo.models.fit_memory import FitMemory, Shelf
 from conbo.models.moving import usable_device
 from conbo.models.snapping import contains, snap
 from conbo.notices import LOG, in_words
-from conbo.observations import Observations
+from conbo.observations import Observations, Seeds
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.interaction import warn_without_interaction
 from conbo.policies.policy import Policy
@@ -55,8 +56,10 @@ class Learner:
         cost: Cost = None,
         prior: Sequence[Trial] = (),
         reward_range: RewardRange | None = None,
+        seed_rule: SeedRule | None = None,
     ) -> None:
         self._reward_range = reward_range
+        self._seed_rule = seed_rule  # where trials have seeds
         self._prior_trials = prior  # results of an earlier study
         self._earlier: dict[
             int, Belief
@@ -211,7 +214,10 @@ class Learner:
             raise unlike_before(next(trial for trial in completed if trial.noise is None))
         known = torch.tensor(noise, dtype=torch.float64) if noise else None
         limits = maximized(self._reward_range, self._maximize)
-        return Observations(points, rewards, points[:0], known, _measured(completed), limits)
+        seeds = None
+        if self._seed_rule is not None and self._seed_rule.total != 1:  # a single seed is no source of randomness
+            seeds = Seeds(torch.tensor([trial.seed for trial in completed], dtype=torch.long), self._seed_rule.total)
+        return Observations(points, rewards, points[:0], known, _measured(completed), limits, seeds)
 
     def _encoded(self, trials: Sequence[Trial]) -> Tensor:
         """The points (n, d) of trials."""

@@ -8,6 +8,24 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
+class Seeds:
+    """The seeds that a simulator drew the randomness of its rewards from."""
+
+    values: Tensor  # (n,), whole numbers
+    total: int | None = None  # number of seeds that there are; None where it is not limited
+
+    @property
+    def between(self) -> float:
+        """Correlation of what two different seeds do: with few seeds, the effects of all of them add up to zero."""
+        return 0.0 if self.total is None else -1 / (self.total - 1)
+
+    @property
+    def column(self) -> Tensor:
+        """Numbers (n, 1) that are the same where seeds are the same."""
+        return torch.unique(self.values, return_inverse=True)[1][:, None].to(torch.float64)
+
+
+@dataclass(frozen=True)
 class Observations:
     """n observed points with their outcomes, and p pending points, whose outcomes are not known yet.
 
@@ -20,6 +38,7 @@ class Observations:
     noise: Tensor | None = None  # (n,), variances of the rewards where they are known
     measured: Mapping[str, Tensor] = field(default_factory=dict)  # (n,) each; NaN where a trial has none
     limits: tuple[float, float] | None = None  # of the expected reward, where they are known
+    seeds: Seeds | None = None  # of the rewards, where the study chooses them and there is more than one
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -37,7 +56,9 @@ class Observations:
     def _rows(self, rows: slice | Tensor) -> "Observations":
         noise = None if self.noise is None else self.noise[rows]
         measured = {name: values[rows] for name, values in self.measured.items()}
-        return replace(self, points=self.points[rows], rewards=self.rewards[rows], noise=noise, measured=measured)
+        seeds = None if self.seeds is None else replace(self.seeds, values=self.seeds.values[rows])
+        known = {"noise": noise, "measured": measured, "seeds": seeds}
+        return replace(self, points=self.points[rows], rewards=self.rewards[rows], **known)
 
     def with_pending(self, points: Tensor) -> "Observations":
         """The same table with more pending points."""
@@ -47,5 +68,6 @@ class Observations:
         """The same table on another device."""
         noise = None if self.noise is None else self.noise.to(device)
         measured = {name: values.to(device) for name, values in self.measured.items()}
+        seeds = None if self.seeds is None else replace(self.seeds, values=self.seeds.values.to(device))
         points = self.points.to(device), self.rewards.to(device), self.pending.to(device)
-        return Observations(*points, noise, measured, self.limits)
+        return Observations(*points, noise, measured, self.limits, seeds)

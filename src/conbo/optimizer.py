@@ -9,12 +9,13 @@ Only what needs a model imports torch, through `conbo.learner` on first use: tor
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from conbo.bound_states import bind
+from conbo.common_random_numbers import check_seed, seed_rule
 from conbo.errors import PointError, RewardError, SettingError, TrialError, shortened
 from conbo.gaussian_process import GaussianProcess
 from conbo.method_list import DEFAULT_METHOD, Method, listed
@@ -56,7 +57,11 @@ class Optimizer:
     - `prior` is an earlier study of a similar problem, or its policy: a snapshot of its results is modelled together
       with this study, which learns how much to believe them. Then `initial` is 2 by default;
     - `reward_range` holds known limits of the expected reward, such as (0, 1) of an accuracy or (0, None) of a waiting
-      time: predictions stay inside. Single rewards may exceed them by noise.
+      time: predictions stay inside. Single rewards may exceed them by noise;
+    - `common_random_numbers`: whether the method also chooses the `seed` of every trial, so that a simulator can give
+      several actions the same randomness;
+    - `seeds` lists all the seeds that there are, such as recorded days; the policy is then for their mean. It implies
+      `common_random_numbers`.
     """
 
     def __init__(
@@ -73,6 +78,8 @@ class Optimizer:
         cost: Cost = None,
         prior: Any = None,
         reward_range: RewardRange | None = None,
+        common_random_numbers: bool = False,
+        seeds: Sequence[int] | None = None,
     ) -> None:
         if not isinstance(space, Space):
             raise SettingError(f"`space` must be a Space, but got {space!r}.")
@@ -103,6 +110,13 @@ class Optimizer:
         self.reward_range = checked_range(reward_range)
         if self.reward_range is not None and not isinstance(self.model, GaussianProcess):
             raise SettingError(f"`reward_range` must go with a built-in model, but got {self.model!r}.")
+        self.seed_rule = seed_rule(common_random_numbers, seeds, (*space.states, *space.actions))
+        if self.seed_rule is not None:
+            if not isinstance(self.model, GaussianProcess):
+                raise SettingError(f"`common_random_numbers` must go with a built-in model, but got {self.model!r}.")
+            if self.prior is not None or self.reward_range is not None:
+                other = "prior" if self.prior is not None else "reward_range"
+                raise SettingError(f"`common_random_numbers` must go without a `{other}`, but got both.")
         usual = min(2 * d + 2, MOST_INITIAL if self.prior is None else MOST_INITIAL_WITH_PRIOR)
         self.initial = usual if initial is None else at_least(1, "initial", initial)
         self.maximize = direction == "maximize"
@@ -136,7 +150,7 @@ class Optimizer:
             from conbo.learner import Learner
 
             settings = self.space, self.states, self.recipe, self.model, self.maximize
-            more = self.cost, self._prior_trials, self.reward_range
+            more = self.cost, self._prior_trials, self.reward_range, self.seed_rule
             self._made_learner = Learner(*settings, self.shelf, self.device, *more)
         return self._made_learner
 
@@ -183,18 +197,19 @@ class Optimizer:
         at_least(1, "n", n)
         dictated = None if state is None else self._valid_state(state)
         known = self.trials  # as they are now: another thread may tell some of them meanwhile
-        first, gain, cost = len(known), None, None
+        first, gain, cost, seeds = len(known), None, None, None
         if sum(trial.status == "completed" for trial in known) < self.initial:
             rows = self._design(first, n, dictated)
         else:
             suggestion = self.learner.propose(known, n, self._suggestion_seed(first), dictated)
             rows, gain = suggestion.points.numpy(), suggestion.expected_gain
             cost = None if suggestion.expected_costs is None else float(suggestion.expected_costs.sum())
+            seeds = suggestion.seeds or [None] * n
         d_s = self.space.n_state_dims
         states = self.space.decode_states(rows[:, :d_s]) if dictated is None else [dict(dictated)] * n
         actions = self.space.decode_actions(rows[:, d_s:])
-        pairs = enumerate(zip(states, actions, strict=True), start=first)
-        return SuggestedTrials([Trial(number, dict(s), x) for number, (s, x) in pairs], gain, cost)
+        points = enumerate(zip(states, actions, self._seeds(known, n, seeds), strict=True), start=first)
+        return SuggestedTrials([Trial(k, dict(s), x, seed=seed) for k, (s, x, seed) in points], gain, cost)
 
     def adopt(self, trials: Iterable[Trial]) -> None:
         """Put trials in the places of their numbers, as they were recorded elsewhere."""
@@ -234,9 +249,9 @@ class Optimizer:
         number = trial.number if isinstance(trial, Trial) else trial
         if isinstance(number, int) and 0 <= number < len(self._trials):
             known_trial = self._trials[number]
-            if isinstance(trial, Trial) and (trial.state, trial.action) != (known_trial.state, known_trial.action):
+            if isinstance(trial, Trial) and trial.arguments != known_trial.arguments:
                 rule = f"trial {number} must be one of this study"
-                here, there = ({**one.state, **one.action} for one in (known_trial, trial))
+                here, there = (one.point for one in (known_trial, trial))
                 raise TrialError(f"{rule}, where it is at {shortened(str(here))}, but got {shortened(str(there))}.")
             return known_trial
         known = f"known are 0 to {len(self._trials) - 1}" if self._trials else "none was asked for yet"
@@ -257,7 +272,15 @@ class Optimizer:
         number = len(known)
         rows = self.learner.propose_improving(known, self._suggestion_seed(number), valid)
         (action,) = self.space.decode_actions(rows)
-        return Trial(number, valid, action)
+        return Trial(number, valid, action, seed=self._seeds(known, 1, [None])[0])
+
+    def _seeds(self, known: Sequence[Trial], n: int, chosen: Sequence[int | None] | None) -> Sequence[int | None]:
+        """The seeds of n new trials: the chosen ones with new seeds in place of None, or those of the design."""
+        if self.seed_rule is None:
+            return [None] * n
+        if chosen is None:
+            return self.seed_rule.of_design(range(len(known), len(known) + n), self.initial)
+        return self.seed_rule.filled([trial.seed for trial in known], chosen)
 
     def best_observed(self) -> list[dict[str, Any]]:
         """For each of finitely many states its best trial's action, reward and number, None where it has none.
@@ -329,9 +352,10 @@ class Optimizer:
         try:
             self.space.validate_state(trial.state)
             self.space.validate_action(trial.action)
+            check_seed(self.seed_rule, trial.seed)
             if trial.status == "completed" and trial.outcomes is None:
                 raise RewardError("a completed trial must have a reward, but got none.")
-        except (PointError, RewardError) as error:
+        except (PointError, RewardError, TrialError) as error:
             raise type(error)(f"trial {trial.number}: {error}") from error
 
     def _with_status(self, status: str) -> list[Trial]:

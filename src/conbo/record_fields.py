@@ -109,6 +109,11 @@ class Fields:
         valid = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
         return self._checked(name, value, valid, f"a whole number from {least} to {most}")
 
+    def wholes(self, name: str, count: int | None = None, least: int = 0, most: int = LARGEST_WHOLE) -> list[int]:
+        """A list of whole numbers in a range."""
+        values = self.items(name, count)
+        return [Fields({name: value}, self.where).whole(name, least, most) for value in values]
+
     def number(self, name: str, least: float = -LARGEST, most: float = LARGEST) -> float:
         """A finite number in a range."""
         value = self.value(name)

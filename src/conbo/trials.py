@@ -95,6 +95,17 @@ class Trial:
     late: float | None = field(
         default=None, compare=False
     )  # a different reward that arrived after the trial was completed
+    seed: int | None = None  # of the simulator, where the study chooses it
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What an objective is called with: copies of state and action, and the seed if there is one."""
+        return dict(self.state), dict(self.action), *(() if self.seed is None else (self.seed,))
+
+    @property
+    def point(self) -> dict[str, Value]:
+        """Names and values of state and action, and of the seed if there is one."""
+        return {**self.state, **self.action, **({} if self.seed is None else {"seed": self.seed})}
 
     @property
     def reward(self) -> float | None:

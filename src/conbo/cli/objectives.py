@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from conbo.cli.study_source import Command, leading_study
+from conbo.common_random_numbers import SEED
 from conbo.errors import ConboError, SettingError
 
 if TYPE_CHECKING:
     from conbo.spaces import Point, Space
-    from conbo.study.executors import Objective
+    from conbo.study.executors import AnyObjective
 
 
 command_option = click.option(
@@ -39,7 +40,7 @@ def timeout_option(meaning: str) -> Callable[[Command], Command]:
 
 def source_and_objective(
     arguments: tuple[str, ...], command: str | None, timeout: float | None
-) -> "tuple[str, Objective]":
+) -> "tuple[str, AnyObjective]":
     """The study, and what is evaluated: the program of `--command`, or the function that the last argument names."""
     if command is not None:
         (source,) = leading_study(arguments)
@@ -50,14 +51,17 @@ def source_and_objective(
     return source, load_function(function)
 
 
-def checked(objective: "Objective", space: "Space") -> "Objective":
-    """The objective, after a check that a program of `--command` can be started with the parameters of the space."""
+def checked(objective: "AnyObjective", space: "Space", seeded: bool = False) -> "AnyObjective":
+    """The objective, after a check that a program of `--command` can be started with the parameters of the space.
+
+    `seeded` says whether trials have seeds.
+    """
     if isinstance(objective, Program):
-        objective.check(space)
+        objective.check(space, seeded)
     return objective
 
 
-def load_function(name: str) -> "Objective":
+def load_function(name: str) -> "AnyObjective":
     """The function that `module:function` or `path/to/file.py:function` names."""
     home, _, attribute = name.rpartition(":")
     if not home or not attribute:
@@ -89,16 +93,17 @@ def _functions(members: dict[str, object]) -> str:
 class Program:
     """Runs a program for every evaluation; the last line that it prints is the reward.
 
-    Each word of the template may have {names} of states and actions, also with a format, as in {stock:.2f}. The words
-    are split before the values are put in, and no shell is involved: a value is never taken for a command.
+    Each word of the template may have {names} of states and actions, also with a format, as in {stock:.2f}, and {seed}
+    where trials have seeds. The words are split before the values are put in, and no shell is involved: a value is
+    never taken for a command.
     """
 
     template: str
     timeout: float | None = None  # seconds
 
-    def __call__(self, state: "Point", action: "Point") -> float:
+    def __call__(self, state: "Point", action: "Point", seed: int | None = None) -> float:
         """The reward that the program prints."""
-        words = self.words(state, action)
+        words = self.words(state, action, seed)
         code, printed, complaints = self._run(words)
         if code != 0:
             raise ConboError(f"'{words[0]}' ended with exit code {code}: {_last_line(complaints)}")
@@ -132,16 +137,16 @@ class Program:
                 raise
         return process.returncode, printed, complaints
 
-    def words(self, state: "Point", action: "Point") -> list[str]:
+    def words(self, state: "Point", action: "Point", seed: int | None = None) -> list[str]:
         """The program and its arguments."""
-        values = {**state, **action}
+        values = {**state, **action, **({} if seed is None else {SEED: seed})}
         return ["".join(_filled(word, values)) for word in shlex.split(self.template)]
 
-    def check(self, space: "Space") -> None:
-        """Raise SettingError unless this is a program whose names are those of the space."""
+    def check(self, space: "Space", seeded: bool = False) -> None:
+        """Raise SettingError unless this is a program whose names are those of the space, or of the seed."""
         from conbo.spaces import closest
 
-        known = (*space.states, *space.actions)
+        known = (*space.states, *space.actions, *([SEED] if seeded else []))
         try:
             names = [name for word in shlex.split(self.template) for _, name, _, _ in _FORMATTER.parse(word)]
         except ValueError as error:
@@ -152,6 +157,8 @@ class Program:
         for name in names:
             if name is not None and name not in known:
                 raise SettingError(f"unknown parameter {{{name}}} in the command: {closest(name, known)}")
+        if seeded and SEED not in names:
+            raise SettingError("a command must have {seed}, since the study has `common_random_numbers`, but has none.")
         program = shlex.split(self.template)[0]
         if "{" not in program and shutil.which(program) is None:
             raise SettingError(f"a command must begin with a program that can be run, but '{program}' is none.")

@@ -23,7 +23,7 @@ from conbo.cli.tables import read_rows
 
 if TYPE_CHECKING:
     from conbo.spaces import Space, Value
-    from conbo.study.executors import Objective
+    from conbo.study.executors import AnyObjective
 
 _EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 _EVALUATIONS = 20
@@ -73,7 +73,8 @@ def validate(
     source, objective = source_and_objective(arguments, command, timeout)
     study = open_existing(source, name)
     states = _states(study.space, path)
-    found = study.validate(checked(objective, study.space), evaluations, states=states, workers=workers)
+    program = checked(objective, study.space, study.common_random_numbers)
+    found = study.validate(program, evaluations, states=states, workers=workers)
     click.echo(json.dumps(found.to_dict()) if as_json else str(found))
     return NOTHING_OR_FAILED if found.failed else 0
 
@@ -108,11 +109,11 @@ def compare(
     source, *rules = leading_study(arguments) if pairs else leading_study(arguments, "RULE")
     study = open_existing(source, name)
     rule = parse_state(study.space.actions, pairs) if pairs else _rule(study.space, rules[0])
-    evaluated: Objective | None = Program(command, timeout) if command is not None else None
+    evaluated: AnyObjective | None = Program(command, timeout) if command is not None else None
     if objective is not None:
         evaluated = load_function(objective)
     if evaluated is not None:
-        evaluated = checked(evaluated, study.space)
+        evaluated = checked(evaluated, study.space, study.common_random_numbers)
     states = _states(study.space, path)
     found = study.compare(rule, evaluated, evaluations, name=label, states=states, workers=workers)
     click.echo(json.dumps(found.to_dict()) if as_json else str(found))

@@ -26,7 +26,7 @@ from conbo.rounding import counted
 
 if TYPE_CHECKING:
     from conbo.study import Study
-    from conbo.study.executors import Objective
+    from conbo.study.executors import AnyObjective
 
 
 @click.command()
@@ -159,13 +159,15 @@ def run(
 
     OBJECTIVE is module:function or path/to/file.py:function, a function of state and action, both dicts, that returns
     a number. With --command it is a program instead: its words may have {names} of states and actions, no shell reads
-    them, and the last line that it prints is the reward.
+    them, and the last line that it prints is the reward. With common random numbers, the function has the seed as its
+    third argument, and the words of the program have {seed}.
 
     The study is created by the first run; later ones go on where it stands, whatever ended the last.
     """
     source, objective = source_and_objective(arguments, command, timeout)
     if source.endswith(".toml"):
-        checked(objective, read_study_file(existing_file(source)).space)  # before a study is begun
+        study_file = read_study_file(existing_file(source))
+        checked(objective, study_file.space, study_file.has_seeds)  # before a study is begun
     study = create_or_resume(source, name, device)
     if command is None:
         settings["timeout"] = timeout
@@ -203,8 +205,9 @@ def worker(
     return _run(study, objective, as_json, False, **settings)
 
 
-def _run(study: "Study", objective: "Objective", as_json: bool, progress: bool, **settings: Any) -> int:
-    summary = study.run(checked(objective, study.space), progress=progress, **settings)
+def _run(study: "Study", objective: "AnyObjective", as_json: bool, progress: bool, **settings: Any) -> int:
+    program = checked(objective, study.space, study.common_random_numbers)
+    summary = study.run(program, progress=progress, **settings)
     if not progress:  # which ends with the summary
         click.echo(json.dumps(asdict(summary)) if as_json else str(summary))
     if summary.failed:

@@ -32,11 +32,19 @@ class StudyFile:
     seed: int | None = None
     cost: str | None = None
     reward_range: list[float] | None = None
+    common_random_numbers: bool | None = None
+    seeds: list[int] | None = None
+
+    @property
+    def has_seeds(self) -> bool:
+        """Whether trials have seeds."""
+        return bool(self.common_random_numbers) or self.seeds is not None
 
     @property
     def settings(self) -> dict[str, Any]:
         """Those of `conbo.Study` that the file gives."""
         names = ("direction", "method", "state_distribution", "seed", "cost", "reward_range")
+        names += ("common_random_numbers", "seeds")
         given = {key: getattr(self, key) for key in names}
         return {key: value for key, value in given.items() if value is not None}
 
@@ -72,7 +80,8 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise SettingError(f"this cannot be read: {error}.") from error
     texts = ("name", "storage", "direction", "method", "cost")
-    _check_keys("", record, (*texts, "seed", "reward_range", "states", "actions", "constraints", "distribution"))
+    others = ("seed", "reward_range", "states", "actions", "constraints", "distribution")
+    _check_keys("", record, (*texts, *others, "common_random_numbers", "seeds"))
     for key in texts:
         if not isinstance(record.get(key, ""), str) or "\0" in record.get(key, ""):
             raise SettingError(f"`{key}` must be a text, but got {record[key]!r}.")
@@ -98,7 +107,7 @@ def _study_file(path: Path, record: dict[str, Any]) -> StudyFile:
     recipes = _table("distribution", record.get("distribution", {}))
     _check_keys("distribution.", recipes, states)
     distribution = {name: _recipe(f"distribution.{name}", entry, states[name]) for name, entry in recipes.items()}
-    names = ("name", "direction", "method", "seed", "cost", "reward_range")
+    names = ("name", "direction", "method", "seed", "cost", "reward_range", "common_random_numbers", "seeds")
     settings = {key: record[key] for key in names if key in record}
     space = conbo.Space(states=states, actions=actions, constraints=record.get("constraints", ()))
     return StudyFile(space, _storage(path, record), distribution or None, **settings)

@@ -46,7 +46,7 @@ def ask(
     study = create_or_resume(source, name)
     trials = study.ask(number, parse_state(study.space.states, pairs) if pairs else None)
     if output is not None:
-        write_rows(output, [{"number": t.number, **t.state, **t.action, "reward": None} for t in trials])
+        write_rows(output, [{"number": t.number, **t.point, "reward": None} for t in trials])
         click.echo(f"Wrote {output} with trials {trials[0].number} to {trials[-1].number}: fill in the rewards, then")
         click.echo(f"  conbo tell {source} --file {output}")
         return
@@ -55,11 +55,12 @@ def ask(
 
 
 def _record(trial: "Trial") -> dict[str, Any]:
-    return {"number": trial.number, "state": trial.state, "action": trial.action}
+    seed = {} if trial.seed is None else {"seed": trial.seed}
+    return {"number": trial.number, "state": trial.state, "action": trial.action, **seed}
 
 
 def _line(trial: "Trial") -> str:
-    values = "  ".join(f"{name}={shown(value)}" for name, value in {**trial.state, **trial.action}.items())
+    values = "  ".join(f"{name}={shown(value)}" for name, value in trial.point.items())
     return f"{trial.number}  {values}"
 
 
@@ -173,7 +174,8 @@ def import_results(arguments: tuple[str, ...], name: str | None) -> int:
     """Add earlier results from a CSV file.
 
     The columns are the names of the states and actions, and reward; noise may be one, too, and outcome:wait, or the
-    like, for what else was measured. If any row is wrong, all that are wrong are listed and nothing is added.
+    like, for what else was measured; with common random numbers, seed must be one. If any row is wrong, all that are
+    wrong are listed and nothing is added.
     """
     source, path = leading_study(arguments, "FILE")
     added = create_or_resume(source, name).import_csv(path)

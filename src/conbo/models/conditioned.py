@@ -16,6 +16,7 @@ Rewards are in the standardized units that the model was fitted in, points are i
 
 from dataclasses import dataclass
 from math import exp
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -180,6 +181,14 @@ class Conditioned:
         variance = (self.kernel.variance(here[0]) - (cross * weights).sum(-1)).clamp_min(0)
         sd = (variance + self.noise_at(candidates)).sqrt()
         return LookAhead(here[0], here[1], weights, sd, self.noise_gradient(candidates))
+
+    def for_seed(self, seed: int) -> Self:
+        """The same, with a look ahead at rewards of this seed: no seed matters here."""
+        return self
+
+    def reward_gradient(self, ahead: LookAhead, weights: Tensor) -> Tensor:
+        """Gradients (c, d) in the candidates of Σ_i weights[:, i] cov(new reward, reward i)."""
+        return self.kernel.gradient((ahead.states, ahead.actions), self.observed, weights)
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
         """σ̃ of points (p, d) for every candidate (c, d): (c, p)."""

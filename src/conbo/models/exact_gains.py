@@ -5,6 +5,7 @@ gradient in the candidate needs no derivative of the maximizers: with these held
 """
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
 
 import torch
@@ -59,7 +60,7 @@ class ExactLines:
         k, m, q = pull.shape
         states = rows.features[:, :, None].expand(k, m, q, -1).flatten(1, 2)
         new = posterior.kernel.gradient(here, (states, self.actions.flatten(1, 2)), pull.flatten(1, 2))
-        old = posterior.kernel.gradient(here, posterior.observed, old_weights)
+        old = posterior.reward_gradient(ahead, old_weights)
         noise = (total / (2 * ahead.sd))[:, None] * ahead.noise_gradient
         return (new + old - noise) / ahead.sd[:, None]
 
@@ -84,6 +85,13 @@ class ExactGains:
     def posterior(self) -> Conditioned:
         """The Gaussian process that the gains are about."""
         return self.pool.posterior
+
+    def for_seed(self, seed: int) -> "ExactGains":
+        """The same gains of a new reward of this seed; the best actions as of now are shared."""
+        other = copy(self)
+        other.pool = copy(self.pool)
+        other.pool.posterior = self.posterior.for_seed(seed)
+        return other
 
     def at(self, states: Tensor) -> "StatesAhead":
         """Prepare r sets of m states (r, m, d_s)."""

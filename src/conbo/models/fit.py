@@ -32,8 +32,12 @@ from conbo.models.modes import (
     with_warped_actions,
     without_repetitions,
 )
+from conbo.models.moving import moved
 from conbo.models.noise import VaryingNoise
 from conbo.models.output_maps import Limits, LowTail, low_tails, read_tail
+from conbo.models.seed_effects import SeedEffect, condition_with_seeds
+from conbo.models.seeded_family import SeededFamily
+from conbo.models.seeded_modes import modes_with_seeds, seen_by
 from conbo.models.transformed import TransformedPosterior
 from conbo.models.warped_family import WarpedFamily
 from conbo.notices import LOG, in_words
@@ -56,6 +60,7 @@ class Fit:
     objective: float  # log-density at the mode
     evidence: float
     output: LowTail | None
+    effect: SeedEffect | None  # what seeds do, where rewards ask for it
     record: dict[str, Any] = field(repr=False, compare=False)  # plain values from which `restored` makes it again
     _last: list[Factored | Summary] = field(default_factory=list, repr=False, compare=False)
 
@@ -65,11 +70,17 @@ class Fit:
         rewards: Tensor,
         noise: Tensor | None = None,
         limits: tuple[float, float] | None = None,
+        seeds: Tensor | None = None,
     ) -> ExactPosterior | TransformedPosterior:
         """Condition on standardized rewards (n,) at points (n, d), whose noise has variances (n,) where known.
 
-        `limits` are those of the expected reward, where these are known.
+        `limits` are those of the expected reward, where these are known; `seeds` (n,) are those of the rewards, where
+        they have some, which come without limits.
         """
+        if self.effect is not None and seeds is not None:
+            within = self.noise if noise is None else noise
+            assert not isinstance(within, VaryingNoise)  # beside effects of seeds, noise is the same everywhere
+            return condition_with_seeds(self.kernel, self.constant, within, self.effect, points, rewards, seeds)
         output = self.output if limits is None else Limits(*limits, self.output)
         values, variances = (rewards, noise) if output is None else output.values(rewards, noise)
         known = self.noise if variances is None else variances
@@ -106,18 +117,22 @@ def fit(
     map_rewards: bool = False,
     members: int = 1,
     earlier: Sequence[Fit] = (),
+    with_seeds: bool = False,
 ) -> list[Fit]:
     """Fit standardized rewards (n,) at unit-cube points (n, d): the most probable models, the best first.
 
     `noise` holds known variances, else it is learned, and may vary with the point unless it is expected to be small.
     With `warp` actions may be warped, with `map_rewards` the rewards may be mapped.  At most `members` models are
     returned, and none of negligible probability.  Given `earlier` models, which were probable for the first of these
-    rewards, only these are fitted, from where they were.  A pure function of its arguments: the same data give the same
-    models, whatever happened before.
+    rewards, only these are fitted, from where they were.  `with_seeds` says that the last column of the points is the
+    seed, at which some of the families look; then neither actions are warped nor rewards mapped, and noise is the same
+    everywhere.  A pure function of its arguments: the same data give the same models, whatever happened before.
     """
     rewards = rewards.cpu()
     expected: Tensor | Expected = noise.cpu() if noise is not None else "small" if small_noise else "moderate"
-    modes = [mode for one in earlier for mode in refitted(one.record, families, points, rewards, expected)]
+    modes = [mode for one in earlier for mode in refitted(one.record, families, points, rewards, expected, with_seeds)]
+    if not modes and with_seeds:
+        modes = at_least_one(modes_with_seeds(families, points, rewards, expected, members > 1))
     modes = modes or all_modes(families, points, rewards, expected, warp, map_rewards, members > 1)
     modes.sort(key=lambda mode: -mode.evidence)
     modes = without_repetitions(mode for mode in modes if exp(mode.evidence - modes[0].evidence) > LEAST_WEIGHT)
@@ -138,11 +153,7 @@ def all_modes(
     """The modes of every family, for plain rewards and for mapped ones, and of variants that are more probable."""
     effects = [one for one in families if isinstance(one, MainEffectsFamily) and one.family in families]
     plain = [family for family in families if family not in effects]
-    modes = structures(plain, points, rewards, noise, several)
-    if not modes:
-        raise ConboError(
-            "a covariance matrix must be finite and positive definite, but got none at any start of the fit."
-        )
+    modes = at_least_one(structures(plain, points, rewards, noise, several))
     if map_rewards and isinstance(noise, str):
         modes += with_mapped_rewards(plain, points, rewards, noise, several)
     modes += with_main_effects(effects, modes)
@@ -154,8 +165,22 @@ def all_modes(
     return modes
 
 
+def at_least_one(modes: list[Mode]) -> list[Mode]:
+    """The modes; raises ConboError if there are none."""
+    if not modes:
+        raise ConboError(
+            "a covariance matrix must be finite and positive definite, but got none at any start of the fit."
+        )
+    return modes
+
+
 def refitted(
-    record: dict[str, Any], families: Sequence[KernelFamily], points: Tensor, rewards: Tensor, noise: Tensor | Expected
+    record: dict[str, Any],
+    families: Sequence[KernelFamily],
+    points: Tensor,
+    rewards: Tensor,
+    noise: Tensor | Expected,
+    with_seeds: bool = False,
 ) -> list[Mode]:
     """The mode of a recorded model for other rewards, from where it was."""
     family = families[record["family"]]
@@ -164,11 +189,12 @@ def refitted(
     output = next((one for one in maps if one.name == record["map"]), None)
     values = rewards if output is None else output.values(rewards, None)[0]
     jacobian = 0.0 if output is None else float(output.log_slope(rewards).sum())
-    target = LogPosterior(family, points, values, "varying" if record["varying"] else noise)
+    seen = seen_by(family, points) if with_seeds else points
+    target = LogPosterior(family, seen, values, "varying" if record["varying"] else noise)
     start = torch.tensor(record["parameters"], dtype=torch.float64)
     found = climb(target, start[None])
-    known = {"output": output, "log_jacobian": jacobian, "log_odds": record["log_odds"]}
-    return [replace(mode, **known) for mode in found]
+    same = {"output": output, "log_jacobian": jacobian, "log_odds": record["log_odds"]}
+    return [replace(mode, **same) for mode in found]
 
 
 def probabilities(fits: Sequence[Fit]) -> Tensor:
@@ -191,7 +217,9 @@ def restored(
     target = LogPosterior(family, nothing, nothing[:, 0], expected if noise is None else noise.cpu())
     parameters = torch.tensor(record["parameters"], dtype=torch.float64)
     kernel, learned = target.kernel(parameters), target.noise_of(parameters)
+    effect = target.family.effect(parameters) if isinstance(target.family, SeededFamily) else None
     if points.device.type != "cpu":
         kernel, learned = kernel.to(points.device), learned if isinstance(learned, float) else learned.to(points.device)
+        effect = moved(effect, points.device)
     output = None if record["output"] is None else read_tail(record["output"])
-    return Fit(kernel, record["constant"], learned, record["objective"], record["evidence"], output, record)
+    return Fit(kernel, record["constant"], learned, record["objective"], record["evidence"], output, effect, record)

@@ -65,7 +65,7 @@ class LogPosterior:
         self._counts = n_l, n_v, len(loadings), n_e, n_s
         self._n_kernel = n_l + n_v + len(loadings)  # the parameters of the family come first
         centre, width = SMALL_NOISE if noise == "small" else USUAL_NOISE
-        lengthscales = sqrt(2) + 0.5 * log(points.shape[1])
+        lengthscales = sqrt(2) + 0.5 * log(len(self.columns.categories))
         self._location = self._by_kind(lengthscales, 0.0, loadings, centre, 0.0)
         self._spread = self._by_kind(sqrt(3), 1.0, LOADING_SPREAD, width, SLOPE_SPREAD)
         self._logarithm = self._by_kind(1.0, 1.0, 0.0, 1.0, 0.0)
@@ -186,7 +186,7 @@ class LogPosterior:
             kind[0] = 0.0
         return torch.cat(
             [
-                sqrt(2) + 0.5 * log(self.points.shape[1]) - 2.0 + 3.0 * lengthscales,
+                sqrt(2) + 0.5 * log(len(self.columns.categories)) - 2.0 + 3.0 * lengthscales,
                 log(1.0 / min(self.family.n_variances, 3)) + 2.0 * variances,
                 loadings.new_tensor(self.family.typical_loadings) + LOADING_SPREAD * loadings,
                 log(1e-2) + 4.0 * noise,

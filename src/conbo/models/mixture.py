@@ -23,6 +23,7 @@ from conbo.models.posterior import (
     ActionSearch,
     BestActions,
     GainRule,
+    KnowsSeeds,
     LookAheadLines,
     Moments,
     Paths,
@@ -231,6 +232,11 @@ class MixtureGains:
 
     values: tuple[StateValue, ...]
     weights: Tensor  # (members,)
+
+    def for_seed(self, seed: int) -> "MixtureGains":
+        """The same for a new reward of this seed, by the members that know seeds."""
+        values = (value.for_seed(seed) if isinstance(value, KnowsSeeds) else value for value in self.values)
+        return MixtureGains(tuple(values), self.weights)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
         """Rough values at shared states (m, d_s): a function from candidates (r, d) to (r, m)."""

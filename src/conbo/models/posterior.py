@@ -102,6 +102,14 @@ class StateValue(Protocol):
         """For r sets of states (r, m, d_s): (candidates (k, d), which set each belongs to (k,)) → gains."""
 
 
+@runtime_checkable
+class KnowsSeeds(Protocol):
+    """A value per state that depends on the seed of the new observation."""
+
+    def for_seed(self, seed: int) -> StateValue:
+        """The value of a new observation of this seed: one of those observed, or `NEW_SEED`."""
+
+
 @dataclass(frozen=True)
 class LineGains:
     """Gains (k, m) computed from lines, with the derivative in the slopes of these."""

@@ -94,7 +94,7 @@ def check(value: object, own_kernel: bool = False, feasible: Feasible | None = N
 
 
 def _check_seal(record: Fields, model: Collection[str]) -> None:
-    record.only(("format", "conbo", "checksum", "policy", *_CONTENT, *model))
+    record.only(("format", "conbo", "checksum", "policy", *_CONTENT, *model), optional=("seeds",))
     writer, expected = record.text("conbo"), record.text("checksum")
     content = {name: value for name, value in record.record.items() if name != "checksum"}
     if checksum(content) != expected:
@@ -111,6 +111,11 @@ def _check_observations(record: Fields, n_dims: int) -> None:
     largest = max(map(abs, rewards)) or 1.0  # the scale of rewards that are all the same
     if not standardized <= LARGEST_STANDARDIZED or scale / largest > LARGEST_SCALE:
         raise RecordError(f"`shift` and `scale` must be those of the rewards, but got shift={shift}, scale={scale}.")
+    if record.has("seeds"):
+        seeds = record.fields("seeds").only(("values", "total"))
+        seeds.wholes("values", len(rewards))
+        if seeds.has("total"):
+            seeds.whole("total", least=2)
     if record.has("reward_noise"):
         variances = record.numbers("reward_noise", len(rewards), least=0)
         if not max(variances) / scale / scale <= LARGEST_NOISE:
@@ -123,11 +128,13 @@ def _check_members(record: Fields, space: Space, own_kernel: bool) -> None:
         raise RecordError(f"`members` must be 1 to {MOST_MEMBERS} models, but are {len(items)}.")
     total = 0.0
     for place, item in enumerate(items):
-        member = Fields.of(item, f"members[{place}]").only(("weight", *_MODEL), optional=("output",))
+        member = Fields.of(item, f"members[{place}]").only(("weight", *_MODEL), optional=("output", "seed_effect"))
         total += member.number("weight", 5e-324, 1 + ROUNDING)
         _check_model(member, space, own_kernel)
         if "output" in member.record:
             _check_output(member.fields("output"))
+        if "seed_effect" in member.record:
+            _check_seed_effect(member, record, space)
     if abs(total - 1) > ROUNDING:
         raise RecordError(f"the weights of `members` must add up to 1, but add up to {total}.")
 
@@ -164,6 +171,21 @@ def _check_limits(output: Fields) -> None:
         if tail.value("type") == "limits":
             raise RecordError(f"{tail.path('type')} must be low-tail, but got 'limits'.")
         _check_output(tail)
+
+
+def _check_seed_effect(member: Fields, record: Fields, space: Space) -> None:
+    if not record.has("seeds"):
+        raise RecordError(f"`seeds` must be there for {member.path('seed_effect')}, but are missing.")
+    member.number("noise", 0, LARGEST_NOISE)  # the same everywhere
+    effect = member.fields("seed_effect").only(("constant", "function", "between"))
+    constant = effect.number("constant", *VARIANCES)
+    effect.number("between", -1, 0)
+    if effect.has("function"):
+        function = effect.fields("function")
+        function.text("type", ("product",))
+        _check_kernel(function, space)
+    elif constant < LEAST_VARIANCE:
+        raise RecordError(f"{effect.path('constant')} must not be zero where seeds have no function, but is.")
 
 
 def _check_noise(record: Fields, space: Space) -> None:

@@ -25,9 +25,10 @@ from conbo.models.noise import VaryingNoise
 from conbo.models.output_maps import read_output
 from conbo.models.posterior import Posterior
 from conbo.models.profiles import Profile, profile_of
+from conbo.models.seed_effects import SeedEffect, condition_with_seeds
 from conbo.models.transformed import TransformedPosterior
 from conbo.models.warp import read_warp
-from conbo.observations import Observations
+from conbo.observations import Observations, Seeds
 from conbo.policies import PolicyRecipe
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.nearest_neighbors import NearestNeighbors
@@ -63,6 +64,8 @@ def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> di
         "rewards": observations.rewards.tolist(),
         "reward_noise": None if observations.noise is None else observations.noise.tolist(),
     }
+    if observations.seeds is not None:
+        content["seeds"] = {"values": observations.seeds.values.tolist(), "total": observations.seeds.total}
     return sealed(content, belief.space.feasible)
 
 
@@ -78,7 +81,7 @@ def from_record(
     shift, scale = record["shift"], record["scale"]
     points, rewards = _tensor(record["points"]), _tensor(record["rewards"])
     known = None if record["reward_noise"] is None else _tensor(record["reward_noise"])
-    observations = Observations(points, rewards, pending=points[:0], noise=known)
+    observations = Observations(points, rewards, pending=points[:0], noise=known, seeds=_seeds(record.get("seeds")))
     seen = standardized(observations, shift, scale)
     listed = members(record)
     posteriors = tuple(_posterior(member, space, seen, kernel or read_kernel) for member in listed)
@@ -101,6 +104,10 @@ def _posterior(
     rewards, variances = (seen.rewards, seen.noise) if output is None else output.values(seen.rewards, seen.noise)
     kernel, new_noise = _read_kernel(record["kernel"], space, reader), _noise(record["noise"], space)
     known = new_noise if variances is None else variances
+    if "seed_effect" in record and seen.seeds is not None:
+        assert not isinstance(known, VaryingNoise)  # checked before
+        effect, told = _seed_effect(record["seed_effect"], space), (seen.points, rewards, seen.seeds.values)
+        return condition_with_seeds(kernel, float(record["constant"]), known, effect, *told, record["noise"])
     process, _ = condition_by_size(kernel, float(record["constant"]), known, seen.points, rewards, new_noise)
     return process if output is None else TransformedPosterior(process, output)
 
@@ -158,6 +165,16 @@ def _noise(record: float | Mapping[str, Any], space: Space) -> float | VaryingNo
         return float(record)
     columns = Columns(space.state_categories + space.action_categories)
     return VaryingNoise(columns, record["log_level"], _tensor(record["slopes"]))
+
+
+def _seeds(record: Mapping[str, Any] | None) -> Seeds | None:
+    return None if record is None else Seeds(torch.tensor(record["values"], dtype=torch.long), record["total"])
+
+
+def _seed_effect(record: Mapping[str, Any], space: Space) -> SeedEffect:
+    function = None if record["function"] is None else read_kernel(record["function"], space)
+    assert function is None or isinstance(function, ProductKernel)  # checked before
+    return SeedEffect(record["constant"], function, record["between"])
 
 
 def _tensor(values: list[Any]) -> Tensor:

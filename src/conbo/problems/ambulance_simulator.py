@@ -274,8 +274,9 @@ def ambulances(state_sd: float = 7.5) -> Problem:
         bases = list(space.validate_action(action).values())
         return simulate(mode_of(state), bases, replications, seed).ravel()
 
-    def evaluate(state: Point, action: Point, generator: np.random.Generator) -> float:
-        return float(rewards(state, action, replications=1, seed=draw_seed(generator))[0])
+    def evaluate(state: Point, action: Point, generator: np.random.Generator, seed: int | None = None) -> float:
+        drawn = draw_seed(generator) if seed is None else seed
+        return float(rewards(state, action, replications=1, seed=drawn)[0])
 
     def mean_reward(state: Point, action: Point, replications: int, seed: int) -> MeanReward:
         return mean_of(rewards(state, action, replications, seed))

@@ -283,8 +283,9 @@ def assemble_to_order(demand_enters: DemandEnters = "arrival_rate") -> Problem:
         levels = list(space.validate_action(action).values())
         return simulate(demand_of(state), levels, replications, seed, demand_enters).ravel()
 
-    def evaluate(state: Point, action: Point, generator: np.random.Generator) -> float:
-        return float(rewards(state, action, replications=1, seed=draw_seed(generator))[0])
+    def evaluate(state: Point, action: Point, generator: np.random.Generator, seed: int | None = None) -> float:
+        drawn = draw_seed(generator) if seed is None else seed
+        return float(rewards(state, action, replications=1, seed=drawn)[0])
 
     def mean_reward(state: Point, action: Point, replications: int, seed: int) -> MeanReward:
         return mean_of(rewards(state, action, replications, seed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -31,7 +32,8 @@ class MeanReward:
 class Problem:
     """A noisy reward of state and action to be maximised, with what is known of the truth.
 
-    - `evaluate(state, action, generator)`: one noisy reward;
+    - `evaluate(state, action, generator)`: one noisy reward. Where it also takes a `seed`, all randomness is drawn from
+      that, in streams that stay in step between actions;
     - `mean_reward(state, action, replications, seed)`: its expectation;
     - `optimal_action(state)`, `optimal_reward(state)`: the best action and its expected reward;
     - `noise`: the standard deviation of one reward, where it is known and the same everywhere.
@@ -40,12 +42,17 @@ class Problem:
     name: str
     space: Space
     state_distribution: RecipeLike
-    evaluate: Callable[[Point, Point, np.random.Generator], float]
+    evaluate: Callable[..., float]
     mean_reward: Callable[[Point, Point, int, int], MeanReward] | None = None
     optimal_action: Callable[[Point], dict[str, Value]] | None = None
     optimal_reward: Callable[[Point], float] | None = None
     noise: float | None = None
     description: str = ""
+
+    @property
+    def takes_seed(self) -> bool:
+        """Whether `evaluate` can be given a seed, for common random numbers."""
+        return "seed" in inspect.signature(self.evaluate).parameters
 
 
 def policy_reward(

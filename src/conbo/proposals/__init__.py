@@ -1,5 +1,6 @@
 """Where to evaluate next: every proposal turns a belief into a suggestion."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +17,7 @@ class Suggestion:
     points: Tensor  # (n, d), valid points of the unit cube, states first
     expected_gain: float | None = None  # of one evaluation, in rewards, where the proposal can say
     expected_costs: Tensor | None = None  # (n,) of the points, where evaluations have prices
+    seeds: Sequence[int | None] | None = None  # n seeds, None for a new one; by default all are new
 
 
 class Proposal(Protocol):

@@ -12,13 +12,14 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from conbo.common_random_numbers import SEED
 from conbo.plots.view import Studied, View, view_of
 from conbo.policies.interaction import has_interaction
 from conbo.problems import Problem
 from conbo.reports.explorer import explorer_record
 from conbo.reports.panels import sections
 from conbo.rounding import MARGIN_IN_WORDS, with_margin
-from conbo.study.tables import measured_columns
+from conbo.study.tables import has_seeds, measured_columns
 from conbo.trials import Trial
 
 SCRIPTS = (
@@ -104,6 +105,7 @@ def _warning(view: View) -> str:
 def _table(view: View) -> dict[str, Any]:
     names = [*view.space.state_names, *view.space.action_names]
     measured = measured_columns(view.trials)
+    names += [SEED] if has_seeds(view.trials) else []
     columns = ["number", *names, "reward", *measured, "status", "error"]
     rows = [[*_cells(trial, names, measured.values()), trial.status, trial.error] for trial in view.trials]
     if not any(trial.error for trial in view.trials):
@@ -112,5 +114,4 @@ def _table(view: View) -> dict[str, Any]:
 
 
 def _cells(trial: Trial, names: Iterable[str], measured: Iterable[str]) -> list[Any]:
-    point = {**trial.state, **trial.action}
-    return [trial.number, *map(point.get, names), trial.reward, *map(trial.measured.get, measured)]
+    return [trial.number, *map(trial.point.get, names), trial.reward, *map(trial.measured.get, measured)]

@@ -38,6 +38,8 @@ class Settings:
     cost: Cost = None
     prior: PriorStudy | None = None
     reward_range: RewardRange | None = None
+    common_random_numbers: bool = False
+    seeds: tuple[int, ...] | None = None
 
     def of_optimizer(self) -> dict[str, Any]:
         """All but the space, by the names that `Optimizer` and `Study` give them."""
@@ -65,6 +67,10 @@ class Settings:
             record["prior"] = self.prior.to_record()
         if self.reward_range is not None:
             record["reward_range"] = list(self.reward_range)
+        if self.common_random_numbers:
+            record["common_random_numbers"] = True
+        if self.seeds is not None:
+            record["seeds"] = list(self.seeds)
         return record
 
 
@@ -73,7 +79,7 @@ def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Sett
 
     Raises RecordError, which names the field, if the record is damaged or of a later conbo.
     """
-    optional = ("cost", "prior", "reward_range")
+    optional = ("cost", "prior", "reward_range", "common_random_numbers", "seeds")
     names = [field.name for field in fields(Settings) if field.name not in optional]
     stored = Fields.of(record).only(names, optional=optional)
     space = Space.from_dict(stored.value("space"), mine.space.feasible if mine else None)
@@ -88,6 +94,8 @@ def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Sett
         _cost(stored, mine),
         PriorStudy.from_record(stored.fields("prior")) if stored.has("prior") else None,
         checked_range(stored.value("reward_range")) if stored.has("reward_range") else None,
+        stored.flag("common_random_numbers") if stored.has("common_random_numbers") else False,
+        tuple(stored.wholes("seeds")) if stored.has("seeds") else None,
     )
 
 

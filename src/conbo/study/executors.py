@@ -5,10 +5,9 @@ import signal
 from collections.abc import Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from conbo.errors import ConboError, SettingError
-from conbo.spaces import Value
 from conbo.study.worker_process import Failure, evaluate, load, load_and_evaluate, located_text, prepare
 from conbo.trials import outcomes_of
 
@@ -22,6 +21,17 @@ class Objective(Protocol):
     def __call__(self, state: dict[str, Any], action: dict[str, Any], /) -> float | Mapping[str, float]:
         """Evaluate the action in the state."""
         ...
+
+
+class SeededObjective(Protocol):
+    """The same for studies with common random numbers: a function of state, action and the simulator's seed."""
+
+    def __call__(self, state: dict[str, Any], action: dict[str, Any], seed: int, /) -> float | Mapping[str, float]:
+        """Evaluate the action in the state, with all randomness drawn from the seed."""
+        ...
+
+
+AnyObjective: TypeAlias = Objective | SeededObjective
 
 
 class EvaluationError(ConboError):
@@ -52,8 +62,8 @@ class Evaluators(Protocol):
     def width(self) -> int:
         """How many evaluations there may be at once, now."""
 
-    def submit(self, objective: Objective, state: dict[str, Value], action: dict[str, Value]) -> "Future[Any]":
-        """Begin an evaluation, whose result is an `Outcomes` or a `Failure`."""
+    def submit(self, objective: AnyObjective, *arguments: Any) -> "Future[Any]":
+        """Begin an evaluation with these arguments of the objective, whose result is an `Outcomes` or a `Failure`."""
 
     def has_begun(self, future: "Future[Any]") -> bool:
         """Whether the evaluation has begun, as far as is known."""
@@ -74,11 +84,11 @@ class Here:
         """One."""
         return 1
 
-    def submit(self, objective: Objective, state: dict[str, Value], action: dict[str, Value]) -> "Future[Any]":
+    def submit(self, objective: AnyObjective, *arguments: Any) -> "Future[Any]":
         """Evaluate; what ends the process, like Ctrl-C, is raised."""
         future: Future[Any] = Future()
         try:
-            future.set_result(outcomes_of(objective(state, action)))
+            future.set_result(outcomes_of(objective(*arguments)))
         except Exception as error:
             future.set_exception(error)
         return future
@@ -100,7 +110,7 @@ class Processes:
 
     replaces_lost_workers = True
 
-    def __init__(self, n: int, objective: Objective) -> None:
+    def __init__(self, n: int, objective: AnyObjective) -> None:
         _pickled(objective)
         self._n = n
         self._evaluations: dict[Future[Any], _Process] = {}  # the last one of every process
@@ -109,9 +119,9 @@ class Processes:
         """The number of processes."""
         return self._n
 
-    def submit(self, objective: Objective, state: dict[str, Value], action: dict[str, Value]) -> "Future[Any]":
+    def submit(self, objective: AnyObjective, *arguments: Any) -> "Future[Any]":
         """Evaluate in an idle process, or in a new one."""
-        call = _pickled(objective), state, action
+        call = _pickled(objective), *arguments
         for last in [future for future in self._evaluations if future.done()]:
             process = self._evaluations.pop(last)
             try:
@@ -179,9 +189,9 @@ class Borrowed:
         except Exception as error:  # Dask asks its scheduler
             raise ConboError(f"the executor is broken: {error}") from error
 
-    def submit(self, objective: Objective, state: dict[str, Value], action: dict[str, Value]) -> "Future[Any]":
+    def submit(self, objective: AnyObjective, *arguments: Any) -> "Future[Any]":
         """Evaluate somewhere."""
-        future = self._executor.submit(evaluate, objective, state, action, **self._options)
+        future = self._executor.submit(evaluate, objective, *arguments, **self._options)
         self._running = {other for other in self._running if not other.done()} | {future}
         return future
 
@@ -223,7 +233,7 @@ def _without_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _pickled(objective: Objective) -> bytes:
+def _pickled(objective: AnyObjective) -> bytes:
     import cloudpickle  # type: ignore[import-untyped]
 
     try:

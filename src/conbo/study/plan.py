@@ -1,8 +1,8 @@
 """How a run goes and when it ends, and the rules for its settings."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, signature
 from typing import Literal
 
 from conbo.errors import SettingError
@@ -44,6 +44,7 @@ def check_plan(plan: Plan, objective: object, workers: int | None, optimizer: Op
         raise SettingError(f"`objective` must be a function of state and action, but got {objective!r}.")
     if iscoroutinefunction(objective) or iscoroutinefunction(type(objective).__call__):
         raise SettingError(f"{ASYNC_RULE}, but got {objective!r}.")
+    check_seed_argument(objective, optimizer)
     ends = plan.ends
     if ends.evaluations is not None:
         at_least(1, "evaluations", ends.evaluations)
@@ -73,6 +74,19 @@ def check_plan(plan: Plan, objective: object, workers: int | None, optimizer: Op
             raise SettingError(f"{rule}, but got evaluations={ends.evaluations} for {n} states.")
     if plan.on_interrupt not in ("wait", "cancel"):
         raise SettingError(f"`on_interrupt` must be 'wait' or 'cancel', but got {plan.on_interrupt!r}.")
+
+
+def check_seed_argument(objective: Callable[..., object], optimizer: Optimizer) -> None:
+    """Raise SettingError if the study has seeds and the objective surely takes none."""
+    if optimizer.seed_rule is None:
+        return
+    try:
+        signature(objective).bind({}, {}, 0)
+    except TypeError as error:
+        rule = "`objective` must be a function of state, action and seed, since the study has `common_random_numbers`"
+        raise SettingError(f"{rule}, but got {objective!r}: {error}.") from error
+    except ValueError:
+        pass  # some callables do not say what they take
 
 
 def check_callbacks(callbacks: object) -> None:

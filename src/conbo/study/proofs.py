@@ -12,8 +12,9 @@ import numpy as np
 
 from conbo.errors import ConboError, SettingError
 from conbo.optimizer import at_least
-from conbo.spaces import Point, Value
-from conbo.study.executors import Borrowed, Evaluators, Here, Objective, Processes, error_of, text_of
+from conbo.spaces import Point
+from conbo.study.executors import AnyObjective, Borrowed, Evaluators, Here, Processes, error_of, text_of
+from conbo.study.plan import check_seed_argument
 from conbo.study.shared import SharedOptimizer
 from conbo.validation import SINGLE_ACTION, Validation
 
@@ -34,7 +35,7 @@ class Proofs:
 
     def validate(
         self,
-        objective: Objective,
+        objective: AnyObjective,
         evaluations: int = EVALUATIONS,
         *,
         states: Sequence[Point] | None = None,
@@ -89,7 +90,7 @@ class Proofs:
     def compare(
         self,
         rule: Any,
-        objective: Objective | None = None,
+        objective: AnyObjective | None = None,
         evaluations: int = EVALUATIONS,
         *,
         name: str = "your rule",
@@ -153,7 +154,7 @@ class Proofs:
         policy: Policy,
         rule: Rule | None,
         rule_name: str | None,
-        objective: Objective,
+        objective: AnyObjective,
         evaluations: int,
         states: Sequence[Point] | None,
         evaluators: Evaluators,
@@ -162,13 +163,18 @@ class Proofs:
 
         if not callable(objective):
             raise SettingError(f"`objective` must be a function of state and action, but got {objective!r}.")
+        check_seed_argument(objective, self._shared.up_to_date())
         records = self._shared.records.validations
         seed = [self._shared.up_to_date().seed, VALIDATION_STREAM, records.count()]
         wanted = at_least(2, "evaluations", evaluations)
         validation = plan_validation(policy, rule, rule_name, wanted, seed, states)
         places = [(i, j) for i, check in enumerate(validation.checks) for j in range(len(check.measurements))]
         places = [places[i] for i in np.random.default_rng(seed).permutation(len(places))]  # time must not matter
-        points = [(validation.checks[i].state, validation.checks[i].measurements[j].action) for i, j in places]
+        seeds = self._fresh_seeds(len(validation.checks))  # policy and rule are compared with common random numbers
+        points = [
+            (dict(validation.checks[i].state), dict(validation.checks[i].measurements[j].action), *seeds[i])
+            for i, j in places
+        ]
         number, written = records.add(validation), time.monotonic()
         try:
             for at, future in _evaluated(evaluators, objective, points):
@@ -186,24 +192,30 @@ class Proofs:
             raise ConboError(f"the objective failed in all states of the validation: {errors[0]}")
         return validation
 
+    def _fresh_seeds(self, n: int) -> list[tuple[int, ...]]:
+        """A seed for each of n states that no trial has, as far as there are such; nothing where there are no seeds."""
+        optimizer = self._shared.up_to_date()
+        if optimizer.seed_rule is None:
+            return [()] * n
+        return [(seed,) for seed in optimizer.seed_rule.new([trial.seed for trial in optimizer.trials], n)]
 
-def _evaluators(workers: int | None, executor: Executor | None, objective: Objective) -> Evaluators:
+
+def _evaluators(workers: int | None, executor: Executor | None, objective: AnyObjective) -> Evaluators:
     if executor is not None:
         return Borrowed(executor, workers)
     return Processes(workers, objective) if (workers or 1) > 1 and workers is not None else Here()
 
 
 def _evaluated(
-    evaluators: Evaluators, objective: Objective, points: Sequence[tuple[dict[str, Value], dict[str, Value]]]
+    evaluators: Evaluators, objective: AnyObjective, points: Sequence[tuple[Any, ...]]
 ) -> Iterator[tuple[int, Future[Any]]]:
-    """The points' places and evaluations, in the order in which these end."""
+    """The points' places and evaluations, in the order in which these end; a point is the objective's arguments."""
     waiting, running = deque(range(len(points))), dict[Future[Any], int]()
     try:
         while waiting or running:
             while waiting and len(running) < evaluators.width():
                 place = waiting.popleft()
-                state, action = points[place]
-                running[evaluators.submit(objective, dict(state), dict(action))] = place
+                running[evaluators.submit(objective, *points[place])] = place
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 yield running.pop(future), future
     finally:

@@ -363,6 +363,7 @@ def _columns(trial: Trial) -> dict[str, Any]:
         "number": trial.number,
         "state": json.dumps(trial.state),
         "action": json.dumps(trial.action),
+        "seed": trial.seed,
         **_results(trial),
     }
 

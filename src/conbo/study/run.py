@@ -14,7 +14,7 @@ from conbo.optimizer import Optimizer
 from conbo.prices import check_told
 from conbo.rounding import counted
 from conbo.spaces import Point
-from conbo.study.executors import Evaluators, Objective, error_of, text_of
+from conbo.study.executors import AnyObjective, Evaluators, error_of, text_of
 from conbo.study.interrupts import SuggestionInterrupted, first_interrupt_waits
 from conbo.study.plan import Ends, Plan
 from conbo.study.shared import Heartbeat, SharedOptimizer
@@ -78,7 +78,7 @@ class Run:
         self,
         shared: SharedOptimizer,
         evaluators: Evaluators,
-        objective: Objective,
+        objective: AnyObjective,
         plan: Plan,
         bar: "Progress",
         callbacks: Sequence[Callback] = (),
@@ -166,7 +166,7 @@ class Run:
             self._heartbeat.trials.discard(trial.number)
             return
         try:
-            future = self._evaluators.submit(self._objective, dict(trial.state), dict(trial.action))
+            future = self._evaluators.submit(self._objective, *trial.arguments)
         except Exception as error:
             raise ConboError(f"the executor takes no evaluations: {error}") from error
         except KeyboardInterrupt:

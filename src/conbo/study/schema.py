@@ -67,6 +67,7 @@ TRIALS = Table(
     Column("finished", Double),
     Column("late", Double),
     Column("change", BigInteger, nullable=False),  # the study's `changes` when this row was last written
+    Column("seed", BigInteger),  # of the simulator, where the study chooses it
     Index("conbo_trials_by_change", "study", "change"),
 )
 
@@ -102,9 +103,13 @@ def _add_validations(connection: Connection) -> None:
     VALIDATIONS.create(connection)
 
 
+def _add_seeds(connection: Connection) -> None:
+    connection.execute(text(f"ALTER TABLE {TRIALS.name} ADD COLUMN seed BIGINT"))
+
+
 # The first step brings version 1 to version 2, the next one version 2 to 3, and so on. An empty database (version 0)
 # gets the tables above at once: whoever adds a step changes them, too. An SQLite file is copied before the first step.
-MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_add_outcomes, _add_fits, _add_validations)
+MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_add_outcomes, _add_fits, _add_validations, _add_seeds)
 
 
 def newest_version() -> int:

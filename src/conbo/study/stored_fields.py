@@ -64,6 +64,8 @@ def check_trial(row: Mapping[str, Any]) -> None:
     fields.text("error")
     for name in ("attempts", "lost", "change"):
         fields.whole(name)
+    if fields.value("seed") is not None:
+        fields.whole("seed")
 
 
 def trial_of(row: Mapping[str, Any]) -> Trial:
@@ -83,6 +85,7 @@ def trial_of(row: Mapping[str, Any]) -> Trial:
         started=_time(row["started"]),
         finished=_time(row["finished"]),
         late=row["late"],
+        seed=row["seed"],
     )
 
 

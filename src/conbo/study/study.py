@@ -22,7 +22,7 @@ from conbo.spaces import Point, Space, Value
 from conbo.state_distributions import RecipeLike
 from conbo.study.database import Database, Storage
 from conbo.study.description import Settings, from_record
-from conbo.study.executors import Borrowed, Evaluators, Here, Objective, Processes
+from conbo.study.executors import AnyObjective, Borrowed, Evaluators, Here, Processes
 from conbo.study.notebook_view import html_of, line_of
 from conbo.study.plan import EVALUATIONS, Ends, Plan, check_callbacks, check_plan
 from conbo.study.proofs import Proofs
@@ -62,6 +62,8 @@ class Study(TrialTables, Proofs):
         cost: Cost = None,
         prior: Any = None,
         reward_range: RewardRange | None = None,
+        common_random_numbers: bool = False,
+        seeds: Sequence[int] | None = None,
         name: str = "default",
         storage: Storage | None = None,
         device: str = "cpu",
@@ -78,7 +80,10 @@ class Study(TrialTables, Proofs):
             cost=cost,
             prior=prior,
             reward_range=reward_range,
+            common_random_numbers=common_random_numbers,
+            seeds=seeds,
         )
+        rule = checked.seed_rule
         self.name, self._device = name, device
         self._settings = Settings(
             space,
@@ -91,6 +96,8 @@ class Study(TrialTables, Proofs):
             cost,
             checked.prior,
             checked.reward_range,
+            rule is not None,
+            None if rule is None else rule.listed,
         )
         given = {"model": model, "seed": seed, "initial": initial}
         # the snapshot of a prior is taken once: that study may have gone on since
@@ -132,6 +139,11 @@ class Study(TrialTables, Proofs):
     def seed(self) -> int:
         """On which all suggestions depend."""
         return self._settings.seed
+
+    @property
+    def common_random_numbers(self) -> bool:
+        """Whether trials have seeds, which the method chooses."""
+        return self._settings.common_random_numbers
 
     def add_choices(self, name: str, choices: Iterable[Value], state_distribution: RecipeLike = None) -> None:
         """More choices for a categorical state or action; all trials stay as they are.
@@ -231,7 +243,7 @@ class Study(TrialTables, Proofs):
 
     def run(
         self,
-        objective: Objective,
+        objective: AnyObjective,
         evaluations: int | None = None,
         *,
         budget: float | None = None,
@@ -252,7 +264,8 @@ class Study(TrialTables, Proofs):
     ) -> RunSummary:
         """Evaluate `objective(state, action)` until the study has so many completed trials in total, by default 80.
 
-        In a space without states the state is {}. The objective returns the reward, or a mapping such as
+        With common random numbers it is called as `objective(state, action, seed)`. In a space without states the
+        state is {}. The objective returns the reward, or a mapping such as
         `{"reward": 1.2, "noise": 0.1, "wait": 4.2}`, whose other values are recorded as outcomes of the trial. Where it
         raises, or returns anything else than finite numbers, the trial is tried `retries` more times and then has
         failed, and the run goes on.

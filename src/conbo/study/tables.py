@@ -5,8 +5,9 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from conbo.common_random_numbers import SEED, is_seed
 from conbo.errors import PointError, RewardError, StudyError
-from conbo.spaces import Categorical, Parameter, Space, Value
+from conbo.spaces import Categorical, Parameter, Space, Value, is_number
 from conbo.study.csv_rows import csv_rows
 from conbo.study.spreadsheets import marked
 from conbo.trials import Outcomes, Trial
@@ -16,13 +17,18 @@ MEASURED = "outcome:"  # the column of a measured outcome is this before its nam
 
 
 def observations(trials: Iterable[Trial]) -> list[dict[str, Any]]:
-    """The trials as rows of a table, which all have the same columns.
+    """The trials as rows of a table, which all have the same columns; there is one for the seeds if there are any.
 
     A parameter that is named like the column of a measured outcome takes the place of that column.
     """
     known = list(trials)
-    measured = measured_columns(known)
-    return [_observation(trial, measured) for trial in known]
+    measured, seeded = measured_columns(known), has_seeds(known)
+    return [_observation(trial, measured, seeded) for trial in known]
+
+
+def has_seeds(trials: Iterable[Trial]) -> bool:
+    """Whether the study chooses the seeds of its trials."""
+    return any(trial.seed is not None for trial in trials)
 
 
 def with_errors(trials: Iterable[Trial]) -> list[dict[str, Any]]:
@@ -56,7 +62,8 @@ def full_table(space: Space, trials: Iterable[Trial]) -> tuple[list[str], list[d
         observation | {name: getattr(trial, name) for name in more}
         for trial, observation in zip(known, observations(known), strict=True)
     ]
-    return ["number", *parameters, "reward", "status", *more, *measured], rows
+    seed = [SEED] if has_seeds(known) else []
+    return ["number", *parameters, *seed, "reward", "status", *more, *measured], rows
 
 
 def write_csv(path: str | Path, space: Space, trials: Iterable[Trial]) -> None:
@@ -69,10 +76,10 @@ def write_csv(path: str | Path, space: Space, trials: Iterable[Trial]) -> None:
             writer.writerow(marked(row[name]) for name in header)
 
 
-def read_csv(path: str | Path, space: Space) -> list[Trial]:
+def read_csv(path: str | Path, space: Space, seeded: bool = False) -> list[Trial]:
     """The results in a file as completed trials, numbered from 0; raises StudyError with all rows that are none."""
     columns, rows, lines = csv_rows(path)
-    return results_of(f"'{path}'", columns, rows, space, [f"line {line}" for line in lines])
+    return results_of(f"'{path}'", columns, rows, space, [f"line {line}" for line in lines], seeded)
 
 
 def results_of(
@@ -81,19 +88,22 @@ def results_of(
     rows: Iterable[Mapping[Any, Any]],
     space: Space,
     places: Sequence[str] | None = None,
+    seeded: bool = False,
 ) -> list[Trial]:
     """The rows of a table as completed trials, numbered from 0; raises StudyError with all rows that are none.
 
     `places` says where each row is, for errors; by default they are rows 1, 2, 3, …
 
     The table has a column for every parameter and one for the reward, and may have one for its `noise`, and others
-    like `outcome:wait` for what was measured beside it. Where there is a `status`, rows that are not completed are
+    like `outcome:wait` for what was measured beside it. In a study that chooses seeds (`seeded`), it has one for
+    these. Where there is a `status`, rows that are not completed are
     passed over. Other columns do not matter. A text is read as the number or the choice that it stands for.
     """
-    needed = (*space.states, *space.actions, "reward")
+    needed = (*space.states, *space.actions, *([SEED] if seeded else []), "reward")
     if missing := [name for name in needed if name not in columns]:
         raise StudyError(
-            f"{source} must have a column for every parameter and the reward, but has none for '{missing[0]}'."
+            f"{source} must have a column for every parameter{', the seed' if seeded else ''} and the reward, but has "
+            f"none for '{missing[0]}'."
         )
     measured = [name for name in columns if name.startswith(MEASURED)]
     if twice := [name for name in (*needed, "noise", "status", *measured) if columns.count(name) > 1]:
@@ -103,7 +113,7 @@ def results_of(
     for number, row in enumerate(rows, start=1):
         if row.get("status") in (None, "", "completed"):
             try:
-                results[number] = _trial(row, space, columns, len(results))
+                results[number] = _trial(row, space, columns, len(results), seeded)
             except (PointError, RewardError) as error:
                 wrong[number] = str(error)
     noisy = [number for number, trial in results.items() if trial.noise is not None]
@@ -119,12 +129,14 @@ def results_of(
     return list(results.values())
 
 
-def _observation(trial: Trial, measured: Mapping[str, str]) -> dict[str, Any]:
-    row = {"number": trial.number, **trial.state, **trial.action, "reward": trial.reward, "status": trial.status}
+def _observation(trial: Trial, measured: Mapping[str, str], seeded: bool) -> dict[str, Any]:
+    seed = {SEED: trial.seed} if seeded else {}
+    point = {**trial.state, **trial.action, **seed}
+    row = {"number": trial.number, **point, "reward": trial.reward, "status": trial.status}
     return row | {column: trial.measured.get(name) for column, name in measured.items() if column not in row}
 
 
-def _trial(row: Mapping[Any, Any], space: Space, columns: Sequence[str], number: int) -> Trial:
+def _trial(row: Mapping[Any, Any], space: Space, columns: Sequence[str], number: int, seeded: bool) -> Trial:
     if any(beyond := row.get(None, [])):  # as where a decimal comma was taken for the end of a value
         raise PointError(f"there must be a column for every value, but got {beyond} beyond the last.")
     if lacking := [name for name in columns if name not in row]:  # as where a file was cut off
@@ -138,7 +150,16 @@ def _trial(row: Mapping[Any, Any], space: Space, columns: Sequence[str], number:
     noise = None if "noise" in point_names or row.get("noise") == "" else row.get("noise")
     measured = {name: _number(cell) for name, cell in measured_cells(row, point_names).items()}
     outcomes = Outcomes(_number(row["reward"]), None if noise is None else _number(noise), measured)
-    return Trial(number, state, action).told(outcomes)
+    return Trial(number, state, action, seed=_seed(row[SEED]) if seeded else None).told(outcomes)
+
+
+def _seed(cell: Any) -> int:
+    """The seed of a cell; numbers of a file or a dataframe may have a decimal point."""
+    value = int(cell) if isinstance(cell, str) and cell.strip().isdecimal() else _number(cell)
+    whole = int(value) if is_number(value) and float(value).is_integer() else None
+    if not is_seed(whole):
+        raise PointError(f"a seed must be a whole number from 0 to 2**63 - 1, but got {cell!r}.")
+    return int(whole)
 
 
 def _value(parameter: Parameter, cell: Any) -> Any:

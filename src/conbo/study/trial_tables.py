@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from conbo.common_random_numbers import check_seed
 from conbo.dataframes import frame_of, rows_of
 from conbo.notices import LOG
 from conbo.optimizer import Optimizer
@@ -36,7 +37,7 @@ class TrialTables:
 
     @property
     def observations(self) -> list[dict[str, Any]]:
-        """All trials as rows of a table: number, states, actions, reward and status.
+        """All trials as rows of a table: number, states, actions, seed if there are seeds, reward and status.
 
         What was measured beside the reward is in columns such as `outcome:wait`, None where a trial has none.
         """
@@ -50,8 +51,9 @@ class TrialTables:
         """Add earlier results, and return how many; if a row is not a result, all such rows are named in the error.
 
         The file has a column for every parameter and `reward`, and may have `noise` and others like `outcome:wait`.
+        With common random numbers it has a column `seed`, too.
         """
-        return len(self._add(read_csv(path, self.space)))
+        return len(self._add(read_csv(path, self.space, self._has_seeds)))
 
     def trials_dataframe(self, backend: str = "pandas") -> Any:
         """All trials with all that is recorded of them, as a dataframe.
@@ -71,8 +73,8 @@ class TrialTables:
         ----------
         results
             A dataframe of any library that narwhals reads, or a list of rows like those of `observations`. It has a
-            column for every parameter and `reward`, and may have `noise` and others like `outcome:wait`. Rows whose
-            `status` is another than "completed" are passed over.
+            column for every parameter and `reward`, and may have `noise` and others like `outcome:wait`. With common
+            random numbers it has a column `seed`, too. Rows whose `status` is another than "completed" are passed over.
 
         Raises
         ------
@@ -83,7 +85,7 @@ class TrialTables:
             source, columns, rows = "the list", list(results[0]) if results else [], results
         else:
             source, (columns, rows) = "the dataframe", rows_of(results)
-        return len(self._add(results_of(source, columns, rows, self.space))) if rows else 0
+        return len(self._add(results_of(source, columns, rows, self.space, None, self._has_seeds))) if rows else 0
 
     def add_trial(
         self,
@@ -93,6 +95,7 @@ class TrialTables:
         noise: float | None = None,
         *,
         outcomes: Mapping[str, float] | None = None,
+        seed: int | None = None,
     ) -> Trial:
         """Add an earlier result, as if its trial had been asked for and told.
 
@@ -102,6 +105,8 @@ class TrialTables:
             The point that was evaluated; in a space without states the state is {}.
         reward, noise, outcomes
             As in `tell`.
+        seed
+            What the simulator was given, in a study with common random numbers.
 
         Returns
         -------
@@ -112,15 +117,18 @@ class TrialTables:
         ------
         PointError, RewardError
             If the point is not one of the space, or the reward is not one finite number.
+        TrialError
+            If the seed is missing or cannot be one of this study.
         """
         told = Outcomes(reward, noise, {} if outcomes is None else outcomes)
-        (added,) = self._add([self._trial(state, action).told(told)])
+        (added,) = self._add([self._trial(state, action, seed).told(told)])
         return added
 
-    def enqueue(self, state: Point, action: Point) -> Trial:
+    def enqueue(self, state: Point, action: Point, seed: int | None = None) -> Trial:
         """Have a point of your own evaluated first: by the next run, or by whoever asks next.
 
-        Until then it is pending, like any other trial without a reward.
+        Until then it is pending, like any other trial without a reward. In a study with common random numbers it has
+        the `seed`, or a new one.
 
         Returns
         -------
@@ -136,12 +144,20 @@ class TrialTables:
         --------
         >>> study.enqueue({"demand": 60}, {"stock": 60})  # doctest: +SKIP
         """
-        waiting = replace(self._trial(state, action), worker=ENQUEUED, leased=True)
+        optimizer = self._shared.up_to_date()
+        if seed is None and optimizer.seed_rule is not None:
+            (seed,) = optimizer.seed_rule.new([trial.seed for trial in optimizer.trials], 1)
+        waiting = replace(self._trial(state, action, seed), worker=ENQUEUED, leased=True)
         (added,) = self._add([waiting])
         return added
 
-    def _trial(self, state: Point, action: Point) -> Trial:
-        return Trial(0, self.space.validate_state(state), self.space.validate_action(action))
+    @property
+    def _has_seeds(self) -> bool:
+        return self._shared.up_to_date().seed_rule is not None
+
+    def _trial(self, state: Point, action: Point, seed: int | None) -> Trial:
+        check_seed(self._shared.up_to_date().seed_rule, seed)
+        return Trial(0, self.space.validate_state(state), self.space.validate_action(action), seed=seed)
 
     def _enqueued(self, most: int, worker: str, state: Point | None) -> list[Trial]:
         """Up to so many enqueued trials, those of a certain state if one is given; they are the worker's now."""
@@ -160,6 +176,8 @@ class TrialTables:
         def numbered(optimizer: Optimizer) -> list[Trial]:
             first = len(optimizer.trials)
             trials = [replace(trial, number=first + trial.number) for trial in results]
+            for trial in trials:
+                check_seed(optimizer.seed_rule, trial.seed)
             known = {trial.noise is None for trial in optimizer.trials if trial.status == "completed"}
             if unlike := [trial for trial in trials if known not in (set(), {trial.noise is None})]:
                 raise unlike_before(unlike[0])

@@ -28,10 +28,13 @@ class Failure:
     traceback: str
 
 
-def evaluate(objective: Callable[..., Any], state: dict[str, Any], action: dict[str, Any]) -> "Outcomes | Failure":
-    """What the objective returned; whatever goes wrong becomes text, and the rest of a result never travels."""
+def evaluate(objective: Callable[..., Any], *arguments: Any) -> "Outcomes | Failure":
+    """What the objective returned for state, action and perhaps a seed.
+
+    Whatever goes wrong becomes text, and the rest of a result never travels.
+    """
     try:
-        return outcomes_of(objective(state, action))
+        return outcomes_of(objective(*arguments))
     except Exception as error:
         return Failure(located_text(error), shortened(traceback.format_exc(), MAX_MESSAGE))
 
@@ -42,14 +45,14 @@ def load(objective: bytes) -> None:
         pickle.loads(objective)
 
 
-def load_and_evaluate(objective: bytes, state: dict[str, Any], action: dict[str, Any]) -> "Outcomes | Failure":
+def load_and_evaluate(objective: bytes, *arguments: Any) -> "Outcomes | Failure":
     """What a pickled objective returned, which need not be readable here."""
     try:
         function = pickle.loads(objective)
     except Exception as error:
         text = f"the objective cannot be loaded in a worker process: {error_text(error)}"
         return Failure(text, shortened(traceback.format_exc(), MAX_MESSAGE))
-    return evaluate(function, state, action)
+    return evaluate(function, *arguments)
 
 
 def error_text(error: BaseException) -> str:

@@ -1,0 +1,97 @@
+"""Common random numbers: which seeds a simulator is given.
+
+A seed is a whole number. Where a study lists its seeds, such as recorded days, there are no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count, islice
+
+from conbo.errors import SettingError, TrialError, shortened
+
+SEED = "seed"  # the name of the column in tables, and of the word in commands
+LARGEST_SEED = 2**63 - 1  # what databases and simulators hold
+DESIGN_SHARE = 3  # trials of the initial design that share a seed: enough to tell effects of seeds from noise
+
+
+@dataclass(frozen=True)
+class SeedRule:
+    """Which seeds the trials of a study may have; without a list, any."""
+
+    listed: tuple[int, ...] | None = None
+
+    @property
+    def total(self) -> int | None:
+        """Number of seeds that there are; None where it is not limited."""
+        return None if self.listed is None else len(self.listed)
+
+    def check(self, seed: object) -> None:
+        """Raise TrialError unless a trial may have this seed."""
+        if not is_seed(seed):
+            rule = "a trial must have a seed from 0 to 2**63 - 1, since the study has `common_random_numbers`"
+            raise TrialError(f"{rule}, but got seed={shortened(repr(seed))}.")
+        if self.listed is not None and seed not in self.listed:
+            rule = f"a trial's seed must be one of the {self.total} that the study lists"
+            raise TrialError(f"{rule}, but got seed={seed}.")
+
+    def new(self, used: Iterable[int | None], n: int) -> list[int]:
+        """n seeds that were not used, the smallest first; where all that are listed were, the ones used least."""
+        times: dict[int | None, int] = {}
+        for seed in used:
+            times[seed] = times.get(seed, 0) + 1
+        if self.listed is None:
+            return list(islice((seed for seed in count() if seed not in times), n))
+        chosen: list[int] = []
+        for _ in range(n):
+            least = min(self.listed, key=lambda seed: times.get(seed, 0))  # the first of several
+            times[least] = times.get(least, 0) + 1
+            chosen.append(least)
+        return chosen
+
+    def filled(self, used: Iterable[int | None], chosen: Sequence[int | None]) -> list[int]:
+        """The chosen seeds, with new ones in place of None."""
+        new = iter(self.new([*used, *chosen], len(chosen)))
+        return [next(new) if seed is None else seed for seed in chosen]
+
+    def of_design(self, numbers: Iterable[int], initial: int) -> list[int]:
+        """The seeds of these trials of an initial design of so many, of which a few share each seed."""
+        several = max(2, -(-initial // DESIGN_SHARE))
+        listed = range(several) if self.listed is None else self.listed[:several]
+        return [listed[number % len(listed)] for number in numbers]
+
+
+def seed_rule(common_random_numbers: object, seeds: object, parameters: Iterable[str]) -> SeedRule | None:
+    """The rule of a study with these settings, None if it does not choose seeds; raises SettingError."""
+    if not isinstance(common_random_numbers, bool):
+        raise SettingError(f"`common_random_numbers` must be True or False, but got {common_random_numbers!r}.")
+    if seeds is None and not common_random_numbers:
+        return None
+    if SEED in parameters:
+        rule = f"no parameter must be named '{SEED}' where the study has `common_random_numbers`"
+        raise SettingError(f"{rule}, but got a space with one.")
+    if seeds is None:
+        return SeedRule()
+    if not isinstance(seeds, Sequence) or isinstance(seeds, str) or not seeds:
+        raise SettingError(f"`seeds` must be a list of whole numbers, but got {shortened(repr(seeds))}.")
+    for seed in seeds:
+        if not is_seed(seed):
+            raise SettingError(f"`0 <= seed <= 2**63 - 1` must hold for every seed, but got {shortened(repr(seed))}.")
+    if len(set(seeds)) < len(seeds):
+        raise SettingError("`seeds` must name every seed once, but one is there twice.")
+    return SeedRule(tuple(seeds))
+
+
+def check_seed(rule: SeedRule | None, seed: object) -> None:
+    """Raise TrialError unless a trial may have this seed, or none where the study does not choose seeds."""
+    if rule is not None:
+        rule.check(seed)
+    elif seed is not None:
+        wrong = "a trial must have no seed unless the study has `common_random_numbers`"
+        raise TrialError(f"{wrong}, but got seed={shortened(repr(seed))}.")
+
+
+def is_seed(value: object) -> bool:
+    """Whether it is a whole number that databases and simulators hold."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_SEED

@@ -1,0 +1,177 @@
+"""What the seed of a simulator does to its rewards, and the posterior of what no seed changes.
+
+    reward = f(s, x) + b_r + g_r(s, x) + noise
+
+with a constant b_r and a smooth function g_r for every seed r.  Rewards of one seed differ by less than rewards of
+different seeds, so that actions are compared best with common random numbers.  Policies are about f.
+
+=================  ===================  ==============================================================================
+symbol             here                 meaning
+=================  ===================  ==============================================================================
+σ_b²               ``constant``         variance of the constants
+σ_g² M_S M_X       ``function``         covariance of one seed's function with itself
+τ(r, r')           ``shared``           1 for the same seed, else 0, or -1/(N-1) where there are only N seeds
+=================  ===================  ==============================================================================
+
+    cov(reward, reward') = k⁰ + τ(r, r') (σ_b² + σ_g² M_S M_X) + noise
+
+With N seeds the effects of all of them add up to zero, so that f is the mean reward of these very seeds.  The effects
+are correlated noise for f: only the factor of the covariance of the rewards changes, and what one more reward of a
+known seed would tell.
+
+Reference: Pearce, Poloczek & Branke (2019), Bayesian optimization allowing for common random numbers.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from conbo.models.columns import Features
+from conbo.models.conditioned import LookAhead
+from conbo.models.exact import ExactPosterior, variances_at
+from conbo.models.factorization import cholesky
+from conbo.models.kernels import Kernel, ProductKernel
+from conbo.models.pathwise import DrawnPaths
+from conbo.models.prior_draws import random_normals
+from conbo.spaces import Space
+
+NEW_SEED = -1  # in the place of a seed: one that was never used
+
+
+@dataclass(frozen=True)
+class SeedEffect:
+    """The covariance of what two seeds do to their rewards."""
+
+    constant: float  # σ_b²
+    function: ProductKernel | None  # σ_g² M_S M_X
+    between: float = 0.0  # τ of two different seeds
+
+    @property
+    def variance(self) -> float:
+        """Of what a seed does to one reward."""
+        return self.constant + (0.0 if self.function is None else self.function.outputscale)
+
+    def scaled(self, points: Tensor) -> Features:
+        """Points (n, d) as features of the function."""
+        if self.function is None:
+            return points[..., :0], points[..., :0]
+        return self.function.scaled(points)
+
+    def covariance(self, a: Features, b: Features) -> Tensor:
+        """Between points (p, q) of the same seed."""
+        if self.function is None:
+            return a[0].new_full((len(a[0]), len(b[0])), self.constant)
+        return self.constant + self.function.covariance(a, b)
+
+    def shared(self, a: Tensor, b: Tensor) -> Tensor:
+        """τ (p, q) between seeds a (p,) and b (q,)."""
+        same = (a[:, None] == b) & (b != NEW_SEED)
+        return torch.where(same, 1.0, self.between).to(torch.float64)
+
+    def record(self) -> dict[str, Any]:
+        """Plain values, from which a saved policy is restored."""
+        function = None if self.function is None else self.function.record()
+        return {"constant": self.constant, "function": function, "between": self.between}
+
+
+@dataclass(frozen=True)
+class SeededLookAhead(LookAhead):
+    """How one more reward of a certain seed would change every posterior mean."""
+
+    effect_features: Features  # of the c candidates
+
+
+@dataclass(frozen=True)
+class SeededPosterior(ExactPosterior):
+    """The posterior of f, given rewards whose seeds are known; what a new reward would tell is for one seed."""
+
+    effect: SeedEffect
+    within: float  # variance of the noise of rewards of one seed, which `noise` is for rewards of new seeds
+    seeds: Tensor  # (n,), whole numbers
+    effect_features: Features  # of the n observed points
+    seed: int = NEW_SEED  # of the next reward
+
+    def __str__(self) -> str:
+        parts = ("a constant", self.effect.constant > 0), ("a function", self.effect.function is not None)
+        return f"{super().__str__()}, {' and '.join(name for name, there in parts if there)} of every seed"
+
+    def for_seed(self, seed: int) -> Self:
+        """The same, with a look ahead at rewards of another seed."""
+        return replace(self, seed=seed)
+
+    @cached_property
+    def _shared(self) -> Tensor:
+        """τ (n,) between the next reward and the observed ones."""
+        return self.effect.shared(self.seeds.new_tensor([self.seed]), self.seeds)[0]
+
+    def look_ahead(self, candidates: Tensor) -> LookAhead:
+        """Prepare one more reward of the next seed at each candidate (c, d)."""
+        if not bool(self._shared.any()):
+            return super().look_ahead(candidates)  # all that its seed does is noise
+        here, features = self.kernel.scaled(candidates), self.effect.scaled(candidates)
+        cross = self.kernel.covariance(here, self.observed)  # (c, n)
+        cross = cross + self._shared * self.effect.covariance(features, self.effect_features)
+        weights = self.solve(cross.mT).mT
+        prior = self.kernel.variance(here[0]) + self.effect.variance
+        variance = (prior - (cross * weights).sum(-1)).clamp_min(0)
+        sd = (variance + self.within).sqrt()
+        return SeededLookAhead(here[0], here[1], weights, sd, self.noise_gradient(candidates), features)
+
+    def reward_gradient(self, ahead: LookAhead, weights: Tensor) -> Tensor:
+        """Gradients (c, d) in the candidates of Σ_i weights[:, i] cov(new reward, reward i)."""
+        gradient = super().reward_gradient(ahead, weights)
+        if self.effect.function is None or not isinstance(ahead, SeededLookAhead):
+            return gradient
+        of_effect = weights * self._shared
+        return gradient + self.effect.function.gradient(ahead.effect_features, self.effect_features, of_effect)
+
+    def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> DrawnPaths:
+        """n functions drawn from the posterior, with draws of what the seeds do as noise."""
+        prior = self.kernel.draw_prior(n, features, generator)
+        effects = self.effect.shared(self.seeds, self.seeds)
+        effects = effects * self.effect.covariance(self.effect_features, self.effect_features)
+        effects.diagonal().add_((self.observed_noise - self.effect.variance).clamp_min(0))
+        errors = cholesky(effects) @ random_normals(generator, self.n_observations, n).to(self.weights)
+        noisy = prior.values(self.observed) + errors
+        return DrawnPaths(self, prior, self.weights[:, None] - self.solve(noisy))
+
+    def record(self) -> dict[str, Any]:
+        """Kernel, prior mean, noise within a seed, and what seeds do."""
+        return {**super().record(), "noise": self.within, "seed_effect": self.effect.record()}
+
+    def page_record(self, space: Space) -> dict[str, Any] | None:
+        """None: the page does not know that noise is correlated."""
+        return None
+
+    def conditioned_on(self, points: Tensor, rewards: Tensor, noise: Tensor | None) -> None:  # type: ignore[override]
+        """None: the seeds of these rewards are not known."""
+
+
+def condition_with_seeds(
+    kernel: Kernel,
+    constant: float,
+    noise: Tensor | float,
+    effect: SeedEffect,
+    points: Tensor,
+    rewards: Tensor,
+    seeds: Tensor,
+    within: float | None = None,
+) -> SeededPosterior:
+    """Condition a prior on points (n, d) and rewards (n,) of seeds (n,).
+
+    `noise` is the variance of rewards of one seed, or one for each reward; `within` that of further rewards, by default
+    the same, or the mean.
+    """
+    if within is None:
+        within = float(noise.mean()) if isinstance(noise, Tensor) else noise
+    here, features = kernel.scaled(points), effect.scaled(points)
+    covariance = kernel.covariance(here, here)
+    covariance = covariance + effect.shared(seeds, seeds) * effect.covariance(features, features)
+    covariance.diagonal().add_(variances_at(points, noise))
+    factor = cholesky(covariance)
+    weights = torch.cholesky_solve((rewards - constant)[:, None], factor)[:, 0]
+    new_noise = effect.variance + within
+    return SeededPosterior(kernel, constant, new_noise, *here, factor, weights, effect, within, seeds, features)

@@ -1,0 +1,120 @@
+"""A family of kernels with what the seeds of a simulator do: the last column of a point is its seed."""
+
+from dataclasses import dataclass
+from math import log
+
+import torch
+from torch import Tensor
+
+from conbo.models.columns import Columns
+from conbo.models.kernel_families import ExtendedFamily, ProductFamily, Pullback
+from conbo.models.kernels import Kernel
+from conbo.models.profiles import Profile
+from conbo.models.seed_effects import SeedEffect
+
+LEAST_SHARE = log(1e-2)  # of the log-variance that an effect begins with, where there is next to no noise
+FUNCTION_SHARE = 0.25  # of the noise is the function's at the start, where a seed has both a constant and a function
+
+
+@dataclass(frozen=True)
+class SeededFamily(ExtendedFamily):
+    """A family and the effects of seeds: a constant of every seed, a function of its own, or both.
+
+    The lengthscales of the function come after those of the family, the variances of constant and function after its
+    variances.  `kernel` is that of the family alone: what it is without seeds.
+    """
+
+    profile: Profile
+    constant: bool
+    function: bool
+    between: float = 0.0  # of two different seeds, in units of one seed with itself
+
+    @property
+    def parts(self) -> tuple[bool, bool]:
+        """Whether seeds have a constant, and whether they have a function."""
+        return self.constant, self.function
+
+    @property
+    def n_lengthscales(self) -> int:
+        """Those of the family, then those of a seed's function."""
+        return self.family.n_lengthscales + self._n_effect
+
+    @property
+    def n_variances(self) -> int:
+        """Those of the family, then of the constant and of the function."""
+        return self.family.n_variances + self.constant + self.function
+
+    def kernel(self, parameters: Tensor) -> Kernel:
+        """The kernel of what no seed changes."""
+        return self.family.kernel(self._split(parameters)[0])
+
+    def effect(self, parameters: Tensor) -> SeedEffect:
+        """What seeds do, with these parameters (p,)."""
+        _, lengthscales, variances = self._split(parameters)
+        constant = float(variances[0].exp()) if self.constant else 0.0
+        function = self._functions.kernel(torch.cat([lengthscales, variances[-1:]])) if self.function else None
+        return SeedEffect(constant, function, self.between)
+
+    def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
+        """The family's matrix, plus constants and functions between points of the same seed."""
+        own, lengthscales, variances = self._split(parameters)
+        plain, seeds = points[:, :-1], points[:, -1]
+        shared = torch.where(seeds[:, None] == seeds, 1.0, self.between).to(points)
+        matrix, pullback = self.family.covariance(own, plain)
+        total = matrix
+        if self.constant:
+            constant = variances[:, 0].exp()[:, None, None] * shared
+            total = total + constant
+        if self.function:
+            of_function = torch.cat([lengthscales, variances[:, -1:]], -1)
+            function, function_pullback = self._functions.covariance(of_function, plain)
+            total = total + shared * function
+
+        def with_seeds(gradient: Tensor) -> list[Tensor]:
+            in_own = torch.cat(pullback(gradient), -1)
+            in_lengthscales, in_variances = lengthscales[:, :0], []
+            if self.constant:
+                in_variances.append((gradient * constant).sum((-2, -1))[:, None])
+            if self.function:
+                in_function = torch.cat(function_pullback(shared * gradient), -1)
+                in_lengthscales, in_variance = in_function.split([self._n_effect, 1], -1)
+                in_variances.append(in_variance)
+            return [self._joined(in_own, in_lengthscales, torch.cat(in_variances, -1))]
+
+        return total, with_seeds
+
+    def from_noise(self, parameters: Tensor, noise: float) -> Tensor:
+        """Where a local search for the family's parameters (p,) begins: the effects take over most of the noise."""
+        own = parameters[None]
+        level = torch.tensor([noise], dtype=own.dtype).log().clamp_min(LEAST_SHARE)
+        shares = [1.0] if self.constant != self.function else [1 - FUNCTION_SHARE, FUNCTION_SHARE]
+        variances = torch.stack([level + log(share) for share in shares], -1)
+        lengthscales = own[:, : self.family.n_lengthscales].mean(-1, keepdim=True).expand(1, self._n_effect)
+        return self._joined(own, lengthscales, variances)[0]
+
+    @property
+    def _functions(self) -> ProductFamily:
+        """The functions of the seeds, whose covariance looks at distances alone."""
+        return ProductFamily(Columns(self.states.categories), Columns(self.actions.categories), self.profile)
+
+    @property
+    def _n_effect(self) -> int:
+        """Number of lengthscales of the function."""
+        return len(self.states.categories) + len(self.actions.categories) if self.function else 0
+
+    def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The family's parameters (..., p), logarithms of the function's lengthscales, and of the variances."""
+        n_l, n_e, n_v, n_m = self.family.n_lengthscales, self._n_effect, self.family.n_variances, self._n_parts
+        lengthscales, effect, own, mine, rest = parameters.split(
+            [n_l, n_e, n_v, n_m, parameters.shape[-1] - n_l - n_e - n_v - n_m], -1
+        )
+        return torch.cat([lengthscales, own, rest], -1), effect, mine
+
+    def _joined(self, own: Tensor, effect: Tensor, mine: Tensor) -> Tensor:
+        """The inverse of `_split`."""
+        n_l, n_v = self.family.n_lengthscales, self.family.n_variances
+        return torch.cat([own[:, :n_l], effect, own[:, n_l : n_l + n_v], mine, own[:, n_l + n_v :]], -1)
+
+    @property
+    def _n_parts(self) -> int:
+        return self.constant + self.function

@@ -1,0 +1,69 @@
+"""Models of rewards whose seeds are known: which parts of a seed's effect the rewards ask for.
+
+The structures are fitted as if every reward had a seed of its own.  Then the most probable one is fitted with a
+constant of every seed, with a function, and with both; the other structures only with the parts that are most probable
+there.  All are weighed by their evidence, so that a part which explains nothing costs its probability.
+"""
+
+from collections.abc import Sequence
+from math import log
+
+import torch
+from torch import Tensor
+
+from conbo.models.kernel_families import KernelFamily
+from conbo.models.log_posterior import Expected, LogPosterior
+from conbo.models.main_effects import MainEffectsFamily
+from conbo.models.modes import Mode, best_of, climb, structures, with_main_effects
+from conbo.models.seeded_family import SeededFamily
+
+NOISE_LEFT = log(0.2)  # of the noise's log-variance that stays noise where a climb begins
+
+PARTS = ((True, False), (False, True), (True, True))  # of an effect: whether a constant, whether a function
+
+
+def modes_with_seeds(
+    families: Sequence[KernelFamily], points: Tensor, rewards: Tensor, noise: Tensor | Expected, all_modes: bool
+) -> list[Mode]:
+    """The modes of all structures without effects of the seeds, and of the promising ones with them.
+
+    The last column of points (n, d + 1) is the seed; families that know seeds are among the others.
+    """
+    seeded = [one for one in families if isinstance(one, SeededFamily)]
+    rest = [one for one in families if not isinstance(one, SeededFamily)]
+    effects = [one for one in rest if isinstance(one, MainEffectsFamily) and one.family in rest]
+    plain = [one for one in rest if one not in effects]
+    modes = structures(plain, points[:, :-1], rewards, noise, all_modes)
+    modes += with_main_effects(effects, modes)
+    if not modes:
+        return []
+    best = best_of(modes)
+    found = with_seeds(best, [one for one in seeded if one.family == best.target.family], points)
+    if not found:
+        return modes
+    chosen = best_of(found).target.family
+    assert isinstance(chosen, SeededFamily)
+    for other in seeded:
+        own = [mode for mode in modes if mode.target.family == other.family]
+        if own and other.parts == chosen.parts and other != chosen:
+            found += with_seeds(best_of(own), [other], points)
+    return modes + found
+
+
+def with_seeds(plain: Mode, families: Sequence[SeededFamily], points: Tensor) -> list[Mode]:
+    """The most probable mode of each family, from a mode of the same structure without seeds and from the prior's."""
+    noise = plain.target.noise_of(plain.parameters)
+    level = float(noise.mean()) if isinstance(noise, Tensor) else float(noise)  # type: ignore[arg-type]
+    found = []
+    for family in families:
+        target = LogPosterior(family, points, plain.target.rewards, plain.target.noise)
+        start = family.from_noise(plain.parameters, level)
+        if target.learned:
+            start[-1] += NOISE_LEFT
+        found += climb(target, torch.stack([start, target.starts()[0]]))[:1]
+    return found
+
+
+def seen_by(family: KernelFamily, points: Tensor) -> Tensor:
+    """The columns of points (n, d + 1) that a family looks at: the last one, the seed, only if it knows seeds."""
+    return points if isinstance(family, SeededFamily) else points[:, :-1]
