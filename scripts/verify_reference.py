@@ -120,7 +120,7 @@ def generator() -> torch.Generator:
 def gains_for(case: Case, estimator: Estimator, seed: int) -> StateValue:
     gains = estimator.build(case.belief(), generator())
     assert isinstance(gains, KnowsSeeds)
-    return gains.for_seed(seed)
+    return gains.for_seeds(torch.tensor([seed]))
 
 
 def knowledge_gradient_errors(cases: list[Case], estimator: Estimator) -> Tensor:

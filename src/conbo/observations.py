@@ -43,6 +43,12 @@ class Observations:
     def __len__(self) -> int:
         return len(self.rewards)
 
+    @property
+    def seeds_are_used_up(self) -> bool:
+        """Whether there is no seed that no reward has."""
+        seeds = self.seeds
+        return seeds is not None and seeds.total is not None and len(seeds.values.unique()) >= seeds.total
+
     def first(self, n: int) -> "Observations":
         """The first n observations, with the same pending points."""
         return self._rows(slice(n))

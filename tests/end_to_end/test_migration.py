@@ -12,7 +12,8 @@ from conbo.study.database import Database
 
 
 def as_of_conbo_0_1(connection: Connection) -> None:
-    connection.execute(text("ALTER TABLE conbo_trials DROP COLUMN outcomes"))
+    for column in ("outcomes", "seed"):
+        connection.execute(text(f"ALTER TABLE conbo_trials DROP COLUMN {column}"))
     connection.execute(text("ALTER TABLE conbo_schema DROP COLUMN conbo"))
     for table in ("conbo_fits", "conbo_validations"):
         connection.execute(text(f"DROP TABLE {table}"))

@@ -25,7 +25,7 @@ from torch import Tensor
 from conbo.ascent import BatchedFunction
 from conbo.belief import Belief
 from conbo.errors import SettingError
-from conbo.models.posterior import StateValue
+from conbo.models.posterior import KnowsSeeds, StateValue
 from conbo.quasi_random import sobol
 
 MOST_CLIMBED = 50  # finitely many states are summed exactly up to this number, also while climbing …
@@ -250,8 +250,18 @@ class ConditionalAcquisition:
     climbs_logarithm = False
 
     def __init__(self, belief: Belief, value: StateValue, rule: StateRule) -> None:
-        self._d_s, self.value, self.rule = belief.n_state_dims, value, rule
+        self._d_s, self.value, self.rule, self._belief = belief.n_state_dims, value, rule, belief
         self._at_all_states = rule.complete and belief.posterior.batches_look_ahead
+
+    @property
+    def seen_seeds(self) -> tuple[int, ...]:
+        """The seeds of observations, where the value depends on them."""
+        return self.value.seen_seeds if isinstance(self.value, KnowsSeeds) else ()
+
+    def for_seeds(self, seeds: Tensor) -> "ConditionalAcquisition":
+        """The same for observations of these seeds: one for each point (c,) that it is called with."""
+        assert isinstance(self.value, KnowsSeeds)
+        return ConditionalAcquisition(self._belief, self.value.for_seeds(seeds), self.rule)
 
     @cached_property
     def _importance(self) -> Callable[[Tensor], Tensor]:

@@ -5,7 +5,7 @@ smooth model of the costs; screening and the final ranking ask for the costs the
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -30,6 +30,18 @@ class Unpriced(Protocol):
 
     def __call__(self, points: Tensor) -> Tensor:
         """Full values (c,) of points (c, d)."""
+
+
+@runtime_checkable
+class SeedsMatter(Protocol):
+    """An acquisition whose values depend on the seed of the new observation."""
+
+    @property
+    def seen_seeds(self) -> tuple[int, ...]:
+        """The seeds of observations; none where the values do not depend on them."""
+
+    def for_seeds(self, seeds: Tensor) -> Unpriced:
+        """The same for points (c, d) of these seeds (c,)."""
 
 
 class UnpricedRecipe(Protocol):
@@ -62,6 +74,16 @@ class PricedAcquisition:
     def climbs_logarithm(self) -> bool:
         """Whether `local` gives the logarithms of the values."""
         return self.acquisition.climbs_logarithm
+
+    @property
+    def seen_seeds(self) -> tuple[int, ...]:
+        """The seeds of observations, where the values depend on them."""
+        return self.acquisition.seen_seeds if isinstance(self.acquisition, SeedsMatter) else ()
+
+    def for_seeds(self, seeds: Tensor) -> "PricedAcquisition":
+        """The same for points of these seeds (c,)."""
+        assert isinstance(self.acquisition, SeedsMatter)
+        return PricedAcquisition(self.acquisition.for_seeds(seeds), self.cost)
 
     def screen(self, points: Tensor) -> Tensor:
         """Cheap values (c,) per cost."""

@@ -182,8 +182,17 @@ class Conditioned:
         sd = (variance + self.noise_at(candidates)).sqrt()
         return LookAhead(here[0], here[1], weights, sd, self.noise_gradient(candidates))
 
-    def for_seed(self, seed: int) -> Self:
-        """The same, with a look ahead at rewards of this seed: no seed matters here."""
+    @property
+    def seen_seeds(self) -> tuple[int, ...]:
+        """The seeds of rewards that tell more about rewards of the same seed: here, no seed matters."""
+        return ()
+
+    def for_seeds(self, seeds: Tensor) -> Self:
+        """The same, with a look ahead at rewards of these seeds: one for all candidates (1,), or one for each (c,)."""
+        return self
+
+    def of_rows(self, rows: Tensor) -> Self:
+        """The same for some of the candidates that seeds were given for."""
         return self
 
     def reward_gradient(self, ahead: LookAhead, weights: Tensor) -> Tensor:

@@ -80,17 +80,23 @@ class ExactGains:
     def __init__(self, pool: ActionPool, rule: GainRule) -> None:
         self.pool, self.rule = pool, rule
         self.policy = BestActionsOnce(pool, BASINS)
+        self._rough: list[tuple[Tensor, RoughGains]] = []  # by states: what is known of them holds for every seed
 
     @property
     def posterior(self) -> Conditioned:
         """The Gaussian process that the gains are about."""
         return self.pool.posterior
 
-    def for_seed(self, seed: int) -> "ExactGains":
-        """The same gains of a new reward of this seed; the best actions as of now are shared."""
+    @property
+    def seen_seeds(self) -> tuple[int, ...]:
+        """The seeds of rewards, where they matter."""
+        return self.posterior.seen_seeds
+
+    def for_seeds(self, seeds: Tensor) -> "ExactGains":
+        """The same for new rewards of these seeds, (1,) or one for each candidate; the best actions are shared."""
         other = copy(self)
         other.pool = copy(self.pool)
-        other.pool.posterior = self.posterior.for_seed(seed)
+        other.pool.posterior = self.posterior.for_seeds(seeds)
         return other
 
     def at(self, states: Tensor) -> "StatesAhead":
@@ -100,8 +106,13 @@ class ExactGains:
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
         """Rough values at shared states (m, d_s), quickly: a function from candidates (r, d) to (r, m)."""
         if self.rule.nodes is not None:
+            known = next((gains for of_states, gains in self._rough if of_states is states), None)
+            if known is not None:
+                return known.under(self.posterior)
             limits = feature_limits(self.pool.limit_shapes, states)
-            return RoughGains(self.posterior, limits, states, self.policy(states), self.rule.rough)
+            gains = RoughGains(self.posterior, limits, states, self.policy(states), self.rule.rough)
+            self._rough[:] = [(states, gains)]
+            return gains
 
         def discrete(candidates: Tensor) -> Tensor:
             sets = self.at(states.expand(len(candidates), -1, -1))
@@ -122,7 +133,7 @@ class StatesAhead:
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
         """Gains (k, m) of candidates (k, d), each with its own set of states `rows` (k,)."""
-        posterior, rule = self._gains.posterior, self._gains.rule
+        posterior, rule = self._gains.posterior.of_rows(rows), self._gains.rule
         ahead, prepared = posterior.look_ahead(candidates), self._rows.select(rows)
         functions = look_ahead_functions(posterior, ahead, prepared)
         shape = len(rows), self._shape[1]

@@ -10,6 +10,7 @@ Good enough to say which candidates deserve a closer look and at which states th
 """
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from typing import TypeAlias
@@ -55,6 +56,12 @@ class RoughGains:
         old = self._scale[:, None] * correlation
         self._basin_old = old if self._offset is None else old + self._offset[:, None]  # (m, k, n)
         self._functions = functions
+
+    def under(self, posterior: Conditioned) -> "RoughGains":
+        """The same with the look ahead of another posterior, which has the same moments."""
+        other = copy(self)
+        other._posterior = posterior
+        return other
 
     @cached_property
     def _bending(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -233,9 +233,15 @@ class MixtureGains:
     values: tuple[StateValue, ...]
     weights: Tensor  # (members,)
 
-    def for_seed(self, seed: int) -> "MixtureGains":
-        """The same for a new reward of this seed, by the members that know seeds."""
-        values = (value.for_seed(seed) if isinstance(value, KnowsSeeds) else value for value in self.values)
+    @property
+    def seen_seeds(self) -> tuple[int, ...]:
+        """The seeds of rewards, as far as they matter to a member."""
+        known = (value.seen_seeds for value in self.values if isinstance(value, KnowsSeeds))
+        return max(known, key=len, default=())
+
+    def for_seeds(self, seeds: Tensor) -> "MixtureGains":
+        """The same for new rewards of these seeds, by the members that know seeds."""
+        values = (value.for_seeds(seeds) if isinstance(value, KnowsSeeds) else value for value in self.values)
         return MixtureGains(tuple(values), self.weights)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:

@@ -106,8 +106,12 @@ class StateValue(Protocol):
 class KnowsSeeds(Protocol):
     """A value per state that depends on the seed of the new observation."""
 
-    def for_seed(self, seed: int) -> StateValue:
-        """The value of a new observation of this seed: one of those observed, or `NEW_SEED`."""
+    @property
+    def seen_seeds(self) -> tuple[int, ...]:
+        """The seeds of observations, where they matter."""
+
+    def for_seeds(self, seeds: Tensor) -> StateValue:
+        """The value of new observations of these seeds: (1,) for all candidates, or one for each of them."""
 
 
 @dataclass(frozen=True)

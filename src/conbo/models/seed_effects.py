@@ -86,31 +86,41 @@ class SeededLookAhead(LookAhead):
 
 @dataclass(frozen=True)
 class SeededPosterior(ExactPosterior):
-    """The posterior of f, given rewards whose seeds are known; what a new reward would tell is for one seed."""
+    """The posterior of f, given rewards whose seeds are known; what new rewards would tell depends on their seeds."""
 
     effect: SeedEffect
     within: float  # variance of the noise of rewards of one seed, which `noise` is for rewards of new seeds
     seeds: Tensor  # (n,), whole numbers
     effect_features: Features  # of the n observed points
-    seed: int = NEW_SEED  # of the next reward
+    next_seeds: Tensor  # (1,) or (c,), of new rewards at candidates; NEW_SEED is one that was never used
 
     def __str__(self) -> str:
         parts = ("a constant", self.effect.constant > 0), ("a function", self.effect.function is not None)
         return f"{super().__str__()}, {' and '.join(name for name, there in parts if there)} of every seed"
 
-    def for_seed(self, seed: int) -> Self:
-        """The same, with a look ahead at rewards of another seed."""
-        return replace(self, seed=seed)
+    @property
+    def seen_seeds(self) -> tuple[int, ...]:
+        """The different seeds of the rewards, the most frequent first."""
+        seeds, counts = self.seeds.unique(return_counts=True)
+        return tuple(seeds[counts.argsort(descending=True, stable=True)].tolist())
+
+    def for_seeds(self, seeds: Tensor) -> Self:
+        """The same, with a look ahead at rewards of these seeds: one for all candidates (1,), or one for each (c,)."""
+        return replace(self, next_seeds=seeds.to(self.seeds))
+
+    def of_rows(self, rows: Tensor) -> Self:
+        """The same for some of the candidates that seeds were given for."""
+        return self if len(self.next_seeds) == 1 else replace(self, next_seeds=self.next_seeds[rows])
 
     @cached_property
     def _shared(self) -> Tensor:
-        """τ (n,) between the next reward and the observed ones."""
-        return self.effect.shared(self.seeds.new_tensor([self.seed]), self.seeds)[0]
+        """τ (1, n) or (c, n) between the new rewards and the observed ones."""
+        return self.effect.shared(self.next_seeds, self.seeds)
 
     def look_ahead(self, candidates: Tensor) -> LookAhead:
-        """Prepare one more reward of the next seed at each candidate (c, d)."""
+        """Prepare one more reward of its seed at each candidate (c, d)."""
         if not bool(self._shared.any()):
-            return super().look_ahead(candidates)  # all that its seed does is noise
+            return super().look_ahead(candidates)  # all that new seeds do is noise
         here, features = self.kernel.scaled(candidates), self.effect.scaled(candidates)
         cross = self.kernel.covariance(here, self.observed)  # (c, n)
         cross = cross + self._shared * self.effect.covariance(features, self.effect_features)
@@ -173,5 +183,7 @@ def condition_with_seeds(
     covariance.diagonal().add_(variances_at(points, noise))
     factor = cholesky(covariance)
     weights = torch.cholesky_solve((rewards - constant)[:, None], factor)[:, 0]
-    new_noise = effect.variance + within
-    return SeededPosterior(kernel, constant, new_noise, *here, factor, weights, effect, within, seeds, features)
+    new_noise, new_seed = effect.variance + within, seeds.new_tensor([NEW_SEED])
+    return SeededPosterior(
+        kernel, constant, new_noise, *here, factor, weights, effect, within, seeds, features, new_seed
+    )

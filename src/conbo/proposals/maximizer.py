@@ -11,12 +11,13 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from conbo.acquisition.priced import PerCost
-from conbo.ascent import BatchedFunction, Race, ascend
+from conbo.acquisition.priced import PerCost, SeedsMatter, Unpriced
+from conbo.ascent import Ascent, BatchedFunction, Race, ascend
 from conbo.belief import Belief
 from conbo.errors import SettingError
 from conbo.proposals import Suggestion
-from conbo.proposals.penalized_batch import penalized_batch, penalty
+from conbo.proposals.penalized_batch import penalized_batch, penalized_rows, penalty
+from conbo.proposals.seed_choice import promising_pairs
 from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates
 
@@ -58,6 +59,7 @@ class Search:
     points: Tensor  # (evaluations, d), snapped
     values: Tensor  # (evaluations,)
     highest: float  # of the acquisition, whatever the values mean
+    seeds: list[int | None] | None = None  # of the points where they matter, None for a new one
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,9 @@ class Maximizer:
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
         """n points, apart from each other and from pending ones."""
         search = self.search(belief, generator, state)
-        points = penalized_batch(belief, search.points, search.values, n)
-        return Suggestion(points, belief.scale * search.highest)
+        rows = penalized_rows(belief, search.points, search.values, n)
+        seeds = None if search.seeds is None else [search.seeds[row] for row in rows]
+        return Suggestion(search.points[rows], belief.scale * search.highest, seeds=seeds)
 
     def search(self, belief: Belief, generator: torch.Generator, state: Tensor | None = None) -> Search:
         """Maximise, and keep the whole history."""
@@ -98,14 +101,9 @@ class Maximizer:
             candidates, screened = torch.cat([candidates, more]), torch.cat([screened, acquisition.screen(more)])
         chosen = spread_best(belief, candidates, screened, self.starts)
         starts = candidates[chosen]
-        lower, upper = box(starts, state)
         log = acquisition.climbs_logarithm
         tolerance = RELATIVE_GAIN * (1.0 if log else max(float(screened.amax()), 0.0))
-        function = acquisition.local(starts)
-        limits = belief.point_limits(lower, upper)
-        ascent = ascend(
-            function, starts, lower, upper, self.iterations, FIRST_STEP, tolerance, self.race, limits=limits
-        )
+        ascent = self._climb(acquisition, belief, starts, tolerance, state)
         best = ascent.values.argsort(descending=True, stable=True)[: self.finalists]
         ends = fix_state(belief.snap(ascent.points[best]), state)
         final = acquisition(ends)
@@ -116,15 +114,48 @@ class Maximizer:
         # values along a climb are optimistic, because its sampled states are fixed: cap them at the best final value
         rest = torch.cat([visited, level.clamp(0, 1) * screened]).clamp_max(float(final.amax()) * (1 - 1e-9))
         values = torch.cat([final, rest])
+        seeds: list[int | None] | None = None
+        if isinstance(acquisition, SeedsMatter) and acquisition.seen_seeds:
+            pairs = promising_pairs(acquisition, torch.cat([ends, starts]))
+            again, gains, used = self._with_used_seeds(acquisition, belief, *pairs, tolerance, state)
+            seeds = [None] * len(points)
+            if belief.observations.seeds_are_used_up:  # then a point for a new seed is one for the best used one
+                seeds = [int(used[gains.argmax()])] * len(points)
+                values = values.clamp_max(float(gains.amax()) * (1 - 1e-9))
+            points, values, seeds = torch.cat([points, again]), torch.cat([values, gains]), [*seeds, *used.tolist()]
         if belief.space.feasible_set is not None:  # an integer state found between two may have no feasible action
             feasible = belief.contains(points)
             points, values = points[feasible], values[feasible]
+            seeds = seeds and [seed for seed, there in zip(seeds, feasible.tolist(), strict=True) if there]
         highest = max(float(values.amax()), 0.0)
         if belief.cost is not None:  # what counts is gain per cost, what is promised is the gain
             highest *= float(belief.cost.relative(points[values.argmax()][None]))
         if not highest > FLAT:
             values = weighted_variance(belief, points)
-        return Search(points, values, highest)
+        return Search(points, values, highest, seeds)
+
+    def _climb(
+        self, acquisition: Unpriced, belief: Belief, starts: Tensor, tolerance: float, state: Tensor | None
+    ) -> Ascent:
+        """Climb from starts (r, d)."""
+        lower, upper = box(starts, state)
+        function, limits = acquisition.local(starts), belief.point_limits(lower, upper)
+        return ascend(function, starts, lower, upper, self.iterations, FIRST_STEP, tolerance, self.race, limits=limits)
+
+    def _with_used_seeds(
+        self,
+        acquisition: SeedsMatter,
+        belief: Belief,
+        starts: Tensor,
+        seeds: Tensor,
+        tolerance: float,
+        state: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Where climbs from starts (r, d) of these seeds (r,) end (k, d), the full values there (k,), their seeds."""
+        ascent = self._climb(acquisition.for_seeds(seeds), belief, starts, tolerance, state)
+        best = ascent.values.argsort(descending=True, stable=True)[: self.finalists]
+        ends = fix_state(belief.snap(ascent.points[best]), state)
+        return ends, acquisition.for_seeds(seeds[best])(ends), seeds[best]
 
 
 def screening_points(belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:

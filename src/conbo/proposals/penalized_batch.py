@@ -20,6 +20,11 @@ def penalty(belief: Belief, points: Tensor, chosen: Tensor) -> Tensor:
 
 def penalized_batch(belief: Belief, points: Tensor, values: Tensor, n: int) -> Tensor:
     """n of the evaluated points (p, d) with values (p,) ≥ 0, apart from each other and from pending ones."""
+    return points[penalized_rows(belief, points, values, n)]
+
+
+def penalized_rows(belief: Belief, points: Tensor, values: Tensor, n: int) -> list[int]:
+    """The rows of these points."""
     factor = torch.ones_like(values)
     apart = torch.ones_like(values, dtype=torch.bool)
 
@@ -35,7 +40,6 @@ def penalized_batch(belief: Belief, points: Tensor, values: Tensor, n: int) -> T
     for _ in range(n):
         # where no point is far enough from the rest, the one farthest from them all is next
         score = torch.where(apart, values * factor, -torch.inf) if bool(apart.any()) else factor
-        best = points[int(score.argmax())]
-        batch.append(best)
-        avoid(best[None])
-    return torch.stack(batch)
+        batch.append(int(score.argmax()))
+        avoid(points[batch[-1]][None])
+    return batch

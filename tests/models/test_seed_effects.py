@@ -1,0 +1,242 @@
+"""What seeds do to rewards, and the posterior of what they do not change."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from conbo.acquisition.knowledge_gradient import HybridKG
+from conbo.belief import Belief, fit_belief
+from conbo.bound_states import bind
+from conbo.gaussian_process import GaussianProcess
+from conbo.models.exact import condition
+from conbo.models.exact_gains import ExactGains
+from conbo.models.fit import fit
+from conbo.models.log_posterior import LogPosterior
+from conbo.models.mixture import Mixture
+from conbo.models.posterior import KnowsSeeds
+from conbo.models.profiles import MATERN52
+from conbo.models.seed_effects import NEW_SEED, SeededPosterior, SeedEffect, condition_with_seeds
+from conbo.models.seeded_family import SeededFamily
+from conbo.models.seeded_modes import PARTS
+from conbo.observations import Observations, Seeds
+from random_beliefs import (
+    belief_on,
+    finite_differences,
+    generator,
+    points_in,
+    product_kernel,
+    reals,
+    relative_errors,
+    tensor,
+    uniform,
+)
+
+SPACE = reals(1, 2)
+KERNEL = product_kernel(SPACE, 0.5, [0.3, 0.8], 1.3)
+EFFECT = SeedEffect(0.8, product_kernel(SPACE, 0.6, 0.7, 0.4))
+CASES = json.loads((Path(__file__).parents[1] / "data" / "main_effects_and_seeds_cases.json").read_text())["models"]
+SEEDED = {model["name"]: model for model in CASES if "train_seeds" in model}
+
+
+def seeded_belief(effect: SeedEffect = EFFECT, n: int = 14, seeds: int = 4) -> Belief:
+    points, rewards = points_in(SPACE, n, seed=1), 2 * uniform(n, seed=2)
+    posterior = condition_with_seeds(KERNEL, 0.3, 0.05, effect, points, rewards, torch.arange(n) % seeds)
+    return belief_on(SPACE, posterior, points, rewards)
+
+
+def joint_prior(effect: SeedEffect, a: Tensor, seeds_a: Tensor, b: Tensor, seeds_b: Tensor) -> Tensor:
+    """Covariance of rewards without noise, term by term."""
+    of_f = KERNEL.covariance(KERNEL.scaled(a), KERNEL.scaled(b))
+    assert effect.function is not None
+    of_seed = effect.constant + effect.function.covariance(effect.function.scaled(a), effect.function.scaled(b))
+    same = seeds_a[:, None] == seeds_b
+    return of_f + torch.where(same, 1.0, effect.between) * of_seed
+
+
+def reference_belief(model: dict[str, Any]) -> Belief:
+    space = reals(len(model["state_lengthscales"]), len(model["action_lengthscales"]))
+    kernel = product_kernel(space, model["state_lengthscales"], model["action_lengthscales"], model["outputscale"])
+    of_seed = model["seed_state_lengthscales"], model["seed_action_lengthscales"], model["seed_function_variance"]
+    effect = SeedEffect(model["seed_offset_variance"], product_kernel(space, *of_seed))
+    points = torch.cat([tensor(model["train_states"]), tensor(model["train_actions"])], -1)
+    told = points, tensor(model["train_rewards"]), torch.tensor(model["train_seeds"])
+    posterior = condition_with_seeds(kernel, model["mean"], model["noise_variance"], effect, *told)
+    return belief_on(space, posterior, points, told[1])
+
+
+@pytest.mark.parametrize("name", SEEDED)
+def test_posterior_and_knowledge_gradient_are_those_of_the_reference(name: str) -> None:
+    belief, queries = reference_belief(SEEDED[name]), SEEDED[name]["queries"]
+    states, actions = (tensor([query[key] for query in queries]) for key in ("state", "candidate_action"))
+    moments = belief.posterior.moments(torch.cat([states, actions], -1))
+    for found, what in ((moments.mean, "mean"), (moments.variance, "variance")):
+        truth = tensor([query[f"posterior_{what}_at_state_and_candidate_action"] for query in queries])
+        assert float(relative_errors(found, truth).amax()) < 1e-8
+
+    seeds = torch.tensor([NEW_SEED if q["candidate_seed"] is None else q["candidate_seed"] for q in queries])
+    candidates = torch.cat([tensor([query["candidate_state"] for query in queries]), actions], -1)
+    gains = HybridKG(27).build(belief, generator())
+    assert isinstance(gains, KnowsSeeds)
+    values = gains.for_seeds(seeds).at(states[:, None])(candidates, torch.arange(len(queries))).values[:, 0]
+    truth = tensor([query["knowledge_gradient"] for query in queries])
+    assert float(relative_errors(values, truth).amax()) < 0.02
+
+
+@pytest.mark.parametrize("between", [0.0, -0.2])
+def test_the_posterior_is_that_of_the_joint_prior(between: float) -> None:
+    effect = replace(EFFECT, between=between)
+    belief = seeded_belief(effect)
+    posterior, told = belief.posterior, belief.observations
+    assert isinstance(posterior, SeededPosterior)
+    here = points_in(SPACE, 5, seed=7)
+    total = joint_prior(effect, told.points, posterior.seeds, told.points, posterior.seeds) + 0.05 * torch.eye(14)
+    of_f = KERNEL.covariance(KERNEL.scaled(here), KERNEL.scaled(told.points))
+    solved = torch.linalg.solve(total, of_f.mT)
+    torch.testing.assert_close(posterior.mean(here), 0.3 + solved.mT @ (told.rewards - 0.3))
+    own = KERNEL.covariance(KERNEL.scaled(here), KERNEL.scaled(here))
+    torch.testing.assert_close(posterior.covariance(here, here), own - of_f @ solved)
+
+
+@pytest.mark.parametrize("between", [0.0, -0.2])
+@pytest.mark.parametrize("seed", [NEW_SEED, 0, 3])
+def test_look_ahead_slopes_are_what_one_more_reward_changes(seed: int, between: float) -> None:
+    belief = seeded_belief(replace(EFFECT, between=between))
+    posterior, told = belief.posterior, belief.observations
+    assert isinstance(posterior, SeededPosterior)
+    candidate, here = points_in(SPACE, 1, seed=5), points_in(SPACE, 6, seed=6)
+
+    def mean_after(reward: float) -> Tensor:
+        seeds = torch.cat([posterior.seeds, torch.tensor([9 if seed == NEW_SEED else seed])])
+        more = torch.cat([told.points, candidate]), torch.cat([told.rewards, tensor([reward])]), seeds
+        return condition_with_seeds(KERNEL, 0.3, 0.05, posterior.effect, *more).mean(here)
+
+    view = posterior.for_seeds(torch.tensor([seed]))
+    change = mean_after(1.0) - mean_after(0.0)  # σ̃ / σ_y, since rewards enter linearly
+    torch.testing.assert_close(view.look_ahead_slopes(candidate, here)[0] / view.look_ahead(candidate).sd, change)
+    torch.testing.assert_close(view.mean(here), posterior.mean(here))
+
+
+def test_gains_of_seeds_have_the_right_gradient_and_do_not_depend_on_each_other() -> None:
+    belief, seeds = seeded_belief(), torch.tensor([2, NEW_SEED, 0])
+    gains = HybridKG(5).build(belief, generator())
+    assert isinstance(gains, ExactGains)
+    assert sorted(gains.seen_seeds) == [0, 1, 2, 3]
+    points, states = 0.1 + 0.8 * points_in(SPACE, 3, seed=3), uniform(3, 2, 1, seed=4)
+    rows, weights = torch.arange(3), torch.ones(3, 2, dtype=torch.float64)
+
+    def total(moved: Tensor) -> Tensor:
+        return gains.for_seeds(seeds).at(states)(moved, rows).values.sum(-1)
+
+    together = gains.for_seeds(seeds).at(states)(points, rows)
+    torch.testing.assert_close(
+        together.gradient(weights), finite_differences(total, points, 1e-4), rtol=1e-3, atol=1e-5
+    )
+    for row, seed in enumerate(seeds):
+        alone = gains.for_seeds(seed[None]).at(states)(points[[row]], rows[[row]])
+        torch.testing.assert_close(alone.values[0], together.values[row], rtol=1e-6, atol=1e-9)
+        rough = gains.for_seeds(seed[None]).rough(states[row])(points[[row]])
+        torch.testing.assert_close(gains.for_seeds(seeds).rough(states[row])(points)[[row]], rough)
+
+
+def test_with_all_listed_seeds_at_a_point_its_mean_is_known() -> None:
+    effect = SeedEffect(0.8, None, Seeds(torch.arange(4), total=4).between)
+    point = points_in(SPACE, 1)
+    rewards = tensor([1.0, -2.0, 0.5, 3.0])
+    posterior = condition_with_seeds(KERNEL, 0.0, 1e-8, effect, point.expand(4, -1), rewards, torch.arange(4))
+    torch.testing.assert_close(posterior.mean(point), rewards.mean(0, keepdim=True), rtol=1e-6, atol=1e-6)
+    assert float(posterior.variance(point)) < 1e-6
+
+
+def test_a_seed_of_its_own_for_every_reward_is_independent_noise() -> None:
+    points, rewards, here = points_in(SPACE, 12, seed=1), uniform(12, seed=2), points_in(SPACE, 6, seed=3)
+    noisy = condition(KERNEL, 0.1, 0.05 + EFFECT.variance, points, rewards)
+    seeded = condition_with_seeds(KERNEL, 0.1, 0.05, EFFECT, points, rewards, torch.arange(12))
+    torch.testing.assert_close(seeded.mean(here), noisy.mean(here))
+    torch.testing.assert_close(seeded.look_ahead_slopes(here, here), noisy.look_ahead_slopes(here, here))
+
+
+def test_leaving_one_out_is_conditioning_on_all_others() -> None:
+    belief = seeded_belief()
+    posterior, told = belief.posterior, belief.observations
+    assert isinstance(posterior, SeededPosterior)
+    left_out = posterior.leave_one_out()
+    assert left_out is not None
+    total = joint_prior(EFFECT, told.points, posterior.seeds, told.points, posterior.seeds) + 0.05 * torch.eye(14)
+    for row in range(3):
+        others = torch.arange(14) != row
+        solved = torch.linalg.solve(total[others][:, others], total[others, row])
+        residual = told.rewards[row] - 0.3 - solved @ (told.rewards[others] - 0.3)
+        torch.testing.assert_close(left_out[0][row], residual)
+        torch.testing.assert_close(left_out[1][row], (total[row, row] - solved @ total[others, row]).sqrt())
+
+
+@pytest.mark.parametrize("parts", PARTS)
+def test_the_log_density_has_the_right_gradient(parts: tuple[bool, bool]) -> None:
+    plain, *_ = GaussianProcess(profile="matern52").families(SPACE)
+    family = SeededFamily(plain, MATERN52, *parts, between=-0.25)
+    points = torch.cat([points_in(SPACE, 10), (torch.arange(10) % 3)[:, None].double()], -1)
+    target = LogPosterior(family, points, uniform(10, seed=1), "moderate")
+    start = target.starts()[:2]
+    gradient = target(start)[1]
+    torch.testing.assert_close(gradient, finite_differences(lambda p: target(p)[0], start), rtol=1e-5, atol=1e-5)
+    effect, kernel = family.effect(start[0]), family.kernel(start[0])
+    assert (effect.constant > 0, effect.function is not None) == parts
+    scaled, features = kernel.scaled(points[:, :-1]), effect.scaled(points[:, :-1])
+    expected = kernel.covariance(scaled, scaled)
+    expected = expected + effect.shared(points[:, -1], points[:, -1]) * effect.covariance(features, features)
+    torch.testing.assert_close(family.covariance(start[:1], points)[0][0], expected)
+
+
+def simulated(effect: float, noise: float, n: int = 48, seeds: int = 6) -> Observations:
+    """Rewards of a smooth function, with a constant of each seed and independent noise."""
+    points, which = points_in(reals(1, 1), n, seed=1), torch.arange(n) % seeds
+    constants = torch.randn(seeds, generator=generator(3), dtype=torch.float64)
+    errors = torch.randn(n, generator=generator(4), dtype=torch.float64)
+    rewards = (4 * (points[:, 0] - points[:, 1])).sin() + effect * constants[which] + noise * errors
+    return Observations(points, rewards, points[:0], seeds=Seeds(which))
+
+
+def test_effects_of_seeds_are_there_only_if_rewards_ask_for_them() -> None:
+    space, model = reals(1, 1), GaussianProcess(profile="matern52", main_effects="none")
+    for effect, noise in ((1.0, 0.1), (0.0, 0.7)):
+        told = simulated(effect, noise)
+        assert told.seeds is not None
+        points = torch.cat([told.points, told.seeds.column], -1)
+        rewards = (told.rewards - told.rewards.mean()) / told.rewards.std()
+        best, *_ = fit(model.families(space, told.seeds), points, rewards, members=4, with_seeds=True)
+        assert (best.effect is not None and best.effect.constant > 0) == (effect > 0)
+
+
+def test_rewards_with_common_seeds_are_fitted_better_by_a_model_that_knows_them() -> None:
+    space, model = reals(1, 1), GaussianProcess(profile="matern52", main_effects="none", members=3)
+    told = simulated(1.0, 0.1)
+    here = points_in(space, 40, seed=9)
+    truth = (4 * (here[:, 0] - here[:, 1])).sin()
+    errors = []
+    for observations in (told, replace(told, seeds=None)):
+        belief = fit_belief(space, bind(None, space), observations, model)
+        guess = belief.to_reward(belief.posterior.mean(here))
+        errors.append(float((guess - guess.mean() - truth + truth.mean()).square().mean().sqrt()))
+    assert errors[0] < 0.5 * errors[1]
+
+
+def test_a_mixture_knows_the_seeds_of_its_members() -> None:
+    belief = seeded_belief()
+    told, plain = (
+        belief.observations,
+        condition(KERNEL, 0.3, 0.9, belief.observations.points, belief.observations.rewards),
+    )
+    mixture = Mixture((belief.posterior, plain), tensor([0.75, 0.25]))
+    parts = [HybridKG(5).build(replace(belief, posterior=one), generator()) for one in (belief.posterior, plain)]
+    gains = HybridKG(5).build(replace(belief, posterior=mixture), generator())
+    assert isinstance(gains, KnowsSeeds)
+    assert sorted(gains.seen_seeds) == [0, 1, 2, 3]
+    assert parts[1].seen_seeds == ()
+    states, rows = uniform(2, 1, 1, seed=4), torch.arange(2)
+    used = gains.for_seeds(torch.tensor([1])).at(states)(told.points[:2], rows).values
+    assert bool((used > 0).all())

@@ -1,0 +1,193 @@
+"""Common random numbers: trials with seeds, from the suggestion to the file and back."""
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import conbo
+from conbo.errors import SettingError, StudyError, TrialError
+from conbo.problems import ambulances, assemble_to_order
+from conbo.problems.problem import Problem
+from conbo.spaces import Real, Space
+from conbo.study import Study
+
+SPACE = Space({"s": Real(0, 1)}, {"x": Real(0, 1)})
+MODEL = conbo.GaussianProcess(profile="matern52", main_effects="none", members=2)
+
+
+def simulated(state: dict[str, Any], action: dict[str, Any], seed: int) -> float:
+    """A reward whose noise is nearly the same for all actions of a seed."""
+    day = np.random.default_rng(seed).normal(size=2)
+    return float(-((action["x"] - state["s"]) ** 2) + day[0] + 0.1 * day[1] * action["x"])
+
+
+def without_seed(state: dict[str, Any], action: dict[str, Any]) -> float:
+    return -((action["x"] - state["s"]) ** 2)
+
+
+def new_study(**settings: Any) -> Study:
+    return Study(**{"space": SPACE, "method": "uniform", "common_random_numbers": True, **settings})
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_objective_is_called_with_the_seed_of_the_trial(workers: int) -> None:
+    study = new_study()
+    study.run(simulated, evaluations=8, workers=workers, progress=False)
+    assert [trial.reward for trial in study.trials] == [simulated(*trial.arguments) for trial in study.trials]
+    assert [row["seed"] for row in study.observations] == [trial.seed for trial in study.trials]
+
+
+def test_the_initial_design_shares_seeds_and_new_ones_follow() -> None:
+    study = new_study(initial=6)
+    study.run(simulated, evaluations=9, progress=False)
+    assert [trial.seed for trial in study.trials] == [0, 1, 0, 1, 0, 1, 2, 3, 4]
+    listed = new_study(seeds=[20, 7, 30], initial=4)
+    listed.run(simulated, evaluations=9, progress=False)
+    assert Counter(trial.seed for trial in listed.trials) == {20: 3, 7: 3, 30: 3}
+
+
+def test_seeds_are_stored_and_resumed(tmp_path: Path) -> None:
+    storage = tmp_path / "study.db"
+    study = new_study(seeds=[3, 2**63 - 1], storage=storage)
+    study.tell(study.ask(), 1.0)
+    study.enqueue({"s": 0.5}, {"x": 0.5}, seed=2**63 - 1)
+    again = conbo.open_study(storage)
+    assert again.common_random_numbers
+    assert again.trials == study.trials
+    assert again.trials[1].seed == 2**63 - 1
+    assert new_study(seeds=[3, 2**63 - 1], storage=storage).trials == study.trials
+    with pytest.raises(StudyError, match="common_random_numbers: True → none"):
+        Study(SPACE, method="uniform", storage=storage)
+    with pytest.raises(StudyError, match="seeds"):
+        new_study(seeds=[3, 4], storage=storage)
+
+
+def test_files_have_a_column_for_the_seed(tmp_path: Path) -> None:
+    study, path = new_study(), tmp_path / "trials.csv"
+    study.run(simulated, evaluations=4, progress=False)
+    study.to_csv(path)
+    copy = new_study()
+    assert copy.import_csv(path) == 4
+    assert [trial.arguments for trial in copy.trials] == [trial.arguments for trial in study.trials]
+    assert copy.add_trials(study.observations) == 4
+    path.write_text("s,x,reward\n0.5,0.5,1\n")
+    with pytest.raises(StudyError, match="for every parameter, the seed and the reward, but has none for 'seed'"):
+        copy.import_csv(path)
+    path.write_text("s,x,seed,reward\n0.5,0.5,1.5,1\n")
+    with pytest.raises(StudyError, match="a seed must be a whole number from 0 to 2\\*\\*63 - 1, but got '1.5'"):
+        copy.import_csv(path)
+
+
+def test_what_goes_wrong_is_said() -> None:
+    study = new_study(seeds=[1, 2])
+    with pytest.raises(TrialError, match="must have a seed from 0 to"):
+        study.add_trial({"s": 0.5}, {"x": 0.5}, 1.0)
+    with pytest.raises(TrialError, match="must be one of the 2 that the study lists, but got seed=3"):
+        study.add_trial({"s": 0.5}, {"x": 0.5}, 1.0, seed=3)
+    with pytest.raises(TrialError, match="must have no seed unless the study has `common_random_numbers`"):
+        Study(SPACE).add_trial({"s": 0.5}, {"x": 0.5}, 1.0, seed=3)
+    with pytest.raises(SettingError, match="must be a function of state, action and seed"):
+        study.run(without_seed, progress=False)
+    for wrong, message in (
+        ({"common_random_numbers": 1}, "must be True or False"),
+        ({"seeds": []}, "must be a list of whole numbers"),
+        ({"seeds": [1, 1]}, "must name every seed once"),
+        ({"seeds": [-1]}, "must hold for every seed, but got -1"),
+        ({"space": Space({"seed": Real(0, 1)}, {"x": Real(0, 1)})}, "no parameter must be named 'seed'"),
+        ({"model": lambda x, y, z: None}, "must go with a built-in model"),
+        ({"prior": study}, "must go without a `prior`"),
+    ):
+        with pytest.raises(SettingError, match=message):
+            new_study(**wrong)
+
+
+@pytest.fixture(scope="module")
+def learned() -> Study:
+    """A study of which a model knows the seeds."""
+    study = new_study(method="conbo", model=MODEL, initial=12, seed=1)
+    study.run(simulated, evaluations=15, progress=False)
+    return study
+
+
+def test_a_used_seed_is_chosen_where_rewards_of_a_seed_have_much_in_common(learned: Study) -> None:
+    # a seed that was never used would bring a whole new day's luck
+    assert any(trial.seed in range(4) for trial in learned.trials[12:])
+    assert [trial.seed for trial in learned.trials[:12]] == [0, 1, 2, 3] * 3
+
+
+def test_the_policy_is_right_in_spite_of_the_luck_of_the_day(learned: Study) -> None:
+    policy = learned.policy()
+    errors = [abs(policy({"s": s})["x"] - s) for s in (0.25, 0.5, 0.75)]
+    assert max(errors) < 0.2
+
+
+def test_such_a_policy_can_be_saved(learned: Study, tmp_path: Path) -> None:
+    learned.policy().save(tmp_path / "policy.json")
+    record = json.loads((tmp_path / "policy.json").read_text())
+    assert record["seeds"]["values"] == [trial.seed for trial in learned.trials]
+    loaded = conbo.load_policy(tmp_path / "policy.json")
+    state = {"s": 0.4}
+    assert loaded.predict(state).mean == pytest.approx(learned.policy().predict(state).mean, abs=1e-9)
+
+
+def test_the_report_shows_the_seeds(learned: Study, tmp_path: Path) -> None:
+    conbo.report(learned, tmp_path / "report.html")
+    assert '"columns":["number","s","x","seed","reward","status"]' in (tmp_path / "report.html").read_text()
+
+
+def test_policy_and_rule_are_validated_with_the_same_fresh_seeds(learned: Study) -> None:
+    called: list[tuple[float, int]] = []
+
+    def recorded(state: dict[str, Any], action: dict[str, Any], seed: int) -> float:
+        called.append((state["s"], seed))
+        return simulated(state, action, seed)
+
+    learned.validate(recorded, evaluations=8)
+    assert set(Counter(called).values()) == {2}
+    assert not {seed for _, seed in called} & {trial.seed for trial in learned.trials}
+
+
+@pytest.mark.parametrize("problem", [ambulances(), assemble_to_order()], ids=lambda problem: problem.name)
+def test_simulators_draw_all_randomness_from_the_seed(problem: Problem) -> None:
+    assert problem.takes_seed
+    (state, *_), (action, *_) = (
+        problem.space.decode_states(np.full((1, problem.space.n_state_dims), 0.4)),
+        problem.space.decode_actions(np.full((1, problem.space.n_action_dims), 0.4)),
+    )
+    first, second = (problem.evaluate(state, action, np.random.default_rng(i), seed=5) for i in range(2))
+    other = problem.evaluate(state, action, np.random.default_rng(0), seed=6)
+    assert first == second != other
+    plain = problem.evaluate(state, action, np.random.default_rng(0))
+    assert plain == problem.evaluate(state, action, np.random.default_rng(0)) != first
+
+
+def test_a_program_is_given_the_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from click.testing import CliRunner
+
+    from conbo.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    Path("study.toml").write_text(
+        'storage = "study.db"\nmethod = "uniform"\ncommon_random_numbers = true\n'
+        '[states]\ns = { type = "real", low = 0, high = 1 }\n[actions]\nx = { type = "real", low = 0, high = 1 }\n'
+    )
+
+    def call(*arguments: str, code: int = 0) -> str:
+        result = CliRunner().invoke(main, arguments)
+        assert result.exit_code == code, result.output
+        return result.output
+
+    program = f"{sys.executable} -c 'print({{seed}} + 100)'"
+    assert "must have {seed}" in call("run", "--command", f"{sys.executable} -c 'print({{x}})'", "-n", "3", code=1)
+    call("run", "--command", program, "-n", "3")
+    trials = conbo.open_study("study.db").trials
+    assert [trial.reward for trial in trials] == [100 + (trial.seed or 0) for trial in trials]
+    asked = json.loads(call("ask", "--json"))
+    assert isinstance(asked["seed"], int)
+    assert "seed=" in call("ask")
+    assert call("export").splitlines()[0] == "number,s,x,seed,reward,status,error"
