@@ -56,8 +56,9 @@ def test_signatures() -> None:
         return list(inspect.signature(function).parameters)  # type: ignore[arg-type]
 
     settings = ["space", "direction", "method", "state_distribution", "model", "seed", "initial"]
-    assert names(conbo.Optimizer) == [*settings, "device", "cost", "prior", "reward_range"]
-    assert names(conbo.Study) == [*settings, "cost", "prior", "reward_range", "name", "storage", "device"]
+    seeded = ["common_random_numbers", "seeds"]
+    assert names(conbo.Optimizer) == [*settings, "device", "cost", "prior", "reward_range", *seeded]
+    assert names(conbo.Study) == [*settings, "cost", "prior", "reward_range", *seeded, "name", "storage", "device"]
     ends = ["evaluations", "budget", "max_seconds", "worth"]
     options = ["workers", "executor", "batch", "timeout", "retries", "stop_below", "finish", "on_interrupt", "lease"]
     options += ["max_lost_workers", "callbacks"]

@@ -28,8 +28,8 @@ from conbo.models.noise import VaryingNoise
 from conbo.models.one_study import OneStudy
 from conbo.models.output_maps import Limits, LowTail, OutputMap
 from conbo.models.profiles import MATERN52, Profile
-from conbo.models.transformed import TransformedPosterior
 from conbo.models.seed_effects import SeededPosterior, SeedEffect, condition_with_seeds
+from conbo.models.transformed import TransformedPosterior
 from conbo.observations import Observations, Seeds
 from conbo.policies.policy import Policy, load_policy
 from conbo.policies.policy_file import KernelReader, read_kernel

@@ -79,7 +79,7 @@ def test_files_have_a_column_for_the_seed(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="for every parameter, the seed and the reward, but has none for 'seed'"):
         copy.import_csv(path)
     path.write_text("s,x,seed,reward\n0.5,0.5,1.5,1\n")
-    with pytest.raises(StudyError, match="a seed must be a whole number from 0 to 2\\*\\*63 - 1, but got '1.5'"):
+    with pytest.raises(StudyError, match=r"a seed must be a whole number from 0 to 2\*\*63 - 1, but got '1.5'"):
         copy.import_csv(path)
 
 

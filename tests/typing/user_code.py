@@ -25,6 +25,10 @@ class Simulator:
 objectives: list[conbo.Objective] = [profit, Simulator(), lambda state, action: action["stock"]]
 
 
+def seeded_profit(state: dict[str, float], action: dict[str, float], seed: int) -> float:
+    return profit(state, action) + seed % 7
+
+
 def watch(study: conbo.Study, trial: Trial) -> None:
     if trial.reward is not None and trial.reward > 100:
         study.stop()
@@ -33,6 +37,10 @@ def watch(study: conbo.Study, trial: Trial) -> None:
 study = conbo.Study(space, state_distribution={"demand": conbo.Triangular(30)}, direction="maximize", seed=1)
 for objective in objectives:
     assert_type(study.run(objective, evaluations=3, callbacks=[watch], progress=False), RunSummary)
+
+with_seeds = conbo.Study(space, common_random_numbers=True, seeds=[1, 2, 3])
+assert_type(with_seeds.run(seeded_profit, evaluations=3), RunSummary)
+assert_type(with_seeds.ask().seed, int | None)
 
 assert_type(study.ask(), Trial)
 assert_type(study.ask(2), list[Trial])
