@@ -143,6 +143,7 @@ DRAWINGS: dict[str, Callable[[Sequence[Run]], Figure]] = {
     "ambulances": draw_sweep,
     "assemble-to-order": draw_sweep,
     "batches": draw_batches,
+    "common-random-numbers": draw_sweep,
     "cnn": draw_networks,
 }
 

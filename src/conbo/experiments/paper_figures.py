@@ -1,4 +1,4 @@
-"""The figures of the paper as declared settings: a table; and two of our own, on all methods and on the model.
+"""The figures of the paper as declared settings: a table; and three of our own, on methods, the model and seeds.
 
 The paper gives the functions, the methods and the sweeps.  What it does not give (initial points, budgets,
 repetitions, test states) is chosen here, the same for all methods.
@@ -11,7 +11,7 @@ from functools import partial
 from conbo.acquisition.conditional import ConBO, StateValueRecipe
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG, MonteCarloKG
 from conbo.errors import SettingError
-from conbo.experiments.run_file import Key, Run
+from conbo.experiments.run_file import Key, Run, SeedHabit
 from conbo.experiments.runner import Task
 from conbo.experiments.scoring import Scoring
 from conbo.experiments.sweep import Sweep
@@ -33,6 +33,7 @@ ALL_METHODS = (
     DEFAULT_METHOD,
 )
 MODEL_RIVALS = ("revi", "conbo-5")  # the best of the rivals, on our model too
+SEED_LABELS: dict[SeedHabit, str] = {"new": "new seeds", "chosen": "chosen seeds", "one": "one seed"}
 WIDTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 KNOWLEDGE_GRADIENTS = {"kg-discrete": (3, 5, 11, 21), "kg-monte-carlo": (3, 5, 11, 21), "kg-hybrid": (3, 5, 11, 21)}
 
@@ -150,6 +151,16 @@ _NETWORKS = Sweep(
     scoring=Scoring(states=5, replications=1),  # the surrogate knows its means
     final_round=True,
 )
+_SEEDS: list[Sweep] = [
+    replace(
+        sweep,
+        methods=[replace(METHODS[DEFAULT_METHOD], name=f"{DEFAULT_METHOD}, {label}")],
+        seeds=repetitions,
+        seed_habit=habit,
+    )
+    for sweep, repetitions in ((_AMBULANCES, 50), (_WAREHOUSES, 20))
+    for habit, label in SEED_LABELS.items()
+]
 _NOISY_MODELS = [replace(sweep, methods=_MODELS.methods) for sweep in (_WAREHOUSES, _NETWORKS)]
 _BATCHES = [
     replace(sweep, methods=named("revi", "mts", "conbo-5", DEFAULT_METHOD), batch=batch)
@@ -216,6 +227,12 @@ FIGURES = {
             "Batches of 1, 4 and 8 on ambulances and assemble to order",
             _BATCHES,
             [replace(sweep, evaluations=36, seeds=1) for sweep in _BATCHES],
+        ),
+        Figure(
+            "common-random-numbers",
+            "Chosen seeds, always a new seed and always the same one, on ambulances and assemble to order",
+            _SEEDS,
+            [replace(sweep, evaluations=24, seeds=1) for sweep in _SEEDS],
         ),
         Figure(
             "cnn",

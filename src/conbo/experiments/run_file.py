@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from conbo.errors import RecordError
 from conbo.record_fields import Fields, errors_about, parse_json
@@ -30,6 +30,9 @@ from conbo.trials import Outcomes, Trial
 
 FORMAT, VERSION = "conbo-run", 1
 Key: TypeAlias = tuple[str, str, int, int]
+# new: another seed for every evaluation; chosen: by the method, as common random numbers; one: the same for all
+SeedHabit: TypeAlias = Literal["new", "chosen", "one"]
+SEED_HABITS: tuple[SeedHabit, ...] = get_args(SeedHabit)
 RUN_SUFFIX, PACK_SUFFIX = ".jsonl", ".jsonl.xz"
 LONGEST_LINE = 10_000_000  # characters
 _REMEDY = "two processes may have written this run at once; remove its file, and it is made again."
@@ -49,6 +52,7 @@ class RunSettings:
     test_states: int
     replications: int
     final_round: bool = False  # whether checkpoints also look at a last evaluation in each state
+    seed_habit: SeedHabit = "new"  # where the seeds of the simulator come from
 
     @property
     def key(self) -> Key:
@@ -113,6 +117,7 @@ def header(settings: RunSettings) -> dict[str, Any]:
 def trial_line(trial: Trial, seconds: Seconds | None) -> dict[str, Any]:
     """The line of a completed trial."""
     line = {"trial": trial.number, "state": trial.state, "action": trial.action, "reward": trial.reward}
+    line |= {} if trial.seed is None else {"seed": trial.seed}
     return line if seconds is None else {**line, "seconds": [round(s, 5) for s in seconds]}
 
 
@@ -231,7 +236,8 @@ def _settings(fields: Fields) -> RunSettings:
     if fields.value("format") != FORMAT or fields.value("version") != VERSION:
         raise RecordError(f"a run must be of format {FORMAT}, version {VERSION}, but this one is not.")
     names = [field.name for field in dataclass_fields(RunSettings)]
-    fields.only(("format", "version", *names[:-1]), optional=("final_round",))
+    optional = ("final_round", "seed_habit")
+    fields.only(("format", "version", *(name for name in names if name not in optional)), optional)
     return RunSettings(
         problem=fields.text("problem"),
         method=fields.text("method"),
@@ -243,13 +249,18 @@ def _settings(fields: Fields) -> RunSettings:
         test_states=fields.whole("test_states", least=1),
         replications=fields.whole("replications", least=1),
         final_round=fields.flag("final_round") if "final_round" in fields.record else False,
+        seed_habit=_seed_habit(fields) if "seed_habit" in fields.record else "new",
     )
+
+
+def _seed_habit(fields: Fields) -> SeedHabit:
+    return next(habit for habit in SEED_HABITS if habit == fields.text("seed_habit", SEED_HABITS))
 
 
 def _add(run: Run, fields: Fields) -> None:
     run.failure = None  # the run went on
     if fields.has("trial"):
-        _add_trial(run, fields.only(("trial", "state", "action", "reward"), optional=("seconds",)))
+        _add_trial(run, fields.only(("trial", "state", "action", "reward"), optional=("seconds", "seed")))
     elif fields.has("checkpoint"):
         run.checkpoints.append(_checkpoint(run, fields))
     elif fields.has("complete"):
@@ -264,7 +275,8 @@ def _add_trial(run: Run, fields: Fields) -> None:
         what = "is there twice" if number < expected else "is missing"
         raise RecordError(f"trials must be numbered 0, 1, 2, …, but trial {min(number, expected)} {what}: {_REMEDY}")
     point = fields.point("state"), fields.point("action")
-    run.trials.append(Trial(number, *point, "completed", Outcomes(fields.number("reward"))))
+    seed = fields.whole("seed") if fields.has("seed") else None
+    run.trials.append(Trial(number, *point, "completed", Outcomes(fields.number("reward")), seed=seed))
     if fields.has("seconds"):
         run.seconds[number] = Seconds(*fields.numbers("seconds", 2, least=0))
 

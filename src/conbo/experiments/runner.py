@@ -96,6 +96,7 @@ def _continue(run: Run, path: Path, task: Task, deadline: float | None) -> bool:
         method=task.method,
         seed=settings.seed,
         initial=settings.initial,
+        common_random_numbers=settings.seed_habit == "chosen",
     )
     optimizer.restore(run.trials)
     while True:
@@ -114,7 +115,7 @@ def _continue(run: Run, path: Path, task: Task, deadline: float | None) -> bool:
         if designed <= 0:
             run.seconds[asked[0].number] = Seconds(fit_seconds, suggest_seconds)
         for trial in asked:
-            optimizer.tell(trial, evaluate(problem, settings.seed, trial))
+            optimizer.tell(trial, evaluate(problem, settings.seed, trial, settings.seed_habit))
         told = optimizer.trials[asked[0].number :]
         append(path, *(trial_line(trial, run.seconds.get(trial.number)) for trial in told))
         run.trials.extend(told)

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from conbo.errors import SettingError
 from conbo.experiments.problem_names import load_problem
-from conbo.experiments.run_file import Key, Run, RunSettings, append, lines_of, read_file, read_folder
+from conbo.experiments.run_file import Key, Run, RunSettings, SeedHabit, append, lines_of, read_file, read_folder
 from conbo.experiments.run_lock import run_lock
 from conbo.experiments.runner import Result, Task, make_run
 from conbo.experiments.scoring import Scoring
@@ -43,6 +43,7 @@ class Sweep:
     every: int = 5
     scoring: Scoring = DEFAULT_SCORING
     final_round: bool = False
+    seed_habit: SeedHabit = "new"
 
     def __post_init__(self) -> None:
         if not 1 <= self.initial <= self.evaluations:
@@ -73,6 +74,7 @@ class Sweep:
             test_states=self.scoring.states,
             replications=self.scoring.replications,
             final_round=self.final_round,
+            seed_habit=self.seed_habit,
         )
 
 
@@ -193,6 +195,8 @@ def _check(task: Task, run: Run | None, changed: Changed) -> None:
     """Tell what is wrong before anything runs."""
     problem = load_problem(task.settings.problem)
     Optimizer(problem.space, state_distribution=problem.state_distribution, method=task.method)  # do they fit together?
+    if task.settings.seed_habit != "new" and not problem.takes_seed:
+        raise SettingError(f"the problem must take seeds, but `evaluate` of '{task.settings.problem}' does not.")
     if run is None:
         return
     old, new = asdict(run.settings), asdict(task.settings)
