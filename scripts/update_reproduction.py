@@ -29,7 +29,10 @@ from conbo.method_table import DEFAULT_METHOD, METHODS
 ROOT = Path(__file__).parents[1]
 RESULTS, PICTURES_FOLDER = ROOT / "results", ROOT / "docs/pictures/reproduction"
 PAGE, METHODS_PAGE = ROOT / "docs/reproduction.md", ROOT / "docs/methods.md"
-REFERENCES = {"methods": "uniform"}  # whom the methods of a figure are compared with, if not with our default
+REFERENCES = {
+    "methods": "uniform",
+    "common-random-numbers": "conbo, new seeds",
+}  # whom the methods of a figure are compared with, if not with our default
 WITHOUT_TABLES = ("widths", "global")  # these would have one for every width and many rows for n_z
 
 

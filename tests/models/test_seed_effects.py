@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conbo.acquisition.knowledge_gradient import HybridKG
+from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG
 from conbo.belief import Belief, fit_belief
 from conbo.bound_states import bind
 from conbo.gaussian_process import GaussianProcess
@@ -123,24 +123,34 @@ def test_look_ahead_slopes_are_what_one_more_reward_changes(seed: int, between: 
 
 def test_gains_of_seeds_have_the_right_gradient_and_do_not_depend_on_each_other() -> None:
     belief, seeds = seeded_belief(), torch.tensor([2, NEW_SEED, 0])
-    gains = HybridKG(5).build(belief, generator())
+    gains = DiscreteKG(12).build(belief, generator())
     assert isinstance(gains, ExactGains)
     assert sorted(gains.seen_seeds) == [0, 1, 2, 3]
     points, states = 0.1 + 0.8 * points_in(SPACE, 3, seed=3), uniform(3, 2, 1, seed=4)
-    rows, weights = torch.arange(3), torch.ones(3, 2, dtype=torch.float64)
+    rows, weights = torch.arange(3), uniform(3, 2, seed=5)
+    ahead = gains.for_seeds(seeds).at(states)
 
-    def total(moved: Tensor) -> Tensor:
-        return gains.for_seeds(seeds).at(states)(moved, rows).values.sum(-1)
+    together = ahead(points, rows)
 
-    together = gains.for_seeds(seeds).at(states)(points, rows)
-    torch.testing.assert_close(
-        together.gradient(weights), finite_differences(total, points, 1e-4), rtol=1e-3, atol=1e-5
-    )
+    expected = finite_differences(lambda moved: (ahead(moved, rows).values * weights).sum(-1), points)
+    torch.testing.assert_close(together.gradient(weights), expected, rtol=1e-4, atol=2e-6)
     for row, seed in enumerate(seeds):
         alone = gains.for_seeds(seed[None]).at(states)(points[[row]], rows[[row]])
-        torch.testing.assert_close(alone.values[0], together.values[row], rtol=1e-6, atol=1e-9)
-        rough = gains.for_seeds(seed[None]).rough(states[row])(points[[row]])
-        torch.testing.assert_close(gains.for_seeds(seeds).rough(states[row])(points)[[row]], rough)
+        torch.testing.assert_close(alone.values[0], together.values[row], rtol=0, atol=1e-9)
+        torch.testing.assert_close(ahead(points[[row]], rows[[row]]).values, alone.values, rtol=0, atol=1e-9)
+
+
+def test_rough_gains_of_seeds_do_not_depend_on_each_other() -> None:
+    belief, seeds = seeded_belief(), torch.tensor([2, NEW_SEED, 0])
+    gains = HybridKG(5).build(belief, generator())
+    assert isinstance(gains, ExactGains)
+    points, states = points_in(SPACE, 3, seed=3), uniform(4, 1, seed=4)
+    together = gains.for_seeds(seeds).rough(states)(points)
+    alone = [gains.for_seeds(seed[None]).rough(states)(points[[row]]) for row, seed in enumerate(seeds)]
+    torch.testing.assert_close(torch.cat(alone), together)
+    plain = HybridKG(5).build(belief, generator()).rough(states)(points)
+    torch.testing.assert_close(plain[1], together[1])
+    assert float((plain - together)[[0, 2]].abs().amax()) > 1e-3
 
 
 def test_with_all_listed_seeds_at_a_point_its_mean_is_known() -> None:
@@ -222,7 +232,7 @@ def test_rewards_with_common_seeds_are_fitted_better_by_a_model_that_knows_them(
         belief = fit_belief(space, bind(None, space), observations, model)
         guess = belief.to_reward(belief.posterior.mean(here))
         errors.append(float((guess - guess.mean() - truth + truth.mean()).square().mean().sqrt()))
-    assert errors[0] < 0.5 * errors[1]
+    assert errors[0] < 0.8 * errors[1]
 
 
 def test_a_mixture_knows_the_seeds_of_its_members() -> None:

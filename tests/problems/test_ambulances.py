@@ -195,6 +195,21 @@ def test_an_evaluation_is_one_day_drawn_from_the_generator() -> None:
     assert 2.9 < np.std(rewards) < 3.5
 
 
+def test_all_randomness_of_an_evaluation_comes_from_its_seed():
+    problem, state = ambulances(), state_of((15, 15))
+    here, near = (
+        dict(zip(ACTION_NAMES, bases, strict=True)) for bases in ((10, 10, 20, 10, 15, 20), (11, 10, 20, 11, 15, 20))
+    )
+    generators = [np.random.default_rng(i) for i in range(2)]
+    assert problem.takes_seed
+    first, again = (problem.evaluate(state, here, generator, seed=5) for generator in generators)
+    assert first == again != problem.evaluate(state, here, generators[0], seed=6)
+    days = np.array(
+        [[problem.evaluate(state, action, generators[0], seed=s) for s in range(60)] for action in (here, near)]
+    )
+    assert np.corrcoef(days)[0, 1] > 0.8  # the days of two actions that are close have most of their luck in common
+
+
 def test_table_holds_what_it_says() -> None:
     table = near_optimal_table()
     some = slice(None, None, 6)

@@ -149,6 +149,13 @@ def test_an_evaluation_is_one_replication_drawn_from_the_generator() -> None:
     assert np.std(rewards) == pytest.approx(5.1, rel=0.2)
 
 
+def test_all_randomness_of_an_evaluation_comes_from_its_seed():
+    problem, generators = assemble_to_order(), [np.random.default_rng(i) for i in range(2)]
+    assert problem.takes_seed
+    first, again = (problem.evaluate({"demand": 1.0}, action_of(10.0), generator, seed=5) for generator in generators)
+    assert first == again != problem.evaluate({"demand": 1.0}, action_of(10.0), generators[0], seed=6)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_table_holds_what_it_says(variant: DemandEnters) -> None:
     table = near_optimal_table(variant)

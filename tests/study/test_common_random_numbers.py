@@ -1,8 +1,10 @@
 """Common random numbers: trials with seeds, from the suggestion to the file and back."""
 
 import json
+import pickle
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,11 @@ import pytest
 
 import conbo
 from conbo.errors import SettingError, StudyError, TrialError
-from conbo.problems import ambulances, assemble_to_order
-from conbo.problems.problem import Problem
+from conbo.plots.view import view_of
+from conbo.reports import html
 from conbo.spaces import Real, Space
 from conbo.study import Study
+from conbo.study.worker_process import load_and_evaluate
 
 SPACE = Space({"s": Real(0, 1)}, {"x": Real(0, 1)})
 MODEL = conbo.GaussianProcess(profile="matern52", main_effects="none", members=2)
@@ -34,11 +37,13 @@ def new_study(**settings: Any) -> Study:
     return Study(**{"space": SPACE, "method": "uniform", "common_random_numbers": True, **settings})
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_the_objective_is_called_with_the_seed_of_the_trial(workers: int) -> None:
+@pytest.mark.parametrize("executor", [None, ThreadPoolExecutor(2)])
+def test_the_objective_is_called_with_the_seed_of_the_trial(executor: ThreadPoolExecutor | None) -> None:
     study = new_study()
-    study.run(simulated, evaluations=8, workers=workers, progress=False)
+    study.run(simulated, evaluations=8, executor=executor, progress=False)
     assert [trial.reward for trial in study.trials] == [simulated(*trial.arguments) for trial in study.trials]
+    told = load_and_evaluate(pickle.dumps(simulated), *study.trials[0].arguments)  # as in a process of our own
+    assert told == study.trials[0].outcomes
     assert [row["seed"] for row in study.observations] == [trial.seed for trial in study.trials]
 
 
@@ -93,6 +98,8 @@ def test_what_goes_wrong_is_said() -> None:
         Study(SPACE).add_trial({"s": 0.5}, {"x": 0.5}, 1.0, seed=3)
     with pytest.raises(SettingError, match="must be a function of state, action and seed"):
         study.run(without_seed, progress=False)
+    earlier = Study(SPACE)
+    earlier.add_trial({"s": 0.5}, {"x": 0.5}, 1.0)
     for wrong, message in (
         ({"common_random_numbers": 1}, "must be True or False"),
         ({"seeds": []}, "must be a list of whole numbers"),
@@ -100,7 +107,8 @@ def test_what_goes_wrong_is_said() -> None:
         ({"seeds": [-1]}, "must hold for every seed, but got -1"),
         ({"space": Space({"seed": Real(0, 1)}, {"x": Real(0, 1)})}, "no parameter must be named 'seed'"),
         ({"model": lambda x, y, z: None}, "must go with a built-in model"),
-        ({"prior": study}, "must go without a `prior`"),
+        ({"prior": earlier}, "must go without a `prior`"),
+        ({"reward_range": (0, 1)}, "must go without a `reward_range`"),
     ):
         with pytest.raises(SettingError, match=message):
             new_study(**wrong)
@@ -135,9 +143,10 @@ def test_such_a_policy_can_be_saved(learned: Study, tmp_path: Path) -> None:
     assert loaded.predict(state).mean == pytest.approx(learned.policy().predict(state).mean, abs=1e-9)
 
 
-def test_the_report_shows_the_seeds(learned: Study, tmp_path: Path) -> None:
-    conbo.report(learned, tmp_path / "report.html")
-    assert '"columns":["number","s","x","seed","reward","status"]' in (tmp_path / "report.html").read_text()
+def test_the_report_shows_the_seeds(learned: Study) -> None:
+    table = html._table(view_of(learned))
+    assert table["columns"] == ["number", "s", "x", "seed", "reward", "status"]
+    assert [row[3] for row in table["rows"]] == [trial.seed for trial in learned.trials]
 
 
 def test_policy_and_rule_are_validated_with_the_same_fresh_seeds(learned: Study) -> None:
@@ -150,20 +159,6 @@ def test_policy_and_rule_are_validated_with_the_same_fresh_seeds(learned: Study)
     learned.validate(recorded, evaluations=8)
     assert set(Counter(called).values()) == {2}
     assert not {seed for _, seed in called} & {trial.seed for trial in learned.trials}
-
-
-@pytest.mark.parametrize("problem", [ambulances(), assemble_to_order()], ids=lambda problem: problem.name)
-def test_simulators_draw_all_randomness_from_the_seed(problem: Problem) -> None:
-    assert problem.takes_seed
-    (state, *_), (action, *_) = (
-        problem.space.decode_states(np.full((1, problem.space.n_state_dims), 0.4)),
-        problem.space.decode_actions(np.full((1, problem.space.n_action_dims), 0.4)),
-    )
-    first, second = (problem.evaluate(state, action, np.random.default_rng(i), seed=5) for i in range(2))
-    other = problem.evaluate(state, action, np.random.default_rng(0), seed=6)
-    assert first == second != other
-    plain = problem.evaluate(state, action, np.random.default_rng(0))
-    assert plain == problem.evaluate(state, action, np.random.default_rng(0)) != first
 
 
 def test_a_program_is_given_the_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
