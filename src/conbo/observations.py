@@ -63,8 +63,8 @@ class Observations:
         noise = None if self.noise is None else self.noise[rows]
         measured = {name: values[rows] for name, values in self.measured.items()}
         seeds = None if self.seeds is None else replace(self.seeds, values=self.seeds.values[rows])
-        known = {"noise": noise, "measured": measured, "seeds": seeds}
-        return replace(self, points=self.points[rows], rewards=self.rewards[rows], **known)
+        points, rewards = self.points[rows], self.rewards[rows]
+        return replace(self, points=points, rewards=rewards, noise=noise, measured=measured, seeds=seeds)
 
     def with_pending(self, points: Tensor) -> "Observations":
         """The same table with more pending points."""

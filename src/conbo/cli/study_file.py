@@ -44,8 +44,7 @@ class StudyFile:
     def settings(self) -> dict[str, Any]:
         """Those of `conbo.Study` that the file gives."""
         names = ("direction", "method", "state_distribution", "seed", "cost", "reward_range")
-        names += ("common_random_numbers", "seeds")
-        given = {key: getattr(self, key) for key in names}
+        given = {key: getattr(self, key) for key in (*names, "common_random_numbers", "seeds")}
         return {key: value for key, value in given.items() if value is not None}
 
     def study(self, name: str | None = None, device: str = "cpu") -> "Study":

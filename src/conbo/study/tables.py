@@ -156,10 +156,10 @@ def _trial(row: Mapping[Any, Any], space: Space, columns: Sequence[str], number:
 def _seed(cell: Any) -> int:
     """The seed of a cell; numbers of a file or a dataframe may have a decimal point."""
     value = int(cell) if isinstance(cell, str) and cell.strip().isdecimal() else _number(cell)
-    whole = int(value) if is_number(value) and float(value).is_integer() else None
-    if not is_seed(whole):
+    seed = int(value) if is_number(value) and float(value).is_integer() else -1
+    if not is_seed(seed):
         raise PointError(f"a seed must be a whole number from 0 to 2**63 - 1, but got {cell!r}.")
-    return int(whole)
+    return seed
 
 
 def _value(parameter: Parameter, cell: Any) -> Any:
