@@ -4,6 +4,7 @@ A command's module is imported when the command is called, and torch when it is 
 Exit codes: 0 done, 1 an error, 2 wrong usage, 3 nothing left to do or evaluations that failed, 130 interrupted.
 """
 
+import gc
 import os
 import sys
 import warnings
@@ -51,6 +52,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "reproduce": ("experiment_commands", "Run the experiments of the paper."),
     },
 }
+SELDOM = 200_000, 30, 30  # collections of garbage: imports make none, and by default a tenth of their time goes there
 _HOME = {name: home for commands in SECTIONS.values() for name, (home, _) in commands.items()}
 
 
@@ -84,6 +86,7 @@ class Commands(click.Group):
         **extra: Any,
     ) -> NoReturn:
         """Run one command and exit with its code; `--debug`, anywhere, lets an error show its traceback."""
+        gc.set_threshold(*SELDOM)
         given = list(sys.argv[1:] if args is None else args)
         debug = "--debug" in given
         arguments = [argument for argument in given if argument != "--debug"]
