@@ -3,111 +3,118 @@
 from math import exp, sqrt
 
 from conbo.loops.bowls import factorize_bowl, missing_curvature, shortened, solve_bowl
-from conbo.loops.compiling import Array, exact_helper, fast, inlined
+from conbo.loops.compiling import Array, Function, exact_helper, fast, inlined
 from conbo.loops.exponential import exp_of_minus
 from conbo.loops.limits import into_limits, limited_step
 
-
-@fast(
+SIGNATURE = (
     "void(int64, int64, f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1], f8[:,::1], f8[::1], f8[::1],"
     " int64[::1], int64, f8, f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1],"
     " f8[:,:,::1], f8[:,::1], f8[:,::1], f8[:,:,::1],"
     " f8[:,::1], int64[:,::1], f8[:,::1], boolean[::1], f8[:,::1], f8[::1], boolean[::1])"
 )
-def ascend_rows(
-    first: int,
-    last: int,
-    profile: Array,  # (1, 4)
-    points: Array,  # (features, n)
-    mean_weights: Array,
-    slope_weights: Array,
-    new_points: Array,
-    new_weights: Array,
-    z: Array,
-    lower: Array,
-    upper: Array,
-    free: Array,  # indices of the features that may move
-    steps: int,
-    first_radius: float,
-    coefficients: Array,  # (J, free) of the limits: see `loops.limits`
-    room: Array,  # (rows, J)
-    edges: Array,  # (2, J)
-    shapes: Array,  # (6, free)
-    x: Array,  # in: starts; out: where the climb ended
-    mean: Array,
-    slope: Array,
-    correlation: Array,  # (rows, q, n), or (rows, q, 0) where it is not wanted
-    scratch: Array,  # (6 + features, n)
-    bits: Array,  # the same memory as integers
-    small: Array,  # (4 + 3 features, features)
-    stuck: Array,  # (features,)
-    limit_scratch: Array,  # (J + free + 2, free)
-    gaps: Array,  # (J,)
-    binding: Array,  # (J + 2 free,)
-) -> None:
-    """Climb from every start of the rows from `first` to before `last`, and write mean and slope where it ended."""
-    features, n = points.shape
-    f = len(free)
-    kappa, new_kappa, weights, pull, bend = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4]
-    whole, whole_bits, away = scratch[5], bits[5], scratch[6:]
-    there, gradient, new_gradient, step = small[0], small[1], small[2], small[3]
-    hessian, new_hessian, factor = small[4 : 4 + f], small[4 + f : 4 + 2 * f], small[4 + 2 * f :]
-    for row in range(first, last):
-        for j in range(z.shape[1]):
-            here = x[row, j]
-            own_weight = z[row, j] * new_weights[row]
-            for m in range(n):
-                weights[m] = mean_weights[row, m] + z[row, j] * slope_weights[row, m]
-            for d in range(features):
-                there[d] = here[d]
-            if len(gaps) > 0:
-                into_limits(there, lower, upper, free, coefficients, room[row], edges, shapes, limit_scratch)
-            value, own, length, radius, inside = 0.0, 0.0, 0.0, first_radius, True
-            for k in range(steps + 1):  # evaluate there, move if it is better, and take the next step
-                new_own = _evaluate(
-                    profile[0], there, points, new_points[row], weights, own_weight, free, k < steps,
-                    new_kappa, pull, bend, away, whole, whole_bits, new_gradient, new_hessian,
-                )  # fmt: skip
-                new_value = own_weight * new_own
+
+
+def _ascent(name: str, limited: bool) -> Function:
+    """The loop, with steps within linear limits or without: Numba compiles only the branches that it can reach."""
+
+    def ascend_rows(
+        first: int,
+        last: int,
+        profile: Array,  # (1, 4)
+        points: Array,  # (features, n)
+        mean_weights: Array,
+        slope_weights: Array,
+        new_points: Array,
+        new_weights: Array,
+        z: Array,
+        lower: Array,
+        upper: Array,
+        free: Array,  # indices of the features that may move
+        steps: int,
+        first_radius: float,
+        coefficients: Array,  # (J, free) of the limits: see `loops.limits`
+        room: Array,  # (rows, J)
+        edges: Array,  # (2, J)
+        shapes: Array,  # (6, free)
+        x: Array,  # in: starts; out: where the climb ended
+        mean: Array,
+        slope: Array,
+        correlation: Array,  # (rows, q, n), or (rows, q, 0) where it is not wanted
+        scratch: Array,  # (6 + features, n)
+        bits: Array,  # the same memory as integers
+        small: Array,  # (4 + 3 features, features)
+        stuck: Array,  # (features,)
+        limit_scratch: Array,  # (J + free + 2, free)
+        gaps: Array,  # (J,)
+        binding: Array,  # (J + 2 free,)
+    ) -> None:
+        """Climb from every start of the rows from `first` to before `last`, and write mean and slope where it ended."""
+        features, n = points.shape
+        f = len(free)
+        kappa, new_kappa, weights, pull, bend = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4]
+        whole, whole_bits, away = scratch[5], bits[5], scratch[6:]
+        there, gradient, new_gradient, step = small[0], small[1], small[2], small[3]
+        hessian, new_hessian, factor = small[4 : 4 + f], small[4 + f : 4 + 2 * f], small[4 + 2 * f :]
+        for row in range(first, last):
+            for j in range(z.shape[1]):
+                here = x[row, j]
+                own_weight = z[row, j] * new_weights[row]
                 for m in range(n):
-                    new_value += weights[m] * new_kappa[m]
-                if k == 0 or (inside and new_value > value):
-                    value, own = new_value, new_own
-                    kappa, new_kappa = new_kappa, kappa
-                    gradient, new_gradient = new_gradient, gradient
-                    hessian, new_hessian = new_hessian, hessian
-                    for d in range(features):
-                        here[d] = there[d]
-                    if k > 0 and length >= 0.99 * radius:
-                        radius *= 2
-                else:
-                    radius = length / 4
-                if k < steps:
-                    if len(gaps) == 0:
-                        length = _newton_step(here, gradient, hessian, lower, upper, free, radius, step, factor, stuck)
-                    else:
-                        length = limited_step(
-                            here, gradient, hessian, lower, upper, free, radius, step, factor, stuck,
-                            coefficients, room[row], edges, shapes, limit_scratch, gaps, binding,
-                        )  # fmt: skip
-                    if length < 1e-9:
-                        break
-                    for i in range(f):
-                        d = free[i]
-                        moved = here[d] + step[i]
-                        moved = lower[d] if moved < lower[d] else moved
-                        there[d] = upper[d] if moved > upper[d] else moved
-                    if len(gaps) > 0:
+                    weights[m] = mean_weights[row, m] + z[row, j] * slope_weights[row, m]
+                for d in range(features):
+                    there[d] = here[d]
+                value, own, length, radius, inside = 0.0, 0.0, 0.0, first_radius, True
+                for k in range(steps + 1):  # evaluate there, move if it is better, and take the next step
+                    if limited:
                         inside = into_limits(
                             there, lower, upper, free, coefficients, room[row], edges, shapes, limit_scratch
                         )
-            total, total_slope = 0.0, new_weights[row] * own
-            for m in range(n):
-                total += mean_weights[row, m] * kappa[m]
-                total_slope += slope_weights[row, m] * kappa[m]
-            mean[row, j], slope[row, j] = total, total_slope
-            for m in range(correlation.shape[2]):
-                correlation[row, j, m] = kappa[m]
+                    new_own = _evaluate(
+                        profile[0], there, points, new_points[row], weights, own_weight, free, k < steps,
+                        new_kappa, pull, bend, away, whole, whole_bits, new_gradient, new_hessian,
+                    )  # fmt: skip
+                    new_value = own_weight * new_own
+                    for m in range(n):
+                        new_value += weights[m] * new_kappa[m]
+                    if k == 0 or (inside and new_value > value):
+                        value, own = new_value, new_own
+                        kappa, new_kappa = new_kappa, kappa
+                        gradient, new_gradient = new_gradient, gradient
+                        hessian, new_hessian = new_hessian, hessian
+                        for d in range(features):
+                            here[d] = there[d]
+                        if k > 0 and length >= 0.99 * radius:
+                            radius *= 2
+                    else:
+                        radius = length / 4
+                    if k < steps:
+                        if limited:
+                            length = limited_step(
+                                here, gradient, hessian, lower, upper, free, radius, step, factor, stuck,
+                                coefficients, room[row], edges, shapes, limit_scratch, gaps, binding,
+                            )  # fmt: skip
+                        else:
+                            length = _newton_step(
+                                here, gradient, hessian, lower, upper, free, radius, step, factor, stuck
+                            )
+                        if length < 1e-9:
+                            break
+                        for i in range(f):
+                            d = free[i]
+                            moved = here[d] + step[i]
+                            moved = lower[d] if moved < lower[d] else moved
+                            there[d] = upper[d] if moved > upper[d] else moved
+                total, total_slope = 0.0, new_weights[row] * own
+                for m in range(n):
+                    total += mean_weights[row, m] * kappa[m]
+                    total_slope += slope_weights[row, m] * kappa[m]
+                mean[row, j], slope[row, j] = total, total_slope
+                for m in range(correlation.shape[2]):
+                    correlation[row, j, m] = kappa[m]
+
+    ascend_rows.__qualname__ = name
+    return ascend_rows
 
 
 @inlined
@@ -210,3 +217,10 @@ def _newton_step(
         shift = missing_curvature(hessian, f, stuck)
     solve_bowl(factor, f, step)
     return shortened(step, f, radius)
+
+
+# with rewrites: they are what leaves out branches that cannot be reached
+ascend_rows = fast(SIGNATURE, no_rewrites=False)(_ascent("ascend_rows", limited=False))
+ascend_rows_within_limits = fast(SIGNATURE, on_demand=True, no_rewrites=False)(
+    _ascent("ascend_rows_within_limits", limited=True)
+)

@@ -1,4 +1,4 @@
-"""How the loops are compiled: all of them at once, when the first of them is called.
+"""How the loops are compiled: all that every study needs at once, when the first of them is called.
 
 Compiling takes several seconds on an empty cache, and Numba compiles one function at a time in a process. So helper
 processes take part: each takes the next loop that nobody has claimed and puts its code into the cache on disk. A run
@@ -50,9 +50,12 @@ fused_helper = compiled_with(**LEAN, no_cpython_wrapper=True, forceinline=True, 
 inlined = compiled_with(**LEAN, inline="always")
 
 
-def fast(signature: str) -> Callable[[Function], Function]:
-    """Make a loop of a function that may reorder sums; the types of its arguments are declared as Numba writes them."""
-    return lambda function: Loop(function, signature, fastmath=True) if AVAILABLE else function
+def fast(signature: str, on_demand: bool = False, **options: Any) -> Callable[[Function], Function]:
+    """Make a loop of a function that may reorder sums; the types of its arguments are declared as Numba writes them.
+
+    A loop that few studies need is compiled `on_demand`, when it is called itself.
+    """
+    return lambda function: Loop(function, signature, on_demand, fastmath=True, **options) if AVAILABLE else function
 
 
 def exact(signature: str) -> Callable[[Function], Function]:
@@ -61,17 +64,24 @@ def exact(signature: str) -> Callable[[Function], Function]:
 
 
 class Loop:
-    """A compiled function of one signature; the first call of any loop makes all of them ready."""
+    """A compiled function of one signature; the first call of any loop makes all of them ready.
 
-    def __init__(self, function: Function, signature: str, **options: Any) -> None:
-        self._signature = signature
-        self._compiled: Any = compiled_with(**LEAN, **options)(function)
+    One that is compiled on demand is made ready by its own first call.
+    """
+
+    def __init__(self, function: Function, signature: str, on_demand: bool = False, **options: Any) -> None:
+        self._signature, self._on_demand = signature, on_demand
+        self._compiled: Any = compiled_with(**(LEAN | options))(function)
         self.name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
-        _loops.append(self)
+        if not on_demand:
+            _loops.append(self)
 
     def __call__(self, *arguments: Any) -> Any:
         """Run it."""
-        if not _ready.is_set():
+        if self._on_demand:
+            if not self.signatures:
+                _make_one_ready(self)
+        elif not _ready.is_set():
             _make_ready()
         return self._compiled(*arguments)
 
@@ -120,13 +130,7 @@ def is_cold() -> bool:
     """Whether a call of a loop would have to wait for the compiler."""
     if not AVAILABLE or _ready.is_set():
         return False
-    loops = all_loops()
-    folder = loops[0].folder
-    if folder is None:
-        return True
-    found = os.listdir(folder) if folder.exists() else []
-    kept = {name.rpartition("-")[0] for name in found if name.endswith(".nbi")}  # "module.function-line.python.nbi"
-    return any(loop.name not in kept for loop in loops)
+    return not _are_cached(all_loops())
 
 
 def notice() -> str:
@@ -143,6 +147,15 @@ def help_out(claims: str) -> None:
             loop.compile()
 
 
+def _are_cached(loops: list[Loop]) -> bool:
+    folder = loops[0].folder
+    if folder is None:
+        return False
+    found = os.listdir(folder) if folder.exists() else []
+    kept = {name.rpartition("-")[0] for name in found if name.endswith(".nbi")}  # "module.function-line.python.nbi"
+    return all(loop.name in kept for loop in loops)
+
+
 def _is_kept() -> bool:
     """Whether there is a folder in which the next process will find what this one compiles."""
     return all_loops()[0].folder is not None
@@ -151,10 +164,7 @@ def _is_kept() -> bool:
 def _make_ready() -> None:
     with _lock, ExitStack() as watched:
         if is_cold():
-            if not watchers:
-                _log.info(notice())
-            for watcher in watchers:
-                watched.enter_context(watcher())
+            _say_so(watched)
             _start_helpers()
             for claims in _claims:
                 help_out(claims.name)
@@ -162,6 +172,21 @@ def _make_ready() -> None:
         for loop in all_loops():  # load what is in the cache, and compile what no helper compiled
             loop.compile()
         _ready.set()
+
+
+def _make_one_ready(loop: Loop) -> None:
+    with _lock, ExitStack() as watched:
+        if not _are_cached([loop]):
+            _say_so(watched)
+        loop.compile()
+
+
+def _say_so(watched: ExitStack) -> None:
+    """Let those who watch know that this process compiles, until the stack is closed."""
+    if not watchers:
+        _log.info(notice())
+    for watcher in watchers:
+        watched.enter_context(watcher())
 
 
 def _start_helpers() -> None:

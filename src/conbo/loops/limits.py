@@ -150,32 +150,35 @@ def into_limits(
     shapes: Array,
     scratch: Array,
 ) -> bool:
-    """Move x, in place, to a point near it within the limits and the box; whether that worked."""
+    """Move x, in place, to a point near it within the limits and the box; whether that worked.
+
+    One limit after the other, until all of them hold in a row.
+    """
     f, n_limits = len(free), coefficients.shape[0]
     values, slopes = scratch[n_limits + f], scratch[n_limits + f + 1]
-    evaluate_limits(x, free, shapes, values, slopes)
-    for _ in range(SWEEPS):
-        inside = True
-        for j in range(n_limits):
-            missing = edges[0, j] - slack_of(j, f, coefficients, room, values)
-            if missing <= (edges[0, j] / 2 if edges[0, j] > 0.0 else edges[1, j] / 2):
-                continue
-            inside = False
-            length = 0.0
-            for i in range(f):
-                normal, d = coefficients[j, i] * slopes[i], free[i]
-                if (normal > 0.0 and x[d] > lower[d]) or (normal < 0.0 and x[d] < upper[d]):
-                    length += normal * normal
-            if length < LEAST:
-                return False
-            for i in range(f):
-                normal, d = coefficients[j, i] * slopes[i], free[i]
-                moved = x[d] - normal * missing / length
-                moved = lower[d] if moved < lower[d] else moved
-                x[d] = upper[d] if moved > upper[d] else moved
+    holding, moved, last = 0, True, SWEEPS * n_limits
+    for turn in range(last + 1):
+        if moved:
             evaluate_limits(x, free, shapes, values, slopes)
-        if inside:
-            return True
+        if holding == n_limits or turn == last:
+            break
+        j, moved = turn % n_limits, False
+        missing = edges[0, j] - slack_of(j, f, coefficients, room, values)
+        if missing <= (edges[0, j] / 2 if edges[0, j] > 0.0 else edges[1, j] / 2):
+            holding += 1
+            continue
+        holding, moved, length = 0, True, 0.0
+        for i in range(f):
+            normal, d = coefficients[j, i] * slopes[i], free[i]
+            if (normal > 0.0 and x[d] > lower[d]) or (normal < 0.0 and x[d] < upper[d]):
+                length += normal * normal
+        if length < LEAST:
+            return False
+        for i in range(f):
+            normal, d = coefficients[j, i] * slopes[i], free[i]
+            there = x[d] - normal * missing / length
+            there = lower[d] if there < lower[d] else there
+            x[d] = upper[d] if there > upper[d] else there
     kept = True
     for j in range(n_limits):
         kept = kept and slack_of(j, f, coefficients, room, values) >= -edges[1, j]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conbo.loops.ascent import ascend_rows
+from conbo.loops.ascent import ascend_rows, ascend_rows_within_limits
 from conbo.loops.compiling import Array
 from conbo.loops.profiles import coefficients
 from conbo.models.feature_limits import FeatureLimits
@@ -51,6 +51,8 @@ def ascend(
     mean, slope = np.empty((rows, q)), np.empty((rows, q))
     correlation = np.empty((rows, q, n if keep_correlation else 0))
     lower, upper, free = box
+    of_limits = _limit_arrays(limits, rows, int(free.sum()))
+    loop = ascend_rows_within_limits if len(of_limits[0]) else ascend_rows
     inputs = (
         coefficients(profile),
         np.ascontiguousarray(points.numpy().T),
@@ -64,7 +66,7 @@ def ascend(
         np.flatnonzero(free.numpy()),
         steps,
         first_radius,
-        *_limit_arrays(limits, rows, int(free.sum())),
+        *of_limits,
     )
     outputs = (x, mean, slope, correlation)
 
@@ -72,7 +74,7 @@ def ascend(
         scratch, small = np.empty((6 + features, n)), np.empty((4 + 3 * features, features))
         stuck = np.empty(features, dtype=np.bool_)
         scratches = scratch, scratch.view(np.int64), small, stuck, *_limit_scratch(limits, int(free.sum()))
-        ascend_rows(first, last, *inputs, *outputs, *scratches)
+        loop(first, last, *inputs, *outputs, *scratches)
 
     work = rows * q * (n + 1) * (steps + 1)
     threads = max(1, min(available_threads(), rows, work // WORK_PER_THREAD))
