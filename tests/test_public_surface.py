@@ -13,6 +13,7 @@ import conbo
 
 PUBLIC = [
     "Categorical",
+    "Client",
     "Density",
     "GaussianProcess",
     "Integer",
@@ -69,7 +70,7 @@ def test_signatures() -> None:
     assert names(conbo.open_study) == ["storage", "name", "device"]
     assert names(conbo.study_names) == ["storage"]
     for kind in (conbo.Study, conbo.Optimizer):
-        assert names(kind.ask) == ["self", "n", "state"]
+        assert names(kind.ask) == ["self", "n", "state", *(["lease"] if kind is conbo.Study else [])]
         assert names(kind.tell) == ["self", "trial", "reward", "noise", "outcomes", "cost"]
         assert names(kind.fail) == ["self", "trial", "error"]
         assert names(kind.policy) == ["self"]

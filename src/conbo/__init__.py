@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from conbo import errors, integrations, plots, problems
+    from conbo.client import Client
     from conbo.gaussian_process import GaussianProcess
     from conbo.method_list import methods
     from conbo.optimizer import Optimizer
@@ -20,6 +21,7 @@ __version__ = "0.2.0.dev0"
 # Imported on first use: torch takes seconds, `import conbo` and `dir(conbo)` should not.
 _HOME = {
     "Categorical": "spaces",
+    "Client": "client",
     "Density": "state_distributions",
     "GaussianProcess": "gaussian_process",
     "Integer": "spaces",
@@ -44,6 +46,7 @@ _PLOTTING = ("jinja2", "matplotlib", "plotly")  # the extra `plots`
 
 __all__ = [
     "Categorical",
+    "Client",
     "Density",
     "GaussianProcess",
     "Integer",

@@ -61,3 +61,7 @@ class StorageError(ConboError, OSError):
 
 class RecordError(ConboError, ValueError):
     """A file or a stored record that is damaged, or that a later conbo wrote."""
+
+
+class AccessError(ConboError, PermissionError):
+    """A request that a service refuses: without a valid token, with too little right, or one of too many."""

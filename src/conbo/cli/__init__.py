@@ -40,6 +40,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "plot": ("view_commands", "Draw one picture of a study."),
         "report": ("view_commands", "Write a study as one self-contained HTML page."),
     },
+    "Serve": {
+        "serve": ("server_commands", "Serve the studies of a database over HTTP, with a dashboard."),
+        "token": ("server_commands", "Make a token for the service, or list or revoke tokens."),
+    },
     "Prove": {
         "validate": ("proof_commands", "Measure what the policy is worth, by fresh evaluations."),
         "compare": ("proof_commands", "Compare the policy with a rule of your own, such as what is done today."),

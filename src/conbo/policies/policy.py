@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,28 +12,16 @@ from torch import Tensor
 from conbo.belief import Belief
 from conbo.dataframes import rows_of, with_columns
 from conbo.errors import PointError
-from conbo.html_pieces import pairs
 from conbo.policies import PolicyRecipe, StatePolicy
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.policy_file import KernelReader, from_record, to_record
 from conbo.policies.policy_map import policy_map
+from conbo.prediction import Prediction
 from conbo.record_fields import errors_about, parse_json
-from conbo.rounding import BAND, with_margin
 from conbo.spaces import Categorical, Feasible, Parameter, Point, Value, is_number
 from conbo.threads import threads_for
 
-
-@dataclass(frozen=True)
-class Prediction:
-    """The action of a policy, and the model's estimate of its expected reward."""
-
-    action: dict[str, Value]
-    mean: float
-    std: float  # one standard deviation of the estimate, without the noise of a single reward
-
-    def _repr_html_(self) -> str:
-        """A table, in a notebook."""
-        return pairs([*self.action.items(), (f"expected reward, {BAND}", with_margin(self.mean, self.std))])
+__all__ = ["Policy", "Prediction", "load_policy"]
 
 
 class Policy:

@@ -157,27 +157,32 @@ class Records:
         end = update(STUDIES).where(self._this_study, mine).values(values)
         self._database.write(lambda connection: connection.execute(end) and None, lasting=False)
 
-    def renew(self, worker: str, numbers: Collection[int], lease: float, turn: float | None) -> None:
-        """The worker lives: its trials are leased for so many seconds from now, and so is its turn if it has one."""
+    def renew(self, worker: str, numbers: Collection[int], lease: float, turn: float | None) -> int:
+        """The worker lives: its trials are leased for so many seconds from now, and so is its turn if it has one.
 
-        def work(connection: Connection) -> None:
+        Returns how many of these trials it still has.
+        """
+
+        def work(connection: Connection) -> int:
             now = self._database.now(connection)
             if turn is not None:
                 mine = STUDIES.c.suggesting == worker
                 values = {"suggesting_until": now + turn}
                 connection.execute(update(STUDIES).where(self._this_study, mine).values(values))
-            if numbers:
-                mine = and_(self._leased_to(worker), TRIALS.c.number.in_(numbers))
-                connection.execute(update(TRIALS).where(mine).values(leased_until=now + lease))
+            if not numbers:
+                return 0
+            mine = and_(self._leased_to(worker), TRIALS.c.number.in_(numbers))
+            return connection.execute(update(TRIALS).where(mine).values(leased_until=now + lease)).rowcount
 
-        self._database.write(work, lasting=False)
+        return self._database.write(work, lasting=False)
 
     # Trials
 
-    def add(self, trials: Sequence[Trial], worker: str, lease: float | None = None) -> bool:
+    def add(self, trials: Sequence[Trial], worker: str, lease: float | None = None, owner: str | None = None) -> bool:
         """Record new trials and end the worker's turn; whether it still was its turn.
 
-        Trials without a reward are leased to the worker, or, without a lease, asked for by hand.
+        Trials without a reward are leased to the worker, or, without a lease, asked for by hand. With an `owner`,
+        whoever asked through this worker, they are the owner's, who begins with them at once.
         """
 
         def work(connection: Connection) -> bool:
@@ -185,19 +190,20 @@ class Records:
             holder = connection.scalar(select(STUDIES.c.suggesting).where(self._this_study))
             if holder != worker:  # it was too slow, or this is done already and only the answer was lost
                 numbers = [trial.number for trial in trials]
-                mine = TRIALS.c.worker.in_([worker, ENQUEUED])
+                mine = TRIALS.c.worker.in_([owner or worker, ENQUEUED])
                 there = self._trials(connection, TRIALS.c.number.in_(numbers), mine)
                 return there == list(trials)
             now = self._database.now(connection)
             values = {"suggesting": None, "suggesting_until": None, "changes": change}
             connection.execute(update(STUDIES).where(self._this_study).values(values))
             common = {"study": self._study, "change": change}
-            rows = [common | _columns(trial) | _ownership(trial, worker, now, lease) for trial in trials]
+            whose = [_ownership(trial, owner or worker, now, lease, begun=owner is not None) for trial in trials]
+            rows = [common | _columns(trial) | its for trial, its in zip(trials, whose, strict=True)]
             connection.execute(insert(TRIALS), rows)
             return True
 
         # what a run evaluates dies with a power cut, and would be suggested again
-        return self._database.write(work, lasting=lease is None)
+        return self._database.write(work, lasting=lease is None or owner is not None)
 
     def begin(self, number: int, worker: str) -> bool:
         """Record that the worker begins to evaluate a trial that is leased to it; whether it still has the trial."""
@@ -304,24 +310,28 @@ class Records:
 
         return self._database.write(take, lasting=False) if self._database.read(left_behind) else None
 
-    def take_enqueued(self, numbers: Sequence[int], worker: str) -> list[int]:
-        """Of these trials the ones that still wait, which are the worker's by hand now."""
+    def take_enqueued(self, numbers: Sequence[int], worker: str, lease: float | None = None) -> list[int]:
+        """Of these trials the ones that still wait, which are the worker's now, by hand or for a time."""
 
         def work(connection: Connection) -> list[int]:
             change = self._lock(connection)
             asked_for = TRIALS.c.number.in_(numbers)
             taken = [t.number for t in self._trials(connection, asked_for) if t.is_enqueued or t.worker == worker]
-            values = {"worker": worker, "leased_until": None, "started": self._database.now(connection)}
+            now = self._database.now(connection)
+            values = {"worker": worker, "leased_until": None if lease is None else now + lease, "started": now}
             for number in taken:
                 self._update(connection, number, change, values)
             return taken
 
         return self._database.write(work)
 
-    def hand_back(self, worker: str) -> None:
-        """Others may take over at once what is leased to this worker."""
-        free = update(TRIALS).where(self._leased_to(worker)).values(leased_until=HANDED_BACK)
-        self._database.write(lambda connection: connection.execute(free) and None, lasting=False)
+    def hand_back(self, worker: str, number: int | None = None) -> None:
+        """Others may take over at once what is leased to this worker, or one trial of it."""
+        these = self._leased_to(worker)
+        free = update(TRIALS).where(these if number is None else and_(these, TRIALS.c.number == number))
+        self._database.write(
+            lambda connection: connection.execute(free.values(leased_until=HANDED_BACK)) and None, lasting=False
+        )
 
     def _leased_to(self, worker: str) -> ColumnElement[bool]:
         mine = TRIALS.c.worker == worker, TRIALS.c.status == "running", TRIALS.c.leased_until.is_not(None)
@@ -373,12 +383,13 @@ def _results(trial: Trial) -> dict[str, Any]:
     return {"status": trial.status, "reward": trial.reward, "noise": trial.noise, "outcomes": measured}
 
 
-def _ownership(trial: Trial, worker: str, now: float, lease: float | None) -> dict[str, Any]:
+def _ownership(trial: Trial, worker: str, now: float, lease: float | None, begun: bool) -> dict[str, Any]:
     """Whose trial it is, and when it was started and finished, or until when it is leased to whoever will begin it."""
     if trial.is_enqueued:
         return {"worker": ENQUEUED, "started": None, "finished": None, "leased_until": HANDED_BACK}
     if trial.status == "running" and lease is not None:
-        return {"worker": worker, "started": None, "finished": None, "leased_until": now + lease}
+        started = now if begun else None
+        return {"worker": worker, "started": started, "finished": None, "leased_until": now + lease}
     finished = None if trial.status == "running" else now
     return {"worker": worker, "started": now, "finished": finished, "leased_until": None}
 

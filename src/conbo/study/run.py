@@ -14,6 +14,7 @@ from conbo.optimizer import Optimizer
 from conbo.prices import check_told
 from conbo.rounding import counted
 from conbo.spaces import Point
+from conbo.study.asking import under_way
 from conbo.study.executors import AnyObjective, Evaluators, error_of, text_of
 from conbo.study.interrupts import SuggestionInterrupted, first_interrupt_waits
 from conbo.study.plan import Ends, Plan
@@ -322,7 +323,7 @@ class Run:
         budget = self._plan.ends.budget
         if budget is not None and sum(optimizer.total_cost()) >= budget:
             return 0
-        return max(0, self._wanted - len(_under_way(optimizer)))
+        return max(0, self._wanted - len(under_way(optimizer)))
 
     def _choose(self, optimizer: Optimizer) -> list[Trial]:
         missing = self._missing(optimizer)
@@ -346,7 +347,7 @@ class Run:
         """The states that have not had their last evaluation, or None if its time has not come."""
         if self._plan.finish is None:
             return None
-        states, trials = _all_states(optimizer), _under_way(optimizer)
+        states, trials = _all_states(optimizer), under_way(optimizer)
         n_last = len(trials) - (self._wanted - len(states))
         if n_last < 0:
             return None
@@ -371,11 +372,6 @@ def _plain(outcomes: Outcomes) -> float | dict[str, float]:
     noise = {} if outcomes.noise is None else {"noise": outcomes.noise}
     more = {**noise, **outcomes.measured}
     return {"reward": outcomes.reward, **more} if more else outcomes.reward
-
-
-def _under_way(optimizer: Optimizer) -> list[Trial]:
-    """All trials that have a reward, or will have one unless they fail; none that was asked for by hand."""
-    return [trial for trial in optimizer.trials if trial.leased or trial.status == "completed"]
 
 
 def _all_states(optimizer: Optimizer) -> list[Point]:

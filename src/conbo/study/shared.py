@@ -91,19 +91,29 @@ class SharedOptimizer:
         optimizer.shelf = self.records if self.records.shared else None
         return optimizer
 
-    def add(self, choose: Callable[[Optimizer], list[Trial]], worker: str, lease: float | None = None) -> list[Trial]:
-        """New trials, as `choose` chooses them, with a turn to suggest waited for."""
+    def add(
+        self,
+        choose: Callable[[Optimizer], list[Trial]],
+        worker: str,
+        lease: float | None = None,
+        owner: str | None = None,
+    ) -> list[Trial]:
+        """New trials, as `choose` chooses them, with a turn to suggest waited for; `owner` as in `Records.add`."""
         with Heartbeat(self.records, worker) as heartbeat:
             pause = 0.01
             while True:
-                added = self.try_to_add(choose, heartbeat, lease)
+                added = self.try_to_add(choose, heartbeat, lease, owner)
                 if added is not None:
                     return added
                 time.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(LONGEST_PAUSE, 2 * pause)
 
     def try_to_add(
-        self, choose: Callable[[Optimizer], list[Trial]], heartbeat: Heartbeat, lease: float | None
+        self,
+        choose: Callable[[Optimizer], list[Trial]],
+        heartbeat: Heartbeat,
+        lease: float | None,
+        owner: str | None = None,
     ) -> list[Trial] | None:
         """The same, or None where it is another worker's turn."""
         if not self.records.take_turn(heartbeat.worker, TURN):
@@ -111,7 +121,7 @@ class SharedOptimizer:
         heartbeat.has_turn = True
         try:
             trials = choose(self.up_to_date())
-            added = bool(trials) and self.records.add(trials, heartbeat.worker, lease)
+            added = bool(trials) and self.records.add(trials, heartbeat.worker, lease, owner)
         except StorageError:
             retire(heartbeat.worker)  # its turn could not be ended either
             raise

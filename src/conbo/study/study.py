@@ -15,11 +15,12 @@ from conbo.errors import StudyError
 from conbo.method_list import DEFAULT_METHOD, Method
 from conbo.notices import listening
 from conbo.optimizer import Direction, Optimizer, at_least
-from conbo.prices import Cost, check_told, with_cost
+from conbo.prices import Cost, with_cost
 from conbo.record_fields import errors_about
 from conbo.reward_range import RewardRange
 from conbo.spaces import Point, Space, Value
 from conbo.state_distributions import RecipeLike
+from conbo.study.asking import ask, fail, release, renew, tell
 from conbo.study.database import Database, Storage
 from conbo.study.description import Settings, from_record
 from conbo.study.executors import AnyObjective, Borrowed, Evaluators, Here, Processes
@@ -162,20 +163,35 @@ class Study(TrialTables, Proofs):
         self._shared.add(change, worker_name())
 
     @overload
-    def ask(self, *, state: Point | None = None) -> Trial: ...
+    def ask(self, *, state: Point | None = None, lease: float | None = None) -> Trial: ...
     @overload
-    def ask(self, n: int, state: Point | None = None) -> list[Trial]: ...
-    def ask(self, n: int | None = None, state: Point | None = None) -> Trial | list[Trial]:
+    def ask(self, n: int, state: Point | None = None, *, lease: float | None = None) -> list[Trial]: ...
+    def ask(
+        self, n: int | None = None, state: Point | None = None, *, lease: float | None = None
+    ) -> Trial | list[Trial]:
         """One new trial, or a list of n; `state` is one that the environment dictates.
 
         Trials that were enqueued come first, or those of them that are in this state.
-        It is yours: no other worker is given it, and it is awaited until it is told or failed.
+        It is yours: no other worker is given it, and it is awaited until it is told or failed. With a `lease`, it is
+        yours for so many seconds, unless you `renew` that: then a run, or whoever else asks with a lease, is given it.
         """
-        wanted, worker = 1 if n is None else at_least(1, "n", n), worker_name()
-        trials = self._enqueued(wanted, worker, state)
-        if missing := wanted - len(trials):
-            trials += self._shared.add(lambda optimizer: optimizer.suggest(missing, state).trials, worker)
+        wanted = 1 if n is None else at_least(1, "n", n)
+        trials = ask(self._shared, wanted, state, lease)
         return trials[0] if n is None else trials
+
+    def renew(self, trial: Trial, lease: float) -> None:
+        """Keep a trial that was asked for with a lease: it is yours for so many seconds from now.
+
+        Raises
+        ------
+        TrialError
+            If the lease had ended and the trial was given to somebody else, or the trial has ended.
+        """
+        renew(self._shared, trial, trial.worker, lease)
+
+    def release(self, trial: Trial) -> None:
+        """Give back a trial that was asked for with a lease, so that others are given it at once."""
+        release(self._shared, trial, trial.worker)
 
     def tell(
         self,
@@ -192,15 +208,11 @@ class Study(TrialTables, Proofs):
         evaluation is for studies that learn it. Further `outcomes` by name, such as `{"wait": 4.2}`, are recorded
         beside the reward; no built-in model looks at them.
         """
-        told = Outcomes(reward, noise, with_cost(outcomes, cost))
-        check_told(self._settings.cost, told.measured)
-        number = self._shared.up_to_date().find(trial).number
-        self._shared.records.tell(number, told)
+        tell(self._shared, trial, Outcomes(reward, noise, with_cost(outcomes, cost)))
 
     def fail(self, trial: Trial | int, error: str = "") -> None:
         """A trial (or its number) that will not have a reward."""
-        number = self._shared.up_to_date().find(trial).number
-        self._shared.records.fail(number, error)
+        fail(self._shared, trial, error)
 
     def total_cost(self) -> float:
         """What all trials cost up to now; running and failed ones, and others without a cost, as it is expected."""

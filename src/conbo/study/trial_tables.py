@@ -159,15 +159,6 @@ class TrialTables:
         check_seed(self._shared.up_to_date().seed_rule, seed)
         return Trial(0, self.space.validate_state(state), self.space.validate_action(action), seed=seed)
 
-    def _enqueued(self, most: int, worker: str, state: Point | None) -> list[Trial]:
-        """Up to so many enqueued trials, those of a certain state if one is given; they are the worker's now."""
-        optimizer = self._shared.up_to_date()
-        wanted = None if state is None else optimizer.space.validate_state(state)
-        waiting = [trial for trial in optimizer.trials if trial.is_enqueued and wanted in (None, trial.state)]
-        numbers = [trial.number for trial in waiting[:most]]
-        taken = self._shared.records.take_enqueued(numbers, worker) if numbers else []
-        return [self._shared.up_to_date().find(number) for number in taken]
-
     def _add(self, results: Sequence[Trial]) -> list[Trial]:
         """Record trials, numbered from 0, after those that are there."""
         if len(results) >= MANY_RESULTS:

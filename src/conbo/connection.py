@@ -1,0 +1,90 @@
+"""HTTP requests to a service, repeated while there is hope."""
+
+import json
+import random
+import time
+import warnings
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
+
+from conbo import errors
+from conbo.errors import AccessError, ConboError, SettingError, StorageError
+
+PATIENCE = 60.0  # seconds for which a service may be away
+LONGEST_PAUSE = 5.0  # seconds between two attempts
+MAX_ANSWER = 200_000_000  # bytes
+BUSY = (429, 502, 503, 504)  # statuses after which a request is repeated
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """A redirect would carry the token elsewhere."""
+
+    def redirect_request(self, *arguments: Any) -> None:
+        """None: the answer is an error."""
+
+
+class Connection:
+    """Sends requests to one service."""
+
+    def __init__(self, url: str, token: str | None, timeout: float) -> None:
+        parts = urlsplit(url) if isinstance(url, str) else urlsplit("")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise SettingError(f"`url` must be like 'https://conbo.example.org', but got {url!r}.")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise SettingError("`url` must have no user, password or query in it: a token is an argument of its own.")
+        if token is not None and (not isinstance(token, str) or not token.isascii() or not token.isprintable()):
+            raise SettingError("`token` must be a text that `conbo token` has printed.")
+        here = parts.hostname == "localhost" or parts.hostname.startswith("127.") or parts.hostname == "::1"
+        if token is not None and parts.scheme == "http" and not here:
+            warnings.warn(f"{url} is not encrypted: others on the way can read the token.", stacklevel=3)
+        self.url, self._token, self._timeout = url.rstrip("/"), token, timeout
+        self._opener = build_opener(_NoRedirects, *([ProxyHandler({})] if here else []))
+
+    def call(self, method: str, path: str, body: dict[str, Any] | None = None, again: bool = True) -> dict[str, Any]:
+        """The answer of the service; its errors are raised as the library raises them."""
+        began, pause = time.monotonic(), 0.1
+        while True:
+            try:
+                return self._send(method, path, body)
+            except HTTPError as error:
+                kind, text = _error(error)
+                if error.code not in BUSY:
+                    raise kind(text) from None
+                wait, last = float(error.headers.get("Retry-After", 0)), kind(text)
+            except (URLError, OSError, HTTPException) as error:
+                reason = getattr(error, "reason", error)
+                wait, last = 0.0, StorageError(f"the service {self.url} cannot be reached: {reason}")
+            if not again or time.monotonic() - began + wait > PATIENCE:
+                raise last
+            time.sleep(max(wait, pause * random.uniform(0.5, 1.0)))
+            pause = min(LONGEST_PAUSE, 2 * pause)
+
+    def _send(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        headers = {"Accept": "application/json", "User-Agent": "conbo"}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        try:
+            content = None if body is None else json.dumps(body).encode("ascii")
+        except (TypeError, ValueError) as error:
+            raise SettingError(f"what is sent must be plain numbers, texts, lists and dicts: {error}.") from error
+        request = Request(f"{self.url}{path}", content, headers, method=method)
+        with self._opener.open(request, timeout=self._timeout) as response:
+            answer: dict[str, Any] = json.loads(response.read(MAX_ANSWER))
+            return answer
+
+
+def _error(error: HTTPError) -> tuple[type[ConboError], str]:
+    """The error that the service names, if it is one of the library's."""
+    try:
+        record = json.loads(error.read(MAX_ANSWER))["error"]
+        kind, text = getattr(errors, str(record["type"]), None), str(record["text"])
+    except (ValueError, KeyError, TypeError, OSError, HTTPException):
+        kind, text = None, f"the service answered with status {error.code}."
+    if isinstance(kind, type) and issubclass(kind, ConboError):
+        return kind, text
+    return (AccessError if error.code in (401, 403, 429) else ConboError), text

@@ -1,0 +1,242 @@
+"""Who may come in: every request passes here before anything else looks at it.
+
+Without a token file the service is for this machine alone. A web page that the user visits is on this machine, too, so
+Host (DNS rebinding), Origin (requests across sites) and the content type (forms) are checked.
+"""
+
+import asyncio
+import ipaddress
+import json
+import logging
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from conbo.errors import AccessError, SettingError
+from conbo.server.rates import RateLimit
+from conbo.server.sessions import Sessions, cookie_value
+from conbo.server.tokens import Right, Token, TokenFile
+
+MAX_BODY = 1_048_576  # bytes
+BODY_SECONDS = 30.0  # in which a body must have come
+RATE, BURST = 200.0, 400.0  # requests a second of one caller in the long run, and at once
+WRONG_TOKEN = 20.0  # requests that a wrong token counts for
+
+READS = ("GET", "HEAD")
+PUBLIC = ("/", "/healthz", "/openapi.json", "/v1/session")  # they show nothing of a study
+PUBLIC_FOLDERS = ("/assets/", "/studies/")  # pages ask for a token themselves
+
+NOTHING_ALLOWED = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+HEADERS = {
+    "content-security-policy": NOTHING_ALLOWED,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "cache-control": "no-store",
+}
+
+_log = logging.getLogger("conbo.server")
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who sends a request; without a token file everybody on this machine may do everything."""
+
+    token: Token | None
+    tokens: TokenFile | None
+
+    def allows(self, right: Right) -> bool:
+        """Whether the caller has this right."""
+        return self.tokens is None or (self.token is not None and self.token.allows(right))
+
+    def is_valid(self) -> bool:
+        """Whether the caller could still come in: tokens expire and are revoked."""
+        return self.tokens is None or (self.token is not None and self.tokens.valid(self.token.id) is not None)
+
+
+class RefusedError(AccessError):
+    """A request that goes no further."""
+
+    def __init__(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(text)
+        self.status, self.text, self.headers = status, text, dict(headers or {})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address always means this machine."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def check_host(host: str, tokens: TokenFile | None) -> None:
+    """Raise SettingError if others could reach a service that asks for no token."""
+    if tokens is None and not is_loopback(host):
+        rule = "a service without a token file must be on a loopback address such as 127.0.0.1"
+        raise SettingError(f"{rule}, but got host={host!r}: `conbo token --right run --file F` makes a token.")
+
+
+class Guard:
+    """The service behind its checks."""
+
+    def __init__(self, app: ASGIApp, tokens: TokenFile | None, sessions: Sessions | None) -> None:
+        self._app, self._tokens, self._sessions = app, tokens, sessions
+        self._rates = RateLimit(RATE, BURST)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        answer = _Answer(send)
+        try:
+            headers = _headers(scope)
+            self._check_origin(scope["method"], headers)
+            scope.setdefault("state", {})["caller"] = self._caller(scope, headers)
+            if scope["method"] not in READS:
+                receive = _replay(await _body(headers, receive), receive)
+            await self._app(scope, receive, answer)
+        except RefusedError as refusal:
+            await answer.error(refusal.status, "AccessError", refusal.text, refusal.headers)
+        except Exception:
+            _log.exception("a request failed")
+            await answer.error(500, "InternalError", "the service met an error of its own, which its log explains.")
+
+    def _check_origin(self, method: str, headers: Mapping[str, str]) -> None:
+        host = headers.get("host", "")
+        name = urlsplit(f"//{host}").hostname or ""
+        if self._tokens is None and not is_loopback(name):
+            raise RefusedError(403, f"the Host of a request must be this machine, but got {host!r}.")
+        origin = headers.get("origin")
+        if origin is not None and (not host or urlsplit(origin).netloc != host):
+            raise RefusedError(403, f"a request must come from the service's own pages, but its Origin is {origin!r}.")
+        other_site = headers.get("sec-fetch-site") in ("cross-site", "same-site")
+        follows_link = method in READS and headers.get("sec-fetch-mode") == "navigate"
+        if other_site and not follows_link:
+            raise RefusedError(403, "a request must come from the service's own pages, but it comes from another site.")
+
+    def _caller(self, scope: Scope, headers: Mapping[str, str]) -> Caller:
+        address = (scope.get("client") or ("unknown",))[0]
+        token = None if self._tokens is None else self._token(headers, address)
+        wait = self._rates.wait(address if token is None else token.id)
+        if wait:
+            raise RefusedError(
+                429, "there are too many requests: try again later.", {"retry-after": f"{wait + 0.5:.0f}"}
+            )
+        path = scope["path"]
+        if self._tokens is not None and token is None and path not in PUBLIC and not path.startswith(PUBLIC_FOLDERS):
+            raise _unauthorized("a valid token is needed")
+        return Caller(token, self._tokens)
+
+    def _token(self, headers: Mapping[str, str], address: str) -> Token | None:
+        """The token of a request, None if it has none; raises if it has a wrong one."""
+        assert self._tokens is not None
+        given = headers.get("authorization")
+        if given is not None:
+            scheme, _, secret = given.partition(" ")
+            token = self._tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
+            if token is None:
+                if wait := self._rates.wait(address, WRONG_TOKEN):
+                    later = {"retry-after": f"{wait + 0.5:.0f}"}
+                    raise RefusedError(429, "there are too many requests with a wrong token: try again later.", later)
+                raise _unauthorized("the token is unknown, has expired or was revoked")
+            return token
+        session = cookie_value(headers.get("cookie", ""))
+        return None if session is None or self._sessions is None else self._sessions.find(session)
+
+
+class _Answer:
+    """Sends a response with the headers that every response has."""
+
+    def __init__(self, send: Send) -> None:
+        self._send, self._begun = send, False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._begun = True
+            _add_headers(message)
+        await self._send(message)
+
+    async def error(self, status: int, kind: str, text: str, headers: Mapping[str, str] | None = None) -> None:
+        """Answer with an error, unless an answer has begun."""
+        if self._begun:
+            return
+        body = json.dumps({"error": {"type": kind, "text": text}}).encode("ascii")
+        sent = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
+        pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in sent.items()]
+        await self({"type": "http.response.start", "status": status, "headers": pairs})
+        await self({"type": "http.response.body", "body": body})
+
+
+def _unauthorized(what: str) -> RefusedError:
+    return RefusedError(401, f"{what}: send it as `Authorization: Bearer TOKEN`.", {"www-authenticate": "Bearer"})
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    """The headers of a request; those that decide about access must not be there twice."""
+    headers: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        key = name.decode("latin-1").lower()
+        if key in headers and key in ("host", "origin", "authorization", "content-type", "content-length", "cookie"):
+            raise RefusedError(400, f"the header '{key}' must be there once, but is there twice.")
+        headers[key] = value.decode("latin-1")
+    return headers
+
+
+async def _body(headers: Mapping[str, str], receive: Receive) -> bytes:
+    """The body of a request that writes: JSON, not too long, and in time."""
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise RefusedError(415, f"the Content-Type must be application/json, but got {kind!r}.")
+    length = headers.get("content-length", "0")
+    if not length.isascii() or not length.isdigit() or int(length[:20]) > MAX_BODY:
+        raise _too_long()
+    try:
+        return await asyncio.wait_for(_read(receive), BODY_SECONDS)
+    except TimeoutError:
+        raise RefusedError(408, f"a request must have come within {BODY_SECONDS:g} s.") from None
+
+
+async def _read(receive: Receive) -> bytes:
+    body = b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise RefusedError(400, "the request ended too early.")
+        body += message.get("body", b"")
+        if len(body) > MAX_BODY:
+            raise _too_long()
+        if not message.get("more_body"):
+            return body
+
+
+def _too_long() -> RefusedError:
+    return RefusedError(413, f"a request must have at most {MAX_BODY} bytes.", {"connection": "close"})
+
+
+def _replay(body: bytes, later: Receive) -> Receive:
+    """What the application receives in the place of a body that was read already."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Message:
+        return messages.pop() if messages else await later()  # which says when the client goes away
+
+    return receive
+
+
+def _add_headers(message: MutableMapping[str, Any]) -> None:
+    """The security headers, but those that a page has chosen for itself."""
+    headers = list(message.get("headers", ()))
+    there = {bytes(name).lower() for name, _ in headers}
+    more = [(name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in there]
+    message["headers"] = [*headers, *more]

@@ -1,0 +1,86 @@
+"""Answers as JSON, and errors as the texts of the library with a status that HTTP knows."""
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from conbo.errors import ConboError, PointError, RecordError, RewardError, SettingError, SpaceError, StorageError
+from conbo.server.access import RefusedError
+from conbo.server.records import UnknownError
+
+_log = logging.getLogger("conbo.server")
+
+_UNAVAILABLE = "the database cannot be used now: try again later."
+_WRONG = (PointError, RewardError, SettingError, SpaceError, RecordError)
+
+
+class Json(Response):
+    """A JSON answer in plain ASCII, so that no text that a client has sent can break it."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """The bytes of the answer."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def error_answer(status: int, kind: str, text: str, headers: dict[str, str] | None = None) -> Json:
+    """An error: which one, and the library's text."""
+    return Json({"error": {"type": kind, "text": text}}, status, headers)
+
+
+def status_of(error: ConboError) -> int:
+    """400 and more for what the client should change, 503 for what it may try again."""
+    if isinstance(error, UnknownError):
+        return 404
+    if isinstance(error, StorageError):
+        return 503
+    return 422 if isinstance(error, _WRONG) else 409
+
+
+def add_error_answers(app: FastAPI, without_place: Callable[[str], str]) -> None:
+    """All errors become JSON; what is not the client's to know is in the log."""
+
+    @app.exception_handler(ConboError)
+    async def expected(request: Request, error: ConboError) -> Response:
+        status = status_of(error)
+        if status == 503:
+            _log.error("%s", error)
+            return error_answer(503, "StorageError", _UNAVAILABLE, {"retry-after": "5"})
+        kind = error.kind if isinstance(error, UnknownError) else type(error).__name__
+        return error_answer(status, kind, without_place(str(error)))
+
+    @app.exception_handler(RefusedError)
+    async def refused(request: Request, refusal: RefusedError) -> Response:
+        return error_answer(refusal.status, "AccessError", refusal.text, refusal.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def malformed(request: Request, error: RequestValidationError) -> Response:
+        return error_answer(422, "SettingError", _in_words(error))
+
+    @app.exception_handler(HTTPException)
+    async def unknown(request: Request, error: HTTPException) -> Response:
+        return error_answer(error.status_code, "RequestError", f"{error.detail}.", dict(error.headers or {}))
+
+    @app.exception_handler(UnicodeEncodeError)
+    async def not_text(request: Request, error: UnicodeEncodeError) -> Response:
+        return error_answer(422, "SettingError", "a text must be valid Unicode, but it has lone surrogates.")
+
+
+def _in_words(error: RequestValidationError) -> str:
+    """The first thing that is wrong with the form of a request."""
+    first = error.errors()[0]
+    _, *path = first["loc"]
+    if first["type"] == "json_invalid" or not path:
+        return "the body of a request must be a JSON object."
+    name = ".".join(map(str, path))
+    if first["type"] == "missing":
+        return f"`{name}` must be there, but is missing."
+    if first["type"] == "extra_forbidden":
+        return f"`{name}` must not be there: no such field is known."
+    return f"`{name}` is wrong: {first['msg']}."

@@ -1,0 +1,85 @@
+"""The service as one application, and the server that runs it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+
+import conbo
+from conbo.server.access import Guard, check_host
+from conbo.server.answers import add_error_answers
+from conbo.server.model_processes import NewExecutor, new_process
+from conbo.server.routes import session_routes, study_routes
+from conbo.server.service import Service
+from conbo.server.sessions import Sessions
+from conbo.server.tokens import TokenFile
+
+KEEP_ALIVE = 30  # seconds for which an idle connection is kept
+SHUTDOWN = 3  # seconds that open requests have when the service ends
+MAX_CONNECTIONS = 1000
+MAX_HEADERS = 16_384  # bytes
+
+DESCRIPTION = """Studies of conditional Bayesian optimization: ask for trials, tell their rewards, use the policy.
+
+Errors are JSON: `{"error": {"type": "RewardError", "text": "..."}}`, with the library's type and text.
+"""
+
+
+def create_app(storage: str, tokens: TokenFile | None = None, new: NewExecutor = new_process) -> Guard:
+    """The application, to be run by any ASGI server."""
+    service = Service(storage, new)
+    sessions = None if tokens is None else Sessions(tokens)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.close()
+
+    app = FastAPI(
+        title="conbo",
+        version=conbo.__version__,
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        docs_url=None,  # those pages load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    add_error_answers(app, service.without_place)
+    app.include_router(session_routes(tokens, sessions))
+    app.include_router(study_routes(service))
+    return Guard(app, tokens, sessions)
+
+
+def server(app: Guard, host: str, port: int, behind_proxy: bool) -> uvicorn.Server:
+    """A server for the application, which is not started yet."""
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=behind_proxy,  # from a proxy on this machine
+        http="h11",
+        ws="none",
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=SHUTDOWN,
+        h11_max_incomplete_event_size=MAX_HEADERS,
+    )
+    return uvicorn.Server(config)
+
+
+def serve(storage: str, host: str, port: int, token_file: Path | None) -> None:
+    """Run the service until it is interrupted.
+
+    Raises
+    ------
+    SettingError
+        If there is no token file and the host is not a loopback address.
+    """
+    tokens = None if token_file is None else TokenFile(token_file)
+    check_host(host, tokens)
+    server(create_app(storage, tokens), host, port, behind_proxy=tokens is not None).run()

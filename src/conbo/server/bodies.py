@@ -1,0 +1,118 @@
+"""What clients send, as the description of the service shows it.
+
+The types here describe; the library itself checks the values, so that its rules and its texts hold everywhere.
+"""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from conbo.server.records import LEASE, MAX_TRIALS
+
+
+def _any(description: str, **schema: Any) -> Any:
+    """A field whose value the library checks."""
+    return Field(description=description, json_schema_extra=schema)
+
+
+Number = Annotated[Any, _any("", type="number")]
+Point = Annotated[Any, _any("A value for every parameter, by name.", type="object")]
+Worker = Annotated[
+    Any, _any("The `worker` that `ask` has named. A result that comes too late is then no error.", type="string")
+]
+
+
+class Body(BaseModel):
+    """A JSON object without other fields than these."""
+
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="constants")
+
+    def record(self) -> dict[str, Any]:
+        """The fields by name, as they came."""
+        return {name: getattr(self, name) for name in type(self).model_fields}
+
+
+class SignIn(Body):
+    """A token that is exchanged for a cookie."""
+
+    token: str
+
+
+class NewStudy(Body):
+    """The settings of a study, as `conbo export --database` keeps them; most have defaults."""
+
+    name: Annotated[Any, _any("The study's name.", type="string")]
+    space: Annotated[Any, _any('As `Space.to_dict` writes it: {"states": [...], "actions": [...]}.', type="object")]
+    direction: Annotated[Any, _any("maximize or minimize.", type="string")] = None
+    method: Annotated[Any, _any("A name of `conbo.methods()`.", type="string")] = None
+    state_distribution: Annotated[Any, _any("By state, such as a normal or weights.", type="object")] = None
+    model: Annotated[Any, _any("Settings of `GaussianProcess`.", type="object")] = None
+    seed: Annotated[Any, _any("On which all suggestions depend.", type="integer")] = None
+    initial: Annotated[Any, _any("Number of quasi-random trials before the method begins.", type="integer")] = None
+    cost: Annotated[Any, _any('"learned", where costs are told with the rewards.', type="string")] = None
+
+
+class Ask(Body):
+    """How many trials are wanted, and for how long."""
+
+    n: Annotated[Any, _any(f"Number of trials, up to {MAX_TRIALS}.", type="integer")] = 1
+    state: Annotated[Any, _any("A state that the environment dictates.", type="object")] = None
+    lease: Annotated[
+        Any, _any("Seconds after which others are given the trial, unless it is renewed.", type="number")
+    ] = LEASE
+    key: Annotated[Any, _any("A request that is repeated with the same key gets the same trials.", type="string")] = (
+        None
+    )
+    evaluations: Annotated[
+        Any,
+        _any("No new trial is made where so many are completed or under way: the list may be empty.", type="integer"),
+    ] = None
+    worker: Annotated[Any, _any("A label for whoever evaluates, to be shown.", type="string")] = None
+
+
+class Tell(Body):
+    """The result of a trial."""
+
+    reward: Annotated[Any, _any("One finite number.", type="number")]
+    noise: Annotated[Any, _any("The reward's variance, for all trials or for none.", type="number")] = None
+    outcomes: Annotated[Any, _any("Further results by name.", type="object")] = None
+    cost: Annotated[Any, _any("What the evaluation cost, where the study learns it.", type="number")] = None
+    worker: Worker = None
+
+
+class Fail(Body):
+    """Why a trial has no reward."""
+
+    error: Annotated[Any, _any("What went wrong.", type="string")] = ""
+    worker: Worker = None
+
+
+class Renew(Body):
+    """For how long a trial is kept from now."""
+
+    worker: Worker
+    lease: Annotated[Any, _any("Seconds.", type="number")] = LEASE
+
+
+class Release(Body):
+    """Who gives a trial back."""
+
+    worker: Worker
+
+
+class NewTrial(Body):
+    """A point to be evaluated first, or with a reward an earlier result."""
+
+    state: Point
+    action: Point
+    reward: Annotated[Any, _any("The reward of an earlier result.", type="number")] = None
+    noise: Annotated[Any, _any("Its variance.", type="number")] = None
+    outcomes: Annotated[Any, _any("Further results by name.", type="object")] = None
+
+
+class PolicyQuestion(Body):
+    """The states to act in."""
+
+    states: Annotated[list[Any], _any("States, each with a value for every parameter.")]
+    extrapolate: Annotated[bool, _any("Whether numbers out of range count as the nearest ones in range.")] = False
+    fresh: Annotated[bool, _any("Whether to wait until the policy knows all rewards.")] = False

@@ -1,0 +1,29 @@
+"""How often somebody may call: a token bucket for every caller."""
+
+import time
+from collections import OrderedDict
+
+MAX_CALLERS = 10_000  # that are remembered; the one that was silent longest is forgotten first
+
+
+class RateLimit:
+    """Allows each caller `burst` requests at once, and `rate` a second in the long run."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate, self._burst = rate, burst
+        self._callers: OrderedDict[str, tuple[float, float]] = OrderedDict()  # what is left, and when that was
+
+    def wait(self, caller: str, cost: float = 1.0) -> float:
+        """Count a request; the seconds after which the caller should try again, 0 if the request may go on."""
+        left = self.left(caller)
+        allowed = left >= cost
+        self._callers[caller] = left - cost if allowed else left, time.monotonic()
+        self._callers.move_to_end(caller)
+        if len(self._callers) > MAX_CALLERS:
+            self._callers.popitem(last=False)
+        return 0.0 if allowed else (cost - left) / self._rate
+
+    def left(self, caller: str) -> float:
+        """How many requests the caller may send at once now."""
+        before, then = self._callers.get(caller, (self._burst, time.monotonic()))
+        return min(self._burst, before + self._rate * (time.monotonic() - then))

@@ -1,0 +1,84 @@
+"""Plain records for JSON, and the rules for what clients say of themselves."""
+
+import hashlib
+import secrets
+from datetime import datetime
+from typing import Any
+
+from conbo.errors import ConboError, SettingError, shortened
+from conbo.spaces import is_number
+from conbo.study.study_list import ListedStudy
+from conbo.trials import Trial
+
+LEASE = 300.0  # seconds for which a trial is leased, unless the client says otherwise
+MAX_LEASE = 604_800.0  # seconds: a week
+MAX_TRIALS = 100  # that one request asks for
+MAX_LABEL = 60  # characters of a worker's label
+MAX_KEY = 200  # characters of an idempotency key
+
+
+class UnknownError(ConboError):
+    """A study or a trial that is not there; `kind` is the error that the library raises."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+def trial_record(trial: Trial) -> dict[str, Any]:
+    """A trial with all that is recorded of it."""
+    return {
+        "number": trial.number,
+        "state": trial.state,
+        "action": trial.action,
+        "status": trial.status,
+        "reward": trial.reward,
+        "noise": trial.noise,
+        "outcomes": dict(trial.measured),
+        "error": trial.error,
+        "worker": trial.worker,
+        "attempts": trial.attempts,
+        "started": _time(trial.started),
+        "finished": _time(trial.finished),
+        "late": trial.late,
+    }
+
+
+def listed_record(study: ListedStudy) -> dict[str, Any]:
+    """A study in the list of all."""
+    counts = {status: study.counts.get(status, 0) for status in ("completed", "running", "failed")}
+    return {"name": study.name, "created": study.created, **counts}
+
+
+def owner_name(worker: Any, key: Any) -> str:
+    """Under which trials are leased: the worker's label, and a hash of the idempotency key or of a random one.
+
+    The slash keeps it apart from the names of the library's own workers, which are taken for dead when their process
+    has ended.
+    """
+    label = "client" if worker is None else worker
+    if not isinstance(label, str) or not 0 < len(label) <= MAX_LABEL or not label.isprintable():
+        rule = f"`worker` must be a printable text of 1 to {MAX_LABEL} characters"
+        raise SettingError(f"{rule}, but got {shortened(repr(label))}.")
+    if key is not None and not (isinstance(key, str) and 0 < len(key) <= MAX_KEY):
+        raise SettingError(f"`key` must be a text of 1 to {MAX_KEY} characters, but got {shortened(repr(key))}.")
+    text = secrets.token_hex(16) if key is None else key
+    return f"{label}/{hashlib.sha256(text.encode('utf-8', 'backslashreplace')).hexdigest()[:16]}"
+
+
+def checked_lease(lease: Any) -> float:
+    """The seconds of a lease; raises SettingError unless it is a number up to a week."""
+    if not (is_number(lease) and 0 < lease <= MAX_LEASE):
+        raise SettingError(f"`0 < lease <= {MAX_LEASE:g}` must hold, but got lease={shortened(repr(lease))}.")
+    return float(lease)
+
+
+def checked_number_of_trials(n: Any) -> int:
+    """How many trials are asked for; raises SettingError unless it is a whole number in range."""
+    if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MAX_TRIALS:
+        raise SettingError(f"`n` must be an integer from 1 to {MAX_TRIALS}, but got n={shortened(repr(n))}.")
+    return n
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()

@@ -1,0 +1,78 @@
+"""A study as the service's own process knows it: its settings and trials, and what is told of them, without a model."""
+
+import threading
+from collections import Counter
+from typing import Any
+
+from conbo.errors import StudyError, TrialError
+from conbo.study.stored import stored_records, stored_settings
+from conbo.study.study import Study, open_study
+from conbo.trials import Trial
+
+STATUSES = ("completed", "running", "failed")
+
+
+class ServedStudy:
+    """One study of a database. It reads by a connection of its own, so that readers never wait for writers."""
+
+    def __init__(self, storage: str, name: str) -> None:
+        self.storage, self.name = storage, name
+        self._settings, _ = stored_settings(storage, name)
+        self._records = stored_records(storage, name)
+        self._trials: list[Trial] = []
+        self._lock = threading.Lock()
+        self.version = 0  # counts what changed since this was made
+        self.why_read_only = ""
+        self._study: Study | None = None
+        try:
+            self._study = open_study(storage, name)
+        except StudyError as error:
+            self.why_read_only = f"the study is read-only here, because {error}"
+
+    def trials(self) -> tuple[Trial, ...]:
+        """All trials as they are now."""
+        with self._lock:
+            news = self._records.news()
+            if news.settings is not None:
+                self._settings = news.settings
+            for trial in sorted(news.trials, key=lambda trial: trial.number):
+                self._trials[trial.number : trial.number + 1] = [trial]
+            self.version += bool(news.trials or news.settings)
+            return tuple(self._trials)
+
+    def trial(self, number: int) -> Trial:
+        """The trial with this number; raises TrialError, as a study does, if there is none."""
+        trials = self.trials()
+        if not 0 <= number < len(trials):
+            known = f"known are 0 to {len(trials) - 1}" if trials else "none was asked for yet"
+            raise TrialError(f"unknown trial {number!r}: {known}.")
+        return trials[number]
+
+    def writable(self) -> Study:
+        """The study itself; raises StudyError if it needs a function that only its user has."""
+        if self._study is None:
+            raise StudyError(self.why_read_only)
+        return self._study
+
+    def counts(self) -> dict[str, int]:
+        """How many trials are completed, running and failed."""
+        found = Counter(trial.status for trial in self.trials())
+        return {status: found[status] for status in STATUSES}
+
+    def status(self) -> dict[str, Any]:
+        """Settings and progress, as `conbo status --json` shows them."""
+        settings = self._settings
+        method = settings["method"] if isinstance(settings["method"], str) else settings["method"].get("name")
+        return {
+            "name": self.name,
+            "direction": settings["direction"],
+            "method": method,
+            "seed": settings["seed"],
+            **settings["space"],
+            **self.counts(),
+            "read_only": self.why_read_only or None,
+        }
+
+    def release(self) -> None:
+        """Give connections to a database server back until they are needed again."""
+        self._records.release()

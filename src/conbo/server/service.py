@@ -1,0 +1,212 @@
+"""The verbs of the service. Whatever may take long happens in another thread or process, never in the event loop."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from conbo.errors import SettingError, StudyError, TrialError, shortened
+from conbo.prices import with_cost
+from conbo.server import model_work
+from conbo.server.model_processes import ModelProcesses, NewExecutor, new_process
+from conbo.server.new_study import create_study
+from conbo.server.records import (
+    UnknownError,
+    checked_lease,
+    checked_number_of_trials,
+    listed_record,
+    owner_name,
+    trial_record,
+)
+from conbo.server.served_study import ServedStudy
+from conbo.study.database import Database
+from conbo.study.on_behalf import fail_for, release_for, renew_for, tell_for
+from conbo.study.study_list import list_studies
+from conbo.trials import Outcomes, Trial
+
+Result = TypeVar("Result")
+
+READERS, WRITERS = 8, 8  # threads; writers wait for the disk
+MAX_PAGE = 1000  # trials in one answer
+
+
+class Service:
+    """The studies of one database, for many clients at once.
+
+    Parameters
+    ----------
+    storage
+        An SQLite file or the URL of a database.
+    new
+        Makes the executors for what needs a model; by default each is a process.
+    """
+
+    def __init__(self, storage: str, new: NewExecutor = new_process) -> None:
+        self.storage = storage
+        self._database = Database(storage)
+        self._database.create()
+        self._studies: dict[str, ServedStudy] = {}
+        self._asking: dict[str, asyncio.Lock] = {}  # by study: suggestions wait for each other in a queue
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="conbo reader")
+        self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="conbo writer")
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self._suggesting = ModelProcesses(max(2, cores // 2), new)
+        self._answering = ModelProcesses(1, new)
+        self._drawing = ModelProcesses(1, new)
+
+    def close(self) -> None:
+        """End all threads and processes."""
+        for processes in (self._suggesting, self._answering, self._drawing):
+            processes.close()
+        for pool in (self._readers, self._writers):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def without_place(self, text: str) -> str:
+        """An error's text without the name of the database, which is nobody's business outside."""
+        return text.replace(f" in the database {self._database.name}", "").replace(self._database.name, "the database")
+
+    async def read(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """The result of work that reads the database."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, work, *arguments)
+
+    async def write(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """The result of work that writes to the database."""
+        return await asyncio.get_running_loop().run_in_executor(self._writers, work, *arguments)
+
+    async def study(self, name: str) -> ServedStudy:
+        """A study by its name; raises UnknownError if there is none."""
+        if name not in self._studies:
+            try:
+                opened = await self.read(ServedStudy, self.storage, name)
+            except StudyError as error:
+                raise UnknownError("StudyError", str(error)) from error
+            self._studies.setdefault(name, opened)
+        return self._studies[name]
+
+    async def studies(self) -> list[dict[str, Any]]:
+        """All studies with the counts of their trials."""
+        return [listed_record(study) for study in await self.read(list_studies, self._database)]
+
+    async def create(self, description: dict[str, Any]) -> dict[str, Any]:
+        """A new study, or the same again if its settings are the same."""
+        name = await self.write(create_study, self.storage, description)
+        return await self.status(name)
+
+    async def status(self, name: str, model: bool = False) -> dict[str, Any]:
+        """Settings and progress of a study; with `model`, also what was learned."""
+        study = await self.study(name)
+        status = await self._looked_at(study, study.status)
+        if model:
+            study.writable()
+            status["summary"] = await self._answering.call(name, model_work.summarize, self.storage, name)
+        return status
+
+    async def trials(self, name: str, offset: int, limit: int, status: str | None) -> dict[str, Any]:
+        """A part of the trials, in the order of their numbers."""
+        if offset < 0 or not 1 <= limit <= MAX_PAGE:
+            rule = f"`offset >= 0` and `1 <= limit <= {MAX_PAGE}` must hold"
+            raise SettingError(f"{rule}, but got offset={offset} and limit={limit}.")
+        study = await self.study(name)
+
+        def page() -> dict[str, Any]:
+            wanted = [trial for trial in study.trials() if status in (None, trial.status)]
+            return {"total": len(wanted), "trials": [trial_record(trial) for trial in wanted[offset : offset + limit]]}
+
+        return await self._looked_at(study, page)
+
+    async def trial(self, name: str, number: int) -> dict[str, Any]:
+        """One trial."""
+        study = await self.study(name)
+        return trial_record(await self._known(study, number))
+
+    async def add_trial(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Enqueue a point, or with a reward add an earlier result."""
+        study = (await self.study(name)).writable()
+        point = body["state"], body["action"]
+        if body["reward"] is None:
+            if body["noise"] is not None or body["outcomes"] is not None:
+                raise SettingError("`noise` and `outcomes` must come with a `reward`, but there is none.")
+            return trial_record(await self.write(study.enqueue, *point))
+        added = await self.write(
+            lambda: study.add_trial(*point, body["reward"], body["noise"], outcomes=body["outcomes"])
+        )
+        return trial_record(added)
+
+    async def ask(self, name: str, body: dict[str, Any], is_gone: Callable[[], Awaitable[bool]]) -> dict[str, Any]:
+        """Trials to evaluate, leased to the client; the same ones for the same key."""
+        study = await self.study(name)
+        study.writable()
+        owner, lease = owner_name(body["worker"], body["key"]), checked_lease(body["lease"])
+        wanted = checked_number_of_trials(body["n"])
+        async with self._asking.setdefault(name, asyncio.Lock()):
+            if await is_gone():  # nobody would evaluate the trial until its lease ends
+                return {}
+            arguments = self.storage, name, owner, wanted, body["state"], lease, body["evaluations"]
+            trials = await self._suggesting.call(name, model_work.suggest, *arguments)
+        return {"trials": [trial_record(trial) for trial in trials], "worker": owner, "lease": lease}
+
+    async def tell(self, name: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
+        """Record the outcomes of a trial; to repeat it changes nothing."""
+        study = await self.study(name)
+        told = Outcomes(body["reward"], body["noise"], with_cost(body["outcomes"], body["cost"]))
+        return await self._ended(study, number, tell_for, body["worker"], told)
+
+    async def fail(self, name: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
+        """Record that a trial will have no reward."""
+        study = await self.study(name)
+        return await self._ended(study, number, fail_for, body["worker"], str(body["error"]))
+
+    async def renew(self, name: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
+        """Lease a trial for longer."""
+        study, lease = await self.study(name), checked_lease(body["lease"])
+        await self._known(study, number)
+        await self.write(renew_for, study.writable(), _owner(body["worker"]), number, lease)
+        return {"number": number, "lease": lease}
+
+    async def release(self, name: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
+        """Give a trial back."""
+        study = await self.study(name)
+        await self._known(study, number)
+        await self.write(release_for, study.writable(), _owner(body["worker"]), number)
+        return {"number": number}
+
+    async def policy(self, name: str, states: Sequence[Any], extrapolate: bool, fresh: bool) -> dict[str, Any]:
+        """The best actions for states."""
+        (await self.study(name)).writable()
+        arguments = self.storage, name, states, extrapolate, fresh
+        return await self._answering.call(name, model_work.answer, *arguments)
+
+    async def draw(self, name: str, work: Callable[..., Result], *arguments: Any) -> Result:
+        """The result of work that draws pictures of a study."""
+        (await self.study(name)).writable()
+        return await self._drawing.call(name, work, self.storage, name, *arguments)
+
+    async def _known(self, study: ServedStudy, number: int) -> Trial:
+        try:
+            return await self._looked_at(study, study.trial, number)
+        except TrialError as error:
+            raise UnknownError("TrialError", str(error)) from error
+
+    async def _ended(
+        self, study: ServedStudy, number: int, end: Callable[..., bool], *arguments: Any
+    ) -> dict[str, Any]:
+        await self._known(study, number)
+        owner, *rest = arguments
+        stands = await self.write(end, study.writable(), None if owner is None else _owner(owner), number, *rest)
+        return {"stands": stands, "trial": trial_record(await self._known(study, number))}
+
+    async def _looked_at(self, study: ServedStudy, look: Callable[..., Result], *arguments: Any) -> Result:
+        """The result of a look at a study, which is forgotten if it was deleted."""
+        try:
+            return await self.read(look, *arguments)
+        except StudyError as error:
+            self._studies.pop(study.name, None)
+            raise UnknownError("StudyError", str(error)) from error
+
+
+def _owner(worker: Any) -> str:
+    """The worker that `ask` named."""
+    if not isinstance(worker, str) or "/" not in worker:
+        raise SettingError(f"`worker` must be the one that `ask` has named, but got {shortened(repr(worker))}.")
+    return worker

@@ -1,0 +1,70 @@
+"""Sessions of the dashboard: a token is exchanged for a cookie that scripts cannot read."""
+
+import hashlib
+import secrets
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+
+from conbo.server.tokens import Token, TokenFile
+
+COOKIE = "conbo_session"
+HOURS = 12.0  # that a session lasts, if its token does
+MAX_SESSIONS = 1000  # the oldest is ended first
+
+
+@dataclass(frozen=True)
+class Session:
+    """Whose session it is, and when it ends."""
+
+    token_id: str
+    expires: float  # seconds since 1970
+
+
+class Sessions:
+    """The sessions of this process. They end with it, and with the tokens that they were opened with."""
+
+    def __init__(self, tokens: TokenFile) -> None:
+        self._tokens = tokens
+        self._sessions: OrderedDict[str, Session] = OrderedDict()  # by the hash of the cookie
+
+    def open(self, token: Token) -> str:
+        """The value of a cookie for a new session."""
+        value = secrets.token_urlsafe(32)
+        self._sessions[_hash(value)] = Session(token.id, min(token.expires, time.time() + 3600 * HOURS))
+        if len(self._sessions) > MAX_SESSIONS:
+            self._sessions.popitem(last=False)
+        return value
+
+    def find(self, value: str) -> Token | None:
+        """The token of a session, None if the session or the token is no longer valid."""
+        session = self._sessions.get(_hash(value))
+        if session is None or time.time() >= session.expires:
+            self.close(value)
+            return None
+        return self._tokens.valid(session.token_id)
+
+    def close(self, value: str) -> None:
+        """End a session."""
+        self._sessions.pop(_hash(value), None)
+
+
+def cookie_value(header: str) -> str | None:
+    """The session in a Cookie header, None if there is none."""
+    try:
+        morsel = SimpleCookie(header).get(COOKIE)
+    except CookieError:
+        return None
+    return None if morsel is None else morsel.value
+
+
+def cookie(value: str, secure: bool) -> str:
+    """A Set-Cookie header; an empty value removes the cookie."""
+    kept = f"Max-Age={int(3600 * HOURS)}" if value else "Max-Age=0"
+    return f"{COOKIE}={value}; Path=/; {kept}; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}"
+
+
+def _hash(value: str) -> str:
+    """Sessions are looked up by a hash, so that the time of a look-up says nothing about valid values."""
+    return hashlib.sha256(value.encode("utf-8", "backslashreplace")).hexdigest()

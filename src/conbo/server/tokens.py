@@ -1,0 +1,135 @@
+"""Tokens: who may do what, kept as hashes in a file that a running service reads again when it changes."""
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from filelock import FileLock
+
+from conbo.errors import RecordError, SettingError, StorageError, closest
+from conbo.record_fields import Fields, errors_about, parse_json
+
+Right: TypeAlias = Literal["read", "run", "admin"]  # each includes those before it
+RIGHTS: tuple[Right, ...] = get_args(Right)
+
+DAYS = 90.0  # for which a token is valid, unless the user says otherwise
+SECRET_BYTES = 32
+MAX_LABEL = 100  # characters
+DAY = 86_400.0  # seconds
+
+
+@dataclass(frozen=True)
+class Token:
+    """What is kept of a token. The secret itself is known to its holder alone."""
+
+    id: str
+    right: Right
+    sha256: str  # of the whole token
+    created: float  # seconds since 1970
+    expires: float
+    label: str = ""
+
+    def allows(self, right: Right) -> bool:
+        """Whether this right is included."""
+        return RIGHTS.index(right) <= RIGHTS.index(self.right)
+
+
+class TokenFile:
+    """The tokens of a file, as they are now."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._seen: tuple[int, int, int] | None = None  # what the file looked like when it was read
+        self._tokens: tuple[Token, ...] = ()
+
+    def tokens(self) -> tuple[Token, ...]:
+        """All tokens, also those that have expired; raises RecordError if the file is damaged."""
+        try:
+            status = self.path.stat()
+            look = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if look != self._seen:
+                self._tokens = _read(self.path)
+                self._seen = look
+        except FileNotFoundError:
+            self._seen, self._tokens = None, ()
+        except OSError as error:
+            raise StorageError(f"the token file '{self.path}' cannot be read: {error.strerror}.") from error
+        return self._tokens
+
+    def find(self, secret: str) -> Token | None:
+        """The valid token with this secret. It takes as long for a wrong one as for a right one."""
+        digest = digest_of(secret)
+        found = None
+        for token in self.tokens():
+            if hmac.compare_digest(token.sha256.encode(), digest.encode()):
+                found = token
+        return found if found is not None and time.time() < found.expires else None
+
+    def valid(self, token_id: str) -> Token | None:
+        """The token with this id, unless it has expired or was revoked."""
+        return next((t for t in self.tokens() if t.id == token_id and time.time() < t.expires), None)
+
+    def add(self, right: Right, days: float = DAYS, label: str = "") -> str:
+        """A new token, of which the file keeps the hash."""
+        if right not in RIGHTS:
+            raise SettingError(f"`right` must be 'read', 'run' or 'admin', but got {right!r}.")
+        if not 0 < days < float("inf"):
+            raise SettingError(f"`0 < days < inf` must hold, but got days={days!r}.")
+        if len(label) > MAX_LABEL or not label.isprintable():
+            raise SettingError(f"`label` must be printable and have at most {MAX_LABEL} characters, but got {label!r}.")
+        token_id, now = secrets.token_hex(4), time.time()
+        secret = f"conbo_{token_id}_{secrets.token_urlsafe(SECRET_BYTES)}"
+        made = Token(token_id, right, digest_of(secret), now, now + days * DAY, label)
+        with self._lock():
+            self._write([*self.tokens(), made])
+        return secret
+
+    def revoke(self, token_id: str) -> None:
+        """Remove a token; raises SettingError if there is none with this id."""
+        with self._lock():
+            known = self.tokens()
+            if token_id not in [token.id for token in known]:
+                raise SettingError(f"unknown token '{token_id}': {closest(token_id, [token.id for token in known])}")
+            self._write([token for token in known if token.id != token_id])
+
+    def _lock(self) -> FileLock:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(f"{self.path}.lock")
+
+    def _write(self, tokens: Sequence[Token]) -> None:
+        """Replace the file at once: a service that reads it meanwhile sees the old one or the new one."""
+        text = json.dumps({"tokens": [asdict(token) for token in tokens]}, indent=1)
+        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f"{self.path.name}.")  # for its owner's eyes only
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(f"{text}\n")
+        os.replace(name, self.path)
+
+
+def digest_of(secret: str) -> str:
+    """The hash of a token. It needs no salt and no slow hash, because a token is 256 random bits."""
+    return hashlib.sha256(secret.encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def _read(path: Path) -> tuple[Token, ...]:
+    with errors_about(f"the token file '{path}' cannot be used"):
+        record = Fields.of(parse_json(path.read_bytes()))
+        return tuple(_token(Fields.of(item, "tokens")) for item in record.items("tokens"))
+
+
+def _token(record: Fields) -> Token:
+    record.only(tuple(field.name for field in fields(Token)))
+    digest = record.text("sha256")
+    if not re.fullmatch("[0-9a-f]{64}", digest):
+        raise RecordError("`sha256` must have 64 hexadecimal digits.")
+    right = next(right for right in RIGHTS if right == record.text("right", RIGHTS))
+    times = record.number("created"), record.number("expires")
+    return Token(record.text("id"), right, digest, *times, record.text("label"))

@@ -1,0 +1,126 @@
+"""Trials that somebody asks for: enqueued ones first, then those whose lease has ended, then new ones."""
+
+from conbo.errors import SettingError, TrialError
+from conbo.optimizer import Optimizer
+from conbo.prices import check_told
+from conbo.spaces import Point, is_number
+from conbo.study.shared import SharedOptimizer
+from conbo.study.workers import worker_name
+from conbo.trials import Outcomes, Trial
+
+
+def ask(
+    shared: SharedOptimizer,
+    n: int,
+    state: Point | None,
+    lease: float | None,
+    owner: str | None = None,
+    total: int | None = None,
+) -> list[Trial]:
+    """n trials for whoever evaluates them, for ever or for so many seconds.
+
+    An `owner` that has trials already gets the same ones again: a call whose answer was lost can be repeated. With a
+    `total`, no new trial is added where so many are completed or under way; then there may be fewer than n.
+    """
+    if lease is not None:
+        check_lease(lease)
+    if owner is not None and (held := _held(shared.up_to_date(), owner)):
+        running = [trial.number for trial in held if trial.status == "running"]
+        if lease is not None and running:
+            shared.records.renew(owner, running, lease, turn=None)
+        return held
+    worker = worker_name()
+    whose = owner or (worker if lease is None else f"{worker}/lease")  # which outlives the process
+    trials = _enqueued(shared, n, state, lease, whose)
+    if lease is not None:
+        trials += _lapsed(shared, n - len(trials), state, lease, whose)
+    if missing := n - len(trials):
+        taken = {trial.number for trial in trials}
+        held = []
+
+        def choose(optimizer: Optimizer) -> list[Trial]:
+            # the same call may have been repeated in another process, which was faster
+            held[:] = [trial for trial in _held(optimizer, whose) if trial.number not in taken]
+            wanted = missing if total is None else min(missing, total - len(under_way(optimizer)))
+            return [] if held or wanted < 1 else optimizer.suggest(wanted, state).trials
+
+        trials += shared.add(choose, worker, lease, whose) or held
+    return trials
+
+
+def renew(shared: SharedOptimizer, trial: Trial | int, owner: str | None, lease: float) -> None:
+    """Lease a trial for so many seconds from now; raises TrialError if its owner has it no longer."""
+    check_lease(lease)
+    number = shared.up_to_date().find(trial).number
+    if owner is None or not shared.records.renew(owner, [number], lease, turn=None):
+        now = shared.up_to_date().find(number)
+        what = f"is {now.status}" if now.status != "running" else "is another worker's, or has no lease"
+        raise TrialError(f"trial {number} must be leased to whoever renews its lease, but it {what}.")
+
+
+def release(shared: SharedOptimizer, trial: Trial | int, owner: str | None) -> None:
+    """Give a leased trial back; nothing happens if it is another worker's by now, or has ended."""
+    number = shared.up_to_date().find(trial).number
+    if owner is not None:
+        shared.records.hand_back(owner, number)
+
+
+def tell(shared: SharedOptimizer, trial: Trial | int, told: Outcomes, owner: str | None = None) -> bool:
+    """Record the outcomes of a trial; whether they stand.
+
+    An `owner` may come late, when another result stands: that is recorded, and no error.
+    """
+    optimizer = shared.up_to_date()
+    check_told(optimizer.cost, told.measured)
+    return shared.records.tell(optimizer.find(trial).number, told, owner)
+
+
+def fail(shared: SharedOptimizer, trial: Trial | int, error: str, owner: str | None = None) -> bool:
+    """Record that a trial will have no reward; whether an owner that says so still had it."""
+    return shared.records.fail(shared.up_to_date().find(trial).number, error, owner)
+
+
+def check_lease(lease: object) -> None:
+    """Raise SettingError unless this is a number of seconds."""
+    if not (is_number(lease) and 0 < lease < float("inf")):  # type: ignore[operator]
+        raise SettingError(f"`0 < lease < inf` must hold, but got lease={lease!r}.")
+
+
+def under_way(optimizer: Optimizer) -> list[Trial]:
+    """All trials that have a reward, or will have one unless they fail; none that was asked for without a lease."""
+    return [trial for trial in optimizer.trials if trial.leased or trial.status == "completed"]
+
+
+def _held(optimizer: Optimizer, owner: str) -> list[Trial]:
+    return [trial for trial in optimizer.trials if trial.worker == owner]
+
+
+def _wanted(optimizer: Optimizer, state: Point | None) -> list[Trial]:
+    """The trials in this state, or all."""
+    valid = None if state is None else optimizer.space.validate_state(state)
+    return [trial for trial in optimizer.trials if valid in (None, trial.state)]
+
+
+def _enqueued(shared: SharedOptimizer, most: int, state: Point | None, lease: float | None, owner: str) -> list[Trial]:
+    """Up to so many trials that wait for whoever comes first; they are the owner's now."""
+    waiting = [trial for trial in _wanted(shared.up_to_date(), state) if trial.is_enqueued]
+    numbers = [trial.number for trial in waiting[:most]]
+    taken = shared.records.take_enqueued(numbers, owner, lease) if numbers else []
+    return [shared.up_to_date().find(number) for number in taken]
+
+
+def _lapsed(shared: SharedOptimizer, most: int, state: Point | None, lease: float, owner: str) -> list[Trial]:
+    """Up to so many trials whose worker is gone or silent; they are the owner's now."""
+    optimizer, taken = shared.up_to_date(), list[Trial]()
+    open_to = {trial.number for trial in _wanted(optimizer, state) if trial.leased and trial.worker != owner}
+    others = {trial.number for trial in optimizer.trials} - open_to
+    while len(taken) < most and open_to:
+        trial = shared.records.take_over(owner, lease, others | {one.number for one in taken})
+        if trial is None:
+            break
+        if trial.number not in open_to:  # it came meanwhile, and may be in another state
+            shared.records.hand_back(owner, trial.number)
+            break
+        shared.records.begin(trial.number, owner)
+        taken.append(shared.up_to_date().find(trial.number))
+    return taken
