@@ -8,7 +8,6 @@ import click
 
 from conbo.cli.tables import as_columns
 from conbo.errors import ConboError
-from conbo.notices import LOG
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _NEEDED = ("fastapi", "jinja2", "matplotlib", "plotly", "uvicorn")  # the extra `server`
@@ -36,11 +35,6 @@ def serve(storage: str, host: str, port: int, token_file: Path | None) -> None:
         needed = f"`conbo serve` needs {error.name}, which is not installed: pip install 'conbo[server]'"
         raise ConboError(needed) from error
 
-    if token_file is None:
-        LOG.info(
-            "Without --token-file, only this machine can reach the service, and everybody on it may do everything."
-        )
-    LOG.info("Serving %s; Ctrl-C ends it.", f"http://{host}:{port}/")
     serve(storage, host, port, token_file)
 
 

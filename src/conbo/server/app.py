@@ -1,5 +1,6 @@
 """The service as one application, and the server that runs it."""
 
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,6 +9,7 @@ import uvicorn
 from fastapi import FastAPI
 
 import conbo
+from conbo.notices import LOG
 from conbo.server.access import Guard, check_host
 from conbo.server.answers import add_error_answers
 from conbo.server.model_processes import NewExecutor, new_process
@@ -52,7 +54,18 @@ def create_app(storage: str, tokens: TokenFile | None = None, new: NewExecutor =
     return Guard(app, tokens, sessions)
 
 
-def server(app: Guard, host: str, port: int, behind_proxy: bool) -> uvicorn.Server:
+class Server(uvicorn.Server):
+    """A server that says where it is as soon as it listens."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        await super().startup(sockets)
+        if self.started:
+            host, port, *_ = self.servers[0].sockets[0].getsockname()
+            LOG.info("Serving http://%s:%d/ now; Ctrl-C ends it.", f"[{host}]" if ":" in host else host, port)
+
+
+def server(app: Guard, host: str, port: int, behind_proxy: bool) -> Server:
     """A server for the application, which is not started yet."""
     config = uvicorn.Config(
         app,
@@ -69,7 +82,7 @@ def server(app: Guard, host: str, port: int, behind_proxy: bool) -> uvicorn.Serv
         timeout_graceful_shutdown=SHUTDOWN,
         h11_max_incomplete_event_size=MAX_HEADERS,
     )
-    return uvicorn.Server(config)
+    return Server(config)
 
 
 def serve(storage: str, host: str, port: int, token_file: Path | None) -> None:
@@ -82,4 +95,8 @@ def serve(storage: str, host: str, port: int, token_file: Path | None) -> None:
     """
     tokens = None if token_file is None else TokenFile(token_file)
     check_host(host, tokens)
+    if tokens is None:
+        LOG.info(
+            "Without --token-file, only this machine can reach the service, and everybody on it may do everything."
+        )
     server(create_app(storage, tokens), host, port, behind_proxy=tokens is not None).run()

@@ -1,0 +1,222 @@
+"""`conbo.Client`: the verbs of a study, with answers that get lost and services that are not what they seem."""
+
+import inspect
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+import conbo
+from conbo.errors import AccessError, ConboError, PointError, RewardError, SettingError, StorageError, TrialError
+from conbo.server.tokens import TokenFile
+from conbo.study import Study, open_study
+from running_server import Running, Start, reward
+
+
+def parameters(function: object) -> list[str]:
+    return list(inspect.signature(function).parameters)  # type: ignore[arg-type]
+
+
+def test_the_verbs_are_those_of_a_study() -> None:
+    for name in ("ask", "tell", "fail", "release", "renew", "enqueue"):
+        assert parameters(getattr(conbo.Client, name)) == parameters(getattr(Study, name))
+    assert set(parameters(conbo.Client.run)) <= set(parameters(Study.run))
+
+
+def test_the_loop_by_hand(service: Running) -> None:
+    client = conbo.Client(service.url, worker="robot")
+    first, second = client.ask(2)
+    assert first.worker is not None
+    assert first.worker.startswith("robot/")
+    client.tell(first, 1.5, outcomes={"wait": 3})
+    client.tell(first, 1.5, outcomes={"wait": 3})
+    client.fail(second, "broken")
+    client.renew(third := client.ask(state={"demand": 50}), 60)
+    client.release(third)
+    assert client.enqueue({"demand": 20}, {"stock": 30}).number == 3
+    assert client.ask(state={"demand": 20}).number == 3
+    assert client.trials == open_study(service.storage).trials
+    assert client.trials[0].measured == {"wait": 3.0}
+    assert client.status()["failed"] == 1
+
+
+def test_errors_are_those_of_a_study(service: Running) -> None:
+    client = conbo.Client(service.url)
+    with pytest.raises(PointError, match=r"`10\.0 <= demand <= 100\.0` must hold, but got demand=5\."):
+        client.ask(state={"demand": 5})
+    with pytest.raises(TrialError, match="unknown trial 0: none was asked for yet"):
+        client.tell(0, 1.0)
+    with pytest.raises(RewardError, match="a reward must be one finite number, but got nan"):
+        client.tell(client.ask(), float("nan"))
+    with pytest.raises(SettingError, match="plain numbers, texts, lists and dicts"):
+        client.ask(state={"demand": object()})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    "url", ["", "ftp://a.org", "a.org", "http://", "http://me:secret@a.org", "http://a.org?token=x"]
+)
+def test_what_a_url_must_be(url: str) -> None:
+    with pytest.raises(SettingError, match="`url` must"):
+        conbo.Client(url)
+
+
+def test_tokens(start: Start, tmp_path: Path) -> None:
+    tokens = TokenFile(tmp_path / "tokens.json")
+    service = start(tokens=tokens)
+    with pytest.raises(AccessError, match="a valid token is needed"):
+        conbo.Client(service.url).status()
+    reader = conbo.Client(service.url, tokens.add("read"))
+    assert reader.status()["completed"] == 0
+    with pytest.raises(AccessError, match="this needs the right 'run'"):
+        reader.ask()
+    with pytest.warns(UserWarning, match="is not encrypted: others on the way can read the token"):
+        conbo.Client("http://conbo.example.org", "conbo_x")
+
+
+def test_a_policy_needs_no_torch_here(start: Start, tmp_path: Path) -> None:
+    storage = str(tmp_path / "learned.db")
+    study = Study(
+        conbo.Space(states={"demand": conbo.Real(10, 100)}, actions={"stock": conbo.Real(0, 150)}), storage=storage
+    )
+    study.run(reward, 5, progress=False)
+    policy, mine = conbo.Client(start(storage).url).policy(), study.policy()
+    assert policy({"demand": 60})["stock"] == pytest.approx(mine({"demand": 60})["stock"], rel=1e-6)
+    states = [{"demand": 20}, {"demand": 500}]
+    assert [p.mean for p in policy.predict_many(states, extrapolate=True)] == pytest.approx(
+        [p.mean for p in mine.predict_many(states, extrapolate=True)], rel=1e-6
+    )
+    with pytest.raises(PointError, match="must hold, but got demand=500"):
+        policy.many(states)
+
+
+def test_a_run_records_failures_and_gives_up_after_ten(service: Running) -> None:
+    client = conbo.Client(service.url)
+    calls = []
+
+    def now_and_then(state: dict[str, float], action: dict[str, float]) -> float:
+        calls.append(state)
+        if len(calls) == 2:
+            raise ValueError("no result")
+        return 1.0
+
+    summary = client.run(now_and_then, 2)
+    assert (summary.completed, summary.failed, summary.stopped) == (2, 1, "evaluations")
+    assert client.trials[1].error.startswith("ValueError: no result (test_client.py, line ")
+    with pytest.raises(ConboError, match="the objective failed 10 times in a row: RewardError: a reward must be one"):
+        client.run(lambda state, action: float("nan"), 3)
+    assert client.run(now_and_then, 2).completed == 0
+
+
+def test_an_interrupted_run_gives_its_trial_back(service: Running) -> None:
+    client = conbo.Client(service.url)
+
+    def interrupted(state: object, action: object) -> float:
+        raise KeyboardInterrupt
+
+    assert client.run(interrupted, 2).stopped == "interrupted"
+    assert client.ask().number == 0
+
+
+def test_while_it_evaluates_a_client_renews_its_lease(service: Running) -> None:
+    database = sqlite3.connect(service.storage, check_same_thread=False)
+
+    def waits_for_renewals(state: object, action: object) -> float:
+        seen: set[float] = set()
+        until = time.monotonic() + 30
+        while len(seen) < 3 and time.monotonic() < until:
+            seen.add(database.execute("SELECT leased_until FROM conbo_trials").fetchone()[0])
+            time.sleep(0.01)
+        return float(len(seen))
+
+    conbo.Client(service.url).run(waits_for_renewals, 1, lease=0.3)
+    assert open_study(service.storage).trials[0].reward == 3.0
+    database.close()
+
+
+class Lossy(threading.Thread):
+    """A network that delivers every request, but loses the first answers."""
+
+    def __init__(self, port: int, losses: int) -> None:
+        super().__init__(daemon=True)
+        self._target, self.losses = port, losses
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+
+    def run(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            with client, socket.create_connection(("127.0.0.1", self._target)) as server:
+                request = b""
+                while b"\r\n\r\n" not in request or not self._is_whole(request):
+                    request += client.recv(65536)
+                server.sendall(request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
+                answer = b"".join(iter(lambda: server.recv(65536), b""))
+                self.losses -= 1
+                if self.losses < 0:
+                    client.sendall(answer)
+
+    @staticmethod
+    def _is_whole(request: bytes) -> bool:
+        head, _, body = request.partition(b"\r\n\r\n")
+        lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
+        return len(body) >= int(lengths[0] if lengths else 0)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.fixture
+def lossy(service: Running) -> Iterator[Lossy]:
+    network = Lossy(service.port, losses=2)
+    network.start()
+    yield network
+    network.close()
+
+
+def test_lost_answers_change_nothing(service: Running, lossy: Lossy) -> None:
+    client = conbo.Client(f"http://127.0.0.1:{lossy.port}")
+    trial = client.ask()
+    assert (trial.number, lossy.losses) == (0, -1)
+    lossy.losses = 2
+    client.tell(trial, 1.5)
+    assert [t.reward for t in open_study(service.storage).trials] == [1.5]
+
+
+def test_a_service_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conbo.connection.PATIENCE", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    with pytest.raises(StorageError, match=f"the service http://127.0.0.1:{port} cannot be reached: "):
+        conbo.Client(f"http://127.0.0.1:{port}").status()
+
+
+def test_a_redirect_does_not_carry_the_token_away(service: Running) -> None:
+    class Redirects(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(302)
+            self.send_header("Location", f"{service.url}/v1/studies/default")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Redirects) as elsewhere:
+        threading.Thread(target=elsewhere.handle_request, daemon=True).start()
+        with pytest.raises(ConboError, match="the service answered with status 302"):
+            conbo.Client(f"http://127.0.0.1:{elsewhere.server_port}", "conbo_secret").status()
+
+
+def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setattr("conbo.connection.PATIENCE", 0.0)
+    assert conbo.Client(service.url).status()["completed"] == 0

@@ -1,0 +1,252 @@
+"""The verbs over HTTP: the library's rules and texts, retries that change nothing, and nobody who waits for a fit."""
+
+import threading
+import time
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import conbo
+from conbo.density_states import Density
+from conbo.server import model_work
+from conbo.study import Study, open_study
+from running_server import SPACE, Running, Start, reward
+
+STUDY = "/v1/studies/default"
+NEW = {
+    "name": "spring",
+    "space": {
+        "states": [{"name": "demand", "type": "real", "low": 10, "high": 100}],
+        "actions": [{"name": "stock", "type": "integer", "low": 0, "high": 150}],
+    },
+}
+
+
+def ask(service: Running, **body: Any) -> dict[str, Any]:
+    answer = service.post(f"{STUDY}/ask", body)
+    assert answer.status == 200, answer.text
+    return dict(answer.json)
+
+
+def test_ask_tell_fail_and_status(service: Running) -> None:
+    first, second = ask(service, n=2, worker="robot")["trials"]
+    assert first["worker"].startswith("robot/")
+    told = service.post(f"{STUDY}/trials/{first['number']}/tell", {"reward": 2.5, "outcomes": {"wait": 4}}).json
+    assert (told["stands"], told["trial"]["reward"], told["trial"]["outcomes"]) == (True, 2.5, {"wait": 4})
+    assert service.post(f"{STUDY}/trials/{second['number']}/fail", {"error": "broken"}).json["stands"]
+    status = service.get(STUDY).json
+    assert [status[kind] for kind in ("completed", "running", "failed")] == [1, 0, 1]
+    assert service.get("/v1/studies").json["studies"][0]["failed"] == 1
+    page = service.get(f"{STUDY}/trials?offset=1&limit=5").json
+    assert (page["total"], [trial["error"] for trial in page["trials"]]) == (2, ["broken"])
+    assert service.get(f"{STUDY}/trials?status=completed").json["total"] == 1
+    study = open_study(service.storage)
+    assert [trial.reward for trial in study.trials] == [2.5, None]
+    assert study.trials[0].state == first["state"]
+
+
+def test_suggestions_are_those_of_the_library(service: Running) -> None:
+    mine = Study(SPACE, seed=1).ask(3)
+    theirs = ask(service, n=3)["trials"]
+    assert [(t["state"], t["action"]) for t in theirs] == [(t.state, t.action) for t in mine]
+
+
+def test_a_told_trial_can_be_told_again_but_not_otherwise(service: Running) -> None:
+    (trial,) = ask(service)["trials"]
+    for _ in range(2):
+        assert service.post(f"{STUDY}/trials/0/tell", {"reward": 1.5}).status == 200
+    other = service.post(f"{STUDY}/trials/0/tell", {"reward": 2.0})
+    assert (other.status, other.json["error"]["type"]) == (409, "TrialError")
+    assert other.error == "trial 0 was told reward=1.5 before and cannot be told 2.0 now."
+    late = service.post(f"{STUDY}/trials/0/tell", {"reward": 2.0, "worker": trial["worker"]})
+    assert (late.status, late.json["stands"], late.json["trial"]["late"]) == (200, False, 2.0)
+    again = service.post(f"{STUDY}/trials/0/tell", {"reward": 1.5, "worker": trial["worker"]})
+    assert again.json["stands"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "text"),
+    [
+        ("trials/0/tell", {"reward": "high"}, 422, "a reward must be one finite number, but got 'high'."),
+        ("trials/0/tell", {}, 422, "`reward` must be there, but is missing."),
+        ("trials/0/tell", {"reward": 1, "rewards": 2}, 422, "`rewards` must not be there: no such field is known."),
+        ("trials/7/tell", {"reward": 1}, 404, "unknown trial 7: known are 0 to 0."),
+        ("ask", {"state": {"demand": 5}}, 422, "`10.0 <= demand <= 100.0` must hold, but got demand=5."),
+        ("ask", {"n": 0}, 422, "`n` must be an integer from 1 to 100, but got n=0."),
+        ("ask", {"lease": 0}, 422, "`0 < lease <= 604800` must hold, but got lease=0."),
+        ("ask", {"key": 5}, 422, "`key` must be a text of 1 to 200 characters, but got 5."),
+        ("ask", [1], 422, "the body of a request must be a JSON object."),
+        (
+            "trials",
+            {"state": {"demand": 20}, "action": {}},
+            422,
+            "an action must have a value for 'stock', but got {}.",
+        ),
+        ("policy", {"states": [{"demand": 50}]}, 409, "a policy needs at least one completed trial"),
+        ("plots", {}, 405, "Method Not Allowed."),
+    ],
+)
+def test_errors_are_the_librarys(service: Running, path: str, body: object, status: int, text: str) -> None:
+    ask(service)
+    answer = service.post(f"{STUDY}/{path}", body)
+    assert answer.status == status, answer.text
+    assert answer.error.startswith(text)
+
+
+def test_an_unknown_study(service: Running) -> None:
+    answer = service.get("/v1/studies/winter")
+    assert (answer.status, answer.error) == (404, "there is no study 'winter': there are 'default'.")
+
+
+def test_not_even_errors_say_where_the_database_is(service: Running) -> None:
+    assert service.storage not in service.get("/v1/studies/winter").text
+
+
+def test_a_repeated_ask_gets_the_same_trial(service: Running, start: Start) -> None:
+    first = ask(service, key="a1", n=2)
+    assert ask(service, key="a1", n=2)["trials"] == first["trials"]
+    assert ask(service, key="a2")["trials"][0]["number"] == 2
+    service.post(f"{STUDY}/trials/0/tell", {"reward": 1.0})
+    assert [trial["status"] for trial in ask(service, key="a1", n=2)["trials"]] == ["completed", "running"]
+    other = start(service.storage)
+    with ThreadPoolExecutor(8) as clients:
+        numbers = clients.map(lambda i: ask((service, other)[i % 2], key="b")["trials"][0]["number"], range(8))
+    assert set(numbers) == {3}
+
+
+def test_a_lease_that_ends_gives_the_trial_to_the_next(service: Running) -> None:
+    first = ask(service, lease=0.01)
+    time.sleep(0.03)
+    second = ask(service, lease=60)
+    assert second["trials"][0]["number"] == first["trials"][0]["number"] == 0
+    assert second["trials"][0]["attempts"] == 2
+    lost = service.post(f"{STUDY}/trials/0/renew", {"worker": first["worker"], "lease": 60})
+    rule = "trial 0 must be leased to whoever renews its lease"
+    assert (lost.status, lost.error) == (409, f"{rule}, but it is another worker's, or has no lease.")
+    assert ask(service)["trials"][0]["number"] == 1
+
+
+def test_renew_and_release(service: Running) -> None:
+    mine = ask(service, lease=0.05)
+    assert service.post(f"{STUDY}/trials/0/renew", {"worker": mine["worker"], "lease": 600}).status == 200
+    time.sleep(0.06)
+    assert ask(service)["trials"][0]["number"] == 1
+    assert service.post(f"{STUDY}/trials/0/release", {"worker": "somebody/else"}).status == 200  # changes nothing
+    assert ask(service)["trials"][0]["number"] == 2
+    service.post(f"{STUDY}/trials/0/release", {"worker": mine["worker"]})
+    assert ask(service)["trials"][0]["number"] == 0
+
+
+def test_an_enqueued_point_comes_first_and_results_can_be_added(service: Running) -> None:
+    added = service.post(f"{STUDY}/trials", {"state": {"demand": 20}, "action": {"stock": 30}, "reward": 1.5})
+    assert (added.status, added.json["status"]) == (201, "completed")
+    service.post(f"{STUDY}/trials", {"state": {"demand": 60}, "action": {"stock": 70}})
+    assert ask(service)["trials"][0]["action"] == {"stock": 70.0}
+
+
+def test_the_total_is_never_exceeded(service: Running) -> None:
+    assert len(ask(service, n=3, evaluations=2)["trials"]) == 2
+    assert ask(service, evaluations=2)["trials"] == []
+
+
+def test_create_a_study(service: Running) -> None:
+    for _ in range(2):
+        assert service.post("/v1/studies", {**NEW, "method": "uniform"}).status == 201
+    conflict = service.post("/v1/studies", {**NEW, "method": "conbo"})
+    assert (conflict.status, conflict.json["error"]["type"]) == (409, "StudyError")
+    damaged = service.post("/v1/studies", {"name": "x", "space": {"states": [], "actions": [{"name": "a"}]}})
+    assert damaged.status == 422
+    study = open_study(service.storage, "spring")
+    assert (study.method, study.seed) == ("uniform", 0)
+    code = service.post("/v1/studies", {**NEW, "name": "y", "model": {"type": "os.system"}})
+    assert (code.status, code.error) == (422, "`model.type` must be one of GaussianProcess, but got 'os.system'.")
+
+
+def test_a_study_that_needs_a_function_is_read_only(start: Start, tmp_path: Any) -> None:
+    path = str(tmp_path / "functions.db")
+    study = Study(SPACE, state_distribution=Density(lambda state: 1.0), storage=path)
+    study.tell(study.ask(), 1.0)
+    service = start(path)
+    assert service.get(f"{STUDY}/trials").json["trials"][0]["reward"] == 1.0
+    why = "the study is read-only here, because the study's state distribution is a function"
+    assert service.get(STUDY).json["read_only"].startswith(why)
+    for path, body in (("ask", {}), ("trials/0/tell", {"reward": 1}), ("policy", {"states": []})):
+        answer = service.post(f"{STUDY}/{path}", body)
+        assert (answer.status, answer.error.startswith(why)) == (409, True)
+
+
+class Held(Executor):
+    """An executor that begins its work only when it may."""
+
+    def __init__(self, may_begin: threading.Event) -> None:
+        self._may_begin, self._pool = may_begin, ThreadPoolExecutor(1)
+
+    def submit(self, work: Any, /, *arguments: Any, **named: Any) -> Future[Any]:
+        def wait_and_work() -> Any:
+            if work is model_work.suggest and arguments[1] == "default":
+                assert self._may_begin.wait(30)
+            return work(*arguments, **named)
+
+        return self._pool.submit(wait_and_work)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._pool.shutdown(wait, cancel_futures=cancel_futures)
+
+
+def test_while_a_suggestion_is_made_everything_else_goes_on(start: Start, tmp_path: Any) -> None:
+    may_begin = threading.Event()
+    storage = str(tmp_path / "two.db")
+    waiting = Study(SPACE, storage=storage).ask()
+    Study(SPACE, name="other", storage=storage)
+    service = start(storage, new=lambda: Held(may_begin))
+    with ThreadPoolExecutor(60) as clients:
+        asked = [clients.submit(ask, service) for _ in range(60)]
+        while service.get("/healthz").status != 200:
+            pass
+        assert service.get(STUDY).json["running"] == 1
+        assert service.post(f"{STUDY}/trials/{waiting.number}/tell", {"reward": 1.0}).json["stands"]
+        assert service.post("/v1/studies/other/ask", {}).json["trials"][0]["number"] == 0
+        assert not any(future.done() for future in asked)
+        may_begin.set()
+        numbers = sorted(future.result()["trials"][0]["number"] for future in asked)
+    assert numbers == list(range(1, 61))  # each of them once
+
+
+def test_several_servers_share_a_study_like_workers(service: Running, start: Start) -> None:
+    clients = [conbo.Client(one.url) for one in (service, start(service.storage), service)]
+    with ThreadPoolExecutor(3) as pool:
+        summaries = list(pool.map(lambda client: client.run(reward, 5), clients))
+    assert sum(summary.completed for summary in summaries) == 5
+    trials = open_study(service.storage).trials
+    assert [trial.status for trial in trials] == ["completed"] * 5
+
+
+def test_policy_plots_and_report(start: Start, tmp_path: Any) -> None:
+    storage = str(tmp_path / "learned.db")
+    study = Study(SPACE, storage=storage, seed=1)
+    study.run(reward, 6, progress=False)
+    service = start(storage)
+    states = [{"demand": 30}, {"demand": 80}]
+    found = service.post(f"{STUDY}/policy", {"states": states}).json
+    assert found["evaluations"] == 6
+    for prediction, wanted in zip(found["predictions"], study.policy().predict_many(states), strict=True):
+        assert prediction["action"]["stock"] == pytest.approx(wanted.action["stock"], rel=1e-6)
+        assert prediction["mean"] == pytest.approx(wanted.mean, rel=1e-6)
+    study.tell(study.ask(), 0.0)
+    assert service.post(f"{STUDY}/policy", {"states": states, "fresh": True}).json["evaluations"] == 7
+    assert service.get(f"{STUDY}?model=true").json["summary"]["evaluations"] == 7
+    assert service.get(f"{STUDY}/plots/state-coverage").json["data"]
+    unknown = service.get(f"{STUDY}/plots/coverage")
+    assert (unknown.status, unknown.error) == (422, "unknown plot 'coverage': did you mean 'state-coverage'?")
+    page = service.get(f"{STUDY}/report")
+    assert page.text.startswith("<!doctype html>")
+    assert page.headers["content-disposition"].startswith("attachment")
+    assert page.headers["content-security-policy"] == "sandbox"
+
+
+def test_the_description(service: Running) -> None:
+    described = service.get("/openapi.json").json
+    assert described["info"]["version"] == conbo.__version__
+    assert "post" in described["paths"]["/v1/studies/{name}/ask"]
+    assert service.get("/docs").status == 404  # it would load scripts from elsewhere

@@ -1,0 +1,80 @@
+"""Trials that are asked for with a lease: yours for a time, and then somebody else's."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from conbo.errors import SettingError, TrialError
+from conbo.spaces import Real, Space
+from conbo.study import Study, open_study
+
+SPACE = Space(states={"demand": Real(10, 100)}, actions={"stock": Real(0, 150)})
+
+
+def reward(state: object, action: object) -> float:
+    return 1.0
+
+
+def test_without_a_lease_a_trial_waits_for_ever(tmp_path: Path) -> None:
+    study = Study(SPACE, storage=tmp_path / "s.db")
+    assert study.ask().number == 0
+    assert study.ask(lease=60).number == 1
+    study.run(reward, 1, progress=False)
+    assert [trial.status for trial in study.trials] == ["running", "running", "completed"]
+
+
+def test_a_lease_that_ends_gives_the_trial_to_whoever_asks_next(tmp_path: Path) -> None:
+    study = Study(SPACE, storage=tmp_path / "s.db")
+    mine = study.ask(lease=0.01)
+    time.sleep(0.02)
+    theirs = open_study(tmp_path / "s.db").ask(lease=60)
+    assert (theirs.number, theirs.state, theirs.action) == (mine.number, mine.state, mine.action)
+    with pytest.raises(TrialError, match="trial 0 must be leased to whoever renews its lease, but it is another"):
+        study.renew(mine, 60)
+    study.tell(mine, 2.0)  # the first result stands
+    with pytest.raises(TrialError, match=r"told reward=2\.0 before"):
+        study.tell(theirs, 3.0)
+    with pytest.raises(TrialError, match="but it is completed"):
+        study.renew(theirs, 60)
+
+
+def test_a_run_takes_over_what_was_asked_for(tmp_path: Path) -> None:
+    study = Study(SPACE, storage=tmp_path / "s.db")
+    study.ask(lease=0.01)
+    time.sleep(0.02)
+    study.run(reward, 2, progress=False)
+    assert [trial.status for trial in study.trials] == ["completed"] * 2
+
+
+def test_a_renewed_lease_holds_and_a_released_one_does_not(tmp_path: Path) -> None:
+    study = Study(SPACE, storage=tmp_path / "s.db")
+    mine = study.ask(lease=0.05)
+    study.renew(mine, 600)
+    time.sleep(0.06)
+    assert study.ask(lease=60).number == 1
+    study.release(mine)
+    assert study.ask(lease=60).number == 0
+
+
+def test_a_dictated_state_gets_no_trial_of_another_state(tmp_path: Path) -> None:
+    study = Study(SPACE, storage=tmp_path / "s.db")
+    study.release(study.ask(lease=60))
+    there = study.ask(state={"demand": 50}, lease=60)
+    assert (there.number, there.state) == (1, {"demand": 50.0})
+    study.release(there)
+    assert study.ask(state={"demand": 50}, lease=60).number == 1
+    assert study.ask(lease=60).number == 0
+
+
+def test_several_trials_at_once(tmp_path: Path) -> None:
+    study = Study(SPACE, storage=tmp_path / "s.db")
+    study.enqueue({"demand": 20}, {"stock": 30})
+    study.release(study.ask(state={"demand": 60}, lease=60))
+    assert [trial.number for trial in study.ask(3, lease=60)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("lease", [0, -1, float("inf"), float("nan"), "60"])
+def test_what_a_lease_must_be(lease: float) -> None:
+    with pytest.raises(SettingError, match="`0 < lease < inf` must hold"):
+        Study(SPACE).ask(lease=lease)
