@@ -4,8 +4,8 @@
     python benchmarks/service.py --minutes 1 --clients 20 --json
 
 The service is `conbo serve` in a process of its own, over an SQLite file, with a token for each client. Readers look at
-the status, at a page of trials and at the policy in turn, once a second each. In the end every reward that a client told
-must be in the database once, as it was told, and no trial may have been given to two clients.
+the status, at a page of trials and at the policy in turn, once a second each. In the end every reward that a client
+told must be in the database once, as it was told, and no trial may have been given to two clients.
 """
 
 import argparse

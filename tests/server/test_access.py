@@ -17,6 +17,7 @@ from conbo.study import Study, open_study
 from running_server import SPACE, Running, Start
 
 ASK = "/v1/studies/default/ask"
+RENEW = "/v1/studies/default/trials/0/renew"
 
 
 @pytest.fixture
@@ -46,42 +47,39 @@ def test_without_a_token_only_on_loopback(tokens: TokenFile) -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "0.0.0.0", "[::]:80"])
-def test_dns_rebinding(service: Running, host: str) -> None:
+def test_dns_rebinding(attacked: Running, host: str) -> None:
     for answer in (
-        service.get("/v1/studies", headers={"host": host}),
-        service.post(ASK, {}, headers={"host": host}),
-        service.get("/", headers={"host": host}),
+        attacked.get("/v1/studies", headers={"host": host}),
+        attacked.post(ASK, {}, headers={"host": host}),
+        attacked.get("/", headers={"host": host}),
     ):
         assert (answer.status, answer.json["error"]["type"]) == (403, "AccessError")
-    assert n_trials(service) == 0
-    assert service.get("/v1/studies", headers={"host": f"localhost:{service.port}"}).status == 200
+    assert attacked.get("/v1/studies", headers={"host": f"localhost:{attacked.port}"}).status == 200
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1", "http://127.0.0.1"])
-def test_requests_from_other_sites(service: Running, origin: str) -> None:
-    assert service.post(ASK, {}, headers={"origin": origin}).status == 403
-    assert service.get("/v1/studies", headers={"origin": origin}).status == 403
-    assert n_trials(service) == 0
-    assert service.post(ASK, {}, headers={"origin": service.url}).status == 200
+def test_requests_from_other_sites(attacked: Running, origin: str) -> None:
+    assert attacked.post(ASK, {}, headers={"origin": origin}).status == 403
+    assert attacked.get("/v1/studies", headers={"origin": origin}).status == 403
+    assert attacked.post(RENEW, {"worker": "no/one"}, headers={"origin": attacked.url}).status == 409
 
 
-def test_requests_that_browsers_mark_as_of_another_site(service: Running) -> None:
+def test_requests_that_browsers_mark_as_of_another_site(attacked: Running) -> None:
     marked = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}
-    assert service.get("/v1/studies", headers=marked).status == 403
+    assert attacked.get("/v1/studies", headers=marked).status == 403
     followed = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
-    assert service.get("/healthz", headers=followed).status == 200
-    assert service.post(ASK, {}, headers=followed).status == 403
+    assert attacked.get("/healthz", headers=followed).status == 200
+    assert attacked.post(ASK, {}, headers=followed).status == 403
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
-def test_forms_cannot_write(service: Running, kind: str) -> None:
-    assert service.post(ASK, {}, headers={"content-type": kind}).status == 415
-    assert n_trials(service) == 0
+def test_forms_cannot_write(attacked: Running, kind: str) -> None:
+    assert attacked.post(ASK, {}, headers={"content-type": kind}).status == 415
 
 
-def test_no_cors(service: Running) -> None:
+def test_no_cors(attacked: Running) -> None:
     preflight = {"origin": "https://evil.example", "access-control-request-method": "POST"}
-    answer = service.request("OPTIONS", ASK, headers=preflight)
+    answer = attacked.request("OPTIONS", ASK, headers=preflight)
     assert answer.status in (403, 405)
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
@@ -185,8 +183,12 @@ def test_a_cookie_does_not_help_another_site(guarded: Running, tokens: TokenFile
 # the form of requests
 
 
-def test_security_headers_are_on_every_answer(service: Running) -> None:
-    for answer in (service.get("/healthz"), service.get("/nowhere"), service.get("/v1/studies", headers={"host": "x"})):
+def test_security_headers_are_on_every_answer(attacked: Running) -> None:
+    for answer in (
+        attacked.get("/healthz"),
+        attacked.get("/nowhere"),
+        attacked.get("/v1/studies", headers={"host": "x"}),
+    ):
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["x-frame-options"] == "DENY"
         assert answer.headers["referrer-policy"] == "no-referrer"
@@ -195,13 +197,13 @@ def test_security_headers_are_on_every_answer(service: Running) -> None:
         assert "server" not in answer.headers
 
 
-def test_a_long_body_is_refused(service: Running) -> None:
+def test_a_long_body_is_refused(attacked: Running) -> None:
     long = b'{"key": "' + b"x" * access.MAX_BODY + b'"}'
-    assert service.request("POST", ASK, long).status == 413
+    assert attacked.request("POST", ASK, long).status == 413
 
 
-def test_a_long_body_that_does_not_say_so_is_refused(service: Running) -> None:
-    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
+def test_a_long_body_that_does_not_say_so_is_refused(attacked: Running) -> None:
+    with socket.create_connection(("127.0.0.1", attacked.port), timeout=30) as connection:
         head = f"POST {ASK} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
         chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
@@ -210,18 +212,18 @@ def test_a_long_body_that_does_not_say_so_is_refused(service: Running) -> None:
         assert connection.recv(100).startswith(b"HTTP/1.1 413")
 
 
-def test_a_body_that_never_comes_is_given_up(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_never_comes_is_given_up(attacked: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "BODY_SECONDS", 0.05)
-    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", attacked.port), timeout=30) as connection:
         head = f"POST {ASK} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
         connection.sendall(head.encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 408")
 
 
-def test_headers_that_decide_must_be_there_once(service: Running) -> None:
-    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
+def test_headers_that_decide_must_be_there_once(attacked: Running) -> None:
+    with socket.create_connection(("127.0.0.1", attacked.port), timeout=30) as connection:
         head = (
-            f"GET /v1/studies HTTP/1.1\r\nHost: localhost\r\nOrigin: {service.url}\r\nOrigin: https://evil.example\r\n"
+            f"GET /v1/studies HTTP/1.1\r\nHost: localhost\r\nOrigin: {attacked.url}\r\nOrigin: https://evil.example\r\n"
         )
         connection.sendall(f"{head}\r\n".encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 400")
@@ -253,7 +255,6 @@ def test_a_caller_gets_its_rate_and_no_more(monkeypatch: pytest.MonkeyPatch) -> 
         b"\xff\xfe",
         b"[" * 100_000,
         b'{"n": ' + b"9" * 5000 + b"}",
-        b'{"key": "\\ud800"}',
         b'{"worker": "\\ud800"}',
         b'{"state": {"demand": NaN}}',
         b'{"state": {"demand": 1e999}}',
@@ -262,26 +263,25 @@ def test_a_caller_gets_its_rate_and_no_more(monkeypatch: pytest.MonkeyPatch) -> 
         b'{"n": true}',
     ],
 )
-def test_malformed_bodies(service: Running, body: bytes) -> None:
-    answer = service.request("POST", ASK, body)
-    assert answer.status in (400, 422) or body == b'{"key": "\\ud800"}'
+def test_malformed_bodies(attacked: Running, body: bytes) -> None:
+    answer = attacked.request("POST", ASK, body)
+    assert answer.status in (400, 422)
     assert "Traceback" not in answer.text
-    assert n_trials(service) <= 1
 
 
 @pytest.mark.parametrize("name", ["..%2f..%2fetc%2fpasswd", "%00", "%ED%A0%80", "'%20OR%201=1--", "<script>"])
-def test_odd_names(service: Running, name: str) -> None:
-    answer = service.get(f"/v1/studies/{name}")
+def test_odd_names(attacked: Running, name: str) -> None:
+    answer = attacked.get(f"/v1/studies/{name}")
     assert answer.status in (404, 422), answer.text
     assert answer.headers["content-type"] == "application/json"
 
 
-def test_no_stack_traces(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_stack_traces(attacked: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     def fault(*_: object) -> None:
         raise RuntimeError("a secret of the server")
 
     monkeypatch.setattr("conbo.server.service.list_studies", fault)
-    answer = service.get("/v1/studies")
+    answer = attacked.get("/v1/studies")
     assert (answer.status, answer.json["error"]["type"]) == (500, "InternalError")
     assert "secret" not in answer.text
 

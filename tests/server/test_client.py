@@ -15,7 +15,7 @@ import conbo
 from conbo.errors import AccessError, ConboError, PointError, RewardError, SettingError, StorageError, TrialError
 from conbo.server.tokens import TokenFile
 from conbo.study import Study, open_study
-from running_server import Running, Start, reward
+from running_server import Running, Start
 
 
 def parameters(function: object) -> list[str]:
@@ -76,22 +76,6 @@ def test_tokens(start: Start, tmp_path: Path) -> None:
         reader.ask()
     with pytest.warns(UserWarning, match="is not encrypted: others on the way can read the token"):
         conbo.Client("http://conbo.example.org", "conbo_x")
-
-
-def test_a_policy_needs_no_torch_here(start: Start, tmp_path: Path) -> None:
-    storage = str(tmp_path / "learned.db")
-    study = Study(
-        conbo.Space(states={"demand": conbo.Real(10, 100)}, actions={"stock": conbo.Real(0, 150)}), storage=storage
-    )
-    study.run(reward, 5, progress=False)
-    policy, mine = conbo.Client(start(storage).url).policy(), study.policy()
-    assert policy({"demand": 60})["stock"] == pytest.approx(mine({"demand": 60})["stock"], rel=1e-6)
-    states = [{"demand": 20}, {"demand": 500}]
-    assert [p.mean for p in policy.predict_many(states, extrapolate=True)] == pytest.approx(
-        [p.mean for p in mine.predict_many(states, extrapolate=True)], rel=1e-6
-    )
-    with pytest.raises(PointError, match="must hold, but got demand=500"):
-        policy.many(states)
 
 
 def test_a_run_records_failures_and_gives_up_after_ten(service: Running) -> None:

@@ -41,6 +41,8 @@ HEADERS = {
     "cache-control": "no-store",
 }
 
+INTERNAL = "the service met an error of its own, which its log explains."
+
 _log = logging.getLogger("conbo.server")
 
 
@@ -110,7 +112,7 @@ class Guard:
             await answer.error(refusal.status, "AccessError", refusal.text, refusal.headers)
         except Exception:
             _log.exception("a request failed")
-            await answer.error(500, "InternalError", "the service met an error of its own, which its log explains.")
+            await answer.error(500, "InternalError", INTERNAL)
 
     def _check_origin(self, method: str, headers: Mapping[str, str]) -> None:
         host = headers.get("host", "")

@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from conbo.errors import ConboError, PointError, RecordError, RewardError, SettingError, SpaceError, StorageError
-from conbo.server.access import RefusedError
+from conbo.server.access import INTERNAL, RefusedError
 from conbo.server.records import UnknownError
 
 _log = logging.getLogger("conbo.server")
@@ -70,6 +70,10 @@ def add_error_answers(app: FastAPI, without_place: Callable[[str], str]) -> None
     @app.exception_handler(UnicodeEncodeError)
     async def not_text(request: Request, error: UnicodeEncodeError) -> Response:
         return error_answer(422, "SettingError", "a text must be valid Unicode, but it has lone surrogates.")
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> Response:
+        return error_answer(500, "InternalError", INTERNAL)  # the guard logs the error
 
 
 def _in_words(error: RequestValidationError) -> str:

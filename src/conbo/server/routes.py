@@ -28,7 +28,7 @@ def needs(right: Right) -> Callable[[Request], None]:
     return check
 
 
-READ, RUN, ADMIN = ([Depends(needs(right))] for right in ("read", "run", "admin"))  # type: ignore[arg-type]
+READ, RUN, ADMIN = ([Depends(needs(right))] for right in ("read", "run", "admin"))
 Statuses = Literal["completed", "running", "failed"]
 
 

@@ -7,9 +7,9 @@ from typing import Any
 from conbo.errors import StudyError, TrialError
 from conbo.study.stored import stored_records, stored_settings
 from conbo.study.study import Study, open_study
-from conbo.trials import Trial
+from conbo.trials import Status, Trial
 
-STATUSES = ("completed", "running", "failed")
+STATUSES: tuple[Status, ...] = ("completed", "running", "failed")
 
 
 class ServedStudy:
