@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import sqlite3
+import subprocess
+import sys
 import threading
 from contextlib import closing
 from importlib.metadata import version
@@ -322,3 +324,19 @@ def test_a_run_that_cannot_record_a_reward_says_which(
     locks[0].close()
     study.run(lambda state, action: 2.5, 1, progress=False)
     assert [trial.reward for trial in study.trials] == [2.5]
+
+
+def test_a_second_look_at_a_file_leaves_its_locks_alone(tmp_path: Path) -> None:
+    path = str(tmp_path / "study.db")
+
+    def elsewhere(program: str) -> None:
+        subprocess.run([sys.executable, "-c", f"import sys, conbo; path = sys.argv[1]; {program}", path], check=True)
+
+    elsewhere("conbo.Study(conbo.Space(actions={'x': conbo.Real(0, 1)}), storage=path)")
+    study = open_study(path)
+    assert study.trials == ()
+    assert study_names(path) == ["default"]
+    elsewhere("study = conbo.open_study(path); study.tell(study.ask(), 1.0)")
+    assert [trial.reward for trial in study.trials] == [1.0]
+    study.tell(study.ask(), 2.0)
+    elsewhere("assert len(conbo.open_study(path).trials) == 2")

@@ -3,16 +3,16 @@
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
 
-import conbo
 from conbo.notices import LOG
 from conbo.server.access import Guard, check_host
 from conbo.server.answers import add_error_answers
-from conbo.server.model_processes import NewExecutor, new_process
+from conbo.server.model_processes import NewExecutor, OneProcess
 from conbo.server.routes import session_routes, study_routes
 from conbo.server.service import Service
 from conbo.server.sessions import Sessions
@@ -29,7 +29,7 @@ Errors are JSON: `{"error": {"type": "RewardError", "text": "..."}}`, with the l
 """
 
 
-def create_app(storage: str, tokens: TokenFile | None = None, new: NewExecutor = new_process) -> Guard:
+def create_app(storage: str, tokens: TokenFile | None = None, new: NewExecutor = OneProcess) -> Guard:
     """The application, to be run by any ASGI server."""
     service = Service(storage, new)
     sessions = None if tokens is None else Sessions(tokens)
@@ -41,7 +41,7 @@ def create_app(storage: str, tokens: TokenFile | None = None, new: NewExecutor =
 
     app = FastAPI(
         title="conbo",
-        version=conbo.__version__,
+        version=version("conbo"),
         description=DESCRIPTION,
         lifespan=lifespan,
         docs_url=None,  # those pages load scripts from elsewhere

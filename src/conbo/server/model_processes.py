@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, Executor
+from concurrent.futures import BrokenExecutor, Executor, Future
 from typing import Any, TypeVar
 
 from conbo.errors import ConboError
@@ -13,40 +13,56 @@ Result = TypeVar("Result")
 NewExecutor = Callable[[], Executor]
 
 
-def new_process() -> Executor:
-    """A pool of one process, which ends with this one."""
-    from loky import ProcessPoolExecutor  # type: ignore[import-untyped]
+class OneProcess(Executor):
+    """A process that ends with this one, and is started with the first piece of work."""
 
-    pool: Executor = ProcessPoolExecutor(max_workers=1, initializer=prepare, initargs=(os.getpid(),))
-    return pool
+    def __init__(self) -> None:
+        from loky import ProcessPoolExecutor  # type: ignore[import-untyped]
+
+        self._pool: Any = ProcessPoolExecutor(max_workers=1, initializer=prepare, initargs=(os.getpid(),))
+
+    def submit(self, work: Callable[..., Result], /, *arguments: Any, **named: Any) -> "Future[Result]":
+        """Begin with the work, or have it wait."""
+        future: Future[Result] = self._pool.submit(work, *arguments, **named)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the process, whatever it does."""
+        self._pool.shutdown(wait=wait, kill_workers=True)
 
 
 class ModelProcesses:
     """Up to so many processes, started when they are needed; a study goes to the one that knows it, if that is idle."""
 
-    def __init__(self, most: int, new: NewExecutor = new_process) -> None:
+    def __init__(self, most: int, new: NewExecutor = OneProcess) -> None:
         self._new, self._free = new, asyncio.Semaphore(most)
-        self._idle: dict[Executor, str | None] = {}  # the study that each saw last
+        self._idle: dict[Executor, str] = {}  # the study that each saw last
+        self._busy: set[Executor] = set()
 
     async def call(self, study: str, work: Callable[..., Result], *arguments: Any) -> Result:
         """The result of the work; it waits for a process that is free."""
         async with self._free:
             process = self._take(study)
-            future = process.submit(work, *arguments)
+            self._busy.add(process)
             try:
-                return await asyncio.shield(asyncio.wrap_future(future))
+                result = await asyncio.shield(asyncio.wrap_future(process.submit(work, *arguments)))
             except BrokenExecutor as error:
                 process.shutdown(wait=False)
-                process = self._new()
-                raise ConboError("the process that fits models has died, and a new one is there: try again.") from error
-            finally:
+                raise ConboError(
+                    "the process that fits models has died; a new one will be there: try again."
+                ) from error
+            except BaseException:
                 self._idle[process] = study
+                raise
+            finally:
+                self._busy.discard(process)
+            self._idle[process] = study
+            return result
 
     def close(self) -> None:
-        """End all processes that are idle; those that work end with this process."""
-        for process in self._idle:
-            process.shutdown(wait=False)
-        self._idle.clear()
+        """End all processes."""
+        for process in (*self._idle, *self._busy):
+            process.shutdown(cancel_futures=True)
 
     def _take(self, study: str) -> Executor:
         known = [process for process, last in self._idle.items() if last == study]

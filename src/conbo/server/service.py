@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from conbo.errors import SettingError, StudyError, TrialError, shortened
 from conbo.prices import with_cost
 from conbo.server import model_work
-from conbo.server.model_processes import ModelProcesses, NewExecutor, new_process
+from conbo.server.model_processes import ModelProcesses, NewExecutor, OneProcess
 from conbo.server.new_study import create_study
 from conbo.server.records import (
     UnknownError,
@@ -42,7 +42,7 @@ class Service:
         Makes the executors for what needs a model; by default each is a process.
     """
 
-    def __init__(self, storage: str, new: NewExecutor = new_process) -> None:
+    def __init__(self, storage: str, new: NewExecutor = OneProcess) -> None:
         self.storage = storage
         self._database = Database(storage)
         self._database.create()

@@ -36,10 +36,12 @@ def log_size(source: str) -> int:
 def is_cut_off(source: str) -> bool:
     """Whether the end of a database is missing: SQLite itself may not notice, and read what is left.
 
-    Only a file without a log beside it says for sure how long it must be.
+    Only a file without a log beside it says for sure how long it must be. Where there is a log, even an empty one, the
+    file must not be opened here: to close it again would end SQLite's locks on it, which belong to the whole process.
+    Another process would then take itself for the last one and remove the log under our connections.
     """
     path = Path(source)
-    if not path.is_file() or log_size(source):
+    if not path.is_file() or Path(f"{source}-wal").exists():
         return False
     with path.open("rb") as file:
         header = file.read(100)
