@@ -36,19 +36,36 @@ def log_size(source: str) -> int:
 def is_cut_off(source: str) -> bool:
     """Whether the end of a database is missing: SQLite itself may not notice, and read what is left.
 
-    Only a file without a log beside it says for sure how long it must be. Where there is a log, even an empty one, the
-    file must not be opened here: to close it again would end SQLite's locks on it, which belong to the whole process.
-    Another process would then take itself for the last one and remove the log under our connections.
+    Only a file without a log beside it, or with an empty one, says for sure how long it must be.
     """
     path = Path(source)
-    if not path.is_file() or Path(f"{source}-wal").exists():
+    if not path.is_file() or log_size(source):
         return False
-    with path.open("rb") as file:
-        header = file.read(100)
+    header = _header(path)
     if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
         return False
     page, pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
     return path.stat().st_size < (65536 if page == 1 else page) * pages
+
+
+_kept_open: dict[tuple[int, int], int] = {}  # files by device and inode
+
+
+def _header(path: Path) -> bytes:
+    """The first 100 bytes of a file.
+
+    A log beside it, even an empty one, says that somebody has the database open, perhaps this process. Then the file is
+    not closed again: on POSIX systems, to close a file ends all locks of the process on it, those of SQLite too.
+    Another process would take itself for the last one, and remove the log under our connections.
+    """
+    if os.name != "posix" or not Path(f"{path}-wal").exists():
+        with path.open("rb") as file:
+            return file.read(100)
+    status = path.stat()
+    key = status.st_dev, status.st_ino
+    if key not in _kept_open:
+        _kept_open[key] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    return os.pread(_kept_open[key], 100, 0)
 
 
 def _connected(source: str) -> sqlite3.Connection:
