@@ -19,7 +19,7 @@ from conbo.spaces import Point, Value
 from conbo.trials import Outcomes, Trial, outcomes_of
 
 if TYPE_CHECKING:
-    from conbo.study.executors import Objective
+    from conbo.study.executors import AnyObjective
     from conbo.study.run import RunSummary, Stopped
 
 LEASE = 60.0  # seconds; a run renews it
@@ -118,9 +118,9 @@ class Client:
         """Give a trial back, so that others are given it at once."""
         self._post(f"/trials/{trial.number}/release", {"worker": trial.worker})
 
-    def enqueue(self, state: Point, action: Point) -> Trial:
+    def enqueue(self, state: Point, action: Point, seed: int | None = None) -> Trial:
         """Have a point of your own evaluated first, as `Study.enqueue`."""
-        return _trial(self._post("/trials", {"state": state, "action": action}, again=False))
+        return _trial(self._post("/trials", {"state": state, "action": action, "seed": seed}, again=False))
 
     def policy(self, *, fresh: bool = True) -> RemotePolicy:
         """The best action for every state.
@@ -135,7 +135,7 @@ class Client:
 
     def run(
         self,
-        objective: Objective,
+        objective: AnyObjective,
         evaluations: int,
         *,
         retries: int = 0,
@@ -214,7 +214,7 @@ class _Run:
     def __init__(
         self,
         client: Client,
-        objective: Objective,
+        objective: AnyObjective,
         evaluations: int,
         retries: int,
         max_seconds: float | None,
@@ -252,7 +252,7 @@ class _Run:
         for attempt in range(self._retries + 1):
             try:
                 with _Heartbeat(self._client, trial, self._lease):
-                    outcomes = outcomes_of(self._objective(dict(trial.state), dict(trial.action)))
+                    outcomes = outcomes_of(self._objective(*trial.arguments))
                     self._tell(trial, outcomes)
                 return
             except (AccessError, StorageError, TrialError):
@@ -317,6 +317,7 @@ def _trial(record: Mapping[str, Any]) -> Trial:
         number=record["number"],
         state=record["state"],
         action=record["action"],
+        seed=record["seed"],
         status=record["status"],
         outcomes=None if reward is None else Outcomes(reward, record["noise"], measured),
         error=record["error"],

@@ -49,6 +49,9 @@ class NewStudy(Body):
     model: Annotated[Any, _any("Settings of `GaussianProcess`.", type="object")] = None
     seed: Annotated[Any, _any("On which all suggestions depend.", type="integer")] = None
     initial: Annotated[Any, _any("Number of quasi-random trials before the method begins.", type="integer")] = None
+    reward_range: Annotated[Any, _any("The least and the largest reward that there can be.", type="array")] = None
+    common_random_numbers: Annotated[Any, _any("Whether trials have seeds for a simulator.", type="boolean")] = None
+    seeds: Annotated[Any, _any("The seeds to choose from.", type="array")] = None
     cost: Annotated[Any, _any('"learned", where costs are told with the rewards.', type="string")] = None
 
 
@@ -105,6 +108,7 @@ class NewTrial(Body):
 
     state: Point
     action: Point
+    seed: Annotated[Any, _any("Of the simulator, in a study with common random numbers.", type="integer")] = None
     reward: Annotated[Any, _any("The reward of an earlier result.", type="number")] = None
     noise: Annotated[Any, _any("Its variance.", type="number")] = None
     outcomes: Annotated[Any, _any("Further results by name.", type="object")] = None

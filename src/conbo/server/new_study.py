@@ -11,7 +11,18 @@ from conbo.spaces import Space
 from conbo.study.description import Settings, from_record
 from conbo.study.study import Study
 
-OPTIONAL = ("direction", "method", "state_distribution", "model", "seed", "initial", "cost")
+OPTIONAL = (
+    "direction",
+    "method",
+    "state_distribution",
+    "model",
+    "seed",
+    "initial",
+    "cost",
+    "reward_range",
+    "common_random_numbers",
+    "seeds",
+)
 
 
 def create_study(storage: str, description: Mapping[str, Any]) -> str:

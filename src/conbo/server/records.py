@@ -31,6 +31,7 @@ def trial_record(trial: Trial) -> dict[str, Any]:
         "number": trial.number,
         "state": trial.state,
         "action": trial.action,
+        "seed": trial.seed,
         "status": trial.status,
         "reward": trial.reward,
         "noise": trial.noise,

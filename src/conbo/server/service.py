@@ -127,10 +127,9 @@ class Service:
         if body["reward"] is None:
             if body["noise"] is not None or body["outcomes"] is not None:
                 raise SettingError("`noise` and `outcomes` must come with a `reward`, but there is none.")
-            return trial_record(await self.write(study.enqueue, *point))
-        added = await self.write(
-            lambda: study.add_trial(*point, body["reward"], body["noise"], outcomes=body["outcomes"])
-        )
+            return trial_record(await self.write(study.enqueue, *point, body["seed"]))
+        more = {"outcomes": body["outcomes"], "seed": body["seed"]}
+        added = await self.write(lambda: study.add_trial(*point, body["reward"], body["noise"], **more))
         return trial_record(added)
 
     async def ask(self, name: str, body: dict[str, Any], is_gone: Callable[[], Awaitable[bool]]) -> dict[str, Any]:
