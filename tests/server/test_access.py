@@ -3,6 +3,7 @@
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -198,8 +199,10 @@ def test_security_headers_are_on_every_answer(attacked: Running) -> None:
 
 
 def test_a_long_body_is_refused(attacked: Running) -> None:
-    long = b'{"key": "' + b"x" * access.MAX_BODY + b'"}'
-    assert attacked.request("POST", ASK, long).status == 413
+    with socket.create_connection(("127.0.0.1", attacked.port), timeout=30) as connection:
+        head = f"POST {ASK} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        connection.sendall(f"{head}Content-Length: {access.MAX_BODY + 1}\r\n\r\n".encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 413")
 
 
 def test_a_long_body_that_does_not_say_so_is_refused(attacked: Running) -> None:
@@ -207,8 +210,9 @@ def test_a_long_body_that_does_not_say_so_is_refused(attacked: Running) -> None:
         head = f"POST {ASK} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
         chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
-        for _ in range(access.MAX_BODY // 65536 + 1):
-            connection.sendall(chunk)
+        with suppress(OSError):  # the service may close before it has got all
+            for _ in range(access.MAX_BODY // 65536 + 1):
+                connection.sendall(chunk)
         assert connection.recv(100).startswith(b"HTTP/1.1 413")
 
 
