@@ -25,7 +25,8 @@ def learned(
     **settings: object,
 ) -> Study:
     """A study with n random trials, of which every so many failed."""
-    all_settings: dict[str, Any] = {"method": "uniform", "state_distribution": state_distribution, **settings}
+    all_settings: dict[str, Any] = {"method": "uniform", "failures": "ignore", **settings}
+    all_settings["state_distribution"] = state_distribution
     study = Study(space, **all_settings)
     for trial in study.ask(n):
         if failing and trial.number % failing == 1:

@@ -12,6 +12,8 @@ import pytest
 import conbo
 
 PUBLIC = [
+    "AtLeast",
+    "AtMost",
     "Categorical",
     "Client",
     "Density",
@@ -57,9 +59,10 @@ def test_signatures() -> None:
         return list(inspect.signature(function).parameters)  # type: ignore[arg-type]
 
     settings = ["space", "direction", "method", "state_distribution", "model", "seed", "initial"]
-    seeded = ["common_random_numbers", "seeds"]
-    assert names(conbo.Optimizer) == [*settings, "device", "cost", "prior", "reward_range", *seeded]
-    assert names(conbo.Study) == [*settings, "cost", "prior", "reward_range", *seeded, "name", "storage", "device"]
+    more = ["cost", "prior", "reward_range", "common_random_numbers", "seeds"]
+    more += ["outcome_constraints", "confidence", "failures"]
+    assert names(conbo.Optimizer) == [*settings, "device", *more]
+    assert names(conbo.Study) == [*settings, *more, "name", "storage", "device"]
     ends = ["evaluations", "budget", "max_seconds", "worth"]
     options = ["workers", "executor", "batch", "timeout", "retries", "stop_below", "finish", "on_interrupt", "lease"]
     options += ["max_lost_workers", "callbacks"]

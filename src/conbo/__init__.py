@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from conbo.gaussian_process import GaussianProcess
     from conbo.method_list import methods
     from conbo.optimizer import Optimizer
+    from conbo.outcome_constraints import AtLeast, AtMost
     from conbo.policies.policy import load_policy
     from conbo.reports import report
     from conbo.spaces import Categorical, Integer, Real, Space
@@ -20,6 +21,8 @@ __version__ = "0.2.0.dev0"
 
 # Imported on first use: torch takes seconds, `import conbo` and `dir(conbo)` should not.
 _HOME = {
+    "AtLeast": "outcome_constraints",
+    "AtMost": "outcome_constraints",
     "Categorical": "spaces",
     "Client": "client",
     "Density": "state_distributions",
@@ -45,6 +48,8 @@ _MODULES = ("errors", "integrations", "plots", "problems")
 _PLOTTING = ("jinja2", "matplotlib", "plotly")  # the extra `plots`
 
 __all__ = [
+    "AtLeast",
+    "AtMost",
     "Categorical",
     "Client",
     "Density",

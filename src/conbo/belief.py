@@ -9,14 +9,16 @@ import torch
 from torch import Tensor
 
 from conbo.bound_states import StateDistribution
+from conbo.constrained_search import ConstrainedSearch
 from conbo.cost_model import CostModel
 from conbo.errors import SettingError
+from conbo.learned_constraints import LearnedConstraints
 from conbo.linear_limits import RowLimits
 from conbo.models.botorch_model import ModelFactory, as_model
 from conbo.models.fit import announce
 from conbo.models.fit_memory import FitMemory
 from conbo.models.moving import moved
-from conbo.models.posterior import ActionSearch, FitsInSteps, Model, Paths, Posterior
+from conbo.models.posterior import BestSearch, FitsInSteps, Model, Paths, Posterior
 from conbo.models.snapping import action_limits, contains, snap, snap_actions, spread
 from conbo.observations import Observations
 from conbo.quasi_random import sobol
@@ -39,6 +41,7 @@ class Belief:
     shift: float
     scale: float
     cost: CostModel | None = None  # of evaluations, where they have prices
+    constraints: LearnedConstraints | None = None  # on what evaluations measure, and on failures
 
     @property
     def n_state_dims(self) -> int:
@@ -55,7 +58,8 @@ class Belief:
         if device == self.device:
             return self
         observations = self.observations.to(device)
-        return replace(self, observations=observations, posterior=moved(self.posterior, device))
+        posterior, constraints = moved(self.posterior, device), moved(self.constraints, device)
+        return replace(self, observations=observations, posterior=posterior, constraints=constraints)
 
     def snap(self, points: Tensor) -> Tensor:
         """The nearest points (..., d) that the space allows, with feasible actions as far as their states have any."""
@@ -95,9 +99,32 @@ class Belief:
             return None
         return RowLimits(self.space.feasible_set.limits, movable=(upper > lower).cpu().numpy())
 
-    def search(self, actions: Tensor) -> ActionSearch:
-        """A search over actions that starts from a pool (p, d_x)."""
-        return self.posterior.action_search(self.space, actions)
+    def search(self, actions: Tensor) -> BestSearch:
+        """A search for the best action of a state that starts from a pool (p, d_x), and keeps learned constraints."""
+        search = self.posterior.action_search(self.space, actions)
+        if self.constraints is None:
+            return search
+        return ConstrainedSearch(self.posterior, self.space, self.constraints, search)
+
+    def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
+        """Which states (m, d_s) are so much like a known one (k, d_s) that its best action is a good start."""
+        alike = self.posterior.resemble(states, known, least)
+        return alike if self.constraints is None else alike & self.constraints.resemble(states, known, least)
+
+    def probability(self, points: Tensor) -> Tensor | None:
+        """How probable it is that points (n, d) keep all learned constraints; None where there are none."""
+        return None if self.constraints is None else self.constraints.probability(points)
+
+    def best_mean(self, points: Tensor) -> float:
+        """The highest posterior mean of those points (n, d) that are sure to keep learned constraints.
+
+        Where none is, any that keeps them would be better: it is the lowest mean.
+        """
+        mean = self.posterior.mean(points)
+        if self.constraints is None:
+            return float(mean.amax())
+        sure = self.constraints.is_sure(self.constraints.log_probability(points))
+        return float(torch.where(sure, mean, mean.amin()).amax())
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> Paths:
         """n functions drawn from the posterior; raises SettingError where the model cannot draw any."""

@@ -1,7 +1,7 @@
 """`make demo`: learn the best action for every state of the Branin function, and draw what was learned."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +45,7 @@ def _learned(problem: Problem, method: str, evaluations: int, storage: Path) -> 
     there = sum(trial.status == "completed" for trial in study.trials)
     print(f"{method}: goes on from the {there} evaluations in {storage}" if there else method)
 
-    def objective(state: dict[str, Value], action: dict[str, Value]) -> float:
+    def objective(state: dict[str, Value], action: dict[str, Value]) -> float | Mapping[str, float]:
         # noise that depends on the point alone: a study that was stopped and goes on sees the same rewards
         seed = abs(hash((*state.values(), *action.values())))
         return problem.evaluate(state, action, np.random.default_rng(seed))

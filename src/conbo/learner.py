@@ -13,6 +13,7 @@ from conbo.acquisition.state_improvement import RewardImprovement
 from conbo.belief import Belief, ModelLike, fit_belief
 from conbo.bound_states import StateDistribution, bind
 from conbo.common_random_numbers import SeedRule
+from conbo.constraint_learner import ConstraintLearner
 from conbo.cost_learner import CostLearner
 from conbo.errors import ConboError
 from conbo.gaussian_process import GaussianProcess
@@ -24,6 +25,7 @@ from conbo.models.moving import usable_device
 from conbo.models.snapping import contains, snap
 from conbo.notices import LOG, in_words
 from conbo.observations import Observations, Seeds
+from conbo.outcome_constraints import NOTHING_LEARNED, LearnedSettings
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.interaction import warn_without_interaction
 from conbo.policies.policy import Policy
@@ -57,6 +59,7 @@ class Learner:
         prior: Sequence[Trial] = (),
         reward_range: RewardRange | None = None,
         seed_rule: SeedRule | None = None,
+        learned: LearnedSettings = NOTHING_LEARNED,
     ) -> None:
         self._reward_range = reward_range
         self._seed_rule = seed_rule  # where trials have seeds
@@ -67,7 +70,9 @@ class Learner:
         self._space, self._states, self._method, self._model = space, states, method, model
         self._maximize, self._memory, self._device = maximize, FitMemory(shelf), usable_device(device)
         self._costs = CostLearner(space, states, cost)
-        # keyed by states_as_actions: the completed trials, and the belief fitted to them
+        self._constraints = ConstraintLearner(learned.constraints, learned.confidence, shelf)
+        self._learns_failures = learned.failures == "learn"
+        # keyed by states_as_actions: the trials that taught something, and the belief fitted to them
         self._beliefs: dict[bool, tuple[list[Trial], Belief]] = {}
 
     @property
@@ -165,11 +170,13 @@ class Learner:
         pending = self._encoded([trial for trial in trials if trial.status == "running"])
         return replace(belief, observations=belief.observations.with_pending(pending.to(belief.device)))
 
-    def _fitted(self, trials: Iterable[Trial], states_as_actions: bool) -> Belief:
-        """The belief fitted to the completed trials; it is reused while they stay the same."""
-        completed = _completed(trials)
+    def _fitted(self, trials: Sequence[Trial], states_as_actions: bool) -> Belief:
+        """The belief fitted to the completed trials, and to failures; it is reused while they stay the same."""
+        failed = [trial for trial in trials if self._learns_failures and trial.teaches_failure]
+        ended = [*_completed(trials), *failed]
         known, belief = self._beliefs.get(states_as_actions, (None, None))
-        if belief is None or known != completed:
+        if belief is None or known != ended:
+            completed = _completed(ended)
             if not completed and not self._prior_trials:
                 raise ConboError(
                     "a policy needs at least one completed trial, but there is none yet: "
@@ -181,10 +188,12 @@ class Learner:
             with threads_for(len(completed)):
                 told = self._observations(completed).to(self._device)
                 belief = self._belief(space, states, told)
+                learned = self._constraints.learn(space, states, told, self._encoded(failed).to(self._device))
+                belief = replace(belief, constraints=learned)
             if (seconds := time.monotonic() - began) > LONG:
                 LOG.info("Fitted in %s; looking for the best points now.", in_words(seconds))
             LOG.debug("Fitted %d rewards in %.2f s: %s.", len(completed), seconds, belief.posterior)
-            self._beliefs[states_as_actions] = completed, belief
+            self._beliefs[states_as_actions] = ended, belief
         return belief
 
     def _belief(self, space: Space, states: StateDistribution, told: Observations) -> Belief:

@@ -42,6 +42,11 @@ class Method:
     values_are_gains: bool = True  # of a Maximizer: expected gains in reward, not information or uncertainty
     policy: PolicyRecipe | None = None  # None: the action with the highest posterior mean
 
+    @property
+    def keeps_constraints(self) -> bool:
+        """Whether its policy keeps constraints that are learned."""
+        return self.policy is None
+
 
 @dataclass(frozen=True)
 class Listed:
@@ -51,6 +56,7 @@ class Listed:
     reference: str
     model: GaussianProcess = PUBLISHED_MODEL
     needs_finite_states: bool = False
+    keeps_constraints: bool = True  # whether its policy follows the model, and so keeps constraints that are learned
 
 
 LISTED: dict[str, Listed] = {
@@ -139,14 +145,17 @@ LISTED: dict[str, Listed] = {
     "knn": Listed(
         "random search; the policy is the best observed action of the 10 nearest states",
         _PAPER,
+        keeps_constraints=False,
     ),
     "policy-gradient": Listed(
         "a quadratic Gaussian policy, fitted to its own ε-greedy data",
         f"Williams (1992); {_PAPER}",
+        keeps_constraints=False,
     ),
     "transfer-ei": Listed(
         "expected improvement in one state, whose best action is used for all",
         _PAPER,
+        keeps_constraints=False,
     ),
 }
 

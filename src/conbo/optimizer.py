@@ -17,13 +17,14 @@ import numpy as np
 from conbo.bound_states import bind
 from conbo.common_random_numbers import check_seed, seed_rule
 from conbo.errors import PointError, RewardError, SettingError, TrialError, shortened
-from conbo.gaussian_process import GaussianProcess
 from conbo.method_list import DEFAULT_METHOD, Method, listed
 from conbo.notices import LOG
+from conbo.outcome_constraints import DEFAULT_CONFIDENCE, Failures, LearnedSettings, OutcomeConstraints
 from conbo.prices import Cost, check_cost, check_told, with_cost
 from conbo.prior_study import PriorStudy
 from conbo.quasi_random import sobol_points
 from conbo.reward_range import RewardRange, checked_range
+from conbo.setting_conflicts import check_model, check_together
 from conbo.spaces import Array, Point, Space, Value
 from conbo.state_distributions import Product, RecipeLike, Weights
 from conbo.trials import Outcomes, SuggestedTrials, Trial, unlike_before
@@ -61,7 +62,10 @@ class Optimizer:
     - `common_random_numbers`: whether the method also chooses the `seed` of every trial, so that a simulator can give
       several actions the same randomness;
     - `seeds` lists all the seeds that there are, such as recorded days; the policy is then for their mean. It implies
-      `common_random_numbers`.
+      `common_random_numbers`;
+    - `outcome_constraints` are limits on outcomes that are told with the rewards, such as `{"wait": conbo.AtMost(5)}`;
+      the policy keeps all of them with a probability of at least `confidence`, as far as there are such actions;
+    - `failures` says whether failed trials teach where evaluations fail: "learn", once there are two, or "ignore".
     """
 
     def __init__(
@@ -80,15 +84,15 @@ class Optimizer:
         reward_range: RewardRange | None = None,
         common_random_numbers: bool = False,
         seeds: Sequence[int] | None = None,
+        outcome_constraints: OutcomeConstraints | None = None,
+        confidence: float = DEFAULT_CONFIDENCE,
+        failures: Failures = "learn",
     ) -> None:
         if not isinstance(space, Space):
             raise SettingError(f"`space` must be a Space, but got {space!r}.")
         if direction not in get_args(Direction):
             raise SettingError(f"`direction` must be 'maximize' or 'minimize', but got {direction!r}.")
-        if isinstance(model, type) and hasattr(model, "fit"):
-            raise SettingError(f"`model` must be an instance, but got the class: use {model.__name__}().")
-        if model is not None and not hasattr(model, "fit") and not callable(model):
-            raise SettingError(f"`model` must be a GaussianProcess or a function, but got {model!r}.")
+        check_model(model)
         check_cost(cost)
         self.space, self.cost = space, cost
         self.state_distribution = state_distribution
@@ -105,18 +109,12 @@ class Optimizer:
         d = space.n_state_dims + space.n_action_dims
         self.prior = None if prior is None else PriorStudy.of(prior)
         self._prior_trials = [] if self.prior is None else self.prior.within(space, direction)
-        if self._prior_trials and not isinstance(self.model, GaussianProcess):
-            raise SettingError(f"`prior` must go with a built-in model, but got {self.model!r}.")
         self.reward_range = checked_range(reward_range)
-        if self.reward_range is not None and not isinstance(self.model, GaussianProcess):
-            raise SettingError(f"`reward_range` must go with a built-in model, but got {self.model!r}.")
         self.seed_rule = seed_rule(common_random_numbers, seeds, (*space.states, *space.actions))
-        if self.seed_rule is not None:
-            if not isinstance(self.model, GaussianProcess):
-                raise SettingError(f"`common_random_numbers` must go with a built-in model, but got {self.model!r}.")
-            if self.prior is not None or self.reward_range is not None:
-                other = "prior" if self.prior is not None else "reward_range"
-                raise SettingError(f"`common_random_numbers` must go without a `{other}`, but got both.")
+        self.learned = LearnedSettings.checked(outcome_constraints, confidence, failures)
+        if not known.keeps_constraints:
+            self.learned.check_none(self.method)
+        check_together(self.model, self.prior, self.reward_range, self.seed_rule, self.learned)
         usual = min(2 * d + 2, MOST_INITIAL if self.prior is None else MOST_INITIAL_WITH_PRIOR)
         self.initial = usual if initial is None else at_least(1, "initial", initial)
         self.maximize = direction == "maximize"
@@ -150,7 +148,7 @@ class Optimizer:
             from conbo.learner import Learner
 
             settings = self.space, self.states, self.recipe, self.model, self.maximize
-            more = self.cost, self._prior_trials, self.reward_range, self.seed_rule
+            more = self.cost, self._prior_trials, self.reward_range, self.seed_rule, self.learned
             self._made_learner = Learner(*settings, self.shelf, self.device, *more)
         return self._made_learner
 
@@ -229,10 +227,11 @@ class Optimizer:
         """The reward of a trial, and its variance where it is known: for all trials, or for none.
 
         The `cost` of the evaluation is for studies that learn it. Further `outcomes` by name, such as a waiting time,
-        are recorded beside the reward; no built-in model looks at them.
+        are recorded beside the reward; all that are constrained must be told.
         """
         result = Outcomes(reward, noise, with_cost(outcomes, cost))
         check_told(self.cost, result.measured)
+        self.learned.check(result.measured)
         told = self.find(trial).told(result)
         others = (t for t in self._with_status("completed") if t.number != told.number)
         if any((other.noise is None) != (told.noise is None) for other in others):
@@ -285,7 +284,8 @@ class Optimizer:
     def best_observed(self) -> list[dict[str, Any]]:
         """For each of finitely many states its best trial's action, reward and number, None where it has none.
 
-        States of probability zero have a row only if they have a completed trial.
+        States of probability zero have a row only if they have a completed trial. Trials whose outcomes break a
+        constraint do not count.
         """
         listed = self.states.listed()
         if listed is None:
@@ -293,7 +293,7 @@ class Optimizer:
         best: dict[tuple[Value, ...], Trial | None] = {}
         for state in self.space.decode_states(listed[0]):
             best[tuple(state.values())] = None
-        for trial in self._with_status("completed"):
+        for trial in (trial for trial in self._with_status("completed") if self.learned.kept(trial.measured)):
             known = best.get(key := tuple(trial.state.values()))
             if known is None or self._sign * trial.reward > self._sign * known.reward:  # type: ignore[operator]
                 best[key] = trial
@@ -355,6 +355,8 @@ class Optimizer:
             check_seed(self.seed_rule, trial.seed)
             if trial.status == "completed" and trial.outcomes is None:
                 raise RewardError("a completed trial must have a reward, but got none.")
+            if trial.status == "completed":
+                self.learned.check(trial.measured)
         except (PointError, RewardError, TrialError) as error:
             raise type(error)(f"trial {trial.number}: {error}") from error
 

@@ -14,7 +14,12 @@ class Prediction:
     action: dict[str, Value]
     mean: float
     std: float  # one standard deviation of the estimate, without the noise of a single reward
+    probability: float | None = None  # that all learned constraints are kept; None where there are none
 
     def _repr_html_(self) -> str:
         """A table, in a notebook."""
-        return pairs([*self.action.items(), (f"expected reward, {BAND}", with_margin(self.mean, self.std))])
+        rows: list[tuple[str, object]] = [*self.action.items()]
+        rows.append((f"expected reward, {BAND}", with_margin(self.mean, self.std)))
+        if self.probability is not None:
+            rows.append(("probability to keep the constraints", f"{self.probability:.3f}"))
+        return pairs(rows)

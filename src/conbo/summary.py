@@ -69,8 +69,9 @@ class StudySummary:
     value_of_state, value_of_state_std
         How much better the policy is than that, never negative.
     best_observed_value
-        Mean over P[s] of the best observed rewards, where states are finitely many, all of them were observed, and
-        rewards are nearly exact; else None. A policy's value is a promise, and these rewards were seen.
+        Mean over P[s] of the best observed rewards, where states are finitely many, all of them were observed,
+        rewards are nearly exact, and no constraints are learned; else None. A policy's value is a promise, and these
+        rewards were seen.
     """
 
     evaluations: int
@@ -163,7 +164,7 @@ def _best_observed_value(belief: Belief, sign: int) -> float | None:
     """What the best observed actions earned on average, if all of finitely many states have one without much noise."""
     observations = belief.observations
     finite = belief.states.finite(len(observations))
-    if finite is None:
+    if finite is None or belief.constraints is not None:  # the best observed action may break a constraint
         return None
     states, weights = finite
     if observations.noise is None:

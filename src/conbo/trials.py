@@ -14,6 +14,8 @@ from conbo.spaces import MAX_NAME, Value, is_number
 LARGEST_REWARD = 1e300  # a double ends at 1.8e308, and sums, differences and predictions go beyond the rewards
 MAX_MEASURED = 100  # measured outcomes of a trial
 
+LOST = "workers were lost with this trial"  # the end of the error of a trial that failed for that reason …
+LOST_KINDS = ("TerminatedWorkerError:", "BrokenProcessPool:", "BrokenExecutor:")  # … or the beginning of it
 ENQUEUED = "enqueued"  # in the place of a worker: the trial waits for whoever comes first
 
 Status: TypeAlias = Literal["running", "completed", "failed"]
@@ -126,6 +128,12 @@ class Trial:
     def is_enqueued(self) -> bool:
         """Whether it waits to be evaluated by whoever comes first."""
         return self.status == "running" and self.worker == ENQUEUED
+
+    @property
+    def teaches_failure(self) -> bool:
+        """Whether it failed for a reason that may lie in its point: not by lost workers, nor cancelled by hand."""
+        lost = self.error.endswith(LOST) or self.error.startswith(LOST_KINDS)
+        return self.status == "failed" and self.error != "" and not lost
 
     def told(self, outcomes: Outcomes) -> "Trial":
         """The trial with its outcomes; to repeat what was told changes nothing."""

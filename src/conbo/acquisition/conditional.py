@@ -252,6 +252,7 @@ class ConditionalAcquisition:
     def __init__(self, belief: Belief, value: StateValue, rule: StateRule) -> None:
         self._d_s, self.value, self.rule, self._belief = belief.n_state_dims, value, rule, belief
         self._at_all_states = rule.complete and belief.posterior.batches_look_ahead
+        self.keeps_constraints: bool = getattr(value, "keeps_constraints", False)  # whether it looks ahead at them
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:

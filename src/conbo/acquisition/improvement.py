@@ -38,8 +38,7 @@ class ExpectedImprovement:
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ImprovementAcquisition":
         """Ready for use under one belief."""
-        incumbent = float(belief.posterior.mean(belief.observations.points).amax())
-        return ImprovementAcquisition(belief.posterior, incumbent)
+        return ImprovementAcquisition(belief.posterior, belief.best_mean(belief.observations.points))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ KG_h           ``HybridKG(spread=1, "lower")``      quantiles Z_j, maximizers x*
 References: Frazier, Powell & Dayanik (2009); Scott, Frazier & Powell (2011); Wu & Frazier (2017); Pearce, Klaise &
 Groves, "Practical Bayesian Optimization of Objectives with Conditioning Variables".
 
+Where constraints are learned, all three are the gain of `constrained_gain`, on their own pools of actions.
+
 An estimator says at which z the maximizers are wanted and how their lines become a value (`GainRule`); how they are
 found is the posterior's business.
 """
@@ -25,6 +27,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from conbo.acquisition.constrained_gain import state_gains
 from conbo.acquisition.convex_integral import SPREAD, ConvexIntegral, quantile_nodes
 from conbo.acquisition.expected_max import expected_max
 from conbo.belief import Belief
@@ -82,7 +85,7 @@ class HybridKG:
             gains = integral(mean, slope, similarity)
             return gains.best, gains.slope_derivative
 
-        return belief.search(look_ahead_pool(belief, generator)).gains(GainRule(nodes, combine, rough_gain))
+        return state_gains(belief, look_ahead_pool(belief, generator), GainRule(nodes, combine, rough_gain))
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ class MonteCarloKG:
             value = (mean + slope * nodes)[..., :-1].mean(-1) - mean[..., -1]
             return value, share.expand_as(slope)
 
-        return belief.search(look_ahead_pool(belief, generator)).gains(GainRule(nodes, combine, rough_gain))
+        return state_gains(belief, look_ahead_pool(belief, generator), GainRule(nodes, combine, rough_gain))
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ class DiscreteKG:
         """Draw the actions once."""
         d_x = belief.space.n_action_dims
         drawn = torch.rand(self.n, d_x, generator=generator, dtype=torch.float64).to(belief.device)
-        return belief.search(belief.spread_actions(drawn)).gains(DISCRETE)
+        return state_gains(belief, belief.spread_actions(drawn), DISCRETE)
 
 
 def look_ahead_pool(belief: Belief, generator: torch.Generator) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from conbo.acquisition.conditional import ConditionalAcquisition, ExactStates
+from conbo.acquisition.constrained_gain import state_gains
 from conbo.acquisition.knowledge_gradient import DISCRETE
 from conbo.belief import Belief
 from conbo.errors import SettingError
@@ -37,7 +38,7 @@ class Revi:
         n = ceil(sqrt(size))
         actions = belief.spread_actions(latin_hypercube(n, belief.space.n_action_dims, generator).to(belief.device))
         rule = revi_states(belief, n, generator)
-        return ConditionalAcquisition(belief, belief.search(actions).gains(DISCRETE), rule)
+        return ConditionalAcquisition(belief, state_gains(belief, actions, DISCRETE), rule)
 
 
 def revi_states(belief: Belief, n: int, generator: torch.Generator) -> ExactStates:

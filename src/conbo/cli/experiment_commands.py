@@ -85,7 +85,8 @@ def bench(
 
     PROBLEM is a built-in name, a variant of one such as branin:width=0.5,noise=1, or path/to/file.py:name of a
     conbo.problems.Problem of your own.  All methods begin with the same points and meet the same noise at a seed.
-    Policies are scored by their opportunity cost over P[s], or by their mean reward where the best is unknown.
+    Policies are scored by their opportunity cost over P[s], or by their mean reward where the best is unknown; where a
+    problem has constraints, also by the share of states in which they break one.
 
     \b
       conbo bench branin -m conbo -m revi --seeds 20 --out out/branin
@@ -208,8 +209,11 @@ def _show(folder: Path, against: str, plot: Path | None, problems: Sequence[str]
     if not comparisons:
         click.echo(f"No run in '{folder}' has a score yet.")
         return
-    for comparison in comparisons:
+    violations = compare([run for run in runs if any(c.violation is not None for c in run.checkpoints)], "violation")
+    for comparison in sorted([*comparisons, *violations], key=lambda one: (one.problem, one.batch)):
         click.echo(f"\n{table(comparison, against)}")
+        if comparison in violations:
+            continue
         if truth := _truth(comparison.problem, problems):
             click.echo(f"\n{truth}")
     click.echo(f"\n{_HOW_TO_READ.format(against=against)}")

@@ -1,7 +1,9 @@
 """The trials of a stored study without its model: to read them, or to tell a reward, torch is not needed."""
 
 from conbo.errors import TrialError
-from conbo.study.stored import stored_records
+from conbo.outcome_constraints import OutcomeConstraints, check_constrained, read_constraints
+from conbo.record_fields import Fields, errors_about
+from conbo.study.stored import stored_records, stored_settings
 from conbo.trials import Outcomes
 
 
@@ -9,6 +11,9 @@ class StoredTrials:
     """The trials of one study, as they were when this was made, and the way to tell more of them."""
 
     def __init__(self, storage: str, name: str) -> None:
+        settings, origin = stored_settings(storage, name)
+        with errors_about(origin):
+            self._constraints = _constraints(Fields.of(settings))
         self._records = stored_records(storage, name)
         self.trials = tuple(sorted(self._records.news().trials, key=lambda trial: trial.number))
 
@@ -20,7 +25,12 @@ class StoredTrials:
     def tell(self, number: int, outcomes: Outcomes) -> None:
         """As `Study.tell` does."""
         self._check(number)
+        self.check(outcomes)
         self._records.tell(number, outcomes)
+
+    def check(self, outcomes: Outcomes) -> None:
+        """Raise RewardError unless the outcomes have a value for every constraint."""
+        check_constrained(self._constraints, outcomes.measured)
 
     def fail(self, number: int, error: str) -> None:
         """As `Study.fail` does."""
@@ -31,3 +41,7 @@ class StoredTrials:
         if not 0 <= number < len(self.trials):
             known = f"known are 0 to {len(self.trials) - 1}" if self.trials else "none was asked for yet"
             raise TrialError(f"unknown trial {number}: {known}.")
+
+
+def _constraints(stored: Fields) -> OutcomeConstraints:
+    return read_constraints(stored, "outcome_constraints") if stored.has("outcome_constraints") else {}

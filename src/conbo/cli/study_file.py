@@ -4,7 +4,7 @@ import inspect
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +12,19 @@ import conbo
 from conbo.errors import ConboError, SettingError
 
 if TYPE_CHECKING:
+    from conbo.outcome_constraints import OutcomeConstraint
     from conbo.spaces import Parameter, Space, Value
     from conbo.state_distributions import MarginalRecipe
     from conbo.study import Study
 
 TEMPLATE = Path(__file__).with_name("study_template.toml")
+
+_TEXTS = ("name", "storage", "direction", "method", "cost", "failures")
+_SIMPLE = (  # settings that are plain values
+    *("direction", "method", "seed", "cost", "reward_range"),
+    *("common_random_numbers", "seeds", "confidence", "failures"),
+)
+_TABLES = ("states", "actions", "distribution", "outcome_constraints")
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,9 @@ class StudyFile:
     reward_range: list[float] | None = None
     common_random_numbers: bool | None = None
     seeds: list[int] | None = None
+    outcome_constraints: Mapping[str, "OutcomeConstraint"] | None = None
+    confidence: float | None = None
+    failures: str | None = None
 
     @property
     def has_seeds(self) -> bool:
@@ -43,8 +54,7 @@ class StudyFile:
     @property
     def settings(self) -> dict[str, Any]:
         """Those of `conbo.Study` that the file gives."""
-        names = ("direction", "method", "state_distribution", "seed", "cost", "reward_range")
-        given = {key: getattr(self, key) for key in (*names, "common_random_numbers", "seeds")}
+        given = {key: getattr(self, key) for key in ("state_distribution", "outcome_constraints", *_SIMPLE)}
         return {key: value for key, value in given.items() if value is not None}
 
     def study(self, name: str | None = None, device: str = "cpu") -> "Study":
@@ -78,10 +88,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise SettingError(f"this is not TOML: {error}.") from error
     except OSError as error:
         raise SettingError(f"this cannot be read: {error}.") from error
-    texts = ("name", "storage", "direction", "method", "cost")
-    others = ("seed", "reward_range", "states", "actions", "constraints", "distribution")
-    _check_keys("", record, (*texts, *others, "common_random_numbers", "seeds"))
-    for key in texts:
+    _check_keys("", record, ("name", "storage", "constraints", *_SIMPLE, *_TABLES))
+    for key in _TEXTS:
         if not isinstance(record.get(key, ""), str) or "\0" in record.get(key, ""):
             raise SettingError(f"`{key}` must be a text, but got {record[key]!r}.")
     constraints = record.get("constraints", [])
@@ -106,10 +114,25 @@ def _study_file(path: Path, record: dict[str, Any]) -> StudyFile:
     recipes = _table("distribution", record.get("distribution", {}))
     _check_keys("distribution.", recipes, states)
     distribution = {name: _recipe(f"distribution.{name}", entry, states[name]) for name, entry in recipes.items()}
-    names = ("name", "direction", "method", "seed", "cost", "reward_range", "common_random_numbers", "seeds")
-    settings = {key: record[key] for key in names if key in record}
+    limits = _table("outcome_constraints", record.get("outcome_constraints", {}))
+    outcomes = {name: _outcome_constraint(f"outcome_constraints.{name}", entry) for name, entry in limits.items()}
+    settings = {key: record[key] for key in ("name", *_SIMPLE) if key in record}
     space = conbo.Space(states=states, actions=actions, constraints=record.get("constraints", ()))
-    return StudyFile(space, _storage(path, record), distribution or None, **settings)
+    found = StudyFile(space, _storage(path, record), distribution or None, **settings)
+    return replace(found, outcome_constraints=outcomes) if outcomes else found
+
+
+def _outcome_constraint(where: str, entry: object) -> "OutcomeConstraint":
+    kinds: dict[str, Callable[[float], OutcomeConstraint]] = {"at_most": conbo.AtMost, "at_least": conbo.AtLeast}
+    table = _table(where, entry)
+    _check_keys(f"{where}.", table, kinds)
+    if len(table) != 1:
+        raise SettingError(f"`{where}` must have either `at_most` or `at_least`, but got {entry!r}.")
+    ((kind, bound),) = table.items()
+    try:
+        return kinds[kind](bound)
+    except ConboError as error:
+        raise SettingError(f"in `{where}`: {error}") from error
 
 
 def _parameter(where: str, entry: object) -> "Parameter":

@@ -40,13 +40,16 @@ def ask(
     Each is a trial with a number, by which its reward is told; it waits for that as long as it takes. With several
     state parameters, give --state once for each.
     """
+    from conbo.study.tables import MEASURED
+
     (source,) = leading_study(arguments)
     if output is not None:
         check_table(output)
     study = create_or_resume(source, name)
     trials = study.ask(number, parse_state(study.space.states, pairs) if pairs else None)
     if output is not None:
-        write_rows(output, [{"number": t.number, **t.point, "reward": None} for t in trials])
+        empty = {"reward": None, **{f"{MEASURED}{name}": None for name in study.outcome_constraints}}
+        write_rows(output, [{"number": t.number, **t.point, **empty} for t in trials])
         click.echo(f"Wrote {output} with trials {trials[0].number} to {trials[-1].number}: fill in the rewards, then")
         click.echo(f"  conbo tell {source} --file {output}")
         return
@@ -69,7 +72,13 @@ def _line(trial: "Trial") -> str:
 @study_arguments("[STUDY] [ID VALUE]")
 @click.option("--noise", type=float, help="The variance of the reward, where it is known: for all trials or for none.")
 @click.option("--cost", type=float, help="What the evaluation cost, for a study that learns it.")
-@click.option("--outcome", "pairs", multiple=True, metavar="NAME=VALUE", help="What else was measured, for the record.")
+@click.option(
+    "--outcome",
+    "pairs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="What else was measured: all that is constrained, and more.",
+)
 @click.option("--file", "path", type=_EXISTING, help="A .csv or .json file with the columns number and reward.")
 def tell(
     arguments: tuple[str, ...],
@@ -130,7 +139,9 @@ def _outcomes(study: "StoredTrials", row: Mapping[str, Any]) -> "Outcomes":
     noise = _reward(row["noise"], "noise") if _has(row, "noise") else None
     cells = measured_cells(row, study.parameters)
     measured = {name: _reward(cell, f"value of the outcome '{name}'") for name, cell in cells.items()}
-    return Outcomes(_reward(row["reward"]), noise, measured)
+    outcomes = Outcomes(_reward(row["reward"]), noise, measured)
+    study.check(outcomes)  # before any row is told
+    return outcomes
 
 
 def _measured(pairs: tuple[str, ...]) -> dict[str, float]:
@@ -163,7 +174,10 @@ def _reward(text: object, what: str = "reward") -> float:
 @study_arguments("[STUDY] ID")
 @click.option("--error", default="", help="What went wrong, for the record.")
 def fail(arguments: tuple[str, ...], name: str | None, error: str) -> None:
-    """Say that a trial will not have a reward."""
+    """Say that a trial will not have a reward.
+
+    With --error, it counts as an evaluation that failed and may teach where others fail; without, it is cancelled.
+    """
     source, number = leading_study(arguments, "ID")
     _trials(source, name).fail(_number(number), error)
 

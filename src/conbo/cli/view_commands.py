@@ -125,12 +125,16 @@ def _policy(source: str, name: str | None) -> "Policy":
 
 
 def _record(prediction: "Prediction") -> dict[str, Any]:
-    return {"action": prediction.action, "mean": prediction.mean, "std": prediction.std}
+    record = {"action": prediction.action, "mean": prediction.mean, "std": prediction.std}
+    return record if prediction.probability is None else {**record, "probability": prediction.probability}
 
 
 def _in_lines(prediction: "Prediction") -> str:
     expected = with_margin(prediction.mean, prediction.std)
-    return as_columns([*prediction.action.items(), ("predicted reward", f"{expected}  ({MARGIN_IN_WORDS})")])
+    lines = [*prediction.action.items(), ("predicted reward", f"{expected}  ({MARGIN_IN_WORDS})")]
+    if prediction.probability is not None:
+        lines.append(("keeps constraints", f"with probability {prediction.probability:.3f}"))
+    return as_columns(lines)
 
 
 def _answer_rows(
@@ -140,6 +144,7 @@ def _answer_rows(
     predictions = learned.predict_many([parse_row(parameters, row) for row in rows], extrapolate=extrapolate)
     answers = [
         {**row, **p.action, "predicted_reward": p.mean, "predicted_std": p.std}
+        | ({} if p.probability is None else {"predicted_probability": p.probability})
         for row, p in zip(rows, predictions, strict=True)
     ]
     if output is not None:

@@ -20,7 +20,12 @@ def after_final_round(judge: Scorer, method: Method, seed: int, trials: Sequence
     if not kept:
         return None
     optimizer = Optimizer(
-        problem.space, state_distribution=problem.state_distribution, method=method, seed=seed, initial=1
+        problem.space,
+        state_distribution=problem.state_distribution,
+        method=method,
+        seed=seed,
+        initial=1,
+        outcome_constraints=problem.outcome_constraints,
     )
     optimizer.restore(kept)
     policy = None if method.policy is None else optimizer.policy()
@@ -30,5 +35,6 @@ def after_final_round(judge: Scorer, method: Method, seed: int, trials: Sequence
         else:
             trial = Trial(len(optimizer.trials), dict(state), policy(state))
             optimizer.adopt([trial])
-        optimizer.tell(trial, evaluate(problem, seed, trial))
+        told = evaluate(problem, seed, trial)
+        optimizer.tell(trial, told.reward, outcomes=told.measured)
     return judge.best_observed(optimizer.trials)

@@ -1,5 +1,6 @@
 """Branin and Rosenbrock as ordinary optimisation: one best point over what are states and actions elsewhere."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -35,7 +36,9 @@ def _without_states(problem: Problem, best: Point) -> Problem:
     )
 
 
-def _evaluate(problem: Problem, state: Point, action: Point, generator: np.random.Generator) -> float:
+def _evaluate(
+    problem: Problem, state: Point, action: Point, generator: np.random.Generator
+) -> float | Mapping[str, float]:
     return problem.evaluate(*_split(problem, action), generator)
 
 

@@ -4,7 +4,8 @@
 line                                                           says
 =============================================================  =====================================================
 `{"format": "conbo-run", "version": 1, "problem": ..., ...}`   the settings; the first line of every run
-`{"trial": 7, "state": ..., "action": ..., "reward": ...}`     one evaluation, and the seconds that asking for it took
+`{"trial": 7, "state": ..., "action": ..., "reward": ...}`     one evaluation, with constrained outcomes where there are
+                                                               any, and the seconds that asking for it took
 `{"checkpoint": 20, "score": ..., ...}`                        how good the policy was after so many evaluations
 `{"complete": 60}`                                             the run reached as many evaluations as it was to have
 `{"failure": "..."}`                                           why the run stopped; the next call continues it
@@ -85,6 +86,7 @@ class Checkpoint:
     suggest_seconds: float | None = None  # mean time of a suggestion (of a whole batch) with the model at hand
     best_observed: float | None = None  # where there are few states: the best reward of each, averaged
     final_round: float | None = None  # the same after a last evaluation in each state, chosen to improve it
+    violation: float | None = None  # where there are constraints: the share of states in which the policy breaks one
 
 
 @dataclass
@@ -118,6 +120,7 @@ def trial_line(trial: Trial, seconds: Seconds | None) -> dict[str, Any]:
     """The line of a completed trial."""
     line = {"trial": trial.number, "state": trial.state, "action": trial.action, "reward": trial.reward}
     line |= {} if trial.seed is None else {"seed": trial.seed}
+    line |= {"outcomes": dict(trial.measured)} if trial.measured else {}
     return line if seconds is None else {**line, "seconds": [round(s, 5) for s in seconds]}
 
 
@@ -260,7 +263,8 @@ def _seed_habit(fields: Fields) -> SeedHabit:
 def _add(run: Run, fields: Fields) -> None:
     run.failure = None  # the run went on
     if fields.has("trial"):
-        _add_trial(run, fields.only(("trial", "state", "action", "reward"), optional=("seconds", "seed")))
+        optional = ("seconds", "seed", "outcomes")
+        _add_trial(run, fields.only(("trial", "state", "action", "reward"), optional=optional))
     elif fields.has("checkpoint"):
         run.checkpoints.append(_checkpoint(run, fields))
     elif fields.has("complete"):
@@ -276,13 +280,15 @@ def _add_trial(run: Run, fields: Fields) -> None:
         raise RecordError(f"trials must be numbered 0, 1, 2, …, but trial {min(number, expected)} {what}: {_REMEDY}")
     point = fields.point("state"), fields.point("action")
     seed = fields.whole("seed") if fields.has("seed") else None
-    run.trials.append(Trial(number, *point, "completed", Outcomes(fields.number("reward")), seed=seed))
+    measured = fields.fields("outcomes") if fields.has("outcomes") else Fields({})
+    outcomes = Outcomes(fields.number("reward"), None, {name: measured.number(name) for name in measured.record})
+    run.trials.append(Trial(number, *point, "completed", outcomes, seed=seed))
     if fields.has("seconds"):
         run.seconds[number] = Seconds(*fields.numbers("seconds", 2, least=0))
 
 
 def _checkpoint(run: Run, fields: Fields) -> Checkpoint:
-    optional = ("fit_seconds", "suggest_seconds", "best_observed", "final_round")
+    optional = ("fit_seconds", "suggest_seconds", "best_observed", "final_round", "violation")
     fields.only(("checkpoint", "score", "measure"), optional)
     evaluations = fields.whole("checkpoint", least=1)
     if run.checkpoints and evaluations <= (last := run.checkpoints[-1].evaluations):

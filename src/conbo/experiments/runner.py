@@ -97,6 +97,7 @@ def _continue(run: Run, path: Path, task: Task, deadline: float | None) -> bool:
         seed=settings.seed,
         initial=settings.initial,
         common_random_numbers=settings.seed_habit == "chosen",
+        outcome_constraints=problem.outcome_constraints,
     )
     optimizer.restore(run.trials)
     while True:
@@ -115,7 +116,8 @@ def _continue(run: Run, path: Path, task: Task, deadline: float | None) -> bool:
         if designed <= 0:
             run.seconds[asked[0].number] = Seconds(fit_seconds, suggest_seconds)
         for trial in asked:
-            optimizer.tell(trial, evaluate(problem, settings.seed, trial, settings.seed_habit))
+            outcomes = evaluate(problem, settings.seed, trial, settings.seed_habit)
+            optimizer.tell(trial, outcomes.reward, outcomes=outcomes.measured)
         told = optimizer.trials[asked[0].number :]
         append(path, *(trial_line(trial, run.seconds.get(trial.number)) for trial in told))
         run.trials.extend(told)
@@ -133,15 +135,16 @@ def _is_due(run: Run, evaluations: int) -> bool:
 def _checkpoint(run: Run, task: Task, judge: Scorer, optimizer: Optimizer) -> Checkpoint:
     last = run.checkpoints[-1].evaluations if run.checkpoints else 0
     costs = [seconds for number, seconds in run.seconds.items() if number >= last]
-    rounds = run.settings.final_round
+    rounds, policy = run.settings.final_round, optimizer.policy()
     return Checkpoint(
         evaluations=run.evaluations,
-        score=judge.score(optimizer.policy()),
+        score=judge.score(policy),
         measure=judge.measure,
         fit_seconds=float(np.mean([cost.fit for cost in costs])) if costs else None,
         suggest_seconds=float(np.mean([cost.suggest for cost in costs])) if costs else None,
         best_observed=judge.best_observed(run.trials) if rounds else None,
         final_round=after_final_round(judge, task.method, run.settings.seed, run.trials) if rounds else None,
+        violation=judge.violation(policy),
     )
 
 

@@ -17,7 +17,7 @@ from conbo.policies.policy import Policy
 from conbo.problems.problem import Problem
 from conbo.quasi_random import sobol
 from conbo.spaces import Array, Point, Value
-from conbo.trials import Trial
+from conbo.trials import Trial, outcomes_of
 
 Measure: TypeAlias = Literal["opportunity cost", "mean reward"]
 
@@ -56,6 +56,14 @@ class Scorer:
         rewards = np.array([self._mean_reward(state, action, number) for number, (state, action) in pairs])
         return float(self.weights @ (rewards if self.optimal is None else self.optimal - rewards))
 
+    def violation(self, policy: Policy) -> float | None:
+        """The share of states, by P[s], in which a policy breaks a constraint in truth; None without constraints."""
+        breaks = self.problem.violates
+        if breaks is None:
+            return None
+        pairs = zip(self.states, policy.many(self.states), strict=True)
+        return float(self.weights @ np.array([breaks(state, action) for state, action in pairs], dtype=float))
+
     def best_observed(self, trials: Sequence[Trial]) -> float | None:
         """The best reward observed in each state, averaged over P[s]; None if some test state was not tried."""
         seen = [[t.reward for t in trials if t.state == state and t.reward is not None] for state in self.states]
@@ -65,7 +73,8 @@ class Scorer:
         if self.problem.mean_reward is not None:
             return self.problem.mean_reward(state, action, self.replications, number).mean
         generator = np.random.default_rng(number)
-        return float(np.mean([self.problem.evaluate(state, action, generator) for _ in range(self.replications)]))
+        drawn = (self.problem.evaluate(state, action, generator) for _ in range(self.replications))
+        return float(np.mean([outcomes_of(one).reward for one in drawn]))
 
 
 def scorer(problem: Problem, scoring: Scoring) -> Scorer:

@@ -22,8 +22,13 @@ INTERVAL = 0.95
 FEWEST_PAIRS = 10  # with fewer, a percentile bootstrap interval is clearly too narrow
 WIDEST = 60  # column of a table that is aligned
 
-Score: TypeAlias = Literal["score", "best_observed", "final_round"]  # which of a checkpoint's
-MEASURES = {"best_observed": "best observed reward", "final_round": "best observed reward after a final round"}
+Score: TypeAlias = Literal["score", "best_observed", "final_round", "violation"]  # which of a checkpoint's
+MEASURES = {
+    "best_observed": "best observed reward",
+    "final_round": "best observed reward after a final round",
+    "violation": "share of states with a broken constraint",
+}
+LOW_IS_GOOD = ("opportunity cost", MEASURES["violation"])
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class Comparison:
     @property
     def sign(self) -> int:
         """What turns a cost back into the score it was."""
-        return 1 if self.measure == "opportunity cost" else -1
+        return 1 if self.measure in LOW_IS_GOOD else -1
 
     @cached_property
     def methods(self) -> list[str]:
@@ -141,7 +146,7 @@ def _comparison(problem: str, batch: int, runs: Sequence[Run], score: Score) -> 
     evaluations = sorted(shared)
     seeds = sorted({run.settings.seed for run in runs})
     measure = runs[0].checkpoints[0].measure if score == "score" else MEASURES[score]
-    sign = 1 if measure == "opportunity cost" else -1
+    sign = 1 if measure in LOW_IS_GOOD else -1
     costs: dict[str, Array] = {}
     seconds: dict[str, list[Checkpoint]] = {}
     for run in sorted(runs, key=lambda run: run.settings.key):

@@ -194,7 +194,12 @@ def _left_open(executor: Executor) -> Iterator[Executor]:
 def _check(task: Task, run: Run | None, changed: Changed) -> None:
     """Tell what is wrong before anything runs."""
     problem = load_problem(task.settings.problem)
-    Optimizer(problem.space, state_distribution=problem.state_distribution, method=task.method)  # do they fit together?
+    Optimizer(  # do they fit together?
+        problem.space,
+        state_distribution=problem.state_distribution,
+        method=task.method,
+        outcome_constraints=problem.outcome_constraints,
+    )
     if task.settings.seed_habit != "new" and not problem.takes_seed:
         raise SettingError(f"the problem must take seeds, but `evaluate` of '{task.settings.problem}' does not.")
     if run is None:

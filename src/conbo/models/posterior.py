@@ -142,8 +142,8 @@ class LookAheadLines(Protocol):
         """Gradient (k, d) in the candidates of Σ pull · slope, for pull (k, m, q), the points held fixed."""
 
 
-class ActionSearch(Protocol):
-    """Searches over actions that start from a pool of them."""
+class BestSearch(Protocol):
+    """Searches for the best action of a state that start from a pool of actions."""
 
     @property
     def actions(self) -> Tensor:
@@ -151,6 +151,10 @@ class ActionSearch(Protocol):
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
         """argmax over actions of the posterior mean for states (m, d_s)."""
+
+
+class ActionSearch(BestSearch, Protocol):
+    """The same for one posterior, with the gains of states."""
 
     def gains(self, rule: GainRule) -> StateValue:
         """Expected gains of states, with look-ahead maxima searched for from the pool."""

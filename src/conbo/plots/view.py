@@ -91,6 +91,12 @@ class View:
             std = self.belief.scale * self.belief.posterior.variance(points).sqrt()
         return self.mean(points), std.numpy()
 
+    def probability(self, points: Tensor) -> Array | None:
+        """How probable it is that points (m, d) keep all learned constraints; None where there are none."""
+        with threads_for(len(self.points)), torch.no_grad():
+            kept = self.belief.probability(points)
+        return None if kept is None else kept.numpy()
+
     @cached_property
     def value(self) -> tuple[float, float]:
         """The policy's expected reward over P[s], by the model, and the standard deviation of that estimate."""
@@ -110,9 +116,10 @@ class View:
     def best_of_draws(self, states: Tensor) -> Tensor | None:
         """For states (m, d_s) the best actions of some functions drawn from the posterior: (m, draws, d_x).
 
-        None for a model of which whole functions cannot be drawn, and for a policy that does not follow the model.
+        None for a model of which whole functions cannot be drawn, and for a policy that does not follow the model
+        alone.
         """
-        if self.policy.recipe is not None:
+        if self.policy.recipe is not None or self.belief.constraints is not None:
             return None
         belief, key = self.belief, states.numpy().tobytes()
         if key not in self._drawn:

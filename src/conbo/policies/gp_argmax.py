@@ -105,4 +105,4 @@ class ArgmaxPolicy:
         """Which states (m, d_s) are highly correlated with a known one (k, d_s)."""
         if len(known) == 0:
             return torch.zeros(len(states), dtype=torch.bool, device=states.device)
-        return self._belief.posterior.resemble(states, known, self._recipe.similar)
+        return self._belief.resemble(states, known, self._recipe.similar)

@@ -89,7 +89,8 @@ class Policy:
         Returns
         -------
         dataframe
-            The same rows with a column for every action, and the columns `predicted_reward` and `predicted_std`.
+            The same rows with a column for every action, and the columns `predicted_reward` and `predicted_std`;
+            where constraints are learned, also `predicted_probability` that they are kept.
 
         Raises
         ------
@@ -104,6 +105,8 @@ class Policy:
         predictions = self.predict_many(points, extrapolate=extrapolate) if points else []
         actions = {name: [p.action[name] for p in predictions] for name in self._belief.space.action_names}
         estimates = {"predicted_reward": [p.mean for p in predictions], "predicted_std": [p.std for p in predictions]}
+        if self._belief.constraints is not None:
+            estimates["predicted_probability"] = [float(p.probability or 0.0) for p in predictions]
         return with_columns(states, {**actions, **estimates})
 
     def predict_actions(self, states: Sequence[Point], actions: Sequence[Point]) -> list[Prediction]:
@@ -140,8 +143,10 @@ class Policy:
         with threads_for(len(belief.observations)), torch.no_grad():
             mean = belief.to_reward(belief.posterior.mean(points)) * (1 if self._maximize else -1)
             std = belief.scale * belief.posterior.variance(points).sqrt()
+            kept = belief.probability(points)
         decoded = belief.space.decode_actions(actions.numpy())
-        return [Prediction(*row) for row in zip(decoded, mean.tolist(), std.tolist(), strict=True)]
+        likely = [None] * len(decoded) if kept is None else kept.tolist()
+        return [Prediction(*row) for row in zip(decoded, mean.tolist(), std.tolist(), likely, strict=True)]
 
 
 def load_policy(path: str | Path, *, kernel: KernelReader | None = None, feasible: Feasible | None = None) -> Policy:

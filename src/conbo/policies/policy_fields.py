@@ -33,6 +33,9 @@ LARGEST_SCALE = 10.0  # in units of the largest reward
 MOST_OBSERVATIONS = 1_000_000  # beyond, even reading them takes minutes
 MOST_CANDIDATES = 4096  # actions, whose correlations with each other take 0.1 GB
 MOST_STEPS = 100_000
+MOST_CONSTRAINTS = 100
+CONFIDENCES = (5e-324, 1 - 2**-53)
+LARGEST_THRESHOLD = 1e300  # standardized slack
 
 KERNELS = {  # the variances of the built-in kernels
     "product": ("outputscale",),
@@ -90,11 +93,32 @@ def check(value: object, own_kernel: bool = False, feasible: Feasible | None = N
         _check_model(record, space, own_kernel)
     if record.has("policy"):
         _check_recipe(record.fields("policy"), space)
+    if "constraints" in record.record:
+        _check_constraints(record.fields("constraints"), space)
     return space
 
 
+def _check_constraints(learned: Fields, space: Space) -> None:
+    learned.only(("confidence", "outcomes", "success")).number("confidence", *CONFIDENCES)
+    items = learned.items("outcomes")
+    if len(items) > MOST_CONSTRAINTS or not (items or learned.has("success")):
+        rule = f"{learned.path('outcomes')} must be at most {MOST_CONSTRAINTS} constraints, and one without `success`"
+        raise RecordError(f"{rule}, but are {len(items)}.")
+    constraints = [Fields.of(item, f"{learned.where}.outcomes[{place}]") for place, item in enumerate(items)]
+    if learned.has("success"):
+        constraints.append(learned.fields("success"))
+    for one in constraints:
+        one.only(("name", "threshold", "points", "slacks", "model")).text("name")
+        one.number("threshold", -LARGEST_THRESHOLD, LARGEST_THRESHOLD)
+        slacks = one.numbers("slacks", None, -LARGEST_STANDARDIZED, LARGEST_STANDARDIZED)
+        if not 1 <= len(slacks) <= MOST_OBSERVATIONS:
+            raise RecordError(f"{one.path('slacks')} must be 1 to {MOST_OBSERVATIONS} numbers, but are {len(slacks)}.")
+        one.rows("points", len(slacks), space.n_state_dims + space.n_action_dims, -ROUNDING, 1 + ROUNDING)
+        _check_model(one.fields("model").only(_MODEL), space, own_kernel=False)
+
+
 def _check_seal(record: Fields, model: Collection[str]) -> None:
-    record.only(("format", "conbo", "checksum", "policy", *_CONTENT, *model), optional=("seeds",))
+    record.only(("format", "conbo", "checksum", "policy", *_CONTENT, *model), optional=("seeds", "constraints"))
     writer, expected = record.text("conbo"), record.text("checksum")
     content = {name: value for name, value in record.record.items() if name != "checksum"}
     if checksum(content) != expected:

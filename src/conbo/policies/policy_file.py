@@ -5,7 +5,7 @@ Where actions are not the model's best, the settings of the rule that finds them
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, TypeAlias
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 from conbo.belief import Belief, standardized
 from conbo.bound_states import InfeasibleStatesWarning, bind
 from conbo.errors import RecordError, SettingError
+from conbo.learned_constraints import LearnedConstraint, LearnedConstraints
 from conbo.models.approximate import condition_by_size
 from conbo.models.category_kernels import CategoryKernel, MultiTask, Trend
 from conbo.models.columns import Columns
@@ -66,6 +67,8 @@ def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> di
     }
     if observations.seeds is not None:
         content["seeds"] = {"values": observations.seeds.values.tolist(), "total": observations.seeds.total}
+    if belief.constraints is not None:
+        content["constraints"] = _constraints_record(belief.constraints)
     return sealed(content, belief.space.feasible)
 
 
@@ -91,6 +94,8 @@ def from_record(
         warnings.simplefilter("ignore", InfeasibleStatesWarning)
         states = bind(None, space)
     belief = Belief(space, states, observations, posterior, shift, scale)
+    if "constraints" in record:
+        belief = replace(belief, constraints=_constraints(record["constraints"], space))
     if not bool(torch.isfinite(belief.to_reward(posterior.mean(points))).all()):
         raise RecordError("every `kernel` must give a finite estimate of every reward, but one does not.")
     return belief, record["direction"] == "maximize", _recipe(record.get("policy"))
@@ -110,6 +115,32 @@ def _posterior(
         return condition_with_seeds(kernel, float(record["constant"]), known, effect, *told, record["noise"])
     process, _ = condition_by_size(kernel, float(record["constant"]), known, seen.points, rewards, new_noise)
     return process if output is None else TransformedPosterior(process, output)
+
+
+def _constraints_record(learned: LearnedConstraints) -> dict[str, Any]:
+    success = None if learned.success is None else _constraint_record(learned.success)
+    outcomes = [_constraint_record(one) for one in learned.outcomes]
+    return {"confidence": learned.confidence, "outcomes": outcomes, "success": success}
+
+
+def _constraint_record(one: LearnedConstraint) -> dict[str, Any]:
+    points, slacks = one.observations.points.tolist(), one.observations.rewards.tolist()
+    model = one.posterior.record()
+    assert model is not None  # it is a built-in one
+    return {"name": one.name, "threshold": one.threshold, "points": points, "slacks": slacks, "model": model}
+
+
+def _constraints(record: Mapping[str, Any], space: Space) -> LearnedConstraints:
+    outcomes = tuple(_constraint(one, space) for one in record["outcomes"])
+    success = None if record["success"] is None else _constraint(record["success"], space)
+    return LearnedConstraints(outcomes, record["confidence"], success)
+
+
+def _constraint(record: Mapping[str, Any], space: Space) -> LearnedConstraint:
+    points = _tensor(record["points"])
+    seen = Observations(points, _tensor(record["slacks"]), pending=points[:0])
+    posterior = _posterior(record["model"], space, seen, read_kernel)
+    return LearnedConstraint(record["name"], posterior, record["threshold"], seen)
 
 
 def _recipe_record(belief: Belief, recipe: PolicyRecipe) -> dict[str, Any]:

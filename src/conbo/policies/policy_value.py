@@ -11,7 +11,7 @@ value of state     E[μ(s, π(s))] − E[μ(s, x₀)]: what is lost by whoever h
 =================  ======================================================================================
 
 Inside, rewards are to be maximized.  Where actions are limited, x₀ is feasible in all states; if none is,
-each state takes the nearest that is.
+each state takes the nearest that is.  Learned constraints are kept with confidence in as many states as possible.
 """
 
 from dataclasses import dataclass
@@ -107,5 +107,8 @@ def _means(belief: Belief, states: Tensor, weights: Tensor, actions: Tensor) -> 
             mean = belief.posterior.mean(points)
             if belief.space.feasible_set is not None:
                 mean = torch.where(belief.contains(points), mean, mean - FAR_BELOW)
+            if belief.constraints is not None:
+                sure = belief.constraints.is_sure(belief.constraints.log_probability(points))
+                mean = torch.where(sure, mean, mean - FAR_BELOW)
             parts.append(mean.reshape(len(some), m) @ weights)
     return torch.cat(parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -12,6 +12,7 @@ import torch
 
 from conbo.bound_states import bind
 from conbo.errors import SettingError
+from conbo.outcome_constraints import OutcomeConstraints
 from conbo.quasi_random import sobol
 from conbo.spaces import Array, Point, Space, Value
 from conbo.state_distributions import RecipeLike
@@ -36,18 +37,23 @@ class Problem:
       that, in streams that stay in step between actions;
     - `mean_reward(state, action, replications, seed)`: its expectation;
     - `optimal_action(state)`, `optimal_reward(state)`: the best action and its expected reward;
-    - `noise`: the standard deviation of one reward, where it is known and the same everywhere.
+    - `noise`: the standard deviation of one reward, where it is known and the same everywhere;
+    - `outcome_constraints`: limits on outcomes that `evaluate` then returns in a mapping, beside 'reward'; the optimum
+      keeps them;
+    - `violates(state, action)`: whether the expected outcomes break one of them.
     """
 
     name: str
     space: Space
     state_distribution: RecipeLike
-    evaluate: Callable[..., float]
+    evaluate: Callable[..., float | Mapping[str, float]]
     mean_reward: Callable[[Point, Point, int, int], MeanReward] | None = None
     optimal_action: Callable[[Point], dict[str, Value]] | None = None
     optimal_reward: Callable[[Point], float] | None = None
     noise: float | None = None
     description: str = ""
+    outcome_constraints: OutcomeConstraints | None = None
+    violates: Callable[[Point, Point], bool] | None = None
 
     @property
     def takes_seed(self) -> bool:
@@ -74,6 +80,15 @@ def opportunity_cost(
     return float(weights @ (optimal - _rewards(problem, policy, states, replications, seed)))
 
 
+def violation(problem: Problem, policy: Policy, n_states: int = 256, seed: int = 0) -> float:
+    """In which share of the states, by P[s], the policy's action breaks a constraint in truth."""
+    if problem.violates is None:
+        raise SettingError(f"`violates` must be known for a violation, but '{problem.name}' has no constraints.")
+    states, weights = scoring_states(problem, n_states, seed)
+    broken = [problem.violates(state, action) for state, action in zip(states, _actions(policy, states), strict=True)]
+    return float(weights @ np.array(broken, dtype=float))
+
+
 def scoring_states(problem: Problem, n_states: int, seed: int) -> tuple[list[dict[str, Value]], Array]:
     """States and weights to integrate over P[s]: all states if these are few, else quasi-random ones."""
     if n_states < 1:
@@ -90,9 +105,12 @@ def scoring_states(problem: Problem, n_states: int, seed: int) -> tuple[list[dic
 def _rewards(problem: Problem, policy: Policy, states: list[dict[str, Value]], replications: int, seed: int) -> Array:
     if problem.mean_reward is None:
         raise SettingError(f"`mean_reward` must be known to score a policy, but '{problem.name}' has none.")
-    many: Callable[[list[dict[str, Value]]], list[Mapping[str, Any]]] | None = getattr(policy, "many", None)
-    actions = many(states) if many is not None else [policy(state) for state in states]
-    valid = [problem.space.validate_action(action) for action in actions]
+    valid = [problem.space.validate_action(action) for action in _actions(policy, states)]
     # a seed of its own for every state: noise that all share would not average out
     rows = zip(states, valid, range(seed, seed + len(states)), strict=True)
     return np.array([problem.mean_reward(state, action, replications, own).mean for state, action, own in rows])
+
+
+def _actions(policy: Policy, states: list[dict[str, Value]]) -> Sequence[Mapping[str, Any]]:
+    many: Callable[[list[dict[str, Value]]], list[Mapping[str, Any]]] | None = getattr(policy, "many", None)
+    return many(states) if many is not None else [policy(state) for state in states]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 
 from conbo.errors import SettingError
+from conbo.outcome_constraints import AtMost
 from conbo.problems.problem import MeanReward, Problem
 from conbo.spaces import Point, Real, Space, Value
 from conbo.state_distributions import Triangular, Uniform
@@ -29,6 +31,7 @@ BestAction: TypeAlias = Callable[[Point], dict[str, Value]]
 
 _STATE_LAWS: dict[str, Uniform | Triangular] = {"uniform": Uniform(), "triangular": Triangular()}
 _DISTORTIONS = ("none", "exponential", "cube", "clip")
+_MOST_LOAD = 16.0  # of the constrained Branin-Hoo
 _HARTMANN_NAMES = tuple(f"x{i}" for i in range(1, 7))
 
 
@@ -47,6 +50,25 @@ def branin(
     space = Space(states=_states(-5.0, 10.0, width), actions={"x": Real(0.0, 15.0)})
     told = _distorted(_branin_reward, distortion, unit=60.0, worst_third=-61.5)
     return _problem("branin", space, state_distribution, _branin_reward, _branin_action, noise, told)
+
+
+def branin_constrained(noise: float = 0.0) -> Problem:
+    """Branin-Hoo with state s, action x in [0, 15], and a limit on a load that is learned.
+
+    The load is (x - 7 - 3 sin s)², and its mean must be at most 16, so x must be within 4 of 7 + 3 sin s. In two of
+    three states this keeps the best action of Branin-Hoo out. `noise` is the standard deviation of a reward, and a
+    tenth of it that of a load.
+    """
+    plain = branin(noise=noise)
+    return replace(
+        plain,
+        name="branin_constrained",
+        evaluate=partial(_evaluate_with_load, noise),
+        optimal_action=_constrained_branin_action,
+        optimal_reward=partial(_optimal_reward, _branin_reward, _constrained_branin_action),
+        outcome_constraints={"load": AtMost(_MOST_LOAD)},
+        violates=_has_too_much_load,
+    )
 
 
 def rosenbrock(
@@ -168,6 +190,30 @@ def _branin_reward(state: Point, action: Point) -> float:
 def _branin_action(state: Point) -> dict[str, Value]:
     _, valley = _branin_valley(state)
     return {"x": min(max(valley, 0.0), 15.0)}
+
+
+def _load(state: Point, action: Point) -> float:
+    return (float(action["x"]) - _middle_of_loads(state)) ** 2
+
+
+def _middle_of_loads(state: Point) -> float:
+    return 7 + 3 * math.sin(float(state["s"]))
+
+
+def _evaluate_with_load(noise: float, state: Point, action: Point, generator: np.random.Generator) -> dict[str, float]:
+    reward = _evaluate(_branin_reward, noise, state, action, generator)
+    return {"reward": reward, "load": _evaluate(_load, noise / 10, state, action, generator)}
+
+
+def _constrained_branin_action(state: Point) -> dict[str, Value]:
+    # given the state, the reward is a parabola: the nearest action to its peak that is allowed is the best
+    middle, reach = _middle_of_loads(state), math.sqrt(_MOST_LOAD)
+    best = float(_branin_action(state)["x"])
+    return {"x": min(max(best, middle - reach, 0.0), middle + reach, 15.0)}
+
+
+def _has_too_much_load(state: Point, action: Point) -> bool:
+    return _load(state, action) > _MOST_LOAD
 
 
 def _rosenbrock_reward(state: Point, action: Point) -> float:

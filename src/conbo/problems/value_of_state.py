@@ -31,7 +31,13 @@ class TrueValueOfState:
 
 
 def value_of_state(problem: Problem) -> TrueValueOfState | None:
-    """What it is worth to know the state; None without states, or where the problem's best rewards are not known."""
+    """What it is worth to know the state; None without states, or where the problem's best rewards are not known.
+
+    Nor is it known where actions must keep constraints, because then the best single action would have to keep them in
+    all states.
+    """
+    if problem.violates is not None:
+        return None
     if not problem.space.states or problem.mean_reward is None or problem.optimal_reward is None:
         return None
     n_states = STATES if problem.noise is None else EXACT_STATES

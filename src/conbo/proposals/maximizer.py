@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from conbo.acquisition.priced import PerCost, SeedsMatter, Unpriced
+from conbo.acquisition.where_feasible import WhereFeasible
 from conbo.ascent import Ascent, BatchedFunction, Race, ascend
 from conbo.belief import Belief
 from conbo.errors import SettingError
@@ -93,7 +94,7 @@ class Maximizer:
 
     def search(self, belief: Belief, generator: torch.Generator, state: Tensor | None = None) -> Search:
         """Maximise, and keep the whole history."""
-        acquisition = PerCost(self.acquisition).build(belief, generator)
+        acquisition = PerCost(WhereFeasible(self.acquisition)).build(belief, generator)
         candidates = screening_points(belief, self.screened, generator, state)
         screened = acquisition.screen(candidates)
         if state is None and has_many_categories(belief):
@@ -238,7 +239,7 @@ class StochasticMaximizer:
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
         """n points, apart from each other and from pending ones."""
         candidates = screening_points(belief, self.screened, generator, state)
-        recipe = PerCost(self.acquisition)
+        recipe = PerCost(WhereFeasible(self.acquisition))
         screened = recipe.build(belief, generator).screen(candidates)
         x = candidates[spread_best(belief, candidates, screened, self.starts)]
         lower, upper = box(x, state)

@@ -35,6 +35,7 @@ const explorer = (function () {
   function fromTable(packed) {
     const at = rows(floats(packed.states), states.length || 1), chosen = rows(floats(packed.actions), actions.length);
     const means = floats(packed.means), stds = floats(packed.stds);
+    const kept = packed.probabilities ? floats(packed.probabilities) : null;
     return {
       ready: Promise.resolve(),
       unbend: (place) => place,
@@ -43,7 +44,8 @@ const explorer = (function () {
         const away = (i) => (states.length ? distance(units, at[i], states) : 0);
         for (let i = 1; i < means.length; i++) if (away(i) < away(best)) best = i;
         const of = states.length ? [...at[best]] : [];
-        return { of, action: [...chosen[best]], mean: means[best], std: () => stds[best], at: null };
+        return { of, action: [...chosen[best]], mean: means[best], std: () => stds[best], at: null,
+          probability: kept && kept[best] };
       },
     };
   }
@@ -105,7 +107,8 @@ const explorer = (function () {
     document.getElementById("explorer-whose").textContent = moved ? "Your action" : "Recommended action";
     const where = states.map((p, j) => `${p.name} ${p.text(p.decode(now.of[j]))}`).join(", ");
     const isNear = record.table && states.length > 0;
-    note.textContent = isNear ? `Answers are kept for a table of states; this is the nearest: ${where}.` : "";
+    const kept = now.probability == null ? "" : `It keeps all constraints with probability ${now.probability.toFixed(3)}. `;
+    note.textContent = kept + (isNear ? `Answers are kept for a table of states; this is the nearest: ${where}.` : "");
     showNearest(now, taken);
     if (record.model) showCurve(now, taken, moved);
   }

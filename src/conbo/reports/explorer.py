@@ -31,7 +31,8 @@ def explorer_record(view: View) -> dict[str, Any]:
 
 def _answers(view: View) -> dict[str, Any]:
     posterior = view.belief.posterior
-    whole = view.policy.recipe is None and view.space.feasible_set is None  # the page's climbs know no limits
+    limited = view.space.feasible_set is not None or view.belief.constraints is not None  # the page's climbs know none
+    whole = view.policy.recipe is None and not limited
     model = posterior.page_record(view.space) if whole else None
     return {"table": _table(view)} if model is None else {"model": _model(view, model)}
 
@@ -78,6 +79,8 @@ def _table(view: View) -> dict[str, Any]:
     actions = view.actions(states)
     mean, std = view.predict(torch.cat([states, actions], -1))
     columns = {"states": states, "actions": actions, "means": torch.from_numpy(mean), "stds": torch.from_numpy(std)}
+    if (kept := view.probability(torch.cat([states, actions], -1))) is not None:
+        columns["probabilities"] = torch.from_numpy(kept)
     return {name: _packed(column) for name, column in columns.items()}
 
 

@@ -2,6 +2,7 @@
 
 from conbo.errors import SettingError, TrialError
 from conbo.optimizer import Optimizer
+from conbo.outcome_constraints import check_constrained
 from conbo.prices import check_told
 from conbo.spaces import Point, is_number
 from conbo.study.shared import SharedOptimizer
@@ -72,6 +73,7 @@ def tell(shared: SharedOptimizer, trial: Trial | int, told: Outcomes, owner: str
     """
     optimizer = shared.up_to_date()
     check_told(optimizer.cost, told.measured)
+    check_constrained(optimizer.learned.constraints, told.measured)
     return shared.records.tell(optimizer.find(trial).number, told, owner)
 
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
 from conbo.errors import RecordError, StudyError
 from conbo.gaussian_process import GaussianProcess
 from conbo.method_list import LISTED, Method
 from conbo.optimizer import Direction
+from conbo.outcome_constraints import (
+    DEFAULT_CONFIDENCE,
+    Failures,
+    OutcomeConstraints,
+    constraint_records,
+    read_constraints,
+)
 from conbo.prices import LEARNED, Cost
 from conbo.prior_study import PriorStudy
 from conbo.record_fields import Fields, shown
@@ -40,6 +47,9 @@ class Settings:
     reward_range: RewardRange | None = None
     common_random_numbers: bool = False
     seeds: tuple[int, ...] | None = None
+    outcome_constraints: OutcomeConstraints | None = None
+    confidence: float = DEFAULT_CONFIDENCE
+    failures: Failures = "ignore"  # as studies were that do not say it
 
     def of_optimizer(self) -> dict[str, Any]:
         """All but the space, by the names that `Optimizer` and `Study` give them."""
@@ -71,6 +81,12 @@ class Settings:
             record["common_random_numbers"] = True
         if self.seeds is not None:
             record["seeds"] = list(self.seeds)
+        if self.outcome_constraints:
+            record["outcome_constraints"] = constraint_records(self.outcome_constraints)
+        if self.confidence != DEFAULT_CONFIDENCE:
+            record["confidence"] = self.confidence
+        if self.failures != "ignore":
+            record["failures"] = self.failures
         return record
 
 
@@ -79,7 +95,7 @@ def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Sett
 
     Raises RecordError, which names the field, if the record is damaged or of a later conbo.
     """
-    optional = ("cost", "prior", "reward_range", "common_random_numbers", "seeds")
+    optional = tuple(field.name for field in fields(Settings) if field.default is not MISSING)
     names = [field.name for field in fields(Settings) if field.name not in optional]
     stored = Fields.of(record).only(names, optional=optional)
     space = Space.from_dict(stored.value("space"), mine.space.feasible if mine else None)
@@ -96,6 +112,9 @@ def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Sett
         checked_range(stored.value("reward_range")) if stored.has("reward_range") else None,
         stored.flag("common_random_numbers") if stored.has("common_random_numbers") else False,
         tuple(stored.wholes("seeds")) if stored.has("seeds") else None,
+        read_constraints(stored, "outcome_constraints") if stored.has("outcome_constraints") else None,
+        stored.number("confidence", 5e-324, 1 - 2**-53) if stored.has("confidence") else DEFAULT_CONFIDENCE,
+        _failures(stored),
     )
 
 
@@ -179,6 +198,12 @@ def _cost(stored: Fields, mine: Settings | None) -> Cost:
     if mine is not None and _record(mine.cost) == record:
         return mine.cost
     raise StudyError("the study's cost is a function: open it with Study(..., cost=...).")
+
+
+def _failures(stored: Fields) -> Failures:
+    if not stored.has("failures"):
+        return "ignore"
+    return "learn" if stored.text("failures", get_args(Failures)) == "learn" else "ignore"
 
 
 def _distribution(stored: Fields, space: Space, mine: Settings | None) -> RecipeLike:

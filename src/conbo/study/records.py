@@ -20,7 +20,7 @@ from conbo.study.schema import FITS, STUDIES, TRIALS
 from conbo.study.stored_fields import check_trial, settings_of, trial_of
 from conbo.study.validation_records import ValidationRecords
 from conbo.study.workers import is_gone
-from conbo.trials import ENQUEUED, Outcomes, Trial, unlike_before
+from conbo.trials import ENQUEUED, LOST, Outcomes, Trial, unlike_before
 
 MAX_LOST_WORKERS = 10  # after this many lost workers, the trial itself is assumed to crash them
 MAX_ERROR = 10_000  # characters of an error that are kept
@@ -299,7 +299,7 @@ class Records:
                 begun = row.started is not None
                 lost = row.lost + (begun and row.leased_until != HANDED_BACK)
                 if lost >= max_lost_workers:
-                    error = f"{lost} workers were lost with this trial"
+                    error = f"{lost} {LOST}"
                     values = {"status": "failed", "error": error, "finished": now, "leased_until": None}
                     self._update(connection, row.number, change, values)
                     continue

@@ -226,7 +226,9 @@ class Run:
             self._failure(trial, error)
             return
         try:
-            check_told(self._shared.up_to_date().cost, future.result().measured)
+            optimizer, measured = self._shared.up_to_date(), future.result().measured
+            check_told(optimizer.cost, measured)
+            optimizer.learned.check(measured)
             stands = self._records.tell(trial.number, future.result(), self._worker)
         except RewardError as wrong:
             self._failure(trial, wrong)

@@ -53,9 +53,17 @@ def _open(database: Database, name: str) -> Any:
 
 
 def create_or_resume(
-    database: Database, name: str, settings: dict[str, Any], open_to: Collection[str]
+    database: Database,
+    name: str,
+    settings: dict[str, Any],
+    not_given: Collection[str],
+    taken_once: Collection[str] = (),
 ) -> tuple[Records, dict[str, Any]]:
-    """The records of a study and its settings; of those `open_to` anything, the stored ones are taken."""
+    """The records of a study and its settings.
+
+    Of a study that is there, settings that were not given are as they are stored, or as they were before conbo had
+    them; those that are taken once are not compared.
+    """
     if not isinstance(name, str) or not name or "\0" in name:
         raise SettingError(f"`name` must be a non-empty string, but got {name!r}.")
     if len(name) > MAX_NAME:
@@ -75,7 +83,8 @@ def create_or_resume(
     with errors_about(_origin(database, row)):
         stored = settings_of(row.settings)
         fields = Fields(stored, "settings")
-        wanted = settings | {key: fields.value(key) for key in open_to if fields.has(key)}
+        wanted = {key: value for key, value in settings.items() if key not in not_given}
+        wanted |= {key: fields.value(key) for key in (*not_given, *taken_once) if fields.has(key)}
     if lines := list(differences(stored, json.loads(json.dumps(wanted)))):
         raise StudyError(
             f"the study {name!r} in the database {database.name} was begun with other settings (stored → given):\n  "

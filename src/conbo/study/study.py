@@ -15,6 +15,7 @@ from conbo.errors import StudyError
 from conbo.method_list import DEFAULT_METHOD, Method
 from conbo.notices import listening
 from conbo.optimizer import Direction, Optimizer, at_least
+from conbo.outcome_constraints import DEFAULT_CONFIDENCE, Failures, OutcomeConstraints
 from conbo.prices import Cost, with_cost
 from conbo.record_fields import errors_about
 from conbo.reward_range import RewardRange
@@ -48,6 +49,8 @@ class Study(TrialTables, Proofs):
     With `storage`, a file for SQLite or the URL of a PostgreSQL database, the study is kept there under its name. If
     it is there already it goes on where it stopped, unless its settings were others, which raises StudyError. Any
     number of processes may work on it at once. `device` is neither stored nor compared: it belongs to the machine.
+    A new study learns from failures; one that is there goes on as it was begun, unless `failures` says otherwise, which
+    raises StudyError, too.
     """
 
     def __init__(
@@ -65,6 +68,9 @@ class Study(TrialTables, Proofs):
         reward_range: RewardRange | None = None,
         common_random_numbers: bool = False,
         seeds: Sequence[int] | None = None,
+        outcome_constraints: OutcomeConstraints | None = None,
+        confidence: float = DEFAULT_CONFIDENCE,
+        failures: Failures | None = None,
         name: str = "default",
         storage: Storage | None = None,
         device: str = "cpu",
@@ -83,6 +89,9 @@ class Study(TrialTables, Proofs):
             reward_range=reward_range,
             common_random_numbers=common_random_numbers,
             seeds=seeds,
+            outcome_constraints=outcome_constraints,
+            confidence=confidence,
+            failures="learn" if failures is None else failures,
         )
         rule = checked.seed_rule
         self.name, self._device = name, device
@@ -99,11 +108,16 @@ class Study(TrialTables, Proofs):
             checked.reward_range,
             rule is not None,
             None if rule is None else rule.listed,
+            checked.learned.constraints,
+            checked.learned.confidence,
+            checked.learned.failures,
         )
-        given = {"model": model, "seed": seed, "initial": initial}
+        given = {"model": model, "seed": seed, "initial": initial, "failures": failures}
+        not_given = [key for key, value in given.items() if value is None]
         # the snapshot of a prior is taken once: that study may have gone on since
-        of_no_matter = [*(key for key, value in given.items() if value is None), "prior"]
-        records, stored = create_or_resume(Database(storage), name, self._settings.to_record(), of_no_matter)
+        records, stored = create_or_resume(
+            Database(storage), name, self._settings.to_record(), not_given, taken_once=("prior",)
+        )
         self._shared = SharedOptimizer(records, self._optimizer, stored)
         self._runs: list[Run] = []  # that are going on here
 
@@ -135,6 +149,11 @@ class Study(TrialTables, Proofs):
     def model(self) -> ModelLike:
         """What is fitted to the rewards."""
         return self._settings.model
+
+    @property
+    def outcome_constraints(self) -> OutcomeConstraints:
+        """The limits on outcomes that are learned, by the names of the outcomes."""
+        return dict(self._settings.outcome_constraints or {})
 
     @property
     def seed(self) -> int:
@@ -206,12 +225,16 @@ class Study(TrialTables, Proofs):
 
         A variance is given for all trials or for none; to repeat what was told does nothing. The `cost` of the
         evaluation is for studies that learn it. Further `outcomes` by name, such as `{"wait": 4.2}`, are recorded
-        beside the reward; no built-in model looks at them.
+        beside the reward; all that are constrained must be told.
         """
         tell(self._shared, trial, Outcomes(reward, noise, with_cost(outcomes, cost)))
 
     def fail(self, trial: Trial | int, error: str = "") -> None:
-        """A trial (or its number) that will not have a reward."""
+        """A trial (or its number) that will not have a reward.
+
+        With an `error`, it counts as an evaluation that failed and may teach where others fail; without, it is
+        cancelled.
+        """
         fail(self._shared, trial, error)
 
     def total_cost(self) -> float:

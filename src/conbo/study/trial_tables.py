@@ -170,6 +170,9 @@ class TrialTables:
             for trial in trials:
                 check_seed(optimizer.seed_rule, trial.seed)
             known = {trial.noise is None for trial in optimizer.trials if trial.status == "completed"}
+            for trial in trials:
+                if trial.status == "completed":
+                    optimizer.learned.check(trial.measured)
             if unlike := [trial for trial in trials if known not in (set(), {trial.noise is None})]:
                 raise unlike_before(unlike[0])
             return trials

@@ -1,0 +1,120 @@
+"""The best action of each of many states whose constraints are kept with confidence.
+
+It is the action with the highest expected reward among those whose probability of keeping all learned constraints is
+at least the confidence; where there is none, it is the most probable one.  One score says both: the expected reward
+where an action is sure enough, and far below all rewards, the logarithm of its probability.
+
+The pool is scored for every state.  From the best actions that are apart from each other, climbs follow the expected
+reward with a penalty for what they lack of the confidence, stronger in a second round; where no end is sure enough,
+climbs follow the probability itself.  The best score among starts and ends decides.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from conbo.ascent import ascend
+from conbo.learned_constraints import LearnedConstraints
+from conbo.models.distinct_best import distinct_best
+from conbo.models.exact_search import polish_integers
+from conbo.models.posterior import ActionSearch, BestActions, Posterior
+from conbo.models.snapping import FAR_BELOW, action_limits, masked, snap_actions
+from conbo.spaces import Space
+
+MOST_POINTS = 50_000  # of states and actions of the pool, scored at once
+LEAST_LOG = -1e4  # logarithms of probabilities below this are all the same
+APART = 0.1  # distance in the unit cube, over the root of the dimension, below which two actions are one start
+PENALTIES = (10.0, 1000.0)  # standardized reward for a lack of one standard deviation, in each round of climbs
+MARGIN = 0.02  # standard deviations beyond the confidence that climbs aim at, because they end a little short
+STEPS = 15  # of each round
+TOLERANCE = 1e-7  # standardized reward that a step must promise
+
+
+@dataclass(frozen=True)
+class ConstrainedSearch:
+    """A search over actions that keeps learned constraints; `search` is that of the reward alone."""
+
+    posterior: Posterior
+    space: Space
+    constraints: LearnedConstraints
+    search: ActionSearch
+
+    @property
+    def actions(self) -> Tensor:
+        """The pool (p, d_x), in the unit cube."""
+        return self.search.actions
+
+    def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
+        """The best actions for states (m, d_s) that are sure enough to keep the constraints, else the most probable."""
+        chunk = max(1, MOST_POINTS // len(self.actions))
+        return BestActions.joined([self._best(some, starts, steps) for some in states.split(chunk)])
+
+    def _best(self, states: Tensor, starts: int, steps: int) -> BestActions:
+        m, d_x = len(states), self.actions.shape[-1]
+        pooled = self._scores(states, self.actions.expand(m, -1, -1))
+        pooled = masked(self.space, states, self.actions, pooled)
+        first = self.actions[distinct_best(pooled, self._alike, starts)]  # (m, k, d_x)
+        free = self.search.best(states, 1, steps).actions[:, None]  # often this is it
+        first = snap_actions(self.space, torch.cat([first, free], 1), states[:, None])
+        k = first.shape[1]
+        ends = self._climbed(states, first, self._penalized)
+        found = torch.cat([first, ends], 1)
+        scores = self._scores(states, found)
+        lost = scores.amax(-1) < -FAR_BELOW / 4
+        if bool(lost.any()):
+            likely = self._climbed(states[lost], first[lost], self._level)
+            better = self._scores(states[lost], likely)
+            kept = better > scores[lost, k:]
+            found[lost, k:] = torch.where(kept[..., None], likely, found[lost, k:])
+            scores[lost, k:] = torch.where(kept, better, scores[lost, k:])
+        best = scores.argmax(-1, keepdim=True)
+        chosen = found.gather(1, best[..., None].expand(-1, -1, d_x))[:, 0]
+        return BestActions(chosen, self.posterior.mean(torch.cat([states, chosen], -1)), found)
+
+    @cached_property
+    def _alike(self) -> Tensor:
+        """Which actions of the pool are too near to each other to start climbs from both: (p, p), one or zero."""
+        return (torch.cdist(self.actions, self.actions) < APART * self.actions.shape[-1] ** 0.5).to(self.actions)
+
+    def _scores(self, states: Tensor, actions: Tensor) -> Tensor:
+        """Scores (m, k) of actions (m, k, d_x) in states (m, d_s)."""
+        points = torch.cat([states[:, None].expand(*actions.shape[:2], -1), actions], -1).flatten(0, 1)
+        likely = self.constraints.log_probability(points)
+        below = likely.clamp_min(LEAST_LOG) - FAR_BELOW / 2
+        scores = torch.where(self.constraints.is_sure(likely), self.posterior.mean(points), below)
+        return scores.unflatten(0, actions.shape[:2])
+
+    def _climbed(
+        self, states: Tensor, first: Tensor, climbs: "Callable[[Tensor, float], tuple[Tensor, Tensor]]"
+    ) -> Tensor:
+        """Where climbs from actions (m, k, d_x) end, as valid actions."""
+        (m, k, d_x), at = first.shape, first.flatten(0, 1)
+        rows = states.repeat_interleave(k, 0)
+        lower, upper = at.new_zeros(d_x), at.new_ones(d_x)
+        limits = action_limits(self.space, rows)
+        for penalty in PENALTIES:
+
+            def function(actions: Tensor, which: Tensor, penalty: float = penalty) -> tuple[Tensor, Tensor]:
+                value, gradient = climbs(torch.cat([rows[which], actions], -1), penalty)
+                return value, gradient[:, -d_x:]
+
+            at = ascend(function, at, lower, upper, STEPS, tolerance=TOLERANCE, limits=limits).points
+        ends = at.unflatten(0, (m, k))
+        if self.space.has_integer_actions:
+            own = None if self.space.feasible_set is None else states
+            return polish_integers(self.space, lambda actions: self._scores(states, actions), ends, own)[0]
+        return snap_actions(self.space, ends, states[:, None])
+
+    def _penalized(self, points: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
+        """The expected reward of points (n, d) less a penalty for what they lack of the confidence; gradients."""
+        mean, slope = self.posterior.mean_and_gradient(points)
+        level, rise = self.constraints.levels(points)
+        lack = (self.constraints.wanted + MARGIN - level).clamp_min(0)
+        return mean - penalty * lack.square(), slope + (2 * penalty * lack)[:, None] * rise
+
+    def _level(self, points: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
+        """How probable points (n, d) are, whatever their reward; gradients."""
+        return self.constraints.levels(points)

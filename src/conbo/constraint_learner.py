@@ -1,0 +1,69 @@
+"""What is made of trials about constrained outcomes and about failures."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from conbo.belief import fit_belief, standardized
+from conbo.bound_states import StateDistribution
+from conbo.gaussian_process import GaussianProcess
+from conbo.learned_constraints import LearnedConstraint, LearnedConstraints
+from conbo.models.fit_memory import FitMemory, Shelf
+from conbo.observations import Observations
+from conbo.outcome_constraints import OutcomeConstraint, OutcomeConstraints
+from conbo.spaces import Space
+
+# One member: a probability needs a mean and a variance, and an average of models would make each suggestion several
+# times dearer. Outputs are not warped, because a normal distribution of the slack is what the probability rests on.
+MODEL = GaussianProcess(members=1, output_warping="none")
+FEWEST_FAILURES = 2  # one may be an accident
+SUCCESS = "success"  # the name of the constraint that an evaluation succeeds
+
+
+class ConstraintLearner:
+    """Fits a model to the slack of every constraint, and one to successes and failures."""
+
+    def __init__(self, constraints: OutcomeConstraints, confidence: float, shelf: Shelf | None = None) -> None:
+        self._constraints, self._confidence = constraints, confidence
+        self._memories: Mapping[str, FitMemory] = {name: FitMemory(shelf) for name in constraints}
+        self._success_memory = FitMemory(shelf)
+
+    def learn(
+        self, space: Space, states: StateDistribution, told: Observations, failed: Tensor
+    ) -> LearnedConstraints | None:
+        """What the observations and the failed points (f, d) say; None where there is nothing to keep."""
+        outcomes = tuple(
+            self._fitted(name, space, states, _slacks(told, name, constraint), self._memories[name])
+            for name, constraint in self._constraints.items()
+        )
+        success = None
+        if len(failed) >= FEWEST_FAILURES:
+            success = self._fitted(SUCCESS, space, states, _labels(told, failed), self._success_memory)
+        if not outcomes and success is None:
+            return None
+        return LearnedConstraints(outcomes, self._confidence, success)
+
+    def _fitted(
+        self, name: str, space: Space, states: StateDistribution, slacks: Observations, memory: FitMemory
+    ) -> LearnedConstraint:
+        belief = fit_belief(space, states, slacks, MODEL, memory)
+        seen = standardized(slacks, belief.shift, belief.scale)
+        return LearnedConstraint(name, belief.posterior, -belief.shift / belief.scale, seen)
+
+
+def _slacks(told: Observations, name: str, constraint: OutcomeConstraint) -> Observations:
+    """By how much each observation keeps a constraint."""
+    slacks = torch.tensor([constraint.slack(value) for value in told.measured[name].tolist()], dtype=torch.float64)
+    return Observations(told.points, slacks.to(told.points), pending=told.points[:0])
+
+
+def _labels(told: Observations, failed: Tensor) -> Observations:
+    """One half where an evaluation succeeded, minus one half where it failed.
+
+    A regression on these is positive where evaluations succeed more often than not, and the probability of that is
+    what counts.  Evaluations that fail by accident, here and there, are the noise of that regression.
+    """
+    points = torch.cat([told.points, failed])
+    labels = torch.cat([told.points.new_full((len(told),), 0.5), told.points.new_full((len(failed),), -0.5)])
+    return Observations(points, labels, pending=points[:0])

@@ -1,0 +1,111 @@
+"""How probable it is that an action keeps the constraints that are learned.
+
+Each constraint has a Gaussian process of its own, and constraints are taken to be independent:
+
+======  ==================  ==================================================================================
+symbol  here                meaning
+======  ==================  ==================================================================================
+m, v    ``posterior``       mean and variance of the expected slack, standardized
+t       ``threshold``       the standardized slack of an action that just keeps the constraint
+h       ``margins``         (m - t) / √v
+P       ``probability``     Π Φ(h): that the expected outcomes keep all constraints
+Φ⁻¹(P)  ``levels``          the same on the scale of one margin, for climbs
+======  ==================  ==================================================================================
+
+Points are in the unit cube, states first.
+"""
+
+from dataclasses import dataclass
+from math import log, pi
+
+import torch
+from torch import Tensor
+
+from conbo.models.posterior import Posterior
+from conbo.observations import Observations
+
+LEAST_VARIANCE = 1e-12  # of a standardized slack: a margin stays finite
+LOWEST, HIGHEST = 1e-280, 1 - 1e-15  # probabilities between which levels are computed
+ROUNDING = 1e-9  # of a probability that is compared with the confidence
+
+
+@dataclass(frozen=True)
+class LearnedConstraint:
+    """One constraint: it is kept where the expected slack is at least the threshold."""
+
+    name: str
+    posterior: Posterior
+    threshold: float
+    observations: Observations  # with standardized slacks as rewards, for records
+
+    def margins(self, points: Tensor) -> Tensor:
+        """By how many standard deviations points (n, d) are expected to keep it: (n,)."""
+        variance = self.posterior.variance(points).clamp_min(LEAST_VARIANCE)
+        return (self.posterior.mean(points) - self.threshold) / variance.sqrt()
+
+    def margins_and_gradients(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """The same with the gradients (n, d)."""
+        moments = self.posterior.moments(points)
+        variance = moments.variance.clamp_min(LEAST_VARIANCE)
+        margin = (moments.mean - self.threshold) / variance.sqrt()
+        narrower = torch.where(moments.variance > LEAST_VARIANCE, margin / (2 * variance), 0.0)
+        return margin, moments.mean_gradient / variance.sqrt()[:, None] - narrower[:, None] * moments.variance_gradient
+
+
+@dataclass(frozen=True)
+class LearnedConstraints:
+    """All constraints that are learned, and how sure one must be that they are kept."""
+
+    outcomes: tuple[LearnedConstraint, ...]
+    confidence: float
+    success: LearnedConstraint | None = None  # that an evaluation succeeds, where failures have taught it
+
+    @property
+    def all(self) -> tuple[LearnedConstraint, ...]:
+        """Those of the outcomes and that of success."""
+        return self.outcomes if self.success is None else (*self.outcomes, self.success)
+
+    def log_probability(self, points: Tensor) -> Tensor:
+        """log P (n,) of points (n, d)."""
+        return torch.stack([torch.special.log_ndtr(one.margins(points)) for one in self.all]).sum(0)
+
+    def probability(self, points: Tensor) -> Tensor:
+        """P (n,) of points (n, d)."""
+        return self.log_probability(points).exp()
+
+    def is_sure(self, log_probability: Tensor) -> Tensor:
+        """Whether probabilities, given by their logarithms, are at least the confidence."""
+        return log_probability >= log(self.confidence) - ROUNDING
+
+    def levels(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Φ⁻¹(P) of points (n, d), and its gradient (n, d); the confidence has the level `wanted`."""
+        value, slope = log_probability_and_gradient(self.all, points)
+        probability = value.exp().clamp(LOWEST, HIGHEST)
+        level = torch.special.ndtri(probability)
+        steepness = (value.clamp_min(log(LOWEST)) + level.square() / 2 + log(2 * pi) / 2).exp()
+        return level, steepness[:, None] * slope
+
+    @property
+    def wanted(self) -> float:
+        """The level of an action that is just sure enough."""
+        return float(torch.special.ndtri(torch.tensor(self.confidence, dtype=torch.float64)))
+
+    def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
+        """Which states (m, d_s) resemble a known one (k, d_s) so much that the constraints allow about the same."""
+        return torch.stack([one.posterior.resemble(states, known, least) for one in self.all]).all(0)
+
+
+def log_probability_and_gradient(constraints: tuple[LearnedConstraint, ...], points: Tensor) -> tuple[Tensor, Tensor]:
+    """log P (n,) that points (n, d) keep these constraints, and its gradient (n, d)."""
+    value, gradient = points.new_zeros(len(points)), torch.zeros_like(points)
+    for one in constraints:
+        margin, slope = one.margins_and_gradients(points)
+        log_cdf = torch.special.log_ndtr(margin)
+        value = value + log_cdf
+        gradient = gradient + inverse_mills(margin, log_cdf)[:, None] * slope
+    return value, gradient
+
+
+def inverse_mills(margin: Tensor, log_cdf: Tensor) -> Tensor:
+    """φ(h) / Φ(h), the derivative of log Φ(h)."""
+    return (-margin.square() / 2 - log_cdf - log(2 * pi) / 2).exp()

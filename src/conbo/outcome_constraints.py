@@ -1,0 +1,183 @@
+"""Limits on what an evaluation measures beside the reward, such as a waiting time: they are not known, but learned.
+
+A constraint names an outcome of the trials. What counts as kept is the outcome's mean, without the noise of a single
+evaluation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, get_args
+
+from conbo.errors import RecordError, RewardError, SettingError, shortened
+from conbo.parameters import is_number
+from conbo.record_fields import Fields
+
+DEFAULT_CONFIDENCE = 0.95
+LARGEST_BOUND = 1e300
+RESERVED = ("reward", "noise")  # names that no outcome has
+
+Failures: TypeAlias = Literal["learn", "ignore"]
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """The mean of an outcome must be at most this.
+
+    Parameters
+    ----------
+    bound
+        In the units of the outcome.
+
+    Raises
+    ------
+    SettingError
+        If the bound is not one finite number.
+
+    Examples
+    --------
+    >>> conbo.Study(space, outcome_constraints={"wait": conbo.AtMost(5.0)})  # doctest: +SKIP
+    """
+
+    bound: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bound", _checked_bound(self.bound))
+
+    def __str__(self) -> str:
+        return f"<= {self.bound:g}"
+
+    def slack(self, value: float) -> float:
+        """By how much a value keeps the constraint; negative where it does not."""
+        return self.bound - value
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """The mean of an outcome must be at least this.
+
+    Parameters
+    ----------
+    bound
+        In the units of the outcome.
+
+    Raises
+    ------
+    SettingError
+        If the bound is not one finite number.
+
+    Examples
+    --------
+    >>> conbo.Study(space, outcome_constraints={"yield": conbo.AtLeast(0.9)})  # doctest: +SKIP
+    """
+
+    bound: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bound", _checked_bound(self.bound))
+
+    def __str__(self) -> str:
+        return f">= {self.bound:g}"
+
+    def slack(self, value: float) -> float:
+        """By how much a value keeps the constraint; negative where it does not."""
+        return value - self.bound
+
+
+OutcomeConstraint: TypeAlias = AtMost | AtLeast
+OutcomeConstraints: TypeAlias = Mapping[str, OutcomeConstraint]
+
+_KINDS: dict[str, type[AtMost] | type[AtLeast]] = {"at_most": AtMost, "at_least": AtLeast}
+
+
+@dataclass(frozen=True)
+class LearnedSettings:
+    """What a study learns beside its rewards, and how sure its policy must be."""
+
+    constraints: OutcomeConstraints = field(default_factory=dict)
+    confidence: float = DEFAULT_CONFIDENCE
+    failures: Failures = "ignore"
+
+    @classmethod
+    def checked(cls, constraints: object, confidence: object, failures: object) -> LearnedSettings:
+        """The settings as they were given; raises SettingError unless they can be those of a study."""
+        if failures not in get_args(Failures):
+            raise SettingError(f"`failures` must be 'learn' or 'ignore', but got {shortened(repr(failures))}.")
+        learns: Failures = "learn" if failures == "learn" else "ignore"
+        return cls(checked_constraints(constraints), checked_confidence(confidence), learns)
+
+    def check_none(self, method: str) -> None:
+        """Raise SettingError if there are constraints, which the policy of this method would not keep."""
+        if self.constraints:
+            rule = "`outcome_constraints` need a method whose policy follows the model"
+            raise SettingError(f"{rule}, like 'conbo' or 'pei', but got method='{method}'.")
+
+    def check(self, measured: Mapping[str, float]) -> None:
+        """Raise RewardError unless what was measured has a value for every constraint."""
+        check_constrained(self.constraints, measured)
+
+    def kept(self, measured: Mapping[str, float]) -> bool:
+        """Whether the measured values keep all constraints, each taken for the mean of its outcome."""
+        return all(constraint.slack(measured[name]) >= 0 for name, constraint in self.constraints.items())
+
+
+NOTHING_LEARNED = LearnedSettings()
+
+
+def checked_constraints(constraints: object) -> dict[str, OutcomeConstraint]:
+    """The constraints by the names of their outcomes; raises SettingError unless they can be those of a study."""
+    if constraints is None:
+        return {}
+    rule = "`outcome_constraints` must map names of outcomes to conbo.AtMost or conbo.AtLeast"
+    if not isinstance(constraints, Mapping):
+        raise SettingError(f"{rule}, but got {shortened(repr(constraints))}.")
+    for name, constraint in constraints.items():
+        if not isinstance(name, str) or not name or name in RESERVED:
+            raise SettingError(f"{rule}, but got the name {shortened(repr(name))}.")
+        if not isinstance(constraint, AtMost | AtLeast):
+            raise SettingError(f"{rule}, but got {shortened(repr(constraint))} for '{name}'.")
+    return dict(sorted(constraints.items()))  # their order means nothing, so that it must not change suggestions
+
+
+def checked_confidence(confidence: object) -> float:
+    """The confidence as a float; raises SettingError unless it is between 0 and 1."""
+    if not is_number(confidence) or not 0 < confidence < 1:
+        raise SettingError(f"`0 < confidence < 1` must hold, but got confidence={shortened(repr(confidence))}.")
+    return float(confidence)
+
+
+def check_constrained(constraints: OutcomeConstraints, measured: Mapping[str, float]) -> None:
+    """Raise RewardError unless what was measured has a value for every constraint."""
+    if missing := [name for name in constraints if name not in measured]:
+        rule = f"the outcome '{missing[0]}' must be told with every reward, because it is constrained"
+        told = ", ".join(map(repr, measured)) if measured else "no outcomes"
+        raise RewardError(f"{rule}, but got {shortened(told)}.")
+
+
+def constraint_records(constraints: OutcomeConstraints) -> list[dict[str, Any]]:
+    """Plain records, in a list, since JSON stores are free to reorder the keys of an object."""
+    kinds = {kind: name for name, kind in _KINDS.items()}
+    return [
+        {"name": name, "type": kinds[type(constraint)], "bound": constraint.bound}
+        for name, constraint in constraints.items()
+    ]
+
+
+def read_constraints(fields: Fields, name: str) -> dict[str, OutcomeConstraint]:
+    """The constraints that `constraint_records` wrote; raises RecordError or SettingError if they are others."""
+    constraints: dict[str, OutcomeConstraint] = {}
+    for i, record in enumerate(fields.items(name)):
+        one = Fields.of(record, f"{name}[{i}]").only(("name", "type", "bound"))
+        if (outcome := one.text("name")) in constraints:
+            raise RecordError(f"{one.path('name')} must not be that of another constraint, but got {outcome!r}.")
+        constraints[outcome] = _KINDS[one.text("type", _KINDS)](one.number("bound"))
+    return checked_constraints(constraints)
+
+
+def _checked_bound(bound: object) -> float:
+    if not is_number(bound) or not math.isfinite(bound) or abs(bound) > LARGEST_BOUND:
+        rule = f"the bound of an outcome must be a number between -{LARGEST_BOUND:g} and {LARGEST_BOUND:g}"
+        raise SettingError(f"{rule}, but got {shortened(repr(bound))}.")
+    return float(bound)

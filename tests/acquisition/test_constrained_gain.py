@@ -1,0 +1,124 @@
+"""The gain of a policy that keeps learned constraints."""
+
+from dataclasses import replace
+from math import sqrt
+
+import pytest
+import torch
+
+from conbo.acquisition.conditional import ConBO, StratifiedStates
+from conbo.acquisition.constrained_gain import ConstrainedGains, Look, Slack, gain_of, state_gains
+from conbo.acquisition.expected_max import expected_max
+from conbo.acquisition.improvement import ExpectedImprovement
+from conbo.acquisition.knowledge_gradient import DISCRETE, HybridKG
+from conbo.acquisition.where_feasible import WhereFeasible
+from conbo.belief import Belief
+from constrained_beliefs import SPACES, constrained
+from random_beliefs import finite_differences, generator, points_in, uniform
+
+FEW = StratifiedStates(n_states=4, pool=8)
+
+
+def drawn_lines(seed: int, constraints: int = 2) -> tuple[Look, list[Slack], torch.Tensor]:
+    shape = (3, 4, 5)
+    reward = Look(uniform(*shape, seed=seed), 0.5 * uniform(*shape, seed=seed + 1) - 0.2)
+    slacks = [
+        Slack(
+            uniform(*shape, seed=seed + 2 + i) - 0.5,
+            0.6 * uniform(*shape, seed=seed + 9 + i) - 0.3,
+            0.1 + uniform(*shape, seed=seed + 20 + i),
+            threshold=0.1,
+        )
+        for i in range(constraints)
+    ]
+    return reward, slacks, torch.special.ndtri(uniform(8, constraints, seed=seed + 30))
+
+
+def test_constraints_that_are_surely_kept_leave_the_discrete_knowledge_gradient() -> None:
+    reward, (slack,), nodes = drawn_lines(0, constraints=1)
+    kept = replace(slack, mean=slack.mean + 1e3)
+    gain = gain_of(reward, reward.mean.amin(-1) - 1, [kept], None, nodes)
+    torch.testing.assert_close(gain.values, expected_max(reward.mean, reward.slope).gain)
+    torch.testing.assert_close(gain.constraints[0], torch.zeros_like(gain.constraints[0]))
+
+
+def test_gains_are_those_of_a_simulation_and_never_negative() -> None:
+    reward, slacks, _ = drawn_lines(1)
+    worst = reward.mean.amin(-1)
+    nodes = torch.randn(4000, 2, generator=generator(), dtype=torch.float64)
+    gain = gain_of(reward, worst, slacks, None, nodes)
+    assert bool((gain.values >= 0).all())
+    z = torch.randn(4000, generator=generator(1), dtype=torch.float64)
+    worth = (reward.mean[..., None] - worst[..., None, None]) + reward.slope[..., None] * z
+    before = reward.mean - worst[..., None]
+    for slack, zeta in zip(slacks, nodes.T, strict=True):
+        left = (slack.variance - slack.slope**2).sqrt()[..., None]
+        worth = worth * torch.special.ndtr((slack.mean[..., None] + slack.slope[..., None] * zeta - 0.1) / left)
+        before = before * torch.special.ndtr((slack.mean - 0.1) / slack.variance.sqrt())
+    simulated = worth.amax(-2).mean(-1) - before.amax(-1)
+    assert float((gain.values - simulated).abs().amax()) < 4 / sqrt(4000)
+
+
+def test_an_action_that_is_not_allowed_is_worth_the_worst() -> None:
+    reward, slacks, nodes = drawn_lines(2)
+    worst = reward.mean.amin(-1)
+    allowed = torch.ones_like(reward.mean)
+    allowed[..., 0] = 0.0
+    without = [replace(s, mean=s.mean[..., 1:], slope=s.slope[..., 1:], variance=s.variance[..., 1:]) for s in slacks]
+    few = Look(reward.mean[..., 1:], reward.slope[..., 1:])
+    kept = gain_of(reward, worst - 1, slacks, allowed, nodes).values
+    torch.testing.assert_close(kept, gain_of(few, worst - 1, without, None, nodes).values, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["real", "two actions", "limited"])
+def test_gradients_are_those_of_the_values(name: str) -> None:
+    belief = constrained(SPACES[name])
+    pool, points = uniform(24, SPACES[name].n_action_dims, seed=2), points_in(SPACES[name], 3, seed=9)
+    gains = state_gains(belief, pool, DISCRETE)
+    assert isinstance(gains, ConstrainedGains)
+    states = uniform(3, 4, 1, seed=4)
+    ahead, rows = gains.at(states), torch.arange(3)
+    first = ahead(points, rows)  # now each candidate's own action is fixed
+    weights = uniform(3, 4, seed=6)
+    slope = finite_differences(lambda there: (weights * ahead(there, rows).values).sum(-1), points)
+    torch.testing.assert_close(first.gradient(weights), slope, rtol=1e-4, atol=1e-6)
+
+
+def test_rough_values_are_those_at_the_same_states() -> None:
+    belief = constrained(SPACES["limited"])
+    gains = state_gains(belief, uniform(24, 2, seed=2), DISCRETE)
+    states, points = uniform(5, 1, seed=4), points_in(SPACES["limited"], 6, seed=9)
+    exact = gains.at(states.expand(6, -1, -1))(points, torch.arange(6)).values
+    torch.testing.assert_close(gains.rough(states)(points), exact)
+    assert bool((exact >= 0).all())
+
+
+def belief_with_success() -> Belief:
+    belief = constrained(SPACES["real"])
+    assert belief.constraints is not None
+    first, second = belief.constraints.outcomes
+    return replace(belief, constraints=replace(belief.constraints, outcomes=(first,), success=second))
+
+
+def test_what_looks_ahead_is_weighed_by_success_alone_and_all_else_by_every_constraint() -> None:
+    belief, points = belief_with_success(), points_in(SPACES["real"], 5, seed=8)
+    learned = belief.constraints
+    assert learned is not None
+    assert learned.success is not None
+    success = torch.special.ndtr(learned.success.margins(points))
+    for recipe, share in ((ConBO(HybridKG(), FEW), success), (ExpectedImprovement(), learned.probability(points))):
+        plain, weighed = recipe.build(belief, generator()), WhereFeasible(recipe).build(belief, generator())
+        torch.testing.assert_close(weighed(points), plain(points) * share)
+        torch.testing.assert_close(weighed.screen(points), plain.screen(points) * share)
+        rows = torch.arange(len(points))
+        local = weighed.local(points)
+        _, slope = local(points, rows)
+        numeric = finite_differences(lambda there, local=local, rows=rows: local(there, rows)[0], points)
+        torch.testing.assert_close(slope, numeric, rtol=1e-3, atol=1e-5)
+
+
+def test_without_constraints_nothing_changes() -> None:
+    belief = replace(constrained(SPACES["real"]), constraints=None)
+    recipe = ExpectedImprovement()
+    assert WhereFeasible(recipe).build(belief, generator()) == recipe.build(belief, generator())
+    assert not isinstance(state_gains(belief, uniform(8, 1), DISCRETE), ConstrainedGains)

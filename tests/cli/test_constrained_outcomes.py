@@ -1,0 +1,63 @@
+"""Constrained outcomes in study files and commands."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+import conbo as library
+
+Conbo = Callable[..., Result]
+
+LIMITS = """
+[outcome_constraints]
+wait = { at_most = 0.5 }
+"""
+
+
+@pytest.fixture
+def limited(folder: Path) -> Path:
+    file = folder / "study.toml"
+    file.write_text(f'confidence = 0.9\nfailures = "ignore"\n{file.read_text()}{LIMITS}')
+    return file
+
+
+def test_a_study_file_and_its_commands(conbo: Conbo, limited: Path) -> None:
+    conbo("ask", "-n", "3", "-o", "table.csv")
+    header, *rows = Path("table.csv").read_text().splitlines()
+    assert header == "number,demand,stock,reward,outcome:wait"
+    needed = "the outcome 'wait' must be told with every reward"
+    assert needed in conbo("tell", "0", "1.5", code=1).stderr
+    conbo("tell", "0", "1.5", "--outcome", "wait=0.2")
+    Path("table.csv").write_text("\n".join([header, *(f"{row.rstrip(',')},2.5,0.1" for row in rows[1:])]))
+    conbo("tell", "--file", "table.csv")
+    study = library.open_study("study.db")
+    assert [trial.measured["wait"] for trial in study.trials] == [0.2, 0.1, 0.1]
+    assert study.outcome_constraints == {"wait": library.AtMost(0.5)}
+    answer = conbo("policy", "--state", "demand=50").stdout
+    assert "keeps constraints" in answer
+    record = json.loads(conbo("policy", "--state", "demand=50", "--json").stdout)
+    assert 0 <= record["probability"] <= 1
+
+
+def test_a_row_without_its_outcome_is_told_before_any_is_recorded(conbo: Conbo, limited: Path) -> None:
+    conbo("ask", "-n", "2")
+    Path("table.csv").write_text("number,reward,outcome:wait\n0,1.5,0.2\n1,2.5,\n")
+    assert "the outcome 'wait' must be told" in conbo("tell", "--file", "table.csv", code=1).stderr
+    assert {trial.status for trial in library.open_study("study.db").trials} == {"running"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ("{ at_most = 1, at_least = 0 }", "must have either `at_most` or `at_least`"),
+        ("{ about = 1 }", "unknown key `outcome_constraints.wait.about`"),
+        ("{ at_most = 'much' }", "the bound of an outcome must be a number"),
+        ("5", "`outcome_constraints.wait` must be a table"),
+    ],
+)
+def test_limits_that_cannot_be(conbo: Conbo, limited: Path, wrong: str, reason: str) -> None:
+    limited.write_text(limited.read_text().replace("{ at_most = 0.5 }", wrong))
+    assert reason in conbo("check", code=1).stderr

@@ -1,0 +1,93 @@
+"""Failures teach where evaluations fail, unless they are to be ignored or are nobody's fault."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import conbo
+from conbo.errors import StudyError
+
+SPACE = conbo.Space({"s": conbo.Real(0, 1)}, {"x": conbo.Real(0, 1)})
+FIXED = conbo.GaussianProcess("squared-exponential", main_effects="none", input_warping="none", members=1)
+
+
+def evaluated(study: conbo.Study, n: int = 24, error: str = "ValueError: it diverged") -> conbo.Study:
+    """More is better, but beyond 0.6 all evaluations fail."""
+    for trial in study.ask(n):
+        if trial.action["x"] > 0.6:
+            study.fail(trial, error)
+        else:
+            study.tell(trial, trial.action["x"])
+    return study
+
+
+def new_study(**settings: Any) -> conbo.Study:
+    return conbo.Study(SPACE, **{"model": FIXED, "method": "uniform", **settings})
+
+
+def test_the_policy_keeps_away_from_failures() -> None:
+    prediction = evaluated(new_study()).policy().predict({"s": 0.5})
+    assert 0.3 < prediction.action["x"] < 0.7
+    assert prediction.probability is not None
+    assert prediction.probability >= 0.95 - 1e-6
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"failures": "ignore"}, "ValueError: it diverged"),
+        ({}, ""),  # cancelled
+        ({}, "10 workers were lost with this trial"),
+        ({}, "TerminatedWorkerError: a worker was killed"),
+    ],
+)
+def test_other_failures_change_nothing(settings: dict[str, str], error: str) -> None:
+    prediction = evaluated(new_study(**settings), error=error).policy().predict({"s": 0.5})
+    assert prediction.probability is None
+    assert prediction.action["x"] == pytest.approx(1.0, abs=0.05)
+
+
+def test_one_failure_may_be_an_accident() -> None:
+    study = new_study()
+    first, second, third = study.ask(3)
+    study.tell(first, 1.0)
+    study.fail(second, "ValueError: no")
+    assert study.policy().predict({"s": 0.5}).probability is None
+    study.fail(third, "TimeoutError: no result after 5 s")
+    assert study.policy().predict({"s": 0.5}).probability is not None
+
+
+def test_suggestions_keep_away_from_failures_also_after_a_resume(tmp_path: Path) -> None:
+    storage = tmp_path / "study.db"
+    study = evaluated(conbo.Study(SPACE, model=FIXED, method="pei", initial=30, storage=storage), 16)
+    suggested = conbo.Optimizer(SPACE, model=FIXED, method="pei", initial=3)
+    suggested.restore(study.trials)
+    (point,) = suggested.ask()
+    assert point.action["x"] < 0.75
+    ignoring = conbo.Optimizer(SPACE, model=FIXED, method="pei", initial=3, failures="ignore")
+    ignoring.restore(study.trials)
+    assert ignoring.ask()[0].action["x"] > 0.75
+    again = conbo.Optimizer(SPACE, model=FIXED, method="pei", initial=3)
+    again.restore(conbo.open_study(storage).trials)
+    assert again.ask() == [point]
+
+
+def test_the_setting_is_stored_and_studies_without_it_ignore_failures(tmp_path: Path) -> None:
+    learning, ignoring = tmp_path / "learning.db", tmp_path / "ignoring.db"
+    new_study(storage=learning)
+    new_study(storage=ignoring, failures="ignore")  # as conbo stored studies before it knew the setting
+    assert evaluated(new_study(storage=learning)).policy().predict({"s": 0.5}).probability is not None
+    assert evaluated(new_study(storage=ignoring)).policy().predict({"s": 0.5}).probability is None
+    with pytest.raises(StudyError, match="failures: 'learn' → none"):
+        new_study(storage=learning, failures="ignore")
+    with pytest.raises(StudyError, match="failures: none → 'learn'"):
+        new_study(storage=ignoring, failures="learn")
+
+
+def test_ten_failures_in_a_row_still_end_a_run() -> None:
+    def fails(state: dict[str, Any], action: dict[str, Any]) -> float:
+        raise ValueError("never")
+
+    with pytest.raises(conbo.errors.ConboError, match="failed 10 times in a row"):
+        new_study().run(fails, 20, progress=False)

@@ -1,0 +1,77 @@
+"""The best action that keeps learned constraints: against a dense grid, in several kinds of space."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from conbo.learned_constraints import log_probability_and_gradient
+from conbo.search.action_candidates import action_candidates
+from conbo.spaces import Space
+from constrained_beliefs import SPACES, constrained
+from random_beliefs import finite_differences, generator, points_in, tensor
+
+
+def grid_over(space: Space, k: int) -> Tensor:
+    columns = [
+        torch.linspace(0, 1, k, dtype=torch.float64) if p.n_levels is None else tensor(p.levels())  # type: ignore[union-attr]
+        for p in space.actions.values()
+    ]
+    return torch.cartesian_prod(*columns).reshape(-1, len(columns))
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_no_action_that_is_sure_enough_is_better(name: str) -> None:
+    belief = constrained(SPACES[name])
+    learned, d_s = belief.constraints, belief.n_state_dims
+    assert learned is not None
+    states = points_in(SPACES[name], 6, seed=5)[:, :d_s]
+    found = belief.search(action_candidates(belief, 96, generator())).best(states)
+    points = torch.cat([states, found.actions], -1)
+    assert bool(belief.contains(points).all())
+    torch.testing.assert_close(found.mean, belief.posterior.mean(points))
+    grid = grid_over(SPACES[name], 41 if SPACES[name].n_action_dims == 2 else 200 if name == "real" else 21)
+    for state, point, mean in zip(states, points, found.mean, strict=True):
+        there = torch.cat([state.expand(len(grid), -1), grid], -1)
+        there = there[belief.contains(there)]
+        likely = learned.probability(there)
+        sure = likely >= learned.confidence
+        mine = float(learned.probability(point[None]))
+        if bool(sure.any()):
+            assert mine >= learned.confidence - 1e-6
+            assert float(mean) >= float(belief.posterior.mean(there[sure]).amax()) - 2e-3
+        else:
+            assert mine >= float(likely.amax()) - 2e-3
+
+
+def test_where_nothing_is_sure_the_most_probable_action_is_taken() -> None:
+    belief = constrained(SPACES["real"], thresholds=(2.5,), confidence=0.99)
+    learned, states = belief.constraints, tensor([[0.1], [0.5], [0.9]])
+    assert learned is not None
+    found = belief.search(action_candidates(belief, 64, generator())).best(states)
+    grid = torch.linspace(0, 1, 500, dtype=torch.float64)[:, None]
+    for state, action in zip(states, found.actions, strict=True):
+        best = learned.probability(torch.cat([state.expand(500, -1), grid], -1)).amax()
+        assert float(best) < learned.confidence
+        assert float(learned.probability(torch.cat([state, action])[None])) >= float(best) - 1e-6
+
+
+def test_gradients_of_probabilities() -> None:
+    belief = constrained(SPACES["two actions"])
+    learned, points = belief.constraints, points_in(SPACES["two actions"], 8, seed=7)
+    assert learned is not None
+    _, slope = log_probability_and_gradient(learned.all, points)
+    torch.testing.assert_close(slope, finite_differences(learned.log_probability, points), rtol=1e-4, atol=1e-5)
+    level, rise = learned.levels(points)
+    torch.testing.assert_close(torch.special.ndtr(level), learned.probability(points))
+    torch.testing.assert_close(rise, finite_differences(lambda p: learned.levels(p)[0], points), rtol=1e-4, atol=1e-5)
+
+
+def test_one_posterior_beside_the_others_says_whether_evaluations_succeed() -> None:
+    belief = constrained(SPACES["real"], thresholds=(0.0, 0.2))
+    assert belief.constraints is not None
+    first, second = belief.constraints.outcomes
+    split = replace(belief.constraints, outcomes=(first,), success=second)
+    points = points_in(SPACES["real"], 5, seed=3)
+    torch.testing.assert_close(split.probability(points), belief.constraints.probability(points))
