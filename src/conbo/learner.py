@@ -134,7 +134,7 @@ class Learner:
     def policy(self, trials: Sequence[Trial]) -> Policy:
         """The best action for every state."""
         belief = self._fitted(trials, states_as_actions=False)
-        if self._method.policy is None:
+        if self._method.policy is None and belief.constraints is None:  # which may depend on the state by themselves
             warn_without_interaction(belief)
         return Policy(belief, self._maximize, self._method.policy)
 

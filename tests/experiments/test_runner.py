@@ -73,9 +73,9 @@ def test_all_methods_share_the_initial_design_and_its_noise(tmp_path):
 
 def test_noise_depends_on_seed_and_number_alone():
     problem = Problem("noise", Space(actions={"x": Real(0, 1)}), None, evaluate=lambda s, x, g: g.standard_normal())
-    rewards = [[evaluate(problem, seed, Trial(number, {}, {})) for number in range(3)] for seed in range(3)]
+    rewards = [[evaluate(problem, seed, Trial(number, {}, {})).reward for number in range(3)] for seed in range(3)]
     assert len(np.unique(rewards)) == 9
-    assert evaluate(problem, 1, Trial(2, {}, {"x": 0.5})) == rewards[1][2]
+    assert evaluate(problem, 1, Trial(2, {}, {"x": 0.5})).reward == rewards[1][2]
 
 
 def test_batches_are_asked_for_at_once(tmp_path):

@@ -18,12 +18,12 @@ def evaluated(study: conbo.Study, n: int = 24, error: str = "ValueError: it dive
         if trial.action["x"] > 0.6:
             study.fail(trial, error)
         else:
-            study.tell(trial, trial.action["x"])
+            study.tell(trial, trial.action["x"] * (1 + trial.state["s"]))
     return study
 
 
 def new_study(**settings: Any) -> conbo.Study:
-    return conbo.Study(SPACE, **{"model": FIXED, "method": "uniform", **settings})
+    return conbo.Study(**{"space": SPACE, "model": FIXED, "method": "uniform", **settings})
 
 
 def test_the_policy_keeps_away_from_failures() -> None:
@@ -49,28 +49,31 @@ def test_other_failures_change_nothing(settings: dict[str, str], error: str) -> 
 
 
 def test_one_failure_may_be_an_accident() -> None:
-    study = new_study()
+    study = new_study(space=conbo.Space(actions={"x": conbo.Real(0, 1)}))
     first, second, third = study.ask(3)
     study.tell(first, 1.0)
     study.fail(second, "ValueError: no")
-    assert study.policy().predict({"s": 0.5}).probability is None
+    assert study.policy().predict().probability is None
     study.fail(third, "TimeoutError: no result after 5 s")
-    assert study.policy().predict({"s": 0.5}).probability is not None
+    assert study.policy().predict().probability is not None
 
 
 def test_suggestions_keep_away_from_failures_also_after_a_resume(tmp_path: Path) -> None:
-    storage = tmp_path / "study.db"
-    study = evaluated(conbo.Study(SPACE, model=FIXED, method="pei", initial=30, storage=storage), 16)
-    suggested = conbo.Optimizer(SPACE, model=FIXED, method="pei", initial=3)
-    suggested.restore(study.trials)
-    (point,) = suggested.ask()
-    assert point.action["x"] < 0.75
-    ignoring = conbo.Optimizer(SPACE, model=FIXED, method="pei", initial=3, failures="ignore")
-    ignoring.restore(study.trials)
-    assert ignoring.ask()[0].action["x"] > 0.75
-    again = conbo.Optimizer(SPACE, model=FIXED, method="pei", initial=3)
-    again.restore(conbo.open_study(storage).trials)
-    assert again.ask() == [point]
+    settings: dict[str, Any] = {"model": FIXED, "method": "expected-improvement"}
+    study = evaluated(conbo.Study(SPACE, **settings, initial=30, storage=tmp_path / "study.db"), 16)
+
+    def suggested(trials: Any, **more: Any) -> Any:
+        optimizer = conbo.Optimizer(SPACE, **settings, initial=3, **more)
+        optimizer.restore(trials)
+        return optimizer.ask()[0]
+
+    learning, ignoring = suggested(study.trials), suggested(study.trials, failures="ignore")
+    points = [(trial.state, trial.action) for trial in (learning, ignoring)]
+    likely, unlikely = study.policy().predict_actions(*zip(*points, strict=True))
+    assert likely.probability is not None
+    assert unlikely.probability is not None
+    assert likely.probability > unlikely.probability
+    assert suggested(conbo.open_study(tmp_path / "study.db").trials) == learning
 
 
 def test_the_setting_is_stored_and_studies_without_it_ignore_failures(tmp_path: Path) -> None:

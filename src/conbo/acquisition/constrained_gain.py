@@ -44,7 +44,7 @@ LEAST_VARIANCE = 1e-10  # of a standardized slack after the evaluation
 MOST_VALUES = 2**21  # of candidates, states, actions and fantasies at once
 # standard deviations added to the reward, and the power of the probability, for actions that may become the best
 HOPES = ((0.0, 1.0), (0.0, 0.5), (0.0, 0.2), (1.0, 1.0), (1.0, 0.5), (1.0, 0.2), (2.0, 1.0))
-CLIMBS = 2  # of a search for the policy's own action
+CLIMBS = 1  # of a search for the policy's own action, beside that from the best action without constraints
 
 
 def state_gains(belief: Belief, actions: Tensor, rule: GainRule) -> StateValue:
