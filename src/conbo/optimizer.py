@@ -112,8 +112,7 @@ class Optimizer:
         self.reward_range = checked_range(reward_range)
         self.seed_rule = seed_rule(common_random_numbers, seeds, (*space.states, *space.actions))
         self.learned = LearnedSettings.checked(outcome_constraints, confidence, failures)
-        if not known.keeps_constraints:
-            self.learned.check_none(self.method)
+        self.learned.check_method(self.method, known.keeps_constraints)
         check_together(self.model, self.prior, self.reward_range, self.seed_rule, self.learned)
         usual = min(2 * d + 2, MOST_INITIAL if self.prior is None else MOST_INITIAL_WITH_PRIOR)
         self.initial = usual if initial is None else at_least(1, "initial", initial)
@@ -284,8 +283,7 @@ class Optimizer:
     def best_observed(self) -> list[dict[str, Any]]:
         """For each of finitely many states its best trial's action, reward and number, None where it has none.
 
-        States of probability zero have a row only if they have a completed trial. Trials whose outcomes break a
-        constraint do not count.
+        States of probability zero have a row only if they have such a trial; it must keep all outcome constraints.
         """
         listed = self.states.listed()
         if listed is None:

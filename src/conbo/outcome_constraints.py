@@ -108,11 +108,11 @@ class LearnedSettings:
         learns: Failures = "learn" if failures == "learn" else "ignore"
         return cls(checked_constraints(constraints), checked_confidence(confidence), learns)
 
-    def check_none(self, method: str) -> None:
-        """Raise SettingError if there are constraints, which the policy of this method would not keep."""
-        if self.constraints:
+    def check_method(self, name: str, keeps_constraints: bool) -> None:
+        """Raise SettingError if there are constraints and the policy of this method would not keep them."""
+        if self.constraints and not keeps_constraints:
             rule = "`outcome_constraints` need a method whose policy follows the model"
-            raise SettingError(f"{rule}, like 'conbo' or 'pei', but got method='{method}'.")
+            raise SettingError(f"{rule}, like 'conbo' or 'pei', but got method='{name}'.")
 
     def check(self, measured: Mapping[str, float]) -> None:
         """Raise RewardError unless what was measured has a value for every constraint."""
