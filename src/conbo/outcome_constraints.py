@@ -141,7 +141,7 @@ def checked_constraints(constraints: object) -> dict[str, OutcomeConstraint]:
     return dict(sorted(constraints.items()))  # their order means nothing, so that it must not change suggestions
 
 
-def checked_confidence(confidence: object) -> float:
+def checked_confidence(confidence: Any) -> float:
     """The confidence as a float; raises SettingError unless it is between 0 and 1."""
     if not is_number(confidence) or not 0 < confidence < 1:
         raise SettingError(f"`0 < confidence < 1` must hold, but got confidence={shortened(repr(confidence))}.")
@@ -176,7 +176,7 @@ def read_constraints(fields: Fields, name: str) -> dict[str, OutcomeConstraint]:
     return checked_constraints(constraints)
 
 
-def _checked_bound(bound: object) -> float:
+def _checked_bound(bound: Any) -> float:
     if not is_number(bound) or not math.isfinite(bound) or abs(bound) > LARGEST_BOUND:
         rule = f"the bound of an outcome must be a number between -{LARGEST_BOUND:g} and {LARGEST_BOUND:g}"
         raise SettingError(f"{rule}, but got {shortened(repr(bound))}.")
