@@ -51,7 +51,11 @@ def answer(storage: str, name: str, states: Sequence[Any], extrapolate: bool, fr
     if known is None or fresh or time.monotonic() > known.again:
         known = _policies[storage, name] = _up_to_date(_study(storage, name), known)
     predictions = known.policy.predict_many(states, extrapolate=extrapolate) if states else []
-    rows = [{"action": p.action, "mean": p.mean, "std": p.std} for p in predictions]
+    rows = [
+        {"action": p.action, "mean": p.mean, "std": p.std}
+        | ({} if p.probability is None else {"probability": p.probability})
+        for p in predictions
+    ]
     return {"evaluations": len(known.completed), "predictions": rows}
 
 
