@@ -1,9 +1,9 @@
-"""One-shot hybrid KG (candidate and look-ahead maximisers climbed together) against the nested form.
+"""One-shot hybrid KG (candidate and look-ahead maximizers climbed together) against the nested form.
 
     python benchmarks/one_shot.py
 
 Both climb from the same starts with the same states and weights; a finer estimate judges where they end. The
-one-shot form ascends d + 20 · 5 · d_x variables at once (L-BFGS-B, autograd), from the nested form's first maximisers.
+one-shot form ascends d + 20 · 5 · d_x variables at once (L-BFGS-B, autograd), from the nested form's first maximizers.
 """
 
 import statistics
@@ -18,7 +18,7 @@ from torch import Tensor
 from conbo.acquisition.conditional import ConBO, ConditionalAcquisition, StratifiedStates
 from conbo.acquisition.expected_max import expected_max
 from conbo.acquisition.knowledge_gradient import HybridKG
-from conbo.ascent import Race, ascend
+from conbo.ascent import SuccessiveHalving, ascend
 from conbo.belief import Belief
 from conbo.models.exact import ExactPosterior
 from conbo.models.kernels import ProductKernel
@@ -91,8 +91,8 @@ def main() -> None:
             starts = candidates[spread_best(belief, candidates, screened, STARTS)]
             began = time.process_time()
             tolerance = RELATIVE_GAIN * float(screened.amax())
-            race = Race(4, CLIMBED)
-            nested = ascend(acquisition.local(starts), starts, *box(starts, None), 40, FIRST_STEP, tolerance, race)
+            halving = SuccessiveHalving(4, CLIMBED)
+            nested = ascend(acquisition.local(starts), starts, *box(starts, None), 40, FIRST_STEP, tolerance, halving)
             middle = time.process_time()
             joint = torch.stack([one_shot(belief, paper, start) for start in starts[:CLIMBED]])
             costs.append((time.process_time() - middle) / (middle - began))

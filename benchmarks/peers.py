@@ -65,11 +65,11 @@ def conbo_value_loop(model: SingleTaskGP, point: Tensor, states: Tensor) -> Tens
     variable = point.clone().requires_grad_(True)
     total = point.new_zeros(())
     for state in states:
-        maximisers = []
+        maximizers = []
         for fantasy in _fantasies(model, point):
             action, _ = _best_action(fantasy, state)
-            maximisers.append(torch.cat([state, action[0]]))
-        total = total + _hybrid_value(model, variable, torch.stack(maximisers))
+            maximizers.append(torch.cat([state, action[0]]))
+        total = total + _hybrid_value(model, variable, torch.stack(maximizers))
     total = total / len(states)
     total.backward()  # type: ignore[no-untyped-call]
     return total.detach()
@@ -141,8 +141,8 @@ def _best_action(model: Model, state: Tensor) -> tuple[Tensor, Tensor]:
     return optimize_acqf(AtState(), bounds, q=1, num_restarts=1, raw_samples=40, options={"maxiter": 20})
 
 
-def _hybrid_value(model: SingleTaskGP, point: Tensor, maximisers: Tensor) -> Tensor:
-    joint = model.posterior(torch.cat([maximisers, point]))
+def _hybrid_value(model: SingleTaskGP, point: Tensor, maximizers: Tensor) -> Tensor:
+    joint = model.posterior(torch.cat([maximizers, point]))
     covariance = joint.distribution.covariance_matrix
     spread = (covariance[-1, -1] + model.likelihood.noise).sqrt()
     return expected_max(joint.mean[:-1, 0], covariance[:-1, -1] / spread[0]).gain

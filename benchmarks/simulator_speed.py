@@ -29,7 +29,7 @@ def main() -> None:
     speed = replications_a_second(lambda n: simulate_warehouse(1.0, [5.0] * 8, n), 20_000)
     print(f"assemble to order, demand 1, all levels 5: {speed:9,.0f} replications a second (wanted: 10,000)")
     speed = replications_a_second(lambda n: simulate_ambulances((15, 15), [10, 10, 20, 10, 15, 20], n), 200_000)
-    print(f"ambulances, mode in the centre:            {speed:9,.0f} days a second         (wanted: 20,000)")
+    print(f"ambulances, mode in the center:            {speed:9,.0f} days a second         (wanted: 20,000)")
 
 
 if __name__ == "__main__":

@@ -173,7 +173,7 @@ def value(quick: bool) -> Iterable[Row]:
 
 
 def accuracy(quick: bool) -> Iterable[Row]:
-    """KG_c at n_z = 5 against a dense reference: 81 nodes, each maximised from several starts."""
+    """KG_c at n_z = 5 against a dense reference: 81 nodes, each maximized from several starts."""
     estimators = {"best": HybridKG(5), "paper": HybridKG(5, 1.0, "lower")}
     for d_s, d_x in DIMENSIONS:
         errors: dict[str, list[Tensor]] = {name: [] for name in estimators}

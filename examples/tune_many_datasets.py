@@ -28,7 +28,7 @@ DATA_SETS = {
     "wine": datasets.load_wine(return_X_y=True),
 }
 HYPERPARAMETERS = {
-    "C": conbo.Real(1, 10_000, log=True),  # the larger, the less regularisation
+    "C": conbo.Real(1, 10_000, log=True),  # the larger, the less regularization
     "gamma": conbo.Real(1e-4, 1, log=True),  # the larger, the more local are the kernel's features
 }
 

@@ -14,7 +14,7 @@ from conbo.problems.cifar_cnn_surrogate import COLLAPSED, Surrogate, cross_valid
 from conbo.problems.cifar_cnn_training import DATA_SETS, cifar_cnn_space
 
 FILE = Path(__file__).parents[1] / "docs/problems/cifar_cnn.png"
-COLOURS = plt.colormaps["Dark2"](range(len(DATA_SETS)))
+COLORS = plt.colormaps["Dark2"](range(len(DATA_SETS)))
 DOTS_PER_INCH = 120
 
 
@@ -24,14 +24,14 @@ def draw_slices(axes: Axes, surrogate: Surrogate) -> None:
     column = space.action_names.index("learning_rate")
     unit = np.linspace(0.0, 1.0, 101)
     rates = space.actions["learning_rate"].decode(unit)
-    for number, (name, colour) in enumerate(zip(DATA_SETS, COLOURS, strict=True)):
+    for number, (name, color) in enumerate(zip(DATA_SETS, COLORS, strict=True)):
         actions = np.repeat(surrogate.best_actions[[number]], len(unit), axis=0)
         actions[:, column] = unit
         states = np.full(len(unit), number)
         logits = surrogate.logit_mean(states, actions)
         noise = np.sqrt(surrogate.kernel.noise_variance(states, actions))
-        axes.fill_between(rates, expit(logits - noise), expit(logits + noise), color=colour, alpha=0.2, linewidth=0)
-        axes.plot(rates, expit(logits), color=colour, label=name)
+        axes.fill_between(rates, expit(logits - noise), expit(logits + noise), color=color, alpha=0.2, linewidth=0)
+        axes.plot(rates, expit(logits), color=color, label=name)
     axes.set(xscale="log", xlabel="learning rate", ylabel="validation accuracy")
     axes.set_title("The surrogate, other hyperparameters at their best;\nband: noise of one training (± 1 sd)")
     axes.legend(loc="lower left", fontsize=9)
@@ -39,9 +39,9 @@ def draw_slices(axes: Axes, surrogate: Surrogate) -> None:
 
 def draw_predictions(axes: Axes, surrogate: Surrogate) -> None:
     predicted = surrogate.kernel.mean_accuracy(cross_validated(surrogate), surrogate.states, surrogate.actions)
-    for number, colour in enumerate(COLOURS):
+    for number, color in enumerate(COLORS):
         rows = surrogate.states == number
-        axes.plot(predicted[rows], surrogate.rewards[rows], ".", color=colour, markersize=3, alpha=0.6)
+        axes.plot(predicted[rows], surrogate.rewards[rows], ".", color=color, markersize=3, alpha=0.6)
     axes.plot([0.5, 1.0], [0.5, 1.0], color="black", linewidth=0.8)
     collapsed = np.sum(surrogate.rewards < COLLAPSED)
     axes.set(xlabel="accuracy predicted from other points", ylabel="accuracy measured on a GPU", aspect="equal")

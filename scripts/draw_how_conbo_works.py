@@ -53,9 +53,9 @@ from conbo.spaces import Real, Space
 FOLDER = Path(__file__).parents[1] / "docs/pictures"
 DOTS_PER_INCH = 130
 NEW, LOWER, UPPER, BEST, PALE = "#c2185b", "#2b6cb0", "#8661c1", "#2a9d5c", "#b9bac6"
-MEAN_COLOURS, ACQUISITION_COLOURS, PENALTY_COLOURS = "YlGnBu_r", "Purples", "Greys_r"
-Z_COLOURS = LinearSegmentedColormap.from_list("z", [LOWER, "#8d8fa3", "#e4572e"])
-Z_RANGE = 2.1  # at which the colours end
+MEAN_COLORS, ACQUISITION_COLORS, PENALTY_COLORS = "YlGnBu_r", "Purples", "Greys_r"
+Z_COLORS = LinearSegmentedColormap.from_list("z", [LOWER, "#8d8fa3", "#e4572e"])
+Z_RANGE = 2.1  # at which the colors end
 OUTLINE = [withStroke(linewidth=3, foreground="white")]
 GRID = 41  # points along each axis of a map
 SEEDS = 50  # over which the error of an integral over states is averaged
@@ -89,8 +89,8 @@ def even(n: int, low: float = 0.0, high: float = 1.0) -> Tensor:
     return torch.linspace(low, high, n, dtype=torch.float64)
 
 
-def colour(z: float) -> tuple[float, ...]:
-    return Z_COLOURS(0.5 + z / (2 * Z_RANGE))
+def color(z: float) -> tuple[float, ...]:
+    return Z_COLORS(0.5 + z / (2 * Z_RANGE))
 
 
 def save(figure: Figure, name: str) -> None:
@@ -193,7 +193,7 @@ def draw_mean(axes: Axes, case: Line, spread: bool = False) -> None:
 def draw_look_ahead(axes: Axes, case: Line, z: Tensor, **style: float) -> None:
     for value in z.tolist():
         ahead = case.mean() + case.slopes()[0] * value
-        axes.plot(SIDE * case.actions[:, 0], ahead, color=colour(value), **style)
+        axes.plot(SIDE * case.actions[:, 0], ahead, color=color(value), **style)
 
 
 def draw_truth(axes: Axes, case: Line) -> None:
@@ -239,8 +239,8 @@ def draw_knowledge_gradient() -> None:
     legend = [
         Line2D([], [], color=DARK, linewidth=2, label="posterior mean now (z = 0)"),
         Line2D([], [], color=NEW, linewidth=1.2, linestyle=(0, (4, 2)), label="candidate"),
-        Line2D([], [], color=colour(-1.5), label="look-ahead mean, low z"),
-        Line2D([], [], color=colour(1.5), label="high z"),
+        Line2D([], [], color=color(-1.5), label="look-ahead mean, low z"),
+        Line2D([], [], color=color(1.5), label="high z"),
         Line2D([], [], color=PALE, linewidth=6, label=f"V(z), the truth: KG = {truth:.4f}"),
     ]
     figure.legend(handles=legend, loc="outside lower center", ncols=5, handlelength=1.6, columnspacing=1.4)
@@ -280,13 +280,13 @@ def draw_monte_carlo(axes: np.ndarray, case: Line) -> str:
     z = nodes[:-1]  # the last is zero, for the present mean
     draw_look_ahead(axes[0], case, z, linewidth=0.6, alpha=0.65)
     best = (lines.mean + lines.slope * nodes)[0, 0, :-1]
-    colours = [colour(value) for value in z.tolist()]
-    dots = {"c": colours, "s": 20, "edgecolor": "white", "linewidth": 0.6, "zorder": 5}
+    colors = [color(value) for value in z.tolist()]
+    dots = {"c": colors, "s": 20, "edgecolor": "white", "linewidth": 0.6, "zorder": 5}
     axes[0].scatter(unscaled(case.posterior, lines.actions[0, 0, :-1]), best, **dots)
     axes[1].scatter(z, best, **dots)
     report("KG_MC, 40 samples", value, case)
     print(f"  standard error {float(best.std()) / sqrt(len(best)):.4f}")
-    return f"KG = {float(value):.4f}\n{len(z)} maximisations"
+    return f"KG = {float(value):.4f}\n{len(z)} maximizations"
 
 
 def draw_hybrid(axes: np.ndarray, case: Line) -> str:
@@ -299,13 +299,13 @@ def draw_hybrid(axes: np.ndarray, case: Line) -> str:
     z = even(601, -3, 3)
     ends = even(2, -3, 3)
     for node, x, top, a, b in zip(nodes.tolist(), places, best, lines.mean[0, 0], lines.slope[0, 0], strict=True):
-        axes[0].plot(x, top, "*", color=colour(node), markeredgecolor="white", markersize=12, zorder=6)
-        axes[1].plot(ends, a + b * ends, color=colour(node), linewidth=0.9, zorder=2)
-        axes[1].plot(node, top, "*", color=colour(node), markeredgecolor="white", markersize=12, zorder=6)
+        axes[0].plot(x, top, "*", color=color(node), markeredgecolor="white", markersize=12, zorder=6)
+        axes[1].plot(ends, a + b * ends, color=color(node), linewidth=0.9, zorder=2)
+        axes[1].plot(node, top, "*", color=color(node), markeredgecolor="white", markersize=12, zorder=6)
     envelope = (lines.mean[0, 0, :, None] + lines.slope[0, 0, :, None] * z).amax(0)
     axes[1].plot(z, envelope, color=LOWER, linewidth=2, zorder=4)
     report("KG_h, 5 quantiles", value, case)
-    return f"KG = {float(value):.4f}\n5 maximisations"
+    return f"KG = {float(value):.4f}\n5 maximizations"
 
 
 def report(name: str, value: Tensor, case: Line) -> None:
@@ -410,7 +410,7 @@ def draw_pieces(axes: Axes, case: Line) -> None:
     axes.plot(z, curves[0], color=LOWER, linewidth=1.5, linestyle=(0, (5, 2)), label=f"tangents, {lower:.4f}")
     axes.plot(z, curves[1], color=BEST, linewidth=2, label=f"best estimate, {value:.4f}")
     dots = {"s": 42, "color": DARK, "edgecolor": "white", "zorder": 6}
-    axes.scatter(built.nodes, built.gain, label="five maximisations", **dots)
+    axes.scatter(built.nodes, built.gain, label="five maximizations", **dots)
     axes.set(xlim=(-3.4, 3.4), ylim=(-0.12, 1.38), xlabel="z, the surprise of the new reward")
     axes.set(title="V(z) above its tangent at z = 0, candidate x = 7", ylabel="gain in expected reward")
     draw_density(axes, z)
@@ -489,9 +489,9 @@ def acquisition_map() -> Tensor:
     return plane().scale * torch.cat([acquisition(points) for points in grid().split(64)])
 
 
-def draw_map(axes: Axes, values: Tensor, colours: str, levels: np.ndarray | int = 12) -> object:
+def draw_map(axes: Axes, values: Tensor, colors: str, levels: np.ndarray | int = 12) -> object:
     axis = SIDE * even(GRID)
-    surface = axes.contourf(axis, axis, values.reshape(GRID, GRID).mT, levels, cmap=colours)
+    surface = axes.contourf(axis, axis, values.reshape(GRID, GRID).mT, levels, cmap=colors)
     axes.set(xlim=(0, SIDE), ylim=(0, SIDE))
     for spine in axes.spines.values():
         spine.set_visible(True)
@@ -515,7 +515,7 @@ def draw_states() -> None:
     figure, axes = plt.subplots(3, 2, figsize=(10.6, 8.2), layout="constrained", gridspec_kw=heights)
     (model_bar, value_bar), (model, value), (ours, papers) = axes
     mean = belief.to_reward(belief.posterior.mean(grid()))
-    surface = draw_map(model, mean, MEAN_COLOURS, 14)
+    surface = draw_map(model, mean, MEAN_COLORS, 14)
     figure.colorbar(surface, cax=model_bar, orientation="horizontal", label="expected reward (posterior mean)")
     states = even(400)[:, None]
     actions = GpArgmax().build(belief, generator())(states)
@@ -527,7 +527,7 @@ def draw_states() -> None:
     jump = torch.cat([(actions[1:] - actions[:-1]).abs()[:, 0] > 0.05, torch.zeros(1, dtype=torch.bool)])
     policy = torch.where(jump, torch.nan, SIDE * actions[:, 0])
     model.plot(SIDE * states[:, 0], policy, **line_style)
-    surface = draw_map(value, acquisition_map(), ACQUISITION_COLOURS)
+    surface = draw_map(value, acquisition_map(), ACQUISITION_COLORS)
     figure.colorbar(
         surface,
         cax=value_bar,
@@ -628,14 +628,14 @@ def draw_batch() -> None:
     heights = {"height_ratios": (0.06, 1)}
     figure, axes = plt.subplots(2, 3, figsize=(10.6, 4.7), layout="constrained", gridspec_kw=heights)
     shown = (
-        ("Acquisition", "ConBO(s, x)", values, ACQUISITION_COLOURS, levels),
-        ("× penalty", "φ, small where the first point tells", factor, PENALTY_COLOURS, np.linspace(0, 1, 11)),
-        ("= what is left", "ConBO(s, x) · φ", values * factor, ACQUISITION_COLOURS, levels),
+        ("Acquisition", "ConBO(s, x)", values, ACQUISITION_COLORS, levels),
+        ("× penalty", "φ, small where the first point tells", factor, PENALTY_COLORS, np.linspace(0, 1, 11)),
+        ("= what is left", "ConBO(s, x) · φ", values * factor, ACQUISITION_COLORS, levels),
     )
-    for column, (title, label, data, colours, steps) in enumerate(shown):
+    for column, (title, label, data, colors, steps) in enumerate(shown):
         bar, axis = axes[:, column]
-        surface = draw_map(axis, data, colours, steps)
-        ticks = steps[::2] if colours == PENALTY_COLOURS else steps[::4]
+        surface = draw_map(axis, data, colors, steps)
+        ticks = steps[::2] if colors == PENALTY_COLORS else steps[::4]
         figure.colorbar(surface, cax=bar, orientation="horizontal", label=label, ticks=ticks)
         bar.set_title(title, pad=8)
         axis.set(xlabel="state s")

@@ -17,7 +17,7 @@ from conbo.problems.assembly_simulator import IS_KEY, ITEMS, ORDER_RATE, PRODUCT
 from conbo.problems.assembly_simulator import near_optimal_table as best_levels
 
 FOLDER = Path(__file__).parents[1] / "docs/problems"
-COLOURS = plt.colormaps["Dark2"](range(8))
+COLORS = plt.colormaps["Dark2"](range(8))
 DOTS_PER_INCH = 120
 DAY_TO_DRAW = 4  # a seed
 
@@ -35,21 +35,21 @@ def draw_day(axes: Axes, mode: np.ndarray, log: CallLog) -> None:
     draw_density(axes, mode)
     for place, start, ambulance in zip(log.places, log.departure_places, log.ambulances, strict=True):
         corner = (place[0], start[1])
-        axes.plot(*zip(start, corner, place, strict=True), color=COLOURS[ambulance], linewidth=0.9, alpha=0.7)
-        axes.plot(*place, "o", color=COLOURS[ambulance], markersize=6)
+        axes.plot(*zip(start, corner, place, strict=True), color=COLORS[ambulance], linewidth=0.9, alpha=0.7)
+        axes.plot(*place, "o", color=COLORS[ambulance], markersize=6)
     for ambulance, base in enumerate(log.bases):
-        axes.plot(*base, "s", color=COLOURS[ambulance], markersize=13, markeredgecolor="black")
+        axes.plot(*base, "s", color=COLORS[ambulance], markersize=13, markeredgecolor="black")
     axes.set_title(f"One day: {log.times.size} calls, mean response {-log.reward:.1f} minutes")
 
 
 def draw_best_bases(axes: Axes) -> None:
     table = best_bases()
     ends = np.array([(0.0, 0.0), (7.5, 7.5), (15.0, 15.0)])
-    for colour, state in zip(COLOURS[3:], ends, strict=False):
+    for color, state in zip(COLORS[3:], ends, strict=False):
         bases = table.action(state).reshape(-1, 2)
-        axes.plot(*np.vstack([bases, bases[:1]]).T, color=colour, linewidth=0.8, linestyle=":")
-        axes.plot(*bases.T, "s", color=colour, markersize=11, markeredgecolor="black", linestyle="none")
-        axes.plot(*state, "*", color=colour, markersize=18, markeredgecolor="black", clip_on=False)
+        axes.plot(*np.vstack([bases, bases[:1]]).T, color=color, linewidth=0.8, linestyle=":")
+        axes.plot(*bases.T, "s", color=color, markersize=11, markeredgecolor="black", linestyle="none")
+        axes.plot(*state, "*", color=color, markersize=18, markeredgecolor="black", clip_on=False)
     axes.set(xlim=(0, CITY), ylim=(0, CITY), xlabel="km east", ylabel="km north", aspect="equal")
     axes.set_title("Best known bases for three modes")
 
@@ -84,7 +84,7 @@ def draw_network(axes: Axes) -> None:
         axes.plot(
             [item_x, product_x],
             [item_height[item], product_height[product]],
-            color=COLOURS[product],
+            color=COLORS[product],
             linestyle="-" if IS_KEY[item] else ":",
             linewidth=2,
         )
@@ -95,7 +95,7 @@ def draw_network(axes: Axes) -> None:
         label = f"profit {PROFIT[item]:.0f}, made in {PRODUCTION_MEAN[item]:.2f}"
         axes.text(item_x - 0.11, height, label, ha="right", va="center", fontsize=9)
     for product, height in enumerate(product_height):
-        axes.plot(product_x, height, "s", markersize=26, color=COLOURS[product], markeredgecolor="black")
+        axes.plot(product_x, height, "s", markersize=26, color=COLORS[product], markeredgecolor="black")
         axes.text(product_x, height, "ABCDE"[product], ha="center", va="center", fontsize=12, color="white")
         axes.text(product_x + 0.11, height, f"{ORDER_RATE[product]:.1f} × demand", va="center", fontsize=9)
     axes.text(item_x, 1.1, "items in stock", ha="center", fontsize=11)
@@ -110,8 +110,8 @@ def draw_best_levels(axes: Axes) -> None:
     demands, levels = table.states[shown, 0], table.actions[shown].T
     axes.imshow(levels, cmap="Blues", aspect="auto", vmin=0.0)
     for (item, column), level in np.ndenumerate(levels):
-        colour = "white" if level > levels.max() / 2 else "black"
-        axes.text(column, item, f"{level:.0f}", ha="center", va="center", color=colour)
+        color = "white" if level > levels.max() / 2 else "black"
+        axes.text(column, item, f"{level:.0f}", ha="center", va="center", color=color)
     axes.set_xticks(range(len(demands)), [f"{demand:.1f}" for demand in demands])
     axes.set_yticks(range(ITEMS), [f"item {item + 1}" for item in range(ITEMS)])
     axes.set(xlabel="demand (the state)", title="Best known base-stock levels (the action)")

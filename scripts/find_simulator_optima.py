@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from conbo.problems.ambulance_simulator import ACTION_NAMES as BASE_NAMES
-from conbo.problems.ambulance_simulator import CENTRE, CITY, STATE_NAMES
+from conbo.problems.ambulance_simulator import CENTER, CITY, STATE_NAMES
 from conbo.problems.ambulance_simulator import simulate as simulate_ambulances
 from conbo.problems.assembly_simulator import ACTION_NAMES as LEVEL_NAMES
 from conbo.problems.assembly_simulator import (
@@ -46,7 +46,7 @@ ITERATION_SEEDS = 1000  # and following: where each iteration of a search has it
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be optimised, and how thoroughly."""
+    """What is to be optimized, and how thoroughly."""
 
     state_names: tuple[str, ...]
     action_names: tuple[str, ...]
@@ -77,8 +77,8 @@ def climb(task: Task, state: Floats, levels: Floats) -> Floats:
     double_steps = np.array([a + b for a, b in combinations(steps, 2) if np.any(a + b)])
     while True:
         for moves in (steps, double_steps):
-            neighbours = np.clip(levels + moves, 0, CAPACITY)
-            finalists = np.vstack([levels, task.best(state, neighbours, keep=3)])
+            neighbors = np.clip(levels + moves, 0, CAPACITY)
+            finalists = np.vstack([levels, task.best(state, neighbors, keep=3)])
             means = task.rewards(state, finalists, task.choosing).mean(axis=1)
             if means.argmax() > 0:
                 levels = finalists[means.argmax()]
@@ -152,7 +152,7 @@ def warehouse(demand_enters: DemandEnters) -> Task:
 
 def city() -> Task:
     """Ambulances, for modes in the south-west quadrant: the others are mirror images."""
-    axis = np.linspace(0.0, CENTRE, 11)
+    axis = np.linspace(0.0, CENTER, 11)
     return Task(
         state_names=STATE_NAMES,
         action_names=BASE_NAMES,

@@ -4,7 +4,7 @@
 
 FOLDER holds the images, as for `conbo.problems.cifar_cnn`. Groups of networks are trained side by side, each group
 with one batch size. Rounds of groups follow each other until the time is over: quasi-random hyperparameters, some
-repeated to see the noise, then neighbours of the best so far, where optimisers will spend their time, and repeats of
+repeated to see the noise, then neighbors of the best so far, where optimizers will spend their time, and repeats of
 some of these. The file is written anew after every group, so that nothing done is ever lost.
 """
 
@@ -32,7 +32,7 @@ SIDE_BY_SIDE = 60  # networks in a group
 REPEATS = 4  # trainings of a repeated point
 BROAD_GROUPS, GOOD_GROUPS = 8, 4  # in a round, and one group of repeats after each
 GOOD_SHARE = 0.15  # of the points of a state are called good
-NEIGHBOURHOOD = 0.1  # standard deviation of the steps from good points, on the unit cube
+NEIGHBORHOOD = 0.1  # standard deviation of the steps from good points, on the unit cube
 SECONDS_BETWEEN_SAMPLES = 0.2  # of the GPU's utilization
 
 
@@ -86,7 +86,7 @@ def broad_points(uniform: Floats) -> Points:
 
 
 def good_points(table: Table, count: int, generator: np.random.Generator) -> Points:
-    """Neighbours of the best points of each data set so far."""
+    """Neighbors of the best points of each data set so far."""
     state, action, accuracy = table.column("state"), table.column("unit_action"), table.column("accuracy")[:, -1]
     states = np.arange(count) % len(DATA_SETS)
     actions = np.empty((count, SPACE.n_action_dims))
@@ -94,7 +94,7 @@ def good_points(table: Table, count: int, generator: np.random.Generator) -> Poi
         rows = np.flatnonzero(state == number)
         best = rows[np.argsort(-accuracy[rows])[: max(1, int(GOOD_SHARE * len(rows)))]]
         mine = states == number
-        steps = NEIGHBOURHOOD * generator.standard_normal((mine.sum(), SPACE.n_action_dims))
+        steps = NEIGHBORHOOD * generator.standard_normal((mine.sum(), SPACE.n_action_dims))
         actions[mine] = _reflected(action[generator.choice(best, mine.sum())] + steps)
     return Points(states, actions)
 

@@ -24,7 +24,7 @@ STUDY, names another file that ends in `.toml`, or a storage: an SQLite file, or
 `postgresql+psycopg://conbo@dbhost/studies`. Where a storage has several studies, `--name` says which.
 
 **Output.** What a program may read goes to the standard output, as JSON with `--json`; progress, warnings and errors
-go to the error output. Colours and progress bars appear on a terminal only; `NO_COLOR=1` turns colours off. An error is
+go to the error output. Colors and progress bars appear on a terminal only; `NO_COLOR=1` turns colors off. An error is
 one line; `--debug`, anywhere, shows its traceback.
 
 **Exit codes.**

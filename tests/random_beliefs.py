@@ -16,7 +16,7 @@ from conbo.models.columns import Columns
 from conbo.models.exact import ExactPosterior, condition
 from conbo.models.factorization import cholesky
 from conbo.models.kernels import Factor, Kernel, ProductKernel
-from conbo.models.noise import VaryingNoise
+from conbo.models.noise import HeteroscedasticNoise
 from conbo.models.profiles import Profile, profile_of
 from conbo.models.warp import Warp
 from conbo.observations import Observations
@@ -100,10 +100,10 @@ def _category_kernel(
     return CategoryKernel(coded, factor.actions, categories, constant)
 
 
-def varying_noise(space: Space, log_level: float = -3.0, seed: int = 0) -> VaryingNoise:
+def heteroscedastic_noise(space: Space, log_level: float = -3.0, seed: int = 0) -> HeteroscedasticNoise:
     """Noise with random slopes."""
     columns = Columns(space.state_categories + space.action_categories)
-    return VaryingNoise(columns, log_level, 3 * uniform(columns.width, seed=seed) - 1.5)
+    return HeteroscedasticNoise(columns, log_level, 3 * uniform(columns.width, seed=seed) - 1.5)
 
 
 def warped(kernel: Kernel, seed: int = 0) -> Kernel:
@@ -124,7 +124,7 @@ def belief_with(
     space: Space,
     kernel: Kernel,
     n: int = 15,
-    noise: float | VaryingNoise = 1e-2,
+    noise: float | HeteroscedasticNoise = 1e-2,
     seed: int = 0,
     distribution: RecipeLike = None,
     constant: float = 0.0,

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conbo.ascent import Ascent, BatchedFunction, Race, ascend
+from conbo.ascent import Ascent, BatchedFunction, SuccessiveHalving, ascend
 from random_beliefs import tensor, uniform
 
 ZERO, ONE = torch.zeros(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
@@ -20,10 +20,10 @@ def by_autograd(function: object) -> BatchedFunction:
     return batched
 
 
-def quadratics(centres: Tensor) -> BatchedFunction:
+def quadratics(centers: Tensor) -> BatchedFunction:
     """A hill for each row, steep and flat in different columns."""
     steepness = tensor([100.0, 1.0, 0.01])
-    return by_autograd(lambda x, rows: -(steepness * (x - centres[rows]).square()).sum(-1))
+    return by_autograd(lambda x, rows: -(steepness * (x - centers[rows]).square()).sum(-1))
 
 
 @by_autograd
@@ -33,20 +33,20 @@ def rosenbrock(x: Tensor, rows: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("first_step", [1e-3, 0.1, 1.0])
-def test_quadratics_with_active_bounds_end_at_the_nearest_corner_edge_or_centre(first_step: float) -> None:
-    centres = 3 * uniform(20, 3, seed=1) - 1  # most of them outside
+def test_quadratics_with_active_bounds_end_at_the_nearest_corner_edge_or_center(first_step: float) -> None:
+    centers = 3 * uniform(20, 3, seed=1) - 1  # most of them outside
 
-    ascent = ascend(quadratics(centres), uniform(20, 3, seed=2), ZERO, ONE, 60, first_step)
+    ascent = ascend(quadratics(centers), uniform(20, 3, seed=2), ZERO, ONE, 60, first_step)
 
-    torch.testing.assert_close(ascent.points, centres.clamp(0, 1), rtol=0, atol=1e-5)
+    torch.testing.assert_close(ascent.points, centers.clamp(0, 1), rtol=0, atol=1e-5)
     assert ((ascent.points == 0) | (ascent.points == 1)).any()
 
 
 def test_coupled_quadratics_end_at_the_constrained_maximum() -> None:
     curvature = tensor([[2.0, -1.8], [-1.8, 2.0]])
-    centre = tensor([1.5, 0.5])
+    center = tensor([1.5, 0.5])
 
-    hill = by_autograd(lambda x, rows: -0.5 * ((x - centre) @ curvature * (x - centre)).sum(-1))
+    hill = by_autograd(lambda x, rows: -0.5 * ((x - center) @ curvature * (x - center)).sum(-1))
     ascent = ascend(hill, uniform(8, 2, seed=3), ZERO[:2], ONE[:2], 60)
 
     # with the first coordinate at its bound 1, the second solves -1.8 (1 - 1.5) + 2 (y - 0.5) = 0
@@ -116,10 +116,10 @@ def test_starts_outside_are_moved_inside() -> None:
 
 
 def test_a_row_stops_when_a_step_promises_too_little() -> None:
-    centres = uniform(5, 3, seed=9)
+    centers = uniform(5, 3, seed=9)
 
-    long = ascend(quadratics(centres), uniform(5, 3, seed=2), ZERO, ONE, 100)
-    short = ascend(quadratics(centres), uniform(5, 3, seed=2), ZERO, ONE, 100, tolerance=1e-3)
+    long = ascend(quadratics(centers), uniform(5, 3, seed=2), ZERO, ONE, 100)
+    short = ascend(quadratics(centers), uniform(5, 3, seed=2), ZERO, ONE, 100, tolerance=1e-3)
 
     assert len(short.history_values) < len(long.history_values)
     assert float(short.values.amin()) > -0.05
@@ -155,9 +155,11 @@ def test_a_gradient_that_is_not_finite_is_never_accepted() -> None:
     assert float(ascent.points.amax()) <= 0.7
 
 
-@pytest.mark.parametrize("race", [None, Race(iterations=1, survivors=2)])
+@pytest.mark.parametrize("halving", [None, SuccessiveHalving(iterations=1, survivors=2)])
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), -float("inf")])
-def test_a_row_that_starts_nowhere_stays_and_leaves_the_others_alone(race: Race | None, broken: float) -> None:
+def test_a_row_that_starts_nowhere_stays_and_leaves_the_others_alone(
+    halving: SuccessiveHalving | None, broken: float
+) -> None:
     hill = quadratics(ONE.expand(3, 3) * 0.5)
 
     def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -167,7 +169,7 @@ def test_a_row_that_starts_nowhere_stays_and_leaves_the_others_alone(race: Race 
 
     starts = uniform(3, 3, seed=11)
     starts[2] = starts[0]
-    ascent = ascend(function, starts, ZERO, ONE, 60, race=race)
+    ascent = ascend(function, starts, ZERO, ONE, 60, halving=halving)
 
     assert torch.isfinite(ascent.values).tolist() == [True, False, True]
     assert int(ascent.values.argmax()) != 1
@@ -177,19 +179,19 @@ def test_a_row_that_starts_nowhere_stays_and_leaves_the_others_alone(race: Race 
 
 
 def test_only_the_leaders_of_a_race_go_on() -> None:
-    centres, starts = uniform(6, 3, seed=9), uniform(6, 3, seed=10)
-    centres[5], starts[5] = centres[4], starts[4]  # as good as each other: neither leaves for lack of hope
+    centers, starts = uniform(6, 3, seed=9), uniform(6, 3, seed=10)
+    centers[5], starts[5] = centers[4], starts[4]  # as good as each other: neither leaves for lack of hope
     heights = torch.arange(6, dtype=torch.float64)
-    hills = quadratics(centres)
+    hills = quadratics(centers)
 
     def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         values, gradient = hills(points, rows)
         return values + 1000 * heights[rows].clamp_max(4), gradient
 
-    ascent = ascend(function, starts, ZERO, ONE, 60, race=Race(iterations=2, survivors=2))
+    ascent = ascend(function, starts, ZERO, ONE, 60, halving=SuccessiveHalving(iterations=2, survivors=2))
 
-    torch.testing.assert_close(ascent.points[4:], centres[4:], rtol=0, atol=1e-4)
-    assert (ascent.points[:4] - centres[:4]).abs().amax(-1).min() > 1e-3
+    torch.testing.assert_close(ascent.points[4:], centers[4:], rtol=0, atol=1e-4)
+    assert (ascent.points[:4] - centers[:4]).abs().amax(-1).min() > 1e-3
     # 6 first values, two steps of all, and then two rows only
     assert len(ascent.history_values) <= 6 * 3 + 2 * 58
     at_ends = function(ascent.points, torch.arange(6))[0]
@@ -199,15 +201,15 @@ def test_only_the_leaders_of_a_race_go_on() -> None:
 def test_a_race_with_more_places_than_rows_keeps_whoever_may_still_win() -> None:
     starts = uniform(5, 2, seed=11)
     plain = ascend(rosenbrock, starts, ZERO[:2], ONE[:2], 50)
-    raced = ascend(rosenbrock, starts, ZERO[:2], ONE[:2], 50, race=Race(iterations=3, survivors=8))
+    raced = ascend(rosenbrock, starts, ZERO[:2], ONE[:2], 50, halving=SuccessiveHalving(iterations=3, survivors=8))
     winner = int(plain.values.argmax())
     torch.testing.assert_close(raced.points[winner], plain.points[winner], rtol=0, atol=0)
     assert float(raced.values.max()) == float(plain.values.max())
 
 
 def test_a_row_without_hope_leaves_the_race() -> None:
-    centres = uniform(2, 3, seed=9)
-    hills = quadratics(centres)
+    centers = uniform(2, 3, seed=9)
+    hills = quadratics(centers)
     calls: list[int] = []
 
     def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -215,11 +217,13 @@ def test_a_row_without_hope_leaves_the_race() -> None:
         values, gradient = hills(points, rows)
         return values - 1000 * rows, gradient
 
-    ascent = ascend(function, uniform(2, 3, seed=10), ZERO, ONE, 60, race=Race(iterations=1, survivors=2))
+    ascent = ascend(
+        function, uniform(2, 3, seed=10), ZERO, ONE, 60, halving=SuccessiveHalving(iterations=1, survivors=2)
+    )
 
     assert calls[:2] == [2, 2]
     assert set(calls[2:]) == {1}
-    torch.testing.assert_close(ascent.points[0], centres[0], rtol=0, atol=1e-4)
+    torch.testing.assert_close(ascent.points[0], centers[0], rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("height", [1e-170, 1.0, 1e170])
@@ -251,7 +255,7 @@ def test_a_climb_that_cannot_reach_its_goal_ends() -> None:
     starts, lower, upper = tensor([[0.5, 0.9]]), ZERO[:2], ONE[:2]
 
     def evaluations(goal: float) -> int:
-        return len(ascend(rosenbrock, starts, lower, upper, 200, race=Race(5, 1, goal)).history_values)
+        return len(ascend(rosenbrock, starts, lower, upper, 200, halving=SuccessiveHalving(5, 1, goal)).history_values)
 
     free = evaluations(-torch.inf)
     assert evaluations(goal=-1e-3) == free  # the top is at 0: within reach

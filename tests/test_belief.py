@@ -57,8 +57,8 @@ def belief_of(space: Space, observations: Observations, model: GaussianProcess |
 def test_standardized_rewards_have_mean_zero_and_variance_one(rewards: list[float], scale: float, shift: float) -> None:
     values = scale * (tensor(rewards) + shift)
 
-    centre, spread = standardization(values)
-    result = (values - centre) / spread
+    center, spread = standardization(values)
+    result = (values - center) / spread
 
     assert torch.isfinite(result).all()
     assert float(result.mean()) == pytest.approx(0, abs=1e-3)
@@ -121,7 +121,7 @@ def test_poor_data_of_any_size_give_a_model_and_a_valid_suggestion(kind: str, sc
 
 def test_the_kernel_follows_the_kind_of_states() -> None:
     def kind(space: Space, states: str = "auto") -> type[KernelFamily]:
-        model = GaussianProcess(states=states, main_effects="none")
+        model = GaussianProcess(state_kernel=states, main_effects="none")
         (kind,) = {type(family) for family in model.families(space)}
         return kind
 
@@ -154,19 +154,19 @@ def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(SettingError, match=r"`profile` must be one of auto, .*, but got 'cosine'\."):
         GaussianProcess("cosine")
     with pytest.raises(
-        SettingError, match=r"`states` must be auto, product, trend, multi-task or a function, but got 'sum'\."
+        SettingError, match=r"`state_kernel` must be auto, product, trend, multi-task or a function, but got 'sum'\."
     ):
-        GaussianProcess(states="sum")
+        GaussianProcess(state_kernel="sum")
     for rank in (0, 1.5):
         with pytest.raises(SettingError, match=rf"`rank` must be an integer of at least 1, but got rank={rank}\."):
-            GaussianProcess(states="multi-task", rank=rank)  # type: ignore[arg-type]
+            GaussianProcess(state_kernel="multi-task", rank=rank)  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="`noise` must be auto or small, but got 'none'"):
         GaussianProcess(noise="none")
 
     for states in ("trend", "multi-task"):
         for space in (reals(1, 1), reals(0, 1)):
-            with pytest.raises(SettingError, match=rf"`states='{states}'` needs a state that is categorical"):
-                GaussianProcess(states=states).families(space)
+            with pytest.raises(SettingError, match=rf"`state_kernel='{states}'` needs a state that is categorical"):
+                GaussianProcess(state_kernel=states).families(space)
 
 
 def test_few_noisy_rewards_are_taken_for_exact_only_on_request() -> None:
@@ -189,7 +189,7 @@ def test_states_that_share_a_trend_are_predicted_better_together(states: str) ->
     def rewards(at: Tensor) -> Tensor:
         return torch.sin(6 * at[:, 2] + 2 * at[:, 1]) + 2 * (at[:, 0] > 0.5) * (1 + 0.2 * at[:, 2])
 
-    belief = belief_of(space, Observations(points, rewards(points), points[:0]), GaussianProcess(states=states))
+    belief = belief_of(space, Observations(points, rewards(points), points[:0]), GaussianProcess(state_kernel=states))
 
     mean = belief.to_reward(belief.posterior.mean(others))
     assert float((mean - rewards(others)).square().mean().sqrt()) < 0.25
@@ -209,8 +209,8 @@ def test_states_that_mirror_each_other_are_seen_by_the_multi_task_kernel() -> No
         mean = belief.to_reward(belief.posterior.mean(hidden))
         return float((mean + torch.sin(7 * grid[:, 0])).square().mean().sqrt())
 
-    assert error(GaussianProcess(states="multi-task", rank=1)) < 0.2
-    assert error(GaussianProcess(states="trend")) > 0.3
+    assert error(GaussianProcess(state_kernel="multi-task", rank=1)) < 0.2
+    assert error(GaussianProcess(state_kernel="trend")) > 0.3
 
 
 def test_a_fitted_belief_holds_everything_and_is_in_double_precision() -> None:

@@ -157,8 +157,8 @@ def test_quasi_random_points_give_even_states_of_any_density() -> None:
 def test_any_density_of_a_mixed_state_is_sampled(bound: float | None) -> None:
     recipe = Density(lambda state: 1.5 if state["c"] == "sun" and state["n"] > 2 else 0.5, bound=bound)
     states = MIXED.decode_states(bind(recipe, MIXED).sample(1500, generator()).numpy())
-    favoured = sum(state["c"] == "sun" and state["n"] > 2 for state in states)
-    assert stats.binomtest(favoured, 1500, 2 * 1.5 / (2 * 1.5 + 10 * 0.5)).pvalue > 0.01
+    favored = sum(state["c"] == "sun" and state["n"] > 2 for state in states)
+    assert stats.binomtest(favored, 1500, 2 * 1.5 / (2 * 1.5 + 10 * 0.5)).pvalue > 0.01
 
 
 def test_the_sampler_of_the_user_is_used_and_follows_the_generator() -> None:

@@ -197,7 +197,7 @@ def test_a_dictated_state_is_kept_as_given(method: str | Method) -> None:
     assert [trial.state for trial in optimizer.ask(3, state={"s": 0.3})] == [{"s": 0.3}] * 3
 
 
-def test_minimising_mirrors_maximising_and_keeps_the_user_s_sign() -> None:
+def test_minimizing_mirrors_maximizing_and_keeps_the_user_s_sign() -> None:
     up = Optimizer(SPACE, method=greedy(), initial=4)
     down = Optimizer(SPACE, method=greedy(), initial=4, direction="minimize")
     for _ in range(8):

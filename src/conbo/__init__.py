@@ -6,37 +6,56 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from conbo import errors, integrations, plots, problems
     from conbo.client import Client
+    from conbo.comparison import Comparison
     from conbo.gaussian_process import GaussianProcess
-    from conbo.method_list import methods
+    from conbo.method_list import Method, methods
+    from conbo.models.posterior import Model
     from conbo.optimizer import Optimizer
     from conbo.outcome_constraints import AtLeast, AtMost
-    from conbo.policies.policy import load_policy
+    from conbo.policies.policy import Policy, load_policy
+    from conbo.prediction import Prediction
     from conbo.reports import report
     from conbo.spaces import Categorical, Integer, Real, Space
     from conbo.state_distributions import Density, Normal, Product, Triangular, Uniform, Weights
-    from conbo.study import Study, open_study, study_names
-    from conbo.study.executors import Objective
+    from conbo.stratified import Interval
+    from conbo.study import RunSummary, Study, open_study, study_names
+    from conbo.study.executors import Objective, SeededObjective
+    from conbo.summary import StudySummary
+    from conbo.trials import Outcomes, Trial
+    from conbo.validation import Validation
 
 __version__ = "0.2.0.dev0"
 
-# Imported on first use: torch takes seconds, `import conbo` and `dir(conbo)` should not.
+# Names are imported on first use, because torch takes seconds to import and `import conbo` should not.
 _HOME = {
     "AtLeast": "outcome_constraints",
     "AtMost": "outcome_constraints",
     "Categorical": "spaces",
     "Client": "client",
+    "Comparison": "comparison",
     "Density": "state_distributions",
     "GaussianProcess": "gaussian_process",
     "Integer": "spaces",
+    "Interval": "stratified",
+    "Method": "method_list",
+    "Model": "models.posterior",
     "Normal": "state_distributions",
     "Objective": "study.executors",
     "Optimizer": "optimizer",
+    "Outcomes": "trials",
+    "Policy": "policies.policy",
+    "Prediction": "prediction",
     "Product": "state_distributions",
     "Real": "spaces",
+    "RunSummary": "study",
+    "SeededObjective": "study.executors",
     "Space": "spaces",
     "Study": "study",
+    "StudySummary": "summary",
+    "Trial": "trials",
     "Triangular": "state_distributions",
     "Uniform": "state_distributions",
+    "Validation": "validation",
     "Weights": "state_distributions",
     "load_policy": "policies.policy",
     "methods": "method_list",
@@ -52,18 +71,30 @@ __all__ = [
     "AtMost",
     "Categorical",
     "Client",
+    "Comparison",
     "Density",
     "GaussianProcess",
     "Integer",
+    "Interval",
+    "Method",
+    "Model",
     "Normal",
     "Objective",
     "Optimizer",
+    "Outcomes",
+    "Policy",
+    "Prediction",
     "Product",
     "Real",
+    "RunSummary",
+    "SeededObjective",
     "Space",
     "Study",
+    "StudySummary",
+    "Trial",
     "Triangular",
     "Uniform",
+    "Validation",
     "Weights",
     "__version__",
     "errors",

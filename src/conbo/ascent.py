@@ -1,8 +1,8 @@
-"""Quasi-Newton ascent of many starts at once inside a box, and along linear limits where there are any.
+"""Multi-start local search: quasi-Newton ascent (BFGS) of many starts at once, inside a box and within linear limits.
 
-Every start keeps its own inverse Hessian (BFGS), active bounds and step length; one iteration is one batched call
-of the function, whatever the rows are doing (stepping or backing up).  The book-keeping is done in numpy, whose calls
-on so small arrays cost a quarter of torch's.
+Every start (a row) keeps its own inverse Hessian, active bounds and step length.  One iteration is one batched call of
+the function for all rows.  The bookkeeping is in numpy, because numpy's calls on small arrays take a quarter of torch's
+time.
 """
 
 from collections.abc import Callable
@@ -21,15 +21,15 @@ from conbo.linear_limits import RowLimits
 BatchedFunction = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 Array = NDArray[np.float64]
-HOPE = 10  # a row leaves a race if so many steps like its next one would not bring it where it has to be
+CATCH_UP_STEPS = 10  # a row is dropped if this many steps like its next one would not bring it up to the best row
 SUFFICIENT = 1e-4  # share of the linear prediction that a step must gain (Armijo)
 
 
 @dataclass(frozen=True)
-class Race:
-    """After so many iterations only the rows with the highest values go on, and these as long as there is hope.
+class SuccessiveHalving:
+    """Successive halving: after `iterations`, only the `survivors` rows with the highest values continue.
 
-    The hope is to reach the best of them, and the `goal`.
+    A survivor is dropped later if it can no longer catch up with the best row, or with the `goal`.
     """
 
     iterations: int
@@ -47,7 +47,9 @@ class Ascent:
     history_values: Tensor  # (evaluations,)
 
 
-@np.errstate(divide="ignore", over="ignore", invalid="ignore")  # rows that get lost end where they were
+@np.errstate(
+    divide="ignore", over="ignore", invalid="ignore"
+)  # a row whose value becomes NaN keeps its last valid point
 def ascend(
     function: BatchedFunction,
     starts: Tensor,
@@ -56,22 +58,22 @@ def ascend(
     iterations: int,
     first_step: float = 0.1,
     tolerance: float = 0.0,
-    race: Race | None = None,
+    halving: SuccessiveHalving | None = None,
     curvature: Tensor | None = None,
     limits: RowLimits | None = None,
 ) -> Ascent:
-    """Climb from starts (r, d) between lower and upper (d,); a coordinate with lower = upper stays.
+    """Local maxima that are reached from starts (r, d) between lower and upper (d,); lower = upper fixes a coordinate.
 
     `first_step` is the length of the first step in units of the box, unless the `curvature` in every coordinate
-    (r, d) is roughly known; a row stops when a step promises to gain no more than `tolerance`, or when it loses the
-    race.  With `limits`, every point is within them, and climbs slide along those that stop them.
+    (r, d) is roughly known.  A row stops when a step promises to gain no more than `tolerance`, or when `halving` drops
+    it.  With `limits`, every point satisfies them, and steps slide along the limits that they meet.
     """
     device = starts.device
 
     def evaluate(x: Array, rows: NDArray[np.int64]) -> tuple[Array, Array]:
         values, gradients = function(torch.from_numpy(x).to(device), torch.from_numpy(rows).to(device))
         heights = values.numpy(force=True)
-        history.append((x, np.where(np.isfinite(heights), heights, -np.inf)))  # argmax would take NaN for the highest
+        history.append((x, np.where(np.isfinite(heights), heights, -np.inf)))  # argmax would choose NaN
         return history[-1][1], gradients.numpy(force=True)
 
     history: list[tuple[Array, Array]] = []
@@ -113,12 +115,12 @@ def ascend(
         promised = _dot(moved, slope)
 
         going = (promised > tolerance) & (step_length > 1e-10)
-        if race is not None and iteration >= race.iterations:
-            final_value[rows] = value  # those that stopped before have theirs
+        if halving is not None and iteration >= halving.iterations:
+            final_value[rows] = value  # rows that stopped before keep theirs
             standing = np.sort(final_value)
-            going &= value + HOPE * promised >= max(standing[-1], race.goal)
-            if iteration == race.iterations:
-                going &= value >= standing[-min(race.survivors, r)]
+            going &= value + CATCH_UP_STEPS * promised >= max(standing[-1], halving.goal)
+            if iteration == halving.iterations:
+                going &= value >= standing[-min(halving.survivors, r)]
         if not going.all():
             stopped = rows[~going]
             final_x[stopped], final_value[stopped] = x[~going], value[~going]
@@ -135,7 +137,7 @@ def ascend(
         change = np.where(accepted[:, None], gradient - new_gradient, 0.0)
         size = np.abs(change).max(-1, initial=0.0)
         size = np.where(size > 0, size, 1.0)
-        change /= size[:, None]  # squares of what is tiny or huge would be lost
+        change /= size[:, None]  # otherwise squares of tiny or huge numbers underflow or overflow
         curved = accepted & (_dot(moved, change) > 1e-10 * np.sqrt(_dot(moved, moved) * _dot(change, change)))
         _update(inverse, moved, change, size, curved, fresh)
         fresh &= ~curved
@@ -152,7 +154,7 @@ def ascend(
 def _within(
     limits: RowLimits, rows: NDArray[np.int64], x: Array, slope: Array, inverse: Array, low: Array, high: Array
 ) -> Array:
-    """Where the quadratic model of slope and inverse Hessian is highest within the limits; x where that fails."""
+    """The maximum, within the limits, of the quadratic model with this slope and inverse Hessian; x if that fails."""
     there = (x + _times(inverse, slope)).clip(low, high)
     normals, gaps = limits.tangents(x, rows)
     known = np.asarray(np.isfinite(slope).all(-1) & np.isfinite(inverse).all((-2, -1)))
@@ -164,7 +166,7 @@ def _within(
             bowl = np.linalg.pinv(inverse[over], hermitian=True).astype(np.float64)
         at, box = x[over], (low - x[over], high - x[over])
         there[over] = (at + constrained_steps(bowl, slope[over], normals[over], gaps[over], *box)).clip(low, high)
-    # bent limits, and rounding: back to the nearest point inside
+    # curved limits and rounding may leave a point outside: move it to the nearest point inside
     there[known], inside = limits.project(there[known], rows[known])
     known[known] = inside
     return np.where(known[:, None], there, x)
@@ -175,24 +177,24 @@ def _update(
 ) -> None:
     """BFGS, in place: the inverse Hessian of the negated function after `moved` changed its gradient by size · change.
 
-    Only rows that are `curved` are updated; those that are `fresh` get their scale first.
+    Only `curved` rows are updated; `fresh` ones are scaled first.
     """
     along = np.where(curved, _dot(moved, change), 1.0)
     unscaled = curved & fresh
     inverse[unscaled] *= (along / size / np.where(curved, _dot(change, change), 1.0))[unscaled, None, None]  # was I
     # (I - ρ m cᵀ) H (I - ρ c mᵀ) + ρ m mᵀ, multiplied out: no product of two matrices
     forth = _times(inverse, change)  # H c
-    step = moved * (curved / along)[:, None]  # zero where nothing is to be done
+    step = moved * (curved / along)[:, None]  # zero for rows that are not updated
     turned = forth[:, :, None] * step[:, None, :]
-    bend = (1 / size + _dot(forth, change) / along)[:, None, None]
-    inverse += bend * (moved[:, :, None] * step[:, None, :]) - turned - turned.swapaxes(1, 2)
+    weight = (1 / size + _dot(forth, change) / along)[:, None, None]
+    inverse += weight * (moved[:, :, None] * step[:, None, :]) - turned - turned.swapaxes(1, 2)
 
 
 def _dot(a: Array, b: Array) -> Array:
-    """Of every row."""
+    """Dot product of every pair of rows."""
     return np.einsum("rd,rd->r", a, b)
 
 
 def _times(matrices: Array, vectors: Array) -> Array:
-    """Matrix times vector, of every row."""
+    """Matrix times vector, for every row."""
     return (matrices @ vectors[..., None])[..., 0]

@@ -1,4 +1,4 @@
-"""What is known now: the space, how states are distributed, what was observed, and what the model makes of it."""
+"""A belief: what is known now. The space, the distribution of states, the observations, and the fitted model."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,15 +24,15 @@ from conbo.observations import Observations
 from conbo.quasi_random import sobol
 from conbo.spaces import Space
 
-LEAST_NOISE = 1e-7  # variance of a standardized reward, as for noise that is learned
-MOST_NOISE = 1e12  # a reward with more says nothing, and the quotient of a large noise and a small scale overflows
+LEAST_NOISE = 1e-7  # smallest variance of a standardized reward, the same as for learned noise
+MOST_NOISE = 1e12  # largest variance of a standardized reward: with more it says nothing, and quotients could overflow
 
 ModelLike: TypeAlias = Model | ModelFactory
 
 
 @dataclass(frozen=True)
 class Belief:
-    """Everything that a proposal or a policy may look at; posterior and values are in standardized rewards."""
+    """Everything that a proposal or a policy may use. Posterior and values are in standardized rewards."""
 
     space: Space
     states: StateDistribution
@@ -40,17 +40,17 @@ class Belief:
     posterior: Posterior
     shift: float
     scale: float
-    cost: CostModel | None = None  # of evaluations, where they have prices
-    constraints: LearnedConstraints | None = None  # on what evaluations measure, and on failures
+    cost: CostModel | None = None  # None if evaluations have no costs
+    constraints: LearnedConstraints | None = None  # on outcomes of evaluations, and on failures
 
     @property
     def n_state_dims(self) -> int:
-        """Columns of a point that are its state."""
+        """Number of state columns, which come first in a point."""
         return self.space.n_state_dims
 
     @cached_property
     def device(self) -> torch.device:
-        """Where the tensors are."""
+        """The device that holds the tensors."""
         return self.observations.points.device
 
     def to(self, device: torch.device) -> "Belief":
@@ -62,15 +62,15 @@ class Belief:
         return replace(self, observations=observations, posterior=posterior, constraints=constraints)
 
     def snap(self, points: Tensor) -> Tensor:
-        """The nearest points (..., d) that the space allows, with feasible actions as far as their states have any."""
+        """The nearest points (..., d) that the space allows, with feasible actions where their states have any."""
         return snap(self.space, points)
 
     def snap_actions(self, actions: Tensor, states: Tensor | None = None) -> Tensor:
-        """The nearest actions (..., d_x) that the space allows in states (..., d_s); without these, feasible or not."""
+        """The nearest actions (..., d_x) that the space allows; feasible ones in the states (..., d_s), if given."""
         return snap_actions(self.space, actions, states)
 
     def feasible_actions(self, states: Tensor, actions: Tensor) -> Tensor:
-        """The nearest feasible actions (m, d_x) in states (m, d_s), for policies that do not look at limits."""
+        """The nearest feasible actions (m, d_x) in states (m, d_s), for policies that ignore limits."""
         return actions if self.space.feasible_set is None else self.snap_actions(actions, states)
 
     def contains(self, points: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ class Belief:
         return contains(self.space, points)
 
     def spread(self, points: Tensor) -> Tensor:
-        """Valid points (n, d) whose actions are as even on the feasible set of their states as these on the cube."""
+        """Valid points (n, d) whose actions fill the feasible sets of their states as evenly as these fill the cube."""
         return spread(self.space, points)
 
     def spread_actions(self, actions: Tensor) -> Tensor:
@@ -90,11 +90,11 @@ class Belief:
         return self.spread(torch.cat([states.to(actions), actions], -1))[:, d_s:]
 
     def action_limits(self, states: Tensor) -> RowLimits | None:
-        """The linear limits of actions that climb, each in its own state (r, d_s); None where there are none."""
+        """The linear limits for a local search over actions, each in its own state (r, d_s); None if there are none."""
         return action_limits(self.space, states)
 
     def point_limits(self, lower: Tensor, upper: Tensor) -> RowLimits | None:
-        """The linear limits of whole points that climb between lower and upper (d,)."""
+        """The linear limits for a local search over whole points between lower and upper (d,)."""
         if self.space.feasible_set is None or self.space.feasible_set.limits is None:
             return None
         return RowLimits(self.space.feasible_set.limits, movable=(upper > lower).cpu().numpy())
@@ -127,7 +127,7 @@ class Belief:
         return float(torch.where(sure, mean, mean.amin()).amax())
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> Paths:
-        """n functions drawn from the posterior; raises SettingError where the model cannot draw any."""
+        """n functions drawn from the posterior; raises SettingError if the model cannot draw any."""
         paths = self.posterior.draw_paths(n, generator, features)
         if paths is None:
             raise SettingError(
@@ -137,7 +137,7 @@ class Belief:
         return paths
 
     def to_reward(self, standardized: Tensor) -> Tensor:
-        """Means in the (maximized) units of the rewards."""
+        """Standardized means in units of the rewards, still in the sign that is maximized."""
         return self.shift + self.scale * standardized
 
 
@@ -148,10 +148,13 @@ def fit_belief(
     model: ModelLike,
     memory: FitMemory | None = None,
 ) -> Belief:
-    """Standardize, fit, condition; a `memory` of earlier fits saves time and does not change the result."""
+    """Standardize the rewards, fit the model and condition it.
+
+    A `memory` of earlier fits saves time and does not change the result.
+    """
     fitted, n = as_model(model), len(observations)
     if isinstance(fitted, FitsInSteps):
-        # in units of the rewards that hyperparameters rest on, which stay the same while these do
+        # standardized by the rewards that hyperparameters are fitted to, so that one fit serves until these change
         looked_at = fitted.fitted_rewards(n)
         shift, scale = standardization(observations.rewards[:looked_at])
         first = observations.first(fitted.begins_with(looked_at))
@@ -165,9 +168,9 @@ def fit_belief(
 
 
 def standardized(observations: Observations, shift: float, scale: float) -> Observations:
-    """The same with standardized rewards, and variances of these where they are known.
+    """The same with standardized rewards, and with their variances where these are known.
 
-    Exact rewards at one point twice would have no inverse, so that variances are not quite zero.
+    Variances are at least LEAST_NOISE, because two exact rewards at one point would make the covariance singular.
     """
     noise = observations.noise
     if noise is not None:
@@ -180,10 +183,10 @@ def standardized(observations: Observations, shift: float, scale: float) -> Obse
 def standardization(rewards: Tensor) -> tuple[float, float]:
     """Shift and scale that give rewards mean zero and variance one; constant rewards are only shifted."""
     largest = float(rewards.abs().max())
-    unit = largest if largest > 0 else 1.0  # squares of 1e200 overflow: scale first
+    unit = largest if largest > 0 else 1.0  # scale first, because squares of 1e200 overflow
     scaled = rewards / unit
     shift = float(scaled.mean())
-    # the variance of a sample, as BoTorch has it: its models warn about any other
+    # the sample variance, as in BoTorch, whose models warn about any other
     spread = sqrt(float((scaled - shift).square().sum()) / max(len(rewards) - 1, 1))
     if spread < 1e-12:  # nothing but rounding
         spread = 1.0

@@ -1,7 +1,7 @@
-"""P[s] bound to a space: what a recipe of `state_distributions` becomes on the unit cube.
+"""P[s] bound to a space: a recipe of `state_distributions` becomes a distribution on the unit cube.
 
-Arrays do the work, and tensors are made of them where they are asked for, so that a study can be created, read and
-asked for its initial design before torch is imported.
+The work is done with arrays, and tensors are made only on request. So a study can be created, read and asked for its
+initial design before torch is imported.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class StateDistribution(Protocol):
         """States (n, d) that follow P[s] as evenly as the u (n, d) follow the uniform distribution."""
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """Do the same as `transform`, for tensors."""
+        """The same as `transform`, for tensors."""
 
     def density(self, states: Tensor) -> Tensor:
         """The density (...) of states (..., d) on the unit cube; a discrete level is spread over its bin."""
@@ -51,13 +51,13 @@ class StateDistribution(Protocol):
         """All states (m, d) and their probabilities (m,), or None if there are more than max_states."""
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """Do the same as `listed`, as tensors."""
+        """The same as `listed`, as tensors."""
 
 
 def bind(recipe: RecipeLike, space: Space) -> StateDistribution:
-    """The distribution of the space's states on the unit cube, of those that have a feasible action.
+    """The distribution, on the unit cube, of the states that have a feasible action.
 
-    None is uniform, a mapping is a Product, a function a Density; a recipe for one parameter applies to each.
+    None is uniform, a mapping is a Product, and a function is a Density; a recipe for one parameter applies to each.
     """
     return _with_actions(_bind(recipe, space), space)
 
@@ -101,7 +101,7 @@ class IndependentStates:
         return states
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """Do the same as `transform`, for tensors."""
+        """The same as `transform`, for tensors."""
         return tensor(self.transform(array(u)))
 
     def density(self, states: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ class IndependentStates:
         return states[positive], probabilities[positive]
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """Do the same as `listed`, as tensors."""
+        """The same as `listed`, as tensors."""
         return tensors(self.listed(max_states))
 
 
@@ -159,7 +159,7 @@ class FeasibleStates:
         return self.pool[transport(u, self.pool, self.probabilities)]
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """Do the same as `transform`, for tensors."""
+        """The same as `transform`, for tensors."""
         return tensor(self.transform(array(u)))
 
     def density(self, states: Tensor) -> Tensor:
@@ -173,7 +173,7 @@ class FeasibleStates:
         return (self.pool, self.probabilities) if self.complete and len(self.pool) <= max_states else None
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """Do the same as `listed`, as tensors."""
+        """The same as `listed`, as tensors."""
         return tensors(self.listed(max_states))
 
     def _possible(self, states: Array) -> NDArray[np.bool_]:

@@ -1,6 +1,6 @@
-"""Common random numbers: which seeds a simulator is given.
+"""Common random numbers: which seeds a simulator gets.
 
-A seed is a whole number. Where a study lists its seeds, such as recorded days, there are no others.
+A seed is an integer. If a study lists its seeds, such as recorded days, no others are used.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ DESIGN_SHARE = 3  # trials of the initial design that share a seed: enough to te
 
 @dataclass(frozen=True)
 class SeedRule:
-    """Which seeds the trials of a study may have; without a list, any."""
+    """The seeds that trials of a study may have: those of a list, or any."""
 
     listed: tuple[int, ...] | None = None
 
     @property
     def total(self) -> int | None:
-        """Number of seeds that there are; None where it is not limited."""
+        """Number of seeds in the list; None without a list."""
         return None if self.listed is None else len(self.listed)
 
     def check(self, seed: object) -> None:
@@ -37,7 +37,7 @@ class SeedRule:
             raise TrialError(f"{rule}, but got seed={seed}.")
 
     def new(self, used: Iterable[int | None], n: int) -> list[int]:
-        """n seeds that were not used, the smallest first; where all that are listed were, the ones used least."""
+        """n unused seeds, the smallest first; if all listed seeds were used, those that were used least."""
         times: dict[int | None, int] = {}
         for seed in used:
             times[seed] = times.get(seed, 0) + 1
@@ -56,7 +56,7 @@ class SeedRule:
         return [next(new) if seed is None else seed for seed in chosen]
 
     def of_design(self, numbers: Iterable[int], initial: int) -> list[int]:
-        """The seeds of these trials of an initial design of so many, of which a few share each seed."""
+        """The seeds of these trials of an initial design with `initial` trials; a few trials share each seed."""
         several = max(2, -(-initial // DESIGN_SHARE))
         listed = range(several) if self.listed is None else self.listed[:several]
         return [listed[number % len(listed)] for number in numbers]
@@ -84,7 +84,7 @@ def seed_rule(common_random_numbers: object, seeds: object, parameters: Iterable
 
 
 def check_seed(rule: SeedRule | None, seed: object) -> None:
-    """Raise TrialError unless a trial may have this seed, or none where the study does not choose seeds."""
+    """Raise TrialError unless a trial may have this seed; without a rule, it must have none."""
     if rule is not None:
         rule.check(seed)
     elif seed is not None:
@@ -93,5 +93,19 @@ def check_seed(rule: SeedRule | None, seed: object) -> None:
 
 
 def is_seed(value: object) -> bool:
-    """Whether it is a whole number that databases and simulators hold."""
+    """Whether this is an integer that databases and simulators can hold."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_SEED
+
+
+def new_seeds(
+    rule: SeedRule | None, used: Sequence[int | None], n: int, chosen: Sequence[int | None] | None, initial: int
+) -> Sequence[int | None]:
+    """The seeds of n new trials after those with the `used` seeds; all None if the study does not choose seeds.
+
+    They are the chosen ones, with new seeds in place of None, or those of the initial design if none were chosen.
+    """
+    if rule is None:
+        return [None] * n
+    if chosen is None:
+        return rule.of_design(range(len(used), len(used) + n), initial)
+    return rule.filled(used, chosen)

@@ -1,4 +1,4 @@
-"""The learned policy beside a rule of the user's own: by the model, and by fresh evaluations where there are some."""
+"""The learned policy compared with a rule of the user's: by the model, and by fresh evaluations if there are any."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from conbo.direction import sign_of
 from conbo.fresh_states import rule_actions
 from conbo.policies.policy import Policy
 from conbo.policies.policy_value import mean_over_states, typical_states
@@ -24,7 +25,7 @@ class Comparison:
     Parameters
     ----------
     rule_name
-        What the other rule is called.
+        Name of the other rule.
     maximize
         Whether high rewards are good.
     policy_value, policy_value_std
@@ -32,9 +33,15 @@ class Comparison:
     rule_value, rule_value_std
         The same of the other rule.
     difference, difference_std
-        By how much the policy is better. The policy is the best by this very model, so this is rather too high.
+        How much better the policy is. This is optimistic, because the policy is the best one by the same model.
     validation
-        What fresh evaluations of both, in the same states, say; None where there are none.
+        What fresh evaluations of both say, in the same states; None if there are none.
+
+    Examples
+    --------
+    >>> comparison = study.compare(lambda state: {"stock": state["demand"]}, name="stock the demand")
+    >>> comparison.rule_name
+    'stock the demand'
     """
 
     rule_name: str
@@ -49,7 +56,7 @@ class Comparison:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What the model says, and what was measured."""
+        """Sentences on what the model says, and on what was measured."""
         verb = "is worth" if self.maximize else "costs"
         margin = NINETY_FIVE * self.difference_std
         better = Interval(self.difference, self.difference - margin, self.difference + margin)
@@ -65,14 +72,20 @@ class Comparison:
         return f"{' '.join(self.sentences)} ({MARGIN_IN_WORDS}{measured}.)"
 
     def to_dict(self) -> dict[str, Any]:
-        """A plain record that JSON can hold."""
+        """Describe the comparison by plain values that JSON can hold.
+
+        Returns
+        -------
+        dict
+            The fields and the sentences.
+        """
         measured = None if self.validation is None else self.validation.to_dict()
         return {**asdict(self), "validation": measured, "sentences": list(self.sentences)}
 
 
 def compare_by_model(policy: Policy, rule: Rule, rule_name: str, validation: Validation | None) -> Comparison:
-    """The policy and the rule, judged by the model that the policy rests on."""
-    belief, sign = policy.belief, 1 if policy.maximize else -1
+    """Compare the policy and the rule by the model that the policy rests on."""
+    belief, sign = policy.belief, sign_of(policy.maximize)
     states, weights = typical_states(belief)
     named = belief.space.decode_states(states.numpy())
     ours, theirs = (

@@ -1,7 +1,7 @@
-"""The best action of a function that is known by its values alone.
+"""The best action of a function without derivatives.
 
-A compass search tries a step along every parameter, in both directions, moves where that helps, and halves the step
-where nothing does. It needs no derivatives, follows integers and categories, and asks for all neighbors at once.
+A compass search tries a step along every parameter in both directions. It moves if that helps, and otherwise halves the
+step. It follows integers and categories, and evaluates all neighbors at once.
 """
 
 from collections.abc import Callable, Iterator
@@ -65,7 +65,7 @@ def _neighbors(space: Space, action: Array, step: float) -> Iterator[Array]:
 
 
 def _together(space: Space, action: Array, better: Array) -> Array:
-    """All moves (k, d_x) that helped, the best first, at once: of two along one parameter, the better one."""
+    """All moves (k, d_x) that helped, combined; of two moves along one parameter, the better one."""
     moved = action.copy()
     for other in better[::-1]:
         moved = np.where(other != action, other, moved)

@@ -1,11 +1,11 @@
-"""Numba, where the extra `fast` is installed, and the names under which it keeps machine code on disk.
+"""Numba, if the extra `fast` is installed, and the names under which it keeps machine code on disk.
 
-Numba compiles a function again when its own file changes, but the code of a function contains that of the functions
-it calls, and these may be in other files. So the name of every function ends in a fingerprint of all that its code
-depends on, and what was compiled before a change is never found again.
+Numba compiles a function again when its own file changes. But the machine code of a function contains that of the
+functions it calls, which may be in other files. So the name of every function ends in a fingerprint of everything that
+its code depends on, and code that was compiled before a change is never found again.
 
-Numba keeps the code in `__pycache__` beside the source, or, where that is read-only, in the user's cache folder
-(`~/.cache/numba` on Linux); the environment variable NUMBA_CACHE_DIR names another one.
+Numba keeps the code in `__pycache__` beside the source, or in the user's cache folder if that is read-only
+(`~/.cache/numba` on Linux). The environment variable NUMBA_CACHE_DIR names another folder.
 """
 
 import sys
@@ -30,7 +30,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled_with(**options: Any) -> Callable[[Function], Function]:
-    """Compile a function on its first call, if Numba is installed; its code is kept on disk and runs without the GIL.
+    """Compile a function on its first call, if Numba is installed. The code is kept on disk and runs without the GIL.
 
     All functions that it calls must be in files of the same folder.
     """

@@ -2,9 +2,9 @@
 
     maximize  gᵀ t - ½ tᵀ B t   subject to   N t <= gaps,   lower <= t <= upper
 
-A limit that a step breaks pulls it back like a stiff spring, and one that no longer pulls is let go: a semismooth
-Newton method on the penalized problem, which ends when the set of springs stays the same.  Where zero is allowed, a
-step cut short is allowed, too.
+A semismooth Newton method on the penalized problem: a violated limit pulls the step back like a stiff spring, and a
+limit that no longer pulls is released, until the set of springs stays the same.  If the zero step is feasible, so is
+every shortened step.
 """
 
 import numpy as np
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-STIFFNESS = 1e7  # of a spring, relative to the largest curvature
-ROUNDS = 12  # of the search for the limits that bind
+STIFFNESS = 1e7  # of the penalty, relative to the largest curvature
+ROUNDS = 12  # iterations of the search for the active limits
 
 
 def constrained_steps(bowl: Array, gradient: Array, normals: Array, gaps: Array, lower: Array, upper: Array) -> Array:

@@ -1,9 +1,9 @@
-"""Linear constraints as text, such as "stock_a + stock_b <= 100": a grammar of our own, in which nothing is evaluated.
+"""Linear constraints as text, such as "stock_a + stock_b <= 100": a small grammar in which nothing is evaluated.
 
     constraint  =  sum ("<=" | ">=" | "==") sum
     sum         =  ["+" | "-"] product {("+" | "-") product}
     product     =  factor {"*" factor}           with at most one name among the factors
-    factor      =  number | name                 a name that is no identifier is in quotes
+    factor      =  number | name                 a name that is not an identifier is in quotes
 
 Values are in the user's units, whatever the scale of a parameter.
 """
@@ -41,12 +41,12 @@ class LinearConstraint:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The parameters that it limits."""
+        """The parameters that the constraint limits."""
         return tuple(name for name, _ in self.coefficients)
 
 
 def parse_constraints(texts: Iterable[str]) -> tuple[LinearConstraint, ...]:
-    """The linear forms of texts; raises SpaceError, which names the text, where one is not a linear constraint."""
+    """The linear forms of texts; raises SpaceError, which names the text, if one is not a linear constraint."""
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise SpaceError(f"`constraints` must be a sequence of texts, but got {shortened(repr(texts))}.")
     parsed = tuple(map(parse_constraint, texts))
@@ -83,7 +83,7 @@ def parse_constraint(text: str) -> LinearConstraint:
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
-    """Kinds and words, in their order; the kinds are those of the grammar."""
+    """Kinds and words of the grammar, in their order."""
     tokens, place = [], 0
     end = len(text.rstrip())
     while place < end:
@@ -116,7 +116,7 @@ def _sum(text: str, tokens: list[tuple[str, str]]) -> dict[str, float]:
 
 
 def _product(text: str, tokens: list[tuple[str, str]], place: int) -> tuple[str, float, int]:
-    """The name in a product, or the empty one, the product of its numbers, and the place behind it."""
+    """The name in a product (or the empty name), the product of its numbers, and the position after it."""
     name, value = "", 1.0
     while True:
         if place == len(tokens) or tokens[place][0] == "sign":

@@ -1,4 +1,4 @@
-"""What is made of trials about the costs of evaluations."""
+"""What trials say about the costs of evaluations."""
 
 from collections.abc import Iterable, Sequence
 
@@ -14,18 +14,18 @@ from conbo.quasi_random import sobol
 from conbo.spaces import Space
 from conbo.trials import Trial
 
-KNOWN_POINTS = 64  # at which a known cost is looked at, for its gradient
+KNOWN_POINTS = 64  # points at which a known cost is evaluated, to model its gradient
 
 
 class CostLearner:
-    """Expected costs of points, and what trials cost; `trials` are always given in the order of their numbers."""
+    """Expected costs of points, and the cost of trials, which are always given in the order of their numbers."""
 
     def __init__(self, space: Space, states: StateDistribution, cost: Cost) -> None:
         self._space, self._states, self._cost = space, states, cost
         self._fitted: tuple[list[int], CostModel | None] | None = None  # the trials that it was fitted to
 
     def model(self, trials: Iterable[Trial]) -> CostModel | None:
-        """The model of the costs; None without prices, or as long as there are too few to learn from."""
+        """The model of the costs; None without costs, or while there are too few to learn from."""
         if self._cost is None:
             return None
         told = [trial for trial in trials if COST in trial.measured] if self._cost == LEARNED else []
@@ -35,9 +35,9 @@ class CostLearner:
         return self._fitted[1]
 
     def total(self, trials: Sequence[Trial]) -> tuple[float, float]:
-        """The costs of trials that have ended, and of those that run; unknown ones as they are expected.
+        """Cost of the trials that have ended, and of the running ones; unknown costs count as expected.
 
-        Earlier results without a cost were paid for elsewhere.
+        Earlier results without a cost count as zero, because they were paid for elsewhere.
         """
         ended, running, unknown = 0.0, 0.0, list[Trial]()
         for trial in trials:

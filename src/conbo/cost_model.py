@@ -1,8 +1,8 @@
-"""What an evaluation is expected to cost, as a smooth function of the point.
+"""The expected cost of an evaluation, as a smooth function of the point.
 
-Costs are positive and often differ by factors, so it is their logarithm that is modelled: a Gaussian process on log
-cost makes the cost log-normal, with mean exp(μ + σ²/2).  Where the cost is known, the process follows the known
-function closely, and only climbs use it, for its gradient.
+Costs are positive and often differ by factors, so their logarithm is modeled: a Gaussian process on log cost makes the
+cost log-normal, with mean exp(μ + σ²/2).  If the cost is a known function, the process follows it closely and is used
+only for its gradient, in local search.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from conbo.models.posterior import Posterior
 from conbo.observations import Observations
 from conbo.spaces import Space
 
-EXACT = 1e-6  # variance of the noise of a known log cost, standardized
-FEWEST_TOLD = 2  # costs before which there is nothing to learn
+EXACT = 1e-6  # noise variance of a known log cost, standardized
+FEWEST_TOLD = 2  # number of told costs from which a model is learned
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class CostModel:
             return (self.shift + self.scale * self.posterior.mean(at) + self.scale**2 * spread / 2).exp().to(points)
 
     def relative(self, points: Tensor) -> Tensor:
-        """Expected costs (n,), in units of a typical one."""
+        """Expected costs (n,), in units of a typical cost."""
         return self.expected(points) / exp(self.shift)
 
     def log_relative(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Smooth logarithms (n,) of these, and their gradients (n, d)."""
+        """Smooth logarithms (n,) of relative costs, and their gradients (n, d)."""
         at = points.cpu()
         moments = self.posterior.moments(at)
         value, gradient = self.scale * moments.mean, self.scale * moments.mean_gradient

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def rows_of(frame: Any) -> tuple[list[str], list[dict[str, Any]]]:
-    """The columns of a dataframe, and its rows of plain values, None where one is missing.
+    """The columns of a dataframe, and its rows of plain values, with None for missing ones.
 
-    Raises SettingError if this is no dataframe.
+    Raises SettingError if this is not a dataframe.
     """
     columns = {str(series.name): _plain(series) for series in _read(frame).iter_columns()}
     return list(columns), [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
@@ -37,7 +37,7 @@ def frame_of(columns: Mapping[str, Sequence[Any]], backend: str) -> Any:
 
 
 def with_columns(frame: Any, columns: Mapping[str, Sequence[Any]]) -> Any:
-    """The same dataframe with more columns, or with others in the place of those of the same names."""
+    """The same dataframe with these columns added, or replaced if it has columns of the same names."""
     read = _read(frame)
     with _installed("narwhals"):
         import narwhals
@@ -58,14 +58,14 @@ def _read(frame: Any) -> narwhals.DataFrame[Any]:
 
 
 def _plain(series: Any) -> list[Any]:
-    """The values of a column as those of Python; what is missing, and NaN, is None."""
+    """The values of a column as plain Python values; missing ones and NaN are None."""
     values = [value.item() if hasattr(value, "item") else value for value in series.to_list()]
     missing = series.is_null().to_list()
     return [None if gone or value != value else value for gone, value in zip(missing, values, strict=True)]
 
 
 def _of_one_type(values: Sequence[Any]) -> Sequence[Any]:
-    """The values, as texts where they are of several types."""
+    """The values, converted to texts if they are of several types."""
     kinds = {type(value) for value in values if value is not None}
     if len(kinds) < 2 or kinds == {int, float}:
         return values

@@ -1,4 +1,4 @@
-"""P[s] from any density of whole states: a weighted pool of them stands for it."""
+"""P[s] from any density of whole states, represented by a weighted pool of states."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MAX_STATES = 100_000  # more states than this are sampled instead of listed
-POOL_SIZE = 2**13  # quasi-random states that stand for a density without a quantile function
-FEWEST_EFFECTIVE_STATES = 32  # fewer effective states than this in the pool are worth a warning
-LEAST_ACCEPTANCE = 1e-3  # below this, rejection sampling would take forever
+POOL_SIZE = 2**13  # Sobol states that represent a density without a quantile function
+FEWEST_EFFECTIVE_STATES = 32  # with fewer effective states in the pool, warn
+LEAST_ACCEPTANCE = 1e-3  # smallest acceptance rate of rejection sampling
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class WeightedStates:
         return self.pool[transport(u, self.pool, self.probabilities)]
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """Do the same as `transform`, for tensors."""
+        """The same as `transform`, for tensors."""
         return tensor(self.transform(array(u)))
 
     def density(self, states: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ class WeightedStates:
         return self.pool, self.probabilities
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """Do the same as `listed`, as tensors."""
+        """The same as `listed`, as tensors."""
         return tensors(self.listed(max_states))
 
     def _sample_by_user(
@@ -99,7 +99,7 @@ class WeightedStates:
 
 
 def bind_density(recipe: Density, space: Space, listed: tuple[Array, Array] | None) -> WeightedStates:
-    """Represent a density; `listed` are all states and their uniform probabilities, where there are few."""
+    """Represent a density by a pool; `listed` holds all states and their uniform probabilities if there are few."""
     if listed is not None:
         # the integral over a bin is the function's value: volume and volume ratio cancel
         pool = listed[0]
@@ -166,12 +166,12 @@ def _density_value(value: object, state: Point) -> float:
 
 
 def _unit_density(recipe: Density, space: Space, rows: Array) -> Array:
-    """The user's density moved to the unit cube, not normalised."""
+    """The user's density on the unit cube, not normalized."""
     return _values(recipe, space, rows) * _volume_ratio(space, rows)
 
 
 def _volume_ratio(space: Space, rows: Array) -> Array:
-    """How much of the user's space, lengths of reals and counts of the others, lies in a unit of the cube."""
+    """Volume of the user's space per volume of the cube: lengths of reals, counts of the others."""
     ratio = np.ones(len(rows))
     for column, parameter in enumerate(space.states.values()):
         if isinstance(parameter, Real):
@@ -183,5 +183,5 @@ def _volume_ratio(space: Space, rows: Array) -> Array:
 
 
 def _ceiling(bound: float, space: Space) -> float:
-    """What the density on the unit cube never exceeds: on a log scale most values crowd at the upper end."""
+    """An upper bound of the density on the unit cube. On a log scale the volume ratio is largest at the upper end."""
     return bound * float(_volume_ratio(space, np.ones((1, space.n_state_dims)))[0])

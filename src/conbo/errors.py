@@ -1,4 +1,4 @@
-"""What can go wrong, by kind. Every message names the rule, the parameter and the value."""
+"""The errors of conbo by kind. Every message names the rule, the parameter and the value."""
 
 import difflib
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ MAX_SHOWN = 200  # characters of a value in a message
 
 
 def shortened(text: str, most: int = MAX_SHOWN) -> str:
-    """The text, without its middle if it has more than so many characters; it says how many are missing."""
+    """The text with its middle cut out if it is longer than `most` characters; the cut says how many are missing."""
     if len(text) <= most:
         return text
     head, tail = most - most // 3, most // 3
@@ -23,45 +23,54 @@ def closest(name: str, known: Iterable[str]) -> str:
 
 
 def quoted(names: Iterable[str]) -> str:
-    """Names in a message."""
+    """The names in quotes, separated by commas."""
     return ", ".join(f"'{name}'" for name in names)
 
 
 class ConboError(Exception):
-    """Anything that conbo raises on purpose."""
+    """Base class of all errors that conbo raises on purpose.
+
+    Examples
+    --------
+    >>> try:
+    ...     conbo.Real(1, 0)
+    ... except conbo.errors.ConboError as error:
+    ...     print(error)
+    `low < high` must hold, but got low=1.0, high=0.0.
+    """
 
 
 class SpaceError(ConboError, ValueError):
-    """A space, a parameter or a state distribution that cannot be."""
+    """A space, a parameter or a state distribution is not valid."""
 
 
 class PointError(ConboError, ValueError):
-    """A state or an action that does not belong to the space."""
+    """A state or an action does not belong to the space, or is not feasible."""
 
 
 class RewardError(ConboError, ValueError):
-    """A reward that is not one finite number, or is too large to reckon with."""
+    """A reward is not one finite number, or is beyond ±1e300; or its noise, cost or outcomes are not valid."""
 
 
 class TrialError(ConboError, LookupError):
-    """A trial that is unknown, or that was told something else before."""
+    """A trial is unknown, or was told something else before."""
 
 
 class SettingError(ConboError, ValueError):
-    """A setting outside its range, or an unknown name."""
+    """A setting is out of its range, or a name is unknown."""
 
 
 class StudyError(ConboError, ValueError):
-    """A stored study that is unknown or was begun with other settings, or a call that does not suit its state."""
+    """A stored study is unknown or has other settings, or a call does not fit what the study is doing."""
 
 
 class StorageError(ConboError, OSError):
-    """A database that cannot be reached, read or written."""
+    """A database cannot be reached, read or written."""
 
 
 class RecordError(ConboError, ValueError):
-    """A file or a stored record that is damaged, or that a later conbo wrote."""
+    """A file or a stored record is damaged, or a later version of conbo wrote it."""
 
 
 class AccessError(ConboError, PermissionError):
-    """A request that a service refuses: without a valid token, with too little right, or one of too many."""
+    """A service refuses a request, because its token lacks the right or there are too many requests."""

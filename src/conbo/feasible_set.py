@@ -1,6 +1,6 @@
-"""The feasible points of a space: those that keep its linear limits, and that the user's function allows.
+"""The feasible points of a space: those that satisfy its linear limits and that the user's function allows.
 
-Points are rows of the unit cube, states first.  A state is what it is, so all corrections move actions alone.
+Points are rows of the unit cube, states first.  States are given, so all corrections move actions alone.
 
 =================  ==============================================================================================
 question           answer
@@ -8,11 +8,11 @@ question           answer
 `contains`         which points are feasible
 `repair`           the feasible point near each: projected, integers rounded to feasible neighbors
 `spread`           feasible actions that are spread as evenly as the given ones are over the cube
-`cut`              how far one can go from a feasible point towards another before leaving the set
+`cut`              how far one can go from a feasible point toward another before leaving the set
 `has_action`       which states have a feasible action at all
 =================  ==============================================================================================
 
-All are pure functions of each row: what is asked for together does not matter.
+All are pure functions of each row, whatever else is asked in the same call.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from numpy.typing import NDArray
 from conbo.linear_limits import Flags, LinearLimits
 from conbo.parameters import Array, Categorical, Integer, Parameter, Real
 
-BLOCK = 8  # ways that are tried at once
-SCRAMBLES = 65  # ways to scramble a point's action until one is feasible; then chords take over …
-SCRAMBLES_OF_FUNCTION = 1024  # … which a function does not have
+BLOCK = 8  # number of scrambles that are tried at once
+SCRAMBLES = 65  # scrambles of a point's action before chords take over
+SCRAMBLES_OF_FUNCTION = 1024  # scrambles if only a function limits actions, because it has no chords
 CHORDS = 6  # passes over the columns, each moved along its chord
-MOST_PAIRED = 12  # integers that are also moved two at a time
-CUTS = 12  # bisections on the way from a feasible point to another
+MOST_PAIRED = 12  # up to this many integers are also moved two at a time
+CUTS = 12  # bisections between two points
 
 
 @dataclass(frozen=True, eq=False)
 class FeasibleSet:
-    """What is allowed of the points of d_s state and d_x action columns."""
+    """The feasible points with d_s state and d_x action columns."""
 
     parameters: tuple[Parameter, ...]  # states first
     n_state_dims: int
@@ -52,20 +52,20 @@ class FeasibleSet:
 
     @cached_property
     def depends_on_state(self) -> bool:
-        """Whether what is feasible may differ from state to state."""
+        """Whether the feasible actions may differ between states."""
         if self.allowed is not None:
             return self.n_state_dims > 0
         return self.limits is not None and bool(self.limits.coefficients[:, : self.n_state_dims].any())
 
     def contains(self, points: Array) -> Flags:
-        """Which points (..., d) are feasible; integers may lie between two of them."""
+        """Which points (..., d) are feasible; integers may be between two values."""
         inside = np.ones(points.shape[:-1], dtype=bool) if self.limits is None else self.limits.contains(points)
         if self.allowed is not None and inside.any():
             inside[inside] = self.allowed(self.snap(points[inside]))
         return inside
 
     def repair(self, points: Array) -> tuple[Array, Flags]:
-        """Valid points (n, d) near these whose actions are feasible, and which are: some states have none."""
+        """Valid points (n, d) near these with feasible actions, and which rows have one: some states have none."""
         repaired = self.snap(points)
         feasible = self._strictly(repaired)  # what is feasible up to rounding alone is moved inside
         rows = np.flatnonzero(~feasible)
@@ -86,8 +86,8 @@ class FeasibleSet:
     def spread(self, points: Array) -> tuple[Array, Flags]:
         """The same states with feasible actions, and which rows (n, d) have one.
 
-        Where the actions are uniform on the cube they become about uniform on each state's feasible set: a feasible
-        action stays, another is scrambled until it is feasible, or moved along chords of the feasible set.
+        Actions that are uniform on the cube become roughly uniform on each state's feasible set: a feasible action
+        stays, and another is scrambled until it is feasible, or moved along chords of the feasible set.
         """
         spread, feasible = self._feasible_scramble(points)
         rows = np.flatnonzero(~feasible)
@@ -122,7 +122,7 @@ class FeasibleSet:
         return feasible if self.depends_on_state else np.repeat(feasible, len(states))
 
     def clashing(self) -> list[int]:
-        """Constraints of which no point at all keeps all, though one keeps any fewer of them; none where one can."""
+        """A smallest set of constraints that no point satisfies together; empty if some point satisfies all."""
         limits = self.limits
         if limits is None:
             return []
@@ -138,7 +138,7 @@ class FeasibleSet:
         return clash
 
     def _within_limits(self, points: Array) -> tuple[Array, Flags]:
-        """Valid points (n, d) that keep the limits, near these."""
+        """Valid points (n, d) near these that satisfy the limits."""
         if self.limits is None:
             return self.snap(points), np.ones(len(points), dtype=bool)
         result, feasible = self._rounded(self.limits.project(points, self.actions)[0])
@@ -149,7 +149,7 @@ class FeasibleSet:
         return result, feasible
 
     def _rounded(self, points: Array) -> tuple[Array, Flags]:
-        """Valid points near those (n, d) that may have integers between two."""
+        """Valid points near points (n, d) whose integers may be between two values."""
         assert self.limits is not None
         result = self.snap(points)
         feasible = self.limits.contains_strictly(result)
@@ -168,7 +168,7 @@ class FeasibleSet:
         return self.limits.project(points, movable)
 
     def _with_integers_moved(self, points: Array) -> tuple[Array, Flags]:
-        """One or two integers at a time stepped up or down, as long as the limits are violated by less."""
+        """One or two integers at a time stepped up or down, as long as that reduces the violation of the limits."""
         limits = self.limits
         assert limits is not None
         columns = [c for c, p in enumerate(self.parameters) if c >= self.n_state_dims and isinstance(p, Integer)]
@@ -186,12 +186,12 @@ class FeasibleSet:
         return self._with_reals_moved(points)
 
     def _strictly(self, points: Array) -> Flags:
-        """Which points (..., d) are feasible without any rounding, as far as limits leave room."""
+        """Which points (..., d) are feasible without any tolerance, where the limits leave room."""
         inside = self.contains(points)
         return inside if self.limits is None else inside & self.limits.contains_strictly(points)
 
     def _feasible_scramble(self, points: Array) -> tuple[Array, Flags]:
-        """The first feasible ones among the points (n, d), their actions scrambled again and again."""
+        """The first feasible ones among the points (n, d) with their actions scrambled repeatedly."""
         result = self.snap(points)
         feasible = self._strictly(result)
         # blocks of ways save calls where limits are arrays, and single ways where a function is asked point by point
@@ -210,7 +210,7 @@ class FeasibleSet:
         return result, feasible
 
     def _along_chords(self, points: Array) -> Array:
-        """The nearest points within the limits, with every action moved along its chord, several times."""
+        """The nearest points within the limits, with every action moved along its chord several times."""
         assert self.limits is not None
         inside, feasible = self.limits.project(self.snap(points), self.actions)
         moving = inside[feasible]
@@ -226,7 +226,7 @@ class FeasibleSet:
 
 @cache
 def _even_steps(d: int) -> Array:
-    """Steps (d,) whose multiples, each without its whole part, fill the cube evenly (Roberts 2018)."""
+    """Steps (d,) whose multiples, taken modulo one, fill the cube evenly (Roberts 2018)."""
     ratio = 2.0
     for _ in range(60):
         ratio = (1 + ratio) ** (1 / (d + 1))
@@ -235,12 +235,12 @@ def _even_steps(d: int) -> Array:
 
 @cache
 def _multipliers() -> NDArray[np.int64]:
-    """Pairs of whole numbers, one for every way to scramble."""
+    """Pairs of integers, one for every way to scramble."""
     return np.random.RandomState(0).randint(100, 2000, size=(SCRAMBLES_OF_FUNCTION + CHORDS, 2))
 
 
 def _scrambled(points: Array, ways: NDArray[np.int64]) -> Array:
-    """Other places (ways, n, k) of the cube, uniform where these (n, k) are: whole multiples without their whole parts.
+    """Other places (ways, n, k) of the cube, uniform if these (n, k) are: integer multiples, taken modulo one.
 
     Each way is nearly independent of the others.
     """
@@ -250,14 +250,14 @@ def _scrambled(points: Array, ways: NDArray[np.int64]) -> Array:
 
 
 def _integer_steps(k: int) -> Array:
-    """No step, each of k integers down or up, and where they are few, one down and another up: (options, k)."""
+    """No step, each of k integers down or up, and if there are few, one down and another up: (options, k)."""
     eye = np.eye(k)
     pairs = [eye[j] - eye[i] for i in range(k) for j in range(k) if i != j] if k <= MOST_PAIRED else []
     return np.stack([np.zeros(k), *-eye, *eye, *pairs])
 
 
 def _stepped(parameter: Parameter, values: Array, step: Array) -> Array:
-    """Integers so many steps further, within the range."""
+    """Integers moved by this many steps, within the range."""
     assert isinstance(parameter, Integer)
     here = np.floor(parameter.scale.from_unit(values) + 0.5)
     return parameter.encode(np.clip(here + step, parameter.low, parameter.high))

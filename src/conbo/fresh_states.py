@@ -1,4 +1,4 @@
-"""Which fresh states a policy is validated in, and what the model expects there."""
+"""The fresh states in which a policy is validated, and what the model expects there."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from conbo.spaces import Array, Point, Value
 from conbo.stratified import Draws, draw_each, draw_similar
 from conbo.validation import Check, Measurement, Validation
 
-REPLICATES, REPLICATE_SIZE = 16, 256  # independent samples that stand for P[s]: their means say how exact they are
-MAX_LISTED = 4096  # states that are taken as they are, rather than sampled
+REPLICATES, REPLICATE_SIZE = 16, 256  # independent samples of P[s]; the spread of their means shows how exact they are
+MAX_LISTED = 4096  # up to this many states are listed instead of sampled
 
 
 def plan_validation(
@@ -28,21 +28,7 @@ def plan_validation(
     seed: Sequence[int],
     states: Sequence[Point] | None = None,
 ) -> Validation:
-    """A validation of which nothing is measured yet.
-
-    Parameters
-    ----------
-    policy, rule
-        Whose actions are evaluated in every state; without a rule those of the policy alone.
-    rule_name
-        What the rule is called.
-    evaluations
-        Number of evaluations, of policy and rule together.
-    seed
-        On which the states depend.
-    states
-        States that the user names, instead of fresh ones.
-    """
+    """A validation whose states are chosen and in which nothing is measured yet."""
     space, rules = policy.belief.space, [policy] if rule is None else [policy, rule]
     n, generator = evaluations // len(rules), np.random.default_rng(list(seed))
     if n < 2:
@@ -84,7 +70,7 @@ def plan_validation(
 
 
 def best_single_rule(policy: Policy) -> Rule:
-    """The best action for whoever does not know the state, by the model."""
+    """The best action, by the model, if the state is not known."""
     belief = policy.belief
     states, weights = typical_states(belief)
     chosen = policy.many(belief.space.decode_states(states.numpy()))
@@ -94,14 +80,14 @@ def best_single_rule(policy: Policy) -> Rule:
 
 @dataclass(frozen=True)
 class _Pool:
-    """States with their weights: all there are, or a sample of so many."""
+    """States with their weights: all states, or a sample."""
 
     states: list[dict[str, Value]]
     weights: Array  # (N,)
     sampled: int | None
 
     def variance(self, values: Array) -> float:
-        """The variance of the mean of values (N,), as far as the states are a sample."""
+        """The variance of the mean of values (N,) that comes from sampling the states."""
         if self.sampled is None:
             return 0.0
         return float(values.reshape(REPLICATES, -1).mean(axis=1).var(ddof=1)) / REPLICATES
@@ -123,7 +109,7 @@ def _draws(pool: _Pool, features: Array, n: int, named: bool, generator: np.rand
     k = len(pool.states)
     if 2 * k <= n:
         return draw_each(pool.weights, n, generator)
-    if named:  # once each: they are taken for a sample of states like these
+    if named:  # once each: they count as a sample of states like these
         return Draws(np.arange(k), np.zeros(k, dtype=np.intp), pool.weights)
     return draw_similar(features, pool.weights, n, generator)
 

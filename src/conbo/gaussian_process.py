@@ -1,4 +1,4 @@
-"""The built-in models by their settings, which are plain values: torch is imported when a kernel is made of them."""
+"""The built-in models by their settings, which are plain values; torch is imported when a kernel is made from them."""
 
 from __future__ import annotations
 
@@ -19,59 +19,70 @@ if TYPE_CHECKING:
     from conbo.spaces import Space
 
 TRIED_PROFILES = ("squared-exponential", "matern52")  # by `profile="auto"`, the smoothest first
-STRUCTURES = ("auto", "product", "trend", "multi-task")
+STATE_KERNELS = ("auto", "product", "trend", "multi-task")
 
-StateStructure: TypeAlias = "Callable[[Space, Profile], KernelFamily]"
+StateKernel: TypeAlias = "Callable[[Space, Profile], KernelFamily]"
 
 
 @dataclass(frozen=True)
 class GaussianProcess:
     """The built-in models: Gaussian processes with a kernel over actions, combined with one over states.
 
-    What is "auto" is decided by the rewards. Several models may be probable; they are then averaged, each weighted by
+    The rewards decide every setting that is "auto". If several models are probable, they are averaged, each weighted by
     its evidence.
 
-    Parameters
-    ----------
-    profile
-        The smoothness of the rewards: "matern52" (twice differentiable), "squared-exponential" (infinitely
-        differentiable), or "auto" (both are tried). It may also be your own `Profile`.
-    states
-        How states are compared, from the table below.
-    rank
-        Number of columns of W, for `states="multi-task"`.
-    noise
-        The prior on noise whose variance is not given. "small" expects nearly exact rewards and needs many of them to
-        learn otherwise. "auto" expects anything from small to large noise, and makes it heteroscedastic if that is
-        clearly more probable.
-    input_warping
-        "auto" (warp an action if rewards clearly change faster in one part of its range) or "none".
-    main_effects
-        "auto" (also try kernels with an effect of the action that all states share, and one of the state whatever the
-        action) or "none".
-    output_warping
-        "auto" (compress a long tail of bad rewards if that is clearly more probable) or "none".
-    members
-        Largest number of models that are averaged; 1 keeps the most probable one.
-    actions
-        The former name of `input_warping`, where "straight" meant "none". Deprecated; it is removed in 0.5.
-
     ==============  =============================================================================================
-    `states`        how two states are compared
+    `state_kernel`  how two states are compared
     ==============  =============================================================================================
     "product"       by their distance: σ² k_S k_X, for any states
     "trend"         categories share a trend and differ from it: three variances, whatever their number
     "multi-task"    a learned covariance of the categories: W Wᵀ + diag(v), where W has `rank` columns
     "auto"          "trend" where some state is a category, "product" elsewhere
-    a function      of your own, from (space, profile) to a family of kernels
+    a function      your own, from (space, profile) to a family of kernels
     ==============  =============================================================================================
 
-    Where some states are categories and some are numbers, "trend" and "multi-task" are multiplied by a correlation
-    of the numbers.
+    Where some states are categories and some are numbers, "trend" and "multi-task" are multiplied by a correlation of
+    the numbers.
+
+    Parameters
+    ----------
+    profile
+        The smoothness of the rewards: "matern52" (twice differentiable), "squared-exponential" (infinitely
+        differentiable), "auto" (both are tried), or your own `Profile`.
+    state_kernel
+        How states are compared, from the table above.
+    rank
+        Number of columns of W, for ``state_kernel="multi-task"``.
+    noise
+        The prior on noise whose variance is not given. "small" expects nearly exact rewards, and only many rewards
+        change that. "auto" expects anything from small to large noise, and makes it heteroscedastic if that is clearly
+        more probable.
+    input_warping
+        "auto" warps an action if rewards clearly change faster in one part of its range; "none" does not.
+    main_effects
+        "auto" also tries kernels with an effect of the action that all states share, and one of the state whatever the
+        action; "none" does not.
+    output_warping
+        "auto" compresses a long tail of bad rewards if that is clearly more probable; "none" does not.
+    members
+        Largest number of models that are averaged; 1 keeps the most probable one.
+    actions
+        The former name of `input_warping`, where "straight" meant "none". Deprecated; it is removed in 0.5.
+    states
+        The former name of `state_kernel`. Deprecated; it is removed in 0.5.
+
+    Raises
+    ------
+    SettingError
+        If a setting is unknown or out of range.
+
+    Examples
+    --------
+    >>> study = conbo.Study(space, model=conbo.GaussianProcess(profile="matern52", members=1))
     """
 
     profile: str | Profile = "auto"
-    states: str | StateStructure = "auto"
+    state_kernel: str | StateKernel = "auto"
     rank: int = 2
     noise: str = "auto"
     input_warping: str = "auto"
@@ -79,15 +90,18 @@ class GaussianProcess:
     output_warping: str = "auto"
     members: int = 6
     actions: InitVar[str | None] = None
+    states: InitVar[str | StateKernel | None] = None
 
-    def __post_init__(self, actions: str | None) -> None:
+    def __post_init__(self, actions: str | None, states: str | StateKernel | None) -> None:
         if actions is not None:
             if actions not in ("auto", "straight"):
                 raise SettingError(f"`actions` must be auto or straight, but got {actions!r}.")
             new = "none" if actions == "straight" else "auto"
-            message = f"`actions={actions!r}` is now `input_warping={new!r}`; the old name is removed in conbo 0.5."
-            warnings.warn(message, DeprecationWarning, stacklevel=3)
+            _deprecate(f"`actions={actions!r}` is now `input_warping={new!r}`")
             object.__setattr__(self, "input_warping", new)
+        if states is not None:
+            _deprecate(f"`states={states!r}` is now `state_kernel={states!r}`")
+            object.__setattr__(self, "state_kernel", states)
         if isinstance(self.profile, str):
             if self.profile not in ("auto", *TRIED_PROFILES):
                 allowed = ", ".join(("auto", *sorted(TRIED_PROFILES)))
@@ -96,9 +110,9 @@ class GaussianProcess:
             raise SettingError(f"`profile` must be a name or a Profile, but got {self.profile!r}.")
         elif self.profile.name in TRIED_PROFILES and not self.profile.built_in:
             raise SettingError(f"`profile` must not have the name of a built-in one, but got {self.profile.name!r}.")
-        if not callable(self.states) and self.states not in STRUCTURES:
+        if not callable(self.state_kernel) and self.state_kernel not in STATE_KERNELS:
             allowed = "auto, product, trend, multi-task or a function"
-            raise SettingError(f"`states` must be {allowed}, but got {self.states!r}.")
+            raise SettingError(f"`state_kernel` must be {allowed}, but got {self.state_kernel!r}.")
         if not isinstance(self.rank, int) or self.rank < 1:
             raise SettingError(f"`rank` must be an integer of at least 1, but got rank={self.rank!r}.")
         if self.noise not in ("auto", "small"):
@@ -110,9 +124,9 @@ class GaussianProcess:
             raise SettingError(f"`members` must be an integer of at least 1, but got members={self.members!r}.")
 
     def families(self, space: Space, seeds: Seeds | None = None) -> list[KernelFamily]:
-        """The kernels that are tried, up to their hyperparameters, the smoothest first.
+        """The kernels to try, up to their hyperparameters, the smoothest first.
 
-        Given the seeds of rewards, each comes also with what a seed may do.
+        Given the seeds of rewards, each family also comes with an effect of the seed.
         """
         from conbo.models.main_effects import MainEffectsFamily, effect_columns
         from conbo.models.profiles import profile_of
@@ -135,29 +149,29 @@ class GaussianProcess:
         from conbo.models.columns import Columns
         from conbo.models.kernel_families import ProductFamily
 
-        if callable(self.states):
-            return self.states(space, profile)
+        if callable(self.state_kernel):
+            return self.state_kernel(space, profile)
         categories, actions = space.state_categories, Columns(space.action_categories)
-        states = self.states
-        if states == "auto":
-            states = "trend" if any(categories) else "product"
-        if states == "product":
+        kernel = self.state_kernel
+        if kernel == "auto":
+            kernel = "trend" if any(categories) else "product"
+        if kernel == "product":
             return ProductFamily(Columns(categories), actions, profile)
         if not any(categories):
-            raise SettingError(f"`states={states!r}` needs a state that is categorical: use 'product' instead.")
+            raise SettingError(f"`state_kernel={kernel!r}` needs a state that is categorical: use 'product' instead.")
         coded = Columns(categories, coded=True)
-        if states == "trend":
+        if kernel == "trend":
             return TrendFamily(coded, actions, profile)
         return MultiTaskFamily(coded, actions, profile, self.rank)
 
     def fitted_rewards(self, n: int) -> int:
-        """How many of the first n rewards hyperparameters rest on; in steps, so that one fit serves many asks."""
+        """Number of the first n rewards that hyperparameters are fitted to; it grows in steps, to share fits."""
         from conbo.models.schedule import fitted_rewards
 
         return fitted_rewards(n)
 
     def begins_with(self, n: int) -> int:
-        """How many of the first n rewards a fit to n rewards begins with: it looks at the models found there."""
+        """Number of the first n rewards that a fit to n rewards begins with: it starts from the models found there."""
         from conbo.models.schedule import begins_with
 
         return n if self.members == 1 else begins_with(n)
@@ -171,8 +185,8 @@ class GaussianProcess:
     ) -> Posterior:
         """The posterior of standardized rewards: the most probable models, weighted by their evidence.
 
-        A `memory` knows earlier fits; it saves time and does not change the result. `before` holds the first
-        observations, in units of their own, if a fit begins with them.
+        A `memory` of earlier fits saves time and does not change the result. `before` holds the first observations, in
+        their own units, if a fit begins with them.
         """
         from conbo.models.fit import probabilities
         from conbo.models.fit_memory import FitMemory
@@ -189,7 +203,7 @@ class GaussianProcess:
         return members[0] if len(members) == 1 else Mixture(members, probabilities(fits).to(observations.points))
 
     def _fits(self, space: Space, observations: Observations, memory: FitMemory, earlier: Sequence[Fit]) -> list[Fit]:
-        """The most probable models of these observations, or what is remembered of them."""
+        """The most probable models of these observations, fitted or remembered."""
         import torch
 
         from conbo.models.fit import announce, fit, restored
@@ -222,7 +236,9 @@ class GaussianProcess:
         settings = [self, space.state_categories, space.action_categories, len(earlier), *with_seeds]
         key = fit_key(settings, points, rewards, noise)
         # the name of a function says nothing to another process
-        plain = isinstance(self.profile, str) and isinstance(self.states, str) and len(observations) >= EVERY_REWARD
+        plain = (
+            isinstance(self.profile, str) and isinstance(self.state_kernel, str) and len(observations) >= EVERY_REWARD
+        )
         return memory.recall(
             key,
             make,
@@ -230,3 +246,8 @@ class GaussianProcess:
             lambda records: [restored(record, families, points, noise, small) for record in records],
             plain,
         )
+
+
+def _deprecate(change: str) -> None:
+    """Warn whoever made the model about a setting that has another name now."""
+    warnings.warn(f"{change}; the old name is removed in conbo 0.5.", DeprecationWarning, stacklevel=4)

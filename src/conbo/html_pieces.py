@@ -1,4 +1,4 @@
-"""Pieces of HTML with which objects show themselves in a notebook: tables and one kind of drawing, by hand."""
+"""Pieces of HTML for notebooks: tables, and a line drawing."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -8,7 +8,7 @@ MARGIN = 8
 
 
 def text(value: object) -> str:
-    """A value for people, safe in HTML: four digits are enough for them."""
+    """A value for people, safe in HTML, with four significant digits."""
     return escape(f"{value:.4g}" if isinstance(value, float) else str(value))
 
 
@@ -28,7 +28,7 @@ def pairs(rows: Iterable[tuple[str, object]], caption: str = "") -> str:
 
 
 def line(places: Sequence[float], heights: Sequence[float], description: str) -> str:
-    """A line through places and heights in [0, 1], inside a frame; the description is for those who cannot see it."""
+    """A line through places and heights in [0, 1], inside a frame; `description` is its text alternative."""
     width, height = WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN
     points = " ".join(
         f"{MARGIN + width * x:.1f},{MARGIN + height * (1 - y):.1f}" for x, y in zip(places, heights, strict=True)

@@ -1,4 +1,4 @@
-"""What is made of trials: fitted models, suggestions and policies. It is the part of an optimizer that needs torch."""
+"""The part of an optimizer that needs torch: it fits models to trials, suggests points and makes policies."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -15,11 +15,12 @@ from conbo.bound_states import StateDistribution, bind
 from conbo.common_random_numbers import SeedRule
 from conbo.constraint_learner import ConstraintLearner
 from conbo.cost_learner import CostLearner
+from conbo.direction import sign_of
 from conbo.errors import ConboError
 from conbo.gaussian_process import GaussianProcess
 from conbo.method_list import Method
 from conbo.models.exact import condition
-from conbo.models.fit import LONG
+from conbo.models.fit import ANNOUNCED_SECONDS
 from conbo.models.fit_memory import FitMemory, Shelf
 from conbo.models.moving import usable_device
 from conbo.models.snapping import contains, snap
@@ -77,39 +78,39 @@ class Learner:
 
     @property
     def knows_gains(self) -> bool:
-        """Whether the method can say what the next evaluation is expected to gain."""
+        """Whether the method can say how much the next evaluation is expected to gain."""
         return self._method.values_are_gains and getattr(self._method.proposal, "knows_gains", False)
 
     def fit(self, trials: Sequence[Trial]) -> None:
-        """Fit the model that the next suggestion needs, ahead of it."""
+        """Fit the model for the next suggestion ahead of time."""
         if self._method.uses_model:
             self._fitted(trials, self._method.states_as_actions)
 
     def propose(self, trials: Sequence[Trial], n: int, seed: int, state: Point | None = None) -> Suggestion:
-        """The next n points, with the expected gain in reward where the method knows it.
+        """The next n points, with the expected gain in reward if the method knows it.
 
-        `state` is one that the environment dictates.
+        `state` is the state that the environment has set, if it has.
         """
         generator = torch.Generator().manual_seed(seed)
         method = self._method
         belief = self._fitted(trials, method.states_as_actions) if method.uses_model else self._prior(trials)
         belief = replace(self._with_pending(belief, trials), cost=self._costs.model(trials))
-        dictated = None
+        given_state = None
         if state is not None:
-            dictated = torch.from_numpy(self._space.encode_states([state]))[0].to(belief.device)
+            given_state = torch.from_numpy(self._space.encode_states([state]))[0].to(belief.device)
         began = time.monotonic()
         with threads_for(len(belief.observations)):
-            suggestion = method.proposal.propose(belief, n, generator, dictated)
+            suggestion = method.proposal.propose(belief, n, generator, given_state)
         suggestion = replace(suggestion, points=suggestion.points.cpu())
         LOG.debug("Chose %d points by '%s' in %.2f s.", n, method.name, time.monotonic() - began)
-        if self._space.feasible_set is not None:  # whatever the method thinks of limits, what it suggests keeps them
+        if self._space.feasible_set is not None:  # suggestions are feasible even if the method ignores limits
             suggestion = replace(suggestion, points=self._feasible(suggestion.points, generator))
         if belief.cost is not None:
             suggestion = replace(suggestion, expected_costs=belief.cost.expected(suggestion.points))
         return suggestion if self.knows_gains else replace(suggestion, expected_gain=None)
 
     def _feasible(self, points: Tensor, generator: torch.Generator) -> Tensor:
-        """Feasible points (n, d) near these, with new states that follow P[s] where one has no feasible action."""
+        """Feasible points (n, d) near these; states without a feasible action are replaced by ones that follow P[s]."""
         near = snap(self._space, points)
         lost = ~contains(self._space, near)
         if bool(lost.any()):
@@ -118,7 +119,7 @@ class Learner:
         return near
 
     def propose_improving(self, trials: Sequence[Trial], seed: int, state: Point) -> Array:
-        """The action (1, d_x) whose reward in this state is expected to exceed the best reward there by most."""
+        """The action (1, d_x) with the highest expected improvement over the best reward in this state."""
         there = torch.from_numpy(self._space.encode_states([state]))[0].to(self._device)
         generator = torch.Generator().manual_seed(seed)
         belief = self._with_pending(self._fitted(trials, states_as_actions=False), trials)
@@ -128,7 +129,7 @@ class Learner:
         return points[:, len(there) :].numpy()
 
     def total_cost(self, trials: Sequence[Trial]) -> tuple[float, float]:
-        """What all trials that have ended cost, and what those cost that run: what is not known, as it is expected."""
+        """Cost of the trials that have ended, and of the running ones; unknown costs count as expected."""
         return self._costs.total(trials)
 
     def policy(self, trials: Sequence[Trial]) -> Policy:
@@ -152,18 +153,13 @@ class Learner:
             actions = recipe.build(belief, torch.Generator().manual_seed(0))(states)
             actions = belief.feasible_actions(states, actions)
             mean = belief.to_reward(belief.posterior.mean(torch.cat([states, actions], -1)))
-        return float(weights @ mean.cpu()) * self._sign
+        return float(weights @ mean.cpu()) * sign_of(self._maximize)
 
     def summary(self, trials: Sequence[Trial]) -> StudySummary:
-        """What was learned, in numbers and in a few sentences."""
+        """What was learned, as numbers and sentences."""
         belief = self._fitted(trials, states_as_actions=False).to(torch.device("cpu"))
         rule = (self._method.policy or GpArgmax()).build(belief, torch.Generator().manual_seed(0))
         return summarize(belief, lambda states: belief.feasible_actions(states, rule(states)), self._maximize)
-
-    @property
-    def _sign(self) -> int:
-        """Inside, rewards are always to be maximized."""
-        return 1 if self._maximize else -1
 
     def _with_pending(self, belief: Belief, trials: Iterable[Trial]) -> Belief:
         """The same belief with the running trials as pending points."""
@@ -190,7 +186,7 @@ class Learner:
                 belief = self._belief(space, states, told)
                 learned = self._constraints.learn(space, states, told, self._encoded(failed).to(self._device))
                 belief = replace(belief, constraints=learned)
-            if (seconds := time.monotonic() - began) > LONG:
+            if (seconds := time.monotonic() - began) > ANNOUNCED_SECONDS:
                 LOG.info("Fitted in %s; looking for the best points now.", in_words(seconds))
             LOG.debug("Fitted %d rewards in %.2f s: %s.", len(completed), seconds, belief.posterior)
             self._beliefs[states_as_actions] = ended, belief
@@ -207,7 +203,7 @@ class Learner:
         return fit_with_prior(space, states, told, before, self._model, self._memory)
 
     def _prior(self, trials: Iterable[Trial]) -> Belief:
-        """What was known before any reward: for methods that do not look at the model."""
+        """The belief before any reward, for methods that do not use the model."""
         family, *_ = GaussianProcess().families(self._space)
         kernel = family.kernel(torch.zeros(family.n_lengthscales + family.n_variances, dtype=torch.float64))
         observations = self._observations(_completed(trials))
@@ -217,7 +213,7 @@ class Learner:
 
     def _observations(self, completed: Sequence[Trial]) -> Observations:
         points = self._encoded(completed)
-        rewards = torch.tensor([trial.reward for trial in completed], dtype=torch.float64) * self._sign
+        rewards = torch.tensor([trial.reward for trial in completed], dtype=torch.float64) * sign_of(self._maximize)
         noise = [trial.noise for trial in completed if trial.noise is not None]
         if 0 < len(noise) < len(completed):
             raise unlike_before(next(trial for trial in completed if trial.noise is None))
@@ -240,7 +236,7 @@ def _completed(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def _measured(completed: Sequence[Trial]) -> dict[str, Tensor]:
-    """What was measured beside the rewards, by name: (n,) each, NaN where a trial has none."""
+    """Further outcomes by name: (n,) each, NaN where a trial has none."""
     names = sorted({name for trial in completed for name in trial.measured})
     columns = ([trial.measured.get(name, nan) for trial in completed] for name in names)
     return {name: torch.tensor(column, dtype=torch.float64) for name, column in zip(names, columns, strict=True)}

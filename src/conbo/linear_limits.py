@@ -1,11 +1,12 @@
-"""Linear constraints on the unit cube: how much room a point has, the nearest point that has enough, the exact search.
+"""Linear constraints on the unit cube: how much room a point has, the nearest point with enough, and the exact search.
 
     slack_j(u) = bound_j - Σ_i coefficient_ji value_i(u_i) >= 0
 
-A column's value is linear in u, or exponential on a log scale, so a limit is a flat or a bent surface whose normal is
-known.  An equality is two limits.  Each limit is divided by its range over the cube: slacks are of the order of one.
+A column's value is linear in u, or exponential on a log scale, so a limit is a flat or a curved surface with a known
+normal.  An equality is two limits.  Each limit is divided by its range over the cube, so slacks are of the order of
+one.
 
-Interior points are found by alternating projections, many rows at once.  Where these do not converge, a mixed-integer
+Interior points are found by alternating projections, many rows at once.  If these do not converge, a mixed-integer
 linear program decides exactly (SciPy's HiGHS, imported on use).
 """
 
@@ -22,17 +23,17 @@ from conbo.constraints import LinearConstraint
 from conbo.parameters import Array, Categorical, Integer, Parameter, Real
 
 ROUNDING = 1e-9  # how far a point may be beyond a limit of real parameters; slacks are of the order of one
-STEP_SHARE = 1e-3  # of a step of one, at most that far beyond a limit of integers alone
+STEP_SHARE = 1e-3  # how far a point may be beyond a limit of integers alone, as a share of a step of one
 MARGIN = 1e-10  # how far inside a projected point is, so that it also holds in the user's own arithmetic
 SWEEPS = 60  # of alternating projections
-LARGE = 1e-6  # of a parameter's size counts as its range, where that is smaller: rounding is relative to the size
+LARGE = 1e-6  # smallest range of a parameter, as a share of its size, because rounding is relative to the size
 
 Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class LinearLimits:
-    """J limits on d columns, as `linear_limits` makes them."""
+    """J limits on d columns, made by `linear_limits`."""
 
     parameters: tuple[Parameter, ...]  # d
     constraints: tuple[LinearConstraint, ...]
@@ -44,7 +45,7 @@ class LinearLimits:
 
     @cached_property
     def scales(self) -> tuple[Array, Array, Array]:
-        """Low end, width and logarithm of the ratio of the ends of every column, the last zero on a linear scale.
+        """Low end, width and log ratio of the ends of every column; the log ratio is zero on a linear scale.
 
         Categories have no value, so theirs is always zero.
         """
@@ -55,26 +56,26 @@ class LinearLimits:
         return low, width, log_ratio
 
     @cached_property
-    def bent(self) -> bool:
-        """Whether some column is on a log scale."""
+    def curved(self) -> bool:
+        """Whether some limit is curved, because a column is on a log scale."""
         return bool(self.scales[2].any())
 
     def values(self, points: Array, first: int = 0) -> Array:
-        """In the user's units: (..., columns) of the columns from `first` on."""
+        """Values (..., columns) in the user's units, of the columns from `first` on."""
         low, width, log_ratio = self.scales
         if points.shape[-1] < len(low):
             low, width, log_ratio = (part[first : first + points.shape[-1]] for part in self.scales)
         values = low + width * points
-        if self.bent:
+        if self.curved:
             values = np.where(log_ratio > 0, low + low * np.expm1(points * log_ratio), values)
         return values
 
     def used(self, points: Array, first: int = 0) -> Array:
-        """What some columns, from `first` on, take of the bounds: (..., J)."""
+        """How much of the bounds some columns, from `first` on, use: (..., J)."""
         return self.values(points, first) @ self.coefficients[:, first : first + points.shape[-1]].T
 
     def slack(self, points: Array) -> Array:
-        """Room (..., J) that points (..., d) have."""
+        """The room (..., J) that points (..., d) have."""
         return self.bounds - self.used(points)
 
     def allows(self, slack: Array) -> Flags:
@@ -82,23 +83,23 @@ class LinearLimits:
         return np.asarray((slack >= -self.rounding).all(-1))
 
     def contains(self, points: Array) -> Flags:
-        """Which points (..., d) keep all limits, up to rounding."""
+        """Which points (..., d) satisfy all limits, up to rounding."""
         return self.allows(self.slack(points))
 
     def contains_strictly(self, points: Array) -> Flags:
-        """Which points (..., d) keep all limits that leave room without any rounding."""
+        """Which points (..., d) satisfy all limits without any tolerance, where limits leave room."""
         return np.asarray((self.slack(points) >= np.where(self.margins > 0, 0.0, -self.rounding)).all(-1))
 
     def normals(self, points: Array) -> Array:
         """Gradients (..., J, d) of -slack at points (..., d)."""
         _, width, log_ratio = self.scales
-        if not self.bent:
+        if not self.curved:
             return np.broadcast_to(self.coefficients * width, (*points.shape[:-1], *self.coefficients.shape))
         slopes = np.where(log_ratio > 0, log_ratio * self.values(points), width)
         return self.coefficients * slopes[..., None, :]
 
     def project(self, points: Array, movable: Flags) -> tuple[Array, Flags]:
-        """Points (n, d) near these that keep all limits, and which do; only `movable` columns (d,) change."""
+        """Points (n, d) near these that satisfy all limits, and which rows do; only `movable` columns (d,) change."""
         points = np.clip(points, 0.0, 1.0) if movable.all() else points.copy()
         points[:, movable] = points[:, movable].clip(0.0, 1.0)
         inside = self.contains_strictly(points)
@@ -136,7 +137,7 @@ class LinearLimits:
         return np.where(movable, (points - normal * (missing / length)[:, None]).clip(0.0, 1.0), points)
 
     def interval(self, points: Array, column: int) -> tuple[Array, Array]:
-        """Between which places (n,) each a column of feasible points (n, d) may move alone."""
+        """The interval (n,) to (n,) in which one column of feasible points (n, d) may move."""
         parameter = self.parameters[column]
         if isinstance(parameter, Categorical):
             return points[:, column], points[:, column]
@@ -151,14 +152,14 @@ class LinearLimits:
         return low, scale.to_unit(np.minimum(value + up, scale.high))
 
     def reachable(self, points: Array, movable: Flags) -> Flags:
-        """Which rows (n, d) could keep each limit on its own by moving some columns; others cannot keep all."""
+        """Which rows (n, d) could satisfy each limit on its own by moving some columns; others cannot satisfy all."""
         low, high = self._ends()
         fixed = self.values(np.where(movable, 0.0, points)) * ~movable
         least = np.minimum(self.coefficients * low, self.coefficients * high)[:, movable].sum(-1)
         return self.allows(self.bounds - fixed @ self.coefficients.T - least)
 
     def redundant(self) -> list[int]:
-        """Constraints that every point of the cube keeps, or that are a multiple of another and no tighter."""
+        """Constraints that every point of the cube satisfies, or that are a multiple of another and no tighter."""
         low, high = self._ends()
         most = np.maximum(self.coefficients * low, self.coefficients * high).sum(-1)
         idle = self.bounds - most >= -self.rounding
@@ -176,9 +177,9 @@ class LinearLimits:
         return both[:, 0], both[:, 1]
 
     def nearest(self, point: Array, movable: Flags, limits: Flags | None = None) -> Array | None:
-        """The point (d,) nearest to this one that keeps all limits, or some; None if there is none.
+        """The nearest point (d,) to this one that satisfies all limits, or some of them; None if there is none.
 
-        Distances are sums over the columns in units of their ranges, integers are integers.
+        Distances are sums over the columns in units of their ranges; integers stay integers.
         """
         from scipy.optimize import Bounds, LinearConstraint, milp
 
@@ -215,7 +216,7 @@ class LinearLimits:
 
 @dataclass(frozen=True, eq=False)
 class RowLimits:
-    """Limits of points that climb: whole points, or the actions of r states that stay."""
+    """Limits for a local search over whole points, or over the actions of r fixed states."""
 
     limits: LinearLimits
     states: Array | None = None  # (r, d_s), one for every row that climbs
@@ -268,6 +269,6 @@ def linear_limits(
 
 
 def _size(parameter: Parameter) -> float:
-    """How much the value can change, as far as rounding lets us see it."""
+    """How much the value can change, given that rounding is relative to its size."""
     assert not isinstance(parameter, Categorical), "a category has no value"
     return max(parameter.high - parameter.low, LARGE * max(abs(parameter.low), abs(parameter.high)))

@@ -1,7 +1,7 @@
-"""What methods are, and the built-in ones by name: what can be said of them without torch.
+"""What a method is, and the built-in methods by name, without torch.
 
-`conbo.method_table` has their recipes, which take seconds to import. (The module is not called `methods`: importing it
-would put it in the place of the function `conbo.methods`.)
+`conbo.method_table` holds their recipes, whose import takes seconds. (This module is not called `methods`, because
+importing it would then replace the function `conbo.methods`.)
 """
 
 from __future__ import annotations
@@ -29,7 +29,40 @@ _PAPER = "Pearce, Klaise & Groves (2020)"
 
 @dataclass(frozen=True)
 class Method:
-    """How a study chooses its evaluations."""
+    """How a study chooses its evaluations, and how its policy is made.
+
+    Parameters
+    ----------
+    name
+        Name in stored settings and reports.
+    summary
+        One line on what it does.
+    reference
+        Where it was published.
+    proposal
+        Chooses points: ``propose(belief, n, generator, state)`` returns a `Suggestion`. `Maximizer` makes one from an
+        acquisition function.
+    model
+        The model unless the study says otherwise.
+    states_as_actions
+        Whether the proposal sees a belief in which all columns are actions.
+    uses_model
+        Whether the proposal needs a fitted model.
+    needs_finite_states
+        Whether it works only with finitely many states.
+    values_are_gains
+        Whether the values of a `Maximizer` are expected gains in reward, rather than information or uncertainty.
+    policy
+        How actions are chosen; None takes the action with the highest posterior mean.
+
+    Examples
+    --------
+    >>> from conbo.acquisition.improvement import ExpectedImprovement
+    >>> from conbo.proposals.maximizer import Maximizer
+    >>> mine = conbo.Method("mine", "expected improvement", "this page", Maximizer(ExpectedImprovement()))
+    >>> conbo.Study(space, method=mine).method
+    'mine'
+    """
 
     name: str
     summary: str  # one line
@@ -50,7 +83,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Listed:
-    """A built-in method without its recipe."""
+    """What is known of a built-in method without its recipe."""
 
     summary: str  # one line
     reference: str
@@ -123,7 +156,7 @@ LISTED: dict[str, Listed] = {
         "Picheny et al. (2013); Ginsbourger et al. (2014)",
     ),
     "revi": Listed(
-        "knowledge gradient summed over a discretisation of states and actions",
+        "knowledge gradient summed over a discretization of states and actions",
         "Pearce & Branke (2018)",
     ),
     "mts": Listed(
@@ -169,7 +202,18 @@ class Summaries(dict[str, str]):
 
 
 def methods() -> Summaries:
-    """The names of all methods, with one line on each."""
+    """List all built-in methods.
+
+    Returns
+    -------
+    dict
+        One line on each method, by name. It prints as a table.
+
+    Examples
+    --------
+    >>> conbo.methods()["uniform"]
+    'random search: states from P[s], uniform actions'
+    """
     return Summaries({name: one.summary for name, one in LISTED.items()})
 
 

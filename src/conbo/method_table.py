@@ -1,4 +1,8 @@
-"""The recipes of the methods. A new method is a line here and one in `method_list`, beside the file of its proposal."""
+"""The settings of every method in one table, including the numbers of the default method `conbo`.
+
+Settings that a row does not mention are the defaults of its recipes: `Maximizer`, `ConBO`, `HybridKG` and so on.
+`conbo methods --show NAME` prints all of them. A new method is a row here and one in `method_list`.
+"""
 
 from conbo.acquisition.conditional import ConBO, GaussianStates, StateValueRecipe
 from conbo.acquisition.entropy import EntropySearch, MaxValueEntropySearch, PredictiveEntropySearch
@@ -7,7 +11,7 @@ from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG, MonteCarl
 from conbo.acquisition.optimistic_gap import OptimisticGap
 from conbo.acquisition.profile_improvement import ProfileImprovement, ProfileQuantileImprovement
 from conbo.acquisition.revi import Revi
-from conbo.ascent import Race
+from conbo.ascent import SuccessiveHalving
 from conbo.method_list import DEFAULT_METHOD, PUBLISHED_MODEL, Method, listed
 from conbo.policies import PolicyRecipe
 from conbo.policies.nearest_neighbors import NearestNeighbors
@@ -53,8 +57,8 @@ def _method(
 
 def _entropy_search(value: StateValueRecipe) -> Maximizer:
     """Entropy estimates are expensive, so use few starts and stop most of them early."""
-    race = Race(iterations=3, survivors=2)
-    return Maximizer(ConBO(value), screened=256, starts=4, iterations=12, finalists=2, race=race)
+    halving = SuccessiveHalving(iterations=3, survivors=2)
+    return Maximizer(ConBO(value), screened=256, starts=4, iterations=12, finalists=2, halving=halving)
 
 
 METHODS: dict[str, Method] = {
@@ -62,7 +66,7 @@ METHODS: dict[str, Method] = {
     for method in (
         _method("uniform", UniformProposal(), uses_model=False),
         _method("expected-improvement", Maximizer(ExpectedImprovement()), states_as_actions=True),
-        _method("conbo", Maximizer(ConBO(HybridKG()), starts=10, race=Race(iterations=4, survivors=4))),
+        _method("conbo", Maximizer(ConBO(HybridKG()), starts=10, halving=SuccessiveHalving(iterations=4, survivors=4))),
         _method("conbo-3", Maximizer(ConBO(HybridKG(n_z=3, spread=1.0, estimate="lower"), GaussianStates()))),
         _method("conbo-5", Maximizer(ConBO(HybridKG(n_z=5, spread=1.0, estimate="lower"), GaussianStates()))),
         _method("kg-hybrid", Maximizer(ConBO(HybridKG(n_z=5, spread=1.0, estimate="lower"))), states_as_actions=True),
@@ -88,6 +92,6 @@ METHODS: dict[str, Method] = {
 
 
 def method(name: str) -> Method:
-    """The method of this name."""
+    """The method of this name, with its recipe."""
     listed(name)  # raises if it is unknown
     return METHODS[name]

@@ -1,4 +1,4 @@
-"""What takes long, said before it begins: lines of the logger `conbo`, which is quiet unless someone listens."""
+"""Announcements of long steps, as lines of the logger `conbo`, which is silent unless someone listens."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ LOG = logging.getLogger("conbo")
 
 
 def in_words(seconds: float) -> str:
-    """A rough time for people: "20 seconds", "4 minutes"."""
+    """A rough duration in words: "20 seconds", "4 minutes"."""
     for unit, length in (("hour", 3600.0), ("minute", 60.0)):
         if seconds >= 1.5 * length:
             return f"{seconds / length:.0f} {unit}s"
@@ -29,7 +29,7 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def listening(say: Callable[[str], None]) -> Iterator[None]:
-    """While this lasts, the log lines of conbo go to `say`, and to those who listened before no more."""
+    """Within this context, the log lines of conbo go to `say`, and no longer to earlier listeners."""
     handlers, level = LOG.handlers[:], LOG.level
     listener = _Lines(say)
     LOG.handlers[:] = [*(one for one in handlers if not isinstance(one, _Lines)), listener]

@@ -1,4 +1,4 @@
-"""What was evaluated, and what is being evaluated now: an immutable table in the unit cube."""
+"""Observed points with their outcomes, and pending points: an immutable table in the unit cube."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,7 @@ class Seeds:
 class Observations:
     """n observed points with their outcomes, and p pending points, whose outcomes are not known yet.
 
-    The built-in models look at the rewards alone; a model of the user's own may use what else was measured.
+    The built-in models use the rewards alone; your own model may use the other outcomes.
     """
 
     points: Tensor  # (n, d), states first
@@ -54,7 +54,7 @@ class Observations:
         return self._rows(slice(n))
 
     def evenly(self, n: int) -> "Observations":
-        """n of the observations, evenly from the first to the last, or all if these are not more."""
+        """n of the observations, evenly from the first to the last; all if there are at most n."""
         if len(self) <= n:
             return self
         return self._rows(torch.linspace(0, len(self) - 1, n, device=self.rewards.device).long())

@@ -1,7 +1,6 @@
-"""Limits on what an evaluation measures beside the reward, such as a waiting time: they are not known, but learned.
+"""Limits on outcomes of an evaluation, such as a waiting time: whether an action satisfies them is learned.
 
-A constraint names an outcome of the trials. What counts as kept is the outcome's mean, without the noise of a single
-evaluation.
+A constraint names an outcome of the trials, and limits its mean, without the noise of a single evaluation.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ Failures: TypeAlias = Literal["learn", "ignore"]
 
 @dataclass(frozen=True)
 class AtMost:
-    """The mean of an outcome must be at most this.
+    """An upper limit on the mean of an outcome.
 
     Parameters
     ----------
     bound
-        In the units of the outcome.
+        The limit, in the units of the outcome.
 
     Raises
     ------
@@ -38,7 +37,7 @@ class AtMost:
 
     Examples
     --------
-    >>> conbo.Study(space, outcome_constraints={"wait": conbo.AtMost(5.0)})  # doctest: +SKIP
+    >>> study = conbo.Study(space, outcome_constraints={"wait": conbo.AtMost(5.0)})
     """
 
     bound: float
@@ -50,18 +49,18 @@ class AtMost:
         return f"<= {self.bound:g}"
 
     def slack(self, value: float) -> float:
-        """By how much a value keeps the constraint; negative where it does not."""
+        """By how much a value is within the limit; negative if it is not."""
         return self.bound - value
 
 
 @dataclass(frozen=True)
 class AtLeast:
-    """The mean of an outcome must be at least this.
+    """A lower limit on the mean of an outcome.
 
     Parameters
     ----------
     bound
-        In the units of the outcome.
+        The limit, in the units of the outcome.
 
     Raises
     ------
@@ -70,7 +69,7 @@ class AtLeast:
 
     Examples
     --------
-    >>> conbo.Study(space, outcome_constraints={"yield": conbo.AtLeast(0.9)})  # doctest: +SKIP
+    >>> study = conbo.Study(space, outcome_constraints={"yield": conbo.AtLeast(0.9)})
     """
 
     bound: float
@@ -82,7 +81,7 @@ class AtLeast:
         return f">= {self.bound:g}"
 
     def slack(self, value: float) -> float:
-        """By how much a value keeps the constraint; negative where it does not."""
+        """By how much a value is within the limit; negative if it is not."""
         return value - self.bound
 
 
@@ -94,7 +93,7 @@ _KINDS: dict[str, type[AtMost] | type[AtLeast]] = {"at_most": AtMost, "at_least"
 
 @dataclass(frozen=True)
 class LearnedSettings:
-    """What a study learns beside its rewards, and how sure its policy must be."""
+    """What a study learns besides its rewards, and how sure its policy must be."""
 
     constraints: OutcomeConstraints = field(default_factory=dict)
     confidence: float = DEFAULT_CONFIDENCE

@@ -1,4 +1,4 @@
-"""The parameters of a space as plain records that JSON can hold, and the way back."""
+"""The parameters of a space as plain records that JSON can hold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PARAMETERS: dict[str, type[Real] | type[Integer] | type[Categorical]] = {
 
 
 def parameter_records(parameters: Mapping[str, Parameter]) -> list[dict[str, Any]]:
-    """A list, since JSON stores are free to reorder the keys of an object."""
+    """The parameters as a list, because JSON stores may reorder the keys of an object."""
     kinds = {parameter_type: kind for kind, parameter_type in _PARAMETERS.items()}
     return [{"name": name, "type": kinds[type(p)], **_settings(p)} for name, p in parameters.items()]
 
@@ -29,7 +29,7 @@ def _settings(parameter: Parameter) -> dict[str, Any]:
 
 
 def read_parameters(fields: Fields, role: str) -> dict[str, Parameter]:
-    """The parameters that `parameter_records` wrote; raises RecordError or SpaceError if they are others."""
+    """The parameters that `parameter_records` wrote; raises RecordError or SpaceError if the record is not valid."""
     parameters: dict[str, Parameter] = {}
     for i, record in enumerate(fields.items(role)):
         settings = Fields.of(record, f"space.{role}[{i}]")

@@ -73,7 +73,25 @@ class Scale:
 
 @dataclass(frozen=True)
 class Real:
-    """A real number between `low` and `high`, both included."""
+    """A real number between two bounds.
+
+    Parameters
+    ----------
+    low, high
+        The bounds, which are included.
+    log
+        Whether equal ratios are equal distances, as for a learning rate. Then ``low > 0`` must hold.
+
+    Raises
+    ------
+    SpaceError
+        If the bounds are not finite numbers in increasing order, or a log scale has a bound that is not positive.
+
+    Examples
+    --------
+    >>> conbo.Real(1e-4, 1e-1, log=True)
+    Real(low=0.0001, high=0.1, log=True)
+    """
 
     low: float
     high: float
@@ -103,11 +121,11 @@ class Real:
         return None
 
     def encode(self, values: ArrayLike) -> Array:
-        """From values to the unit interval; values out of range land outside it."""
+        """Values as places in the unit interval; values out of range land outside it."""
         return self.scale.to_unit(values)
 
     def decode(self, array: ArrayLike) -> list[float]:
-        """From the unit interval to values."""
+        """The values at these places of the unit interval."""
         values: list[float] = self.scale.from_unit(array).tolist()
         return values
 
@@ -122,7 +140,25 @@ class Real:
 
 @dataclass(frozen=True)
 class Integer:
-    """An integer between `low` and `high`, both included."""
+    """An integer between two bounds.
+
+    Parameters
+    ----------
+    low, high
+        The bounds, which are included; within ±1e12.
+    log
+        Whether equal ratios are equal distances, as for a batch size. Then ``low >= 1`` must hold.
+
+    Raises
+    ------
+    SpaceError
+        If the bounds are not integers in increasing order, or a log scale begins below 1.
+
+    Examples
+    --------
+    >>> conbo.Integer(16, 512, log=True)
+    Integer(low=16, high=512, log=True)
+    """
 
     low: int
     high: int
@@ -147,7 +183,7 @@ class Integer:
 
     @property
     def n_levels(self) -> int:
-        """How many values there are."""
+        """Number of values."""
         return self.high - self.low + 1
 
     def levels(self) -> Array:
@@ -155,16 +191,16 @@ class Integer:
         return self.encode(np.arange(self.low, self.high + 1))
 
     def cell(self, array: ArrayLike) -> tuple[Array, Array]:
-        """The edges of the bins around these places: all that is between decodes to the same value."""
+        """The edges of the bins that hold these places; every place in a bin decodes to the same value."""
         values = self._nearest(array)
         return self.scale.to_unit(values - 0.5), self.scale.to_unit(values + 0.5)
 
     def encode(self, values: ArrayLike) -> Array:
-        """From values to the unit interval; values out of range land outside it."""
+        """Values as places in the unit interval; values out of range land outside it."""
         return self.scale.to_unit(values)
 
     def decode(self, array: ArrayLike) -> list[int]:
-        """From the unit interval to values."""
+        """The values at these places of the unit interval."""
         values: list[int] = self._nearest(array).astype(np.int64).tolist()
         return values
 
@@ -185,7 +221,23 @@ class Integer:
 
 @dataclass(frozen=True)
 class Categorical:
-    """One of several choices without an order: strings, numbers or booleans."""
+    """One of several choices that have no order.
+
+    Parameters
+    ----------
+    choices
+        Strings, finite numbers or booleans, all different; at most 10,000.
+
+    Raises
+    ------
+    SpaceError
+        If there is no choice, a choice appears twice, or one is of another type.
+
+    Examples
+    --------
+    >>> conbo.Categorical(["adam", "sgd"])
+    Categorical(choices=('adam', 'sgd'))
+    """
 
     choices: tuple[Value, ...]
 
@@ -206,7 +258,7 @@ class Categorical:
 
     @property
     def n_levels(self) -> int:
-        """How many choices there are."""
+        """Number of choices."""
         return len(self.choices)
 
     def levels(self) -> Array:
@@ -214,17 +266,17 @@ class Categorical:
         return (np.arange(self.n_levels) + 0.5) / self.n_levels
 
     def cell(self, array: ArrayLike) -> tuple[Array, Array]:
-        """The edges of the bins around these places: all that is between decodes to the same choice."""
+        """The edges of the bins that hold these places; every place in a bin decodes to the same choice."""
         index = self._index(array)
         return index / self.n_levels, (index + 1) / self.n_levels
 
     def encode(self, values: Sequence[Value]) -> Array:
-        """From choices to the unit interval."""
+        """Choices as places in the unit interval."""
         index = {choice: i for i, choice in enumerate(self.choices)}
         return (np.array([index[value] for value in values], dtype=np.float64) + 0.5) / self.n_levels
 
     def decode(self, array: ArrayLike) -> list[Value]:
-        """From the unit interval to choices."""
+        """The choices at these places of the unit interval."""
         return [self.choices[i] for i in self._index(array).tolist()]
 
     def snap(self, array: ArrayLike) -> Array:
@@ -250,7 +302,7 @@ Parameter: TypeAlias = Real | Integer | Categorical
 
 
 def is_number(value: object) -> bool:
-    """Whether this is a real number of any kind, but no boolean."""
+    """Whether this is a real number of any type, but not a boolean."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 

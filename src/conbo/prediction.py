@@ -1,4 +1,4 @@
-"""What a policy answers for one state."""
+"""The answer of a policy for one state."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,25 @@ from conbo.spaces import Value
 
 @dataclass(frozen=True)
 class Prediction:
-    """The action of a policy, and the model's estimate of its expected reward."""
+    """The action of a policy in a state, and the model's estimate of its expected reward.
+
+    Parameters
+    ----------
+    action
+        The action by name.
+    mean
+        Expected reward of the action.
+    std
+        One standard deviation of that estimate, without the noise of a single reward.
+    probability
+        Probability that the action satisfies all learned constraints; None if there are none.
+
+    Examples
+    --------
+    >>> prediction = policy.predict({"demand": 60})
+    >>> prediction.mean, prediction.std
+    (..., ...)
+    """
 
     action: dict[str, Value]
     mean: float

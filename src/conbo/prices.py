@@ -1,4 +1,4 @@
-"""What evaluations cost: known before by a function of the point, or told with the reward and learned.
+"""The cost of evaluations: known beforehand as a function of the point, or told with the reward and learned.
 
 A told cost is an outcome of its trial, named 'cost'.
 """
@@ -27,7 +27,7 @@ def check_cost(cost: object) -> None:
 
 
 def known_cost(function: KnownCost, state: dict[str, Value], action: dict[str, Value]) -> float:
-    """What the user's function says, checked."""
+    """The user's cost of a point; raises SettingError unless it is a positive number."""
     where = f"state {state!r} and action {action!r}"
     try:
         value = function(dict(state), dict(action))
@@ -39,7 +39,7 @@ def known_cost(function: KnownCost, state: dict[str, Value], action: dict[str, V
 
 
 def check_told(cost: Cost, measured: Mapping[str, float]) -> None:
-    """Raise RewardError unless what was measured has the cost that the study learns from."""
+    """Raise RewardError if the study learns costs and this outcome has none."""
     if cost != LEARNED:
         return
     if COST not in measured:
@@ -49,7 +49,7 @@ def check_told(cost: Cost, measured: Mapping[str, float]) -> None:
 
 
 def with_cost(measured: Mapping[str, float] | None, cost: float | None) -> dict[str, float]:
-    """What was measured, with the cost among it; raises RewardError if it is there twice."""
+    """The outcomes with the cost among them; raises RewardError if it is given twice."""
     outcomes = {} if measured is None else dict(measured)
     if cost is None:
         return outcomes

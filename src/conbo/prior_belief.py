@@ -1,8 +1,8 @@
-"""A belief that begins with an earlier study: both are fitted together, and this one is looked at alone.
+"""A warm start: a belief that is fitted to an earlier study and to this one together.
 
 The model compares the two studies as it compares categories, by a correlation that it learns. With few rewards of this
-study the earlier one decides; where rewards say otherwise, it is forgotten. The level of the earlier rewards is moved
-to that of these beforehand, because studies of similar problems often differ in it, and no policy depends on it.
+study the earlier one decides; if rewards contradict it, it is forgotten. The earlier rewards are first shifted to the
+level of these, because studies of similar problems often differ in level, which no policy depends on.
 """
 
 import warnings
@@ -21,7 +21,7 @@ from conbo.spaces import Categorical, Feasible, RedundantConstraintWarning, Spac
 
 @dataclass(frozen=True)
 class _FeasibleInBoth:
-    """The function `feasible` of a space with a state more."""
+    """The function `feasible` for the space of both studies, which has one more state."""
 
     function: Feasible
     name: str
@@ -32,7 +32,7 @@ class _FeasibleInBoth:
 
 
 def with_study(space: Space) -> Space:
-    """The space of both studies: its first state says which one it is."""
+    """The space of both studies, whose first state says which study it is."""
     name = "study"
     while name in space.states or name in space.actions:
         name += "_"
@@ -66,8 +66,10 @@ def fit_with_prior(
         noise=noise,
         limits=observations.limits,
     )
-    if isinstance(model, GaussianProcess) and model.states == "auto":
-        model = replace(model, states="product")  # "trend" would not see that both studies have the same categories
+    if isinstance(model, GaussianProcess) and model.state_kernel == "auto":
+        model = replace(
+            model, state_kernel="product"
+        )  # "trend" would not see that both studies have the same categories
     whole = fit_belief(both, bind(None, both), joined, model, memory)
     posterior = OneStudy(whole.posterior, both, len(observations))
     return Belief(space, states, observations, posterior, whole.shift, whole.scale)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from conbo.direction import sign_of
 from conbo.errors import PointError, SettingError
 from conbo.record_fields import Fields
 from conbo.spaces import Space, Value
 from conbo.trials import Outcomes, Trial
 
-MOST_RESULTS = 200  # that are kept, evenly from the first to the last: each makes every fit longer
+MOST_RESULTS = 200  # number of results that are kept, evenly from the first to the last; each slows every fit
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class PriorStudy:
         return cls(direction, tuple(_plain(number, trial) for number, trial in enumerate(kept)))
 
     def within(self, space: Space, direction: str) -> list[Trial]:
-        """The trials that are points of this space; raises SettingError if the prior is about something else."""
+        """The trials that belong to this space; raises SettingError if parameters or direction are others."""
         if direction != self.direction:
             raise SettingError(f"`prior` must be a study to {direction} rewards, but it is to {self.direction} them.")
         first = self.trials[0]
@@ -73,7 +74,7 @@ class PriorStudy:
 
 
 def _plain(number: int, trial: Trial) -> Trial:
-    """The point and the reward alone, which is what comparing snapshots is about."""
+    """The point and the reward alone, by which snapshots are compared."""
     return Trial(number, trial.state, trial.action).told(Outcomes(trial.reward, trial.noise))  # type: ignore[arg-type]
 
 
@@ -89,7 +90,7 @@ def _is_in(space: Space, trial: Trial) -> bool:
 def _trials_of_policy(policy: Any) -> Sequence[Trial]:
     """The observations that a policy rests on."""
     space, seen = policy.belief.space, policy.belief.observations.to("cpu")
-    d, sign = space.n_state_dims, 1 if policy.maximize else -1
+    d, sign = space.n_state_dims, sign_of(policy.maximize)
     points, rewards = seen.points.numpy(), (sign * seen.rewards).tolist()
     noise: list[float | None] = [None] * len(rewards) if seen.noise is None else seen.noise.tolist()
     states: list[dict[str, Value]] = space.decode_states(points[:, :d])

@@ -1,8 +1,8 @@
-"""Points of the unit cube, random and quasi-random.
+"""Points of the unit cube: random ones, and Sobol designs (quasi-random).
 
-The quasi-random points are those of torch's `SobolEngine`, bit for bit, but they need NumPy alone: a study asks for its
-initial design before it needs torch, which takes seconds to import. The direction numbers are those of Joe & Kuo
-(2008), as torch has them; a random lower triangular matrix and a random shift scramble them (Matoušek 1998).
+The Sobol points equal those of torch's `SobolEngine`, bit for bit, but need only NumPy, because a study asks for its
+initial design before it needs torch, whose import takes seconds. The direction numbers are those of Joe & Kuo (2008),
+as in torch; a random lower triangular matrix and a random shift scramble them (Matoušek 1998).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _DIRECTIONS = Path(__file__).with_name("sobol_directions.npy")
 
 
 def sobol(n: int, d: int, seed: int) -> Tensor:
-    """Scrambled quasi-random points (n, d) of the unit cube (d >= 1) as a tensor."""
+    """Scrambled Sobol points (n, d) of the unit cube (d >= 1) as a tensor."""
     import torch
 
     return torch.from_numpy(sobol_points(n, d, seed))
 
 
 def sobol_points(n: int, d: int, seed: int) -> Array:
-    """Scrambled quasi-random points (n, d) of the unit cube (d >= 1)."""
+    """Scrambled Sobol points (n, d) of the unit cube (d >= 1)."""
     directions = _directions()[:d]
     if d > len(directions):  # more columns than the table has
         return _torch_sobol(n, d, seed)

@@ -16,12 +16,12 @@ LONGEST_SHOWN = 80  # characters of a value in an error
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What a JSON text says.
+    """Parse a JSON text.
 
     Raises
     ------
     RecordError
-        If it is not JSON, or says NaN, an infinite number, or one name twice in an object.
+        If it is not JSON, or contains NaN, an infinite number, or one name twice in an object.
     """
     try:
         return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse, parse_float=_finite)
@@ -32,16 +32,16 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def checksum(record: Mapping[str, Any]) -> str:
-    """A hash of a record's content, whatever the order of its names and the white space of its file."""
+    """A hash of a record's content that does not depend on the order of names or on white space."""
     text = json.dumps(record, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 @contextmanager
 def errors_about(what: str) -> Iterator[None]:
-    """Errors of conbo are raised as RecordError, and begin with what the record is.
+    """Within this context, errors of conbo are raised as RecordError and begin with what the record is.
 
-    Those of whole studies and databases stay what they are: they say what to do.
+    Errors about whole studies and databases stay as they are, because they say what to do.
     """
     try:
         yield
@@ -53,20 +53,20 @@ def errors_about(what: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Fields:
-    """The fields of one record; `where` is its place in the whole."""
+    """The fields of one record; `where` is its place in the whole file."""
 
     record: Mapping[str, Any]
     where: str = ""
 
     @classmethod
     def of(cls, value: object, where: str = "") -> "Fields":
-        """The fields of a value, which must be an object with names."""
+        """The fields of a value; raises RecordError unless it is an object."""
         if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
             raise RecordError(f"{_quoted(where) or 'a record'} must be an object with names, but got {shown(value)}.")
         return cls(value, where)
 
     def only(self, required: Collection[str], optional: Collection[str] = ()) -> "Fields":
-        """The same fields, if all that are required are there and no others than these."""
+        """The same fields; raises RecordError if a required one is missing or another one is there."""
         for name in required:
             self.value(name)
         for name in self.record:
@@ -75,7 +75,7 @@ class Fields:
         return self
 
     def path(self, name: str) -> str:
-        """The name of a field for a reader of errors."""
+        """The name of a field in error messages."""
         return _quoted(f"{self.where}.{name}" if self.where else name)
 
     def has(self, name: str) -> bool:
@@ -83,7 +83,7 @@ class Fields:
         return self.record.get(name) is not None
 
     def value(self, name: str) -> Any:
-        """Whatever the field holds; it must be there."""
+        """What the field holds; raises RecordError if it is missing."""
         if name not in self.record:
             raise RecordError(f"{self.path(name)} must be there, but is missing.")
         return self.record[name]
@@ -128,7 +128,7 @@ class Fields:
     def rows(
         self, name: str, count: int | None, width: int | None, least: float = -LARGEST, most: float = LARGEST
     ) -> list[list[float]]:
-        """A list of lists, each of so many numbers."""
+        """A list of lists, each with this many numbers."""
         rows = self.items(name, count)
         return [_numbers(f"row {i} of {self.path(name)}", row, width, least, most) for i, row in enumerate(rows)]
 
@@ -139,7 +139,7 @@ class Fields:
         return self._checked(name, value, valid, "a list" if count is None else f"a list of {count}")
 
     def point(self, name: str) -> dict[str, Any]:
-        """Names with texts, booleans and finite numbers."""
+        """A mapping from names to texts, booleans and finite numbers."""
         fields = self.fields(name)
         for key, value in fields.record.items():
             valid = isinstance(value, str | bool) or _is_in(value, -LARGEST, LARGEST)

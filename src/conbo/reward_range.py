@@ -1,4 +1,4 @@
-"""What the user knows about expected rewards: limits that they cannot exceed."""
+"""Known limits of the expected reward."""
 
 from collections.abc import Sequence
 from math import inf, isfinite
@@ -10,7 +10,7 @@ RewardRange: TypeAlias = tuple[float | None, float | None]
 
 
 def checked_range(given: Any) -> RewardRange | None:
-    """The range as it is stored, None for an infinite limit; raises SettingError unless it is two limits."""
+    """The range as it is stored, with None for an infinite limit; raises SettingError unless it is two limits."""
     if given is None:
         return None
     rule = "`reward_range` must be a low and a higher limit of the expected reward, one of them possibly None"
@@ -24,7 +24,7 @@ def checked_range(given: Any) -> RewardRange | None:
 
 
 def maximized(given: RewardRange | None, maximize: bool) -> tuple[float, float] | None:
-    """The limits of rewards that are to be maximized, infinite where there is none."""
+    """The limits in the sign that is maximized, infinite where there is none."""
     if given is None:
         return None
     low, high = -inf if given[0] is None else given[0], inf if given[1] is None else given[1]

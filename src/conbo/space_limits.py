@@ -1,15 +1,18 @@
-"""What a space checks of its constraints, and the function `feasible` by its name."""
+"""The rules for the constraints of a space, and for its function `feasible`."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from conbo.constraints import LinearConstraint
 from conbo.errors import SpaceError, closest, shortened
 from conbo.feasible_set import FeasibleSet
+from conbo.linear_limits import Flags
 from conbo.parameters import Categorical, Parameter, Value
 
 Feasible: TypeAlias = Callable[[dict[str, Value], dict[str, Value]], bool]  # of state and action
@@ -18,32 +21,45 @@ FUNCTION = "function "  # begins what is stored of a function: its name
 
 
 class RedundantConstraintWarning(UserWarning):
-    """A constraint that changes nothing."""
+    """A constraint has no effect."""
 
 
 @dataclass(frozen=True)
 class SplitFeasible:
-    """The function `feasible` of a space whose states have become actions."""
+    """The function `feasible` of a space whose states were turned into actions."""
 
     function: Feasible
     state_names: tuple[str, ...]
 
     def __call__(self, _: dict[str, Value], action: dict[str, Value]) -> bool:
-        """Whether this point, all of whose columns are actions now, is feasible."""
+        """Whether this point, whose columns are all actions, is feasible."""
         state = {name: action[name] for name in self.state_names}
         return self.function(state, {name: value for name, value in action.items() if name not in state})
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """What is stored of a function: its name, and that it is one."""
+    """What is stored of a function: the word "function" and its name."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
     return f"{FUNCTION}{getattr(function, '__module__', None)}.{name}"
+
+
+def allowed(feasible: Feasible, states: Sequence[dict[str, Value]], actions: Sequence[dict[str, Value]]) -> Flags:
+    """What the user's function says of each state and action; raises SpaceError if it raises."""
+    flags = np.empty(len(states), dtype=bool)
+    for i, (state, action) in enumerate(zip(states, actions, strict=True)):
+        try:
+            flags[i] = bool(feasible(state, action))
+        except Exception as error:
+            where = f"state {state!r} and action {action!r}"
+            rule = "`feasible` must return True or False"
+            raise SpaceError(f"{rule}, but raised {type(error).__name__} for {where}: {error}") from error
+    return flags
 
 
 def check_constraint(
     constraint: LinearConstraint, states: Mapping[str, Parameter], actions: Mapping[str, Parameter]
 ) -> None:
-    """Raise SpaceError unless the constraint limits an action, and nothing but numbers."""
+    """Raise SpaceError unless the constraint limits an action and uses only numeric parameters."""
     known = {**states, **actions}
     where = f"in the constraint {shortened(repr(constraint.text))}"
     for name in constraint.names:
@@ -57,7 +73,7 @@ def check_constraint(
 
 
 def check_limits(feasible: FeasibleSet) -> None:
-    """Raise SpaceError, which names what clashes, if no point keeps all limits; warn of what changes nothing."""
+    """Raise SpaceError, which names the constraints, if no point satisfies all of them; warn about redundant ones."""
     if feasible.limits is None:
         return
     texts = [repr(constraint.text) for constraint in feasible.limits.constraints]

@@ -1,4 +1,4 @@
-"""States and actions, named: outside, a point is a dict of values; inside, a row of numbers in [0, 1]."""
+"""The space of a problem: named states and actions for users, rows of numbers in [0, 1] for models."""
 
 from __future__ import annotations
 
@@ -7,24 +7,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from conbo import space_columns as columns
 from conbo.constraints import parse_constraints
-from conbo.errors import PointError, SpaceError, StudyError, closest, quoted, shortened
+from conbo.errors import PointError, SpaceError, StudyError, closest, quoted
 from conbo.feasible_set import FeasibleSet
 from conbo.html_pieces import table
 from conbo.linear_limits import Flags, linear_limits
 from conbo.parameter_records import parameter_records, read_parameters
 from conbo.parameters import Array, Categorical, Integer, Parameter, Real, Scale, Value, is_number
 from conbo.record_fields import Fields
+from conbo.space_columns import MAX_NAME, Point
 from conbo.space_limits import (
     FUNCTION,
     Feasible,
     RedundantConstraintWarning,
     SplitFeasible,
+    allowed,
     check_constraint,
     check_limits,
     function_name,
@@ -49,39 +52,33 @@ __all__ = [
     "is_number",
 ]
 
-Point: TypeAlias = Mapping[str, Value]
-
-RESERVED_NAMES = ("number", "reward", "status")  # columns of every table of trials
-MAX_NAME = 200  # characters of the name of a parameter or a study
-
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """Named states, which the environment dictates, and named actions, which we choose.
+    """Named states, which the environment sets, and named actions, which we choose.
 
-    Without states, learning the best action is ordinary global optimisation.
+    Without states, learning the best action is ordinary global optimization.
 
     Parameters
     ----------
     states
         Real, Integer or Categorical parameters by name.
     actions
-        The same for what is ours to choose.
+        The same for what is ours to choose; at least one.
     constraints
-        Limits of the actions, also given the state: texts that are linear in the user's units, such as
-        ``"dose <= 0.2 * weight"``, with ``<=``, ``>=`` or ``==`` and names in quotes where they are no identifiers.
+        Limits on the actions, also given the state: texts that are linear in the user's units, such as
+        ``"dose <= 0.2 * weight"``, with ``<=``, ``>=`` or ``==``. Put a name in quotes if it is not an identifier.
     feasible
-        Everything else: ``feasible(state, action)`` says whether the action is allowed. It is asked often, so it
-        should be quick. It is stored by its name, and must be given again when a study is opened.
+        A function for every other limit: ``feasible(state, action)`` returns whether the action is allowed. It is
+        called often, so it should be fast. A study stores its name only; pass the function again to open the study.
 
     Raises
     ------
     SpaceError
-        If a parameter or a constraint is not valid, or no point keeps all constraints.
+        If a parameter or a constraint is not valid, or no point satisfies all constraints.
 
     Examples
     --------
-    >>> import conbo
     >>> space = conbo.Space(
     ...     states={"weight": conbo.Real(40, 120)},
     ...     actions={"dose": conbo.Real(0, 20)},
@@ -99,7 +96,7 @@ class Space:
     def __post_init__(self) -> None:
         for role in ("states", "actions"):
             parameters = getattr(self, role)
-            _check_parameters(role, parameters)
+            columns.check_parameters(role, parameters)
             object.__setattr__(self, role, MappingProxyType(dict(parameters)))
         if not self.actions:
             raise SpaceError("`actions` must name at least one parameter, but got none.")
@@ -133,9 +130,9 @@ class Space:
         """The feasible points of the unit cube; None where all are."""
         if not self.constraints and self.feasible is None:
             return None
-        columns = [*self.states.items(), *self.actions.items()]
-        limits = linear_limits(columns, parse_constraints(self.constraints))
-        parameters = tuple(parameter for _, parameter in columns)
+        named = [*self.states.items(), *self.actions.items()]
+        limits = linear_limits(named, parse_constraints(self.constraints))
+        parameters = tuple(parameter for _, parameter in named)
         allowed = None if self.feasible is None else self._allowed
         return FeasibleSet(parameters, self.n_state_dims, limits, allowed, self.snap)
 
@@ -164,23 +161,23 @@ class Space:
 
     @property
     def n_state_dims(self) -> int:
-        """How many state columns there are."""
+        """Number of state columns."""
         return len(self.states)
 
     @property
     def n_action_dims(self) -> int:
-        """How many action columns there are."""
+        """Number of action columns."""
         return len(self.actions)
 
     @property
     def state_categories(self) -> tuple[int, ...]:
         """The number of categories of every state column, 0 for a number."""
-        return _categories(self.states)
+        return columns.column_categories(self.states)
 
     @property
     def action_categories(self) -> tuple[int, ...]:
         """The number of categories of every action column, 0 for a number."""
-        return _categories(self.actions)
+        return columns.column_categories(self.actions)
 
     @property
     def has_integer_actions(self) -> bool:
@@ -188,35 +185,51 @@ class Space:
         return any(p.n_levels and not isinstance(p, Categorical) for p in self.actions.values())
 
     def encode_states(self, states: Sequence[Point]) -> Array:
-        """From valid states to the rows of an (n, n_state_dims) array."""
-        return _encode(self.states, states)
+        """Valid states as the rows of an (n, n_state_dims) array."""
+        return columns.encode(self.states, states)
 
     def encode_actions(self, actions: Sequence[Point]) -> Array:
-        """From valid actions to the rows of an (n, n_action_dims) array."""
-        return _encode(self.actions, actions)
+        """Valid actions as the rows of an (n, n_action_dims) array."""
+        return columns.encode(self.actions, actions)
 
     def decode_states(self, array: ArrayLike) -> list[dict[str, Value]]:
-        """From the rows of an (n, n_state_dims) array to states."""
-        return _decode(self.states, array)
+        """The rows of an (n, n_state_dims) array as states."""
+        return columns.decode(self.states, array)
 
     def decode_actions(self, array: ArrayLike) -> list[dict[str, Value]]:
-        """From the rows of an (n, n_action_dims) array to actions."""
-        return _decode(self.actions, array)
+        """The rows of an (n, n_action_dims) array as actions."""
+        return columns.decode(self.actions, array)
 
     def snap_states(self, array: ArrayLike) -> Array:
         """The nearest valid encoded states, for an array (..., n_state_dims)."""
-        return _snap(tuple(self.states.values()), array)
+        return columns.snap(tuple(self.states.values()), array)
 
     def snap_actions(self, array: ArrayLike) -> Array:
         """The nearest valid encoded actions, for an array (..., n_action_dims)."""
-        return _snap(tuple(self.actions.values()), array)
+        return columns.snap(tuple(self.actions.values()), array)
 
     def snap(self, array: ArrayLike) -> Array:
         """The nearest valid encoded points, for an array (..., n_state_dims + n_action_dims)."""
-        return _snap((*self.states.values(), *self.actions.values()), array)
+        return columns.snap((*self.states.values(), *self.actions.values()), array)
 
     def is_feasible(self, state: Point, action: Point) -> bool:
-        """Whether this action keeps all constraints in this state; raises PointError if one of them is not valid."""
+        """Say whether an action satisfies all constraints in a state.
+
+        Parameters
+        ----------
+        state, action
+            The point, in the user's units.
+
+        Returns
+        -------
+        bool
+            Whether the action is allowed there; True in a space without limits.
+
+        Raises
+        ------
+        PointError
+            If the state or the action does not belong to the space.
+        """
         if self.feasible_set is None:
             return True
         points = self.encode_states([self.validate_state(state)]), self.encode_actions([self.validate_action(action)])
@@ -229,16 +242,16 @@ class Space:
         return self.feasible_set.contains(points)
 
     def project(self, points: Array) -> Array:
-        """Valid points (..., d) near these with the nearest feasible actions, as far as their states have any."""
+        """Valid points (..., d) near these, with the nearest feasible actions; a state without any keeps its action."""
         if self.feasible_set is None:
             return self.snap(points)
         rows = np.asarray(points, dtype=np.float64).reshape(-1, points.shape[-1])
         return self.feasible_set.repair(rows)[0].reshape(points.shape)
 
     def spread(self, points: Array) -> Array:
-        """Valid points (n, d) with the same states whose actions are as even on the feasible set as these on the cube.
+        """Valid points (n, d) with the same states, whose actions are as even on the feasible set as these on the cube.
 
-        Raises PointError, which names the state, where one has no feasible action.
+        Raises PointError, which names the state, if one has no feasible action.
         """
         if self.feasible_set is None:
             return self.snap(points)
@@ -248,7 +261,7 @@ class Space:
         return spread
 
     def check_feasible(self, states: Array) -> None:
-        """Raise PointError, which names the state, where one of states (n, d_s) has no feasible action."""
+        """Raise PointError, which names the state, if one of the states (n, d_s) has no feasible action."""
         if self.feasible_set is not None and not (possible := self.feasible_set.has_action(states)).all():
             raise self.no_action(self.decode_states(states[~possible])[0])
 
@@ -260,59 +273,88 @@ class Space:
         )
 
     def _allowed(self, points: Array) -> Flags:
-        """What the user's function says of valid points (n, d)."""
+        """What the user's function `feasible` says of valid points (n, d)."""
         assert self.feasible is not None
-        states, actions = (
-            self.decode_states(points[:, : self.n_state_dims]),
-            self.decode_actions(points[:, self.n_state_dims :]),
-        )
-        allowed = np.empty(len(points), dtype=bool)
-        for i, (state, action) in enumerate(zip(states, actions, strict=True)):
-            try:
-                allowed[i] = bool(self.feasible(state, action))
-            except Exception as error:
-                where = f"state {state!r} and action {action!r}"
-                rule = "`feasible` must return True or False"
-                raise SpaceError(f"{rule}, but raised {type(error).__name__} for {where}: {error}") from error
-        return allowed
+        d_s = self.n_state_dims
+        return allowed(self.feasible, self.decode_states(points[:, :d_s]), self.decode_actions(points[:, d_s:]))
 
     def validate_state(self, state: object) -> dict[str, Value]:
-        """The state with plain values, in the order of the columns; raises PointError if it is not valid."""
-        return _validate("state", self.states, state)
+        """Check a state and bring it to plain values.
+
+        Parameters
+        ----------
+        state
+            A mapping from the names of all states to values.
+
+        Returns
+        -------
+        dict
+            The same values as plain Python objects, in the order of the space.
+
+        Raises
+        ------
+        PointError
+            If a name is unknown or missing, or a value is out of range.
+
+        Examples
+        --------
+        >>> space.validate_state({"demand": 60})
+        {'demand': 60.0}
+        """
+        return columns.validate("state", self.states, state)
 
     def validate_action(self, action: object) -> dict[str, Value]:
-        """The action with plain values, in the order of the columns; raises PointError if it is not valid."""
-        return _validate("action", self.actions, action)
+        """Check an action and bring it to plain values; limits are not checked.
+
+        Parameters
+        ----------
+        action
+            A mapping from the names of all actions to values.
+
+        Returns
+        -------
+        dict
+            The same values as plain Python objects, in the order of the space.
+
+        Raises
+        ------
+        PointError
+            If a name is unknown or missing, or a value is out of range.
+        """
+        return columns.validate("action", self.actions, action)
 
     def with_states_as_actions(self) -> Space:
-        """The same columns in the same order, all of them ours to choose."""
+        """The same columns in the same order, all of them as actions."""
         feasible = None if self.feasible is None else SplitFeasible(self.feasible, self.state_names)
         return self._like({}, {**self.states, **self.actions}, feasible)
 
     def _like(
         self, states: Mapping[str, Parameter], actions: Mapping[str, Parameter], feasible: Feasible | None
     ) -> Space:
-        """A space of the same constraints, about which nothing is to be said again."""
+        """A space with the same constraints, without repeating the warnings about them."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RedundantConstraintWarning)
             return Space(states, actions, self.constraints, feasible)
 
     def with_choices(self, name: str, choices: Iterable[Value]) -> Space:
-        """The same space with more choices for a categorical parameter, after those that it has."""
-        parameter = {**self.states, **self.actions}.get(name)
-        if parameter is None:
-            raise SpaceError(f"unknown parameter {name!r}: {closest(str(name), (*self.states, *self.actions))}")
-        if not isinstance(parameter, Categorical):
-            raise SpaceError(f"'{name}' must be categorical to be given more choices, but it is {parameter!r}.")
-        new = Categorical(choices).choices
-        if known := [choice for choice in new if choice in parameter.choices]:
-            raise SpaceError(f"a new choice must not be one of '{name}' already, but got {known[0]!r}.")
-        wider = {name: Categorical((*parameter.choices, *new))}
+        """The same space with more choices of a categorical parameter, added after those that it has."""
+        wider = {name: columns.with_more_choices(name, choices, {**self.states, **self.actions})}
         states, actions = ({**known, **wider} if name in known else known for known in (self.states, self.actions))
         return self._like(states, actions, self.feasible)
 
     def to_dict(self) -> dict[str, Any]:
-        """A plain record that JSON can hold; of the function `feasible` it has the name."""
+        """Describe the space by plain values that JSON can hold.
+
+        Returns
+        -------
+        dict
+            What `from_dict` reads. Of the function `feasible` it holds only the name.
+
+        Examples
+        --------
+        >>> conbo.Space.from_dict(space.to_dict()) == space
+        True
+        """
         record: dict[str, Any] = {"states": parameter_records(self.states), "actions": parameter_records(self.actions)}
         if self.constraints:
             record["constraints"] = list(self.constraints)
@@ -322,9 +364,28 @@ class Space:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any], feasible: Feasible | None = None) -> Space:
-        """The space of a record that `to_dict` wrote; raises RecordError or SpaceError if it is another one.
+        """Make the space that `to_dict` described.
 
-        `feasible` is the function that the record names, which it cannot hold; raises StudyError where it is missing.
+        Parameters
+        ----------
+        record
+            What `to_dict` returned.
+        feasible
+            The function that the record names, which a record cannot hold.
+
+        Returns
+        -------
+        Space
+            The space.
+
+        Raises
+        ------
+        RecordError
+            If the record is damaged.
+        SpaceError
+            If its parameters or constraints are not valid.
+        StudyError
+            If the record names a function and `feasible` is missing or has another name.
         """
         fields = Fields.of(record, "space").only(("states", "actions"), optional=("constraints", "feasible"))
         states, actions = read_parameters(fields, "states"), read_parameters(fields, "actions")
@@ -336,53 +397,3 @@ class Space:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RedundantConstraintWarning)
             return cls(states, actions, constraints, feasible if fields.has("feasible") else None)
-
-
-def _check_parameters(role: str, parameters: object) -> None:
-    if not isinstance(parameters, Mapping):
-        raise SpaceError(f"`{role}` must be a mapping from names to parameters, but got {parameters!r}.")
-    for name, parameter in parameters.items():
-        if not isinstance(name, str) or not name:
-            raise SpaceError(f"the names of `{role}` must be non-empty strings, but got {name!r}.")
-        if len(name) > MAX_NAME:
-            rule = f"the names of `{role}` must have at most {MAX_NAME} characters"
-            raise SpaceError(f"{rule}, but got {len(name)}: {shortened(repr(name))}.")
-        if name in RESERVED_NAMES:
-            raise SpaceError(f"a parameter must not be named like a column of the trials, but got '{name}'.")
-        if not isinstance(parameter, Real | Integer | Categorical):
-            raise SpaceError(f"'{name}' must be Real, Integer or Categorical, but got {parameter!r}.")
-
-
-def _categories(parameters: Mapping[str, Parameter]) -> tuple[int, ...]:
-    return tuple(p.n_levels if isinstance(p, Categorical) else 0 for p in parameters.values())
-
-
-def _encode(parameters: Mapping[str, Parameter], points: Sequence[Point]) -> Array:
-    array = np.empty((len(points), len(parameters)))
-    for column, (name, parameter) in enumerate(parameters.items()):
-        array[:, column] = parameter.encode([point[name] for point in points])
-    return array
-
-
-def _decode(parameters: Mapping[str, Parameter], array: ArrayLike) -> list[dict[str, Value]]:
-    rows = np.asarray(array, dtype=np.float64)
-    columns = [parameter.decode(rows[:, column]) for column, parameter in enumerate(parameters.values())]
-    return [{name: values[i] for name, values in zip(parameters, columns, strict=True)} for i in range(len(rows))]
-
-
-def _snap(parameters: Sequence[Parameter], array: ArrayLike) -> Array:
-    points = np.array(array, dtype=np.float64)  # a copy
-    for column, parameter in enumerate(parameters):
-        points[..., column] = parameter.snap(points[..., column])
-    return points
-
-
-def _validate(role: str, parameters: Mapping[str, Parameter], point: object) -> dict[str, Value]:
-    if not isinstance(point, Mapping):
-        raise PointError(f"{role} must be a mapping from names to values, but got {point!r}.")
-    for name in point:
-        if name not in parameters:
-            raise PointError(f"unknown {role} parameter {name!r}: {closest(str(name), parameters)}")
-    if missing := [name for name in parameters if name not in point]:
-        raise PointError(f"{role} must give every parameter a value, but {quoted(missing)} is missing.")
-    return {name: parameter.validate(name, point[name]) for name, parameter in parameters.items()}

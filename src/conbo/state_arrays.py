@@ -1,4 +1,4 @@
-"""Arrays of states: which of them uniform numbers pick, all combinations of levels, and the way to tensors and back."""
+"""Arrays of states: sampling by mass, all combinations of levels, and conversion to tensors."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def transport(u: Array, points: Array, masses: Array) -> NDArray[np.int64]:
-    """For every row of u (n, d) the index of a point (m, d), so that uniform rows pick the points by mass.
+    """For every row of u (n, d) the index of a point (m, d): uniform rows pick points in proportion to their mass.
 
-    The first coordinate of u picks one of about m^(1/d) slices of equal mass across the first coordinate of
-    the points, and so on within the slice: neighbours stay neighbours, so even rows give even states.
+    The first coordinate of u picks one of about m^(1/d) slices of equal mass along the first coordinate of the points,
+    and so on within the slice. Neighbors stay neighbors, so even rows give even states.
     """
     d = u.shape[1]
     if d == 0:
@@ -41,7 +41,7 @@ def transport(u: Array, points: Array, masses: Array) -> NDArray[np.int64]:
 
 
 def array(values: Tensor) -> Array:
-    """A tensor of any device as an array."""
+    """A tensor on any device as an array."""
     return values.detach().cpu().double().numpy()
 
 
@@ -58,7 +58,7 @@ def tensors(listed: tuple[Array, Array] | None) -> tuple[Tensor, Tensor] | None:
 
 
 def inside(points: Array) -> Array:
-    """One for the points (..., d) in the unit cube, zero for the others."""
+    """One for points (..., d) inside the unit cube, zero for the others."""
     return np.asarray(((points >= 0) & (points <= 1)).all(axis=-1), dtype=np.float64)
 
 

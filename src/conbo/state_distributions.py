@@ -1,4 +1,4 @@
-"""P[s], the distribution of the states: recipes in the user's units, which `bound_states` brings to a space.
+"""P[s], the distribution of the states: recipes in the user's units, which `bound_states` applies to a space.
 
 | recipe             | meaning                                                                             |
 |--------------------|-------------------------------------------------------------------------------------|
@@ -27,12 +27,32 @@ from conbo.spaces import Point, Value, is_number
 
 @dataclass(frozen=True)
 class Uniform:
-    """Uniform on the parameter's own scale, so log-uniform where `log=True`."""
+    """Uniform on the parameter's own scale, so log-uniform where ``log=True``.
+
+    Examples
+    --------
+    >>> study = conbo.Study(space, state_distribution={"demand": conbo.Uniform()})
+    """
 
 
 @dataclass(frozen=True)
 class Triangular:
-    """A density that rises from `low` to the mode and falls to `high`; the mode is the centre by default."""
+    """A density that rises linearly from the lower bound to the mode and falls to the upper bound.
+
+    Parameters
+    ----------
+    mode
+        The most probable value; by default the center of the range.
+
+    Raises
+    ------
+    SpaceError
+        If the mode is not a finite number; when a study is made, also if it is out of range.
+
+    Examples
+    --------
+    >>> study = conbo.Study(space, state_distribution={"demand": conbo.Triangular(30)})
+    """
 
     mode: float | None = None
 
@@ -43,7 +63,25 @@ class Triangular:
 
 @dataclass(frozen=True)
 class Normal:
-    """A normal distribution truncated to the parameter's range."""
+    """A normal distribution, truncated to the parameter's range.
+
+    Parameters
+    ----------
+    mean
+        Mean before truncation; it may be out of range.
+    sd
+        Standard deviation before truncation.
+
+    Raises
+    ------
+    SpaceError
+        If a value is not finite or `sd` is not positive; when a study is made, also if the density over the range is
+        flat or not finite.
+
+    Examples
+    --------
+    >>> study = conbo.Study(space, state_distribution={"demand": conbo.Normal(50, 15)})
+    """
 
     mean: float
     sd: float
@@ -57,7 +95,23 @@ class Normal:
 
 @dataclass(frozen=True)
 class Weights:
-    """Relative weights of the values of an Integer or Categorical; a value that is not listed has none."""
+    """Relative weights of the values of an Integer or Categorical parameter.
+
+    Parameters
+    ----------
+    weights
+        Weights by value; they need not sum to 1. A value that is not listed has probability zero.
+
+    Raises
+    ------
+    SpaceError
+        If a weight is negative or not finite, or all are zero; when a study is made, also if a value is not valid.
+
+    Examples
+    --------
+    >>> conbo.Weights({"weekday": 5, "weekend": 2})
+    Weights(weights={'weekday': 5, 'weekend': 2})
+    """
 
     weights: Mapping[Value, float]
 
@@ -77,7 +131,22 @@ MarginalRecipe: TypeAlias = Uniform | Triangular | Normal | Weights
 
 @dataclass(frozen=True)
 class Product:
-    """Independent parameters, each with its own recipe; those not named are uniform."""
+    """Independent states, each with its own distribution. A plain mapping means the same.
+
+    Parameters
+    ----------
+    marginals
+        Uniform, Triangular, Normal or Weights by name of the state. States that are not named are uniform.
+
+    Raises
+    ------
+    SpaceError
+        If a distribution is none of these; when a study is made, also if a name is not a state.
+
+    Examples
+    --------
+    >>> study = conbo.Study(space, state_distribution=conbo.Product({"demand": conbo.Normal(50, 15)}))
+    """
 
     marginals: Mapping[str, MarginalRecipe]
 
@@ -93,11 +162,31 @@ class Product:
 
 @dataclass(frozen=True)
 class Density:
-    """Any density of whole states: `function(state)` is not negative and need not be normalised.
+    """Any density of whole states. A plain function of the state means the same.
 
-    It is a density in the values of the real parameters and a probability of the discrete ones.
-    States are drawn by `sampler(generator, n)` if there is one, else by rejection if there is a `bound` that
-    the function never exceeds, else by importance resampling from a fixed pool of quasi-random states.
+    States are drawn by the `sampler` if there is one, else by rejection if there is a `bound`, else by importance
+    resampling from a fixed pool of Sobol points.
+
+    Parameters
+    ----------
+    function
+        ``function(state)`` is not negative and need not be normalized. It is a density in the real states and a
+        probability of the others.
+    sampler
+        ``sampler(generator, n)`` returns n states that follow the density.
+    bound
+        A number that the function never exceeds.
+
+    Raises
+    ------
+    SpaceError
+        If the function cannot be called or the bound is not positive; when a study is made, also if the function raises
+        or its integral is not positive and finite.
+
+    Examples
+    --------
+    >>> rush_hours = conbo.Density(lambda state: 2.0 if 40 < state["demand"] < 60 else 1.0)
+    >>> study = conbo.Study(space, state_distribution=rush_hours)
     """
 
     function: Callable[[dict[str, Value]], float]

@@ -16,11 +16,11 @@ from conbo.errors import PointError, SpaceError
 from conbo.spaces import Array, Categorical, Integer, Parameter, Real, Scale
 from conbo.state_distributions import MarginalRecipe, Normal, Triangular, Uniform, Weights
 
-FAR_AWAY = 2.0  # standard deviations of a mean from its range, beyond which a mistake is likely
-FARTHEST = 30.0  # standard deviations between a normal distribution's mean and the range
+FAR_AWAY = 2.0  # standard deviations between mean and range beyond which a warning is given
+FARTHEST = 30.0  # largest number of standard deviations between mean and range
 NARROWEST, WIDEST = 1e-12, 1e6  # standard deviation, in units of the range
 LEAST_TAIL, MOST_TAIL = 1e-300, 1 - 2.0**-53  # probabilities between which quantiles are finite
-TINY = 1e-300  # instead of a division by zero, where the result does not matter
+TINY = 1e-300  # avoids division by zero where the result is not used
 
 
 class Marginal(Protocol):
@@ -28,13 +28,13 @@ class Marginal(Protocol):
 
     @property
     def n_atoms(self) -> float:
-        """How many levels have a positive probability: infinitely many for a real parameter."""
+        """Number of levels with positive probability, infinite for a real parameter."""
 
     def atoms(self) -> tuple[Array, Array]:
-        """These levels and their probabilities."""
+        """The levels with positive probability, and their probabilities."""
 
     def quantile(self, p: Array) -> Array:
-        """The encoded values up to which the probability is p."""
+        """The quantiles of these probabilities, as encoded values."""
 
     def density(self, unit: Array) -> Array:
         """The density on the unit interval."""
@@ -63,10 +63,10 @@ class _FlatLaw:
 
 @dataclass(frozen=True)
 class _TruncatedNormal:
-    """A normal law of values, cut off at both ends.
+    """A normal law of values, truncated at both ends.
 
-    Written out, because scipy.stats takes a second to import and a study's first points need no more than this. All
-    probabilities are of the left tail, whose values are relatively exact however small they are.
+    It is written out because scipy.stats takes a second to import, and a study's first points need only this. All
+    probabilities are of the left tail, where even tiny values are relatively exact.
     """
 
     mean: float
@@ -84,13 +84,13 @@ class _TruncatedNormal:
 
     @cached_property
     def _ends(self) -> tuple[float, float]:
-        """The probabilities of the left tail up to both ends of the range, mirrored or not."""
+        """Left-tail probabilities at both ends of the range, mirrored if the range is right of the mean."""
         first, last = sorted(float(self._standard(np.asarray(end))) for end in (self.low, self.high))
         return _left_tail(first), _left_tail(last)
 
     @property
     def inside(self) -> float:
-        """The share of the law that is not cut off."""
+        """The share of the law inside the range."""
         first, last = self._ends
         return last - first
 
@@ -158,7 +158,7 @@ class _TriangularLaw:
 
 @dataclass(frozen=True)
 class _ScaledLaw:
-    """A law of values, seen from the unit interval."""
+    """A law of values, transformed to the unit interval."""
 
     law: _Law
     scale: Scale
@@ -175,7 +175,7 @@ class _ScaledLaw:
 
 @dataclass(frozen=True)
 class _Continuous:
-    """A law on the unit interval, of which a discrete parameter gives every level the mass of its bin."""
+    """A law on the unit interval; each level of a discrete parameter gets the mass of its bin."""
 
     parameter: Parameter
     law: _Law
@@ -202,7 +202,7 @@ class _Continuous:
 
 @dataclass(frozen=True, eq=False)
 class _Atoms:
-    """Positive probabilities of some levels, which are in increasing order."""
+    """Some levels, in increasing order, with positive probabilities."""
 
     parameter: Integer | Categorical
     levels: Array
@@ -216,7 +216,7 @@ class _Atoms:
         return self.levels, self.probabilities
 
     def quantile(self, p: Array) -> Array:
-        # the last edge is left out: a sum that rounds to less than one must not point past the last level
+        # without the last edge, because a sum that rounds to less than one must not point past the last level
         return self.levels[np.searchsorted(np.cumsum(self.probabilities)[:-1], p, side="right")]
 
     def density(self, unit: Array) -> Array:
@@ -227,7 +227,7 @@ class _Atoms:
 
 
 def marginal(name: str, parameter: Parameter, recipe: MarginalRecipe) -> Marginal:
-    """What a recipe becomes for the parameter of this name."""
+    """The distribution that a recipe gives to the parameter of this name."""
     if isinstance(recipe, Uniform):
         return _Continuous(parameter, _FlatLaw())
     if isinstance(recipe, Weights):

@@ -1,4 +1,4 @@
-"""Stratified samples of states, and intervals for means that rest on what was measured in them.
+"""Stratified samples of states, and confidence intervals for means over P[s].
 
 =======  ==========================================================================================
 symbol   meaning
@@ -10,12 +10,12 @@ s_h²     sample variance of the deviations there
 N        size of the sample that stands for P[s], infinite where all states are listed
 =======  ==========================================================================================
 
-A deviation is what was measured minus what the model expected. The mean over P[s] is the mean of what the model expects
-there plus Σ W_h (mean deviation of h). A good model makes the interval narrow, and a bad one cannot make it wrong,
-because its expectations stand before the rewards are measured (a control variate, or prediction-powered inference).
+A deviation is what was measured minus what the model expected. The mean over P[s] is the model's mean plus
+Σ W_h (mean deviation of h). A good model makes the interval narrow. A bad one cannot make it wrong, because its
+expectations are fixed before rewards are measured (a control variate, or prediction-powered inference).
 
-The variance of the mean is Σ W_h² s_h² / n_h, and s² / N beside it for the sample that stands for P[s]. The degrees of
-freedom are Satterthwaite's in Welch's form, which is right on average where all strata have the same variance.
+The variance of the mean is Σ W_h² s_h² / n_h, plus s² / N for the sample that stands for P[s]. The degrees of freedom
+are Satterthwaite's in Welch's form, which is right on average if all strata have the same variance.
 """
 
 from collections.abc import Sequence
@@ -27,13 +27,26 @@ from numpy.typing import NDArray
 from conbo.parameters import Array
 
 CONFIDENCE = 0.95
-STRATUM_SIZE = 4  # least draws of a stratum: with fewer, its variance is known too badly for a narrow interval
-NEGLIGIBLE = 1e-12  # share of a stratum below which a row is there by rounding alone
+STRATUM_SIZE = 4  # fewest draws of a stratum: with fewer, its variance is too uncertain for a narrow interval
+NEGLIGIBLE = 1e-12  # share of a stratum below which a row comes from rounding
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its 95 % confidence interval, whose ends are None where there is only one measurement."""
+    """A mean with its 95 % confidence interval.
+
+    Parameters
+    ----------
+    mean
+        The estimate.
+    low, high
+        Ends of the interval; None if there is only one measurement.
+
+    Examples
+    --------
+    >>> study.validate(profit, evaluations=8).policy_value
+    Interval(mean=..., low=..., high=...)
+    """
 
     mean: float
     low: float | None
@@ -41,7 +54,7 @@ class Interval:
 
     @property
     def margin(self) -> float | None:
-        """Half of the interval's width."""
+        """Half of the interval's width; None if there is only one measurement."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
 
@@ -55,7 +68,7 @@ class Draws:
 
 
 def draw_each(shares: Array, n: int, generator: np.random.Generator) -> Draws:
-    """Every row at least twice, the others of n draws in proportion to the shares (k,) of the rows; 2 k <= n."""
+    """Every row at least twice, and the rest of n draws in proportion to the shares (k,) of the rows; 2 k <= n."""
     k = len(shares)
     rest = (n - 2 * k) * shares / shares.sum()
     sizes = 2 + np.floor(rest).astype(int)
@@ -69,8 +82,8 @@ def draw_each(shares: Array, n: int, generator: np.random.Generator) -> Draws:
 def draw_similar(features: Array, shares: Array, n: int, generator: np.random.Generator) -> Draws:
     """n draws, 4 to 7 from every stratum of rows with similar features (N, k); `shares` (N,) are those of the rows.
 
-    The rows are halved, again and again, along the feature that varies most. A row is drawn n times its share on
-    average, so that all draws have the same weight.
+    The rows are halved repeatedly along the feature that varies most. On average a row is drawn n times its share, so
+    all draws have the same weight.
     """
     parts = _split(features, np.arange(len(shares)), shares / shares.sum(), n)
     rows = [generator.choice(members, size, p=share / share.sum()) for members, share, size in parts]

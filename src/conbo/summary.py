@@ -9,6 +9,7 @@ import torch
 
 from conbo.acquisition.remaining_gain import best_gains
 from conbo.belief import Belief
+from conbo.direction import sign_of
 from conbo.policies import StatePolicy
 from conbo.policies.policy_value import mean_over_states, typical_states, value_of_state
 from conbo.policies.single_action import observed_in
@@ -16,10 +17,10 @@ from conbo.rounding import MARGIN_IN_WORDS, NINETY_FIVE, as_precise, number, wit
 from conbo.spaces import Array, Categorical, Space, Value
 from conbo.threads import threads_for
 
-GAIN_STATES = 32  # in which the remaining gain is computed
+GAIN_STATES = 32  # number of states in which the remaining gain is computed
 HALF = 0.5  # share of the remaining gain that the named states hold
-CONCENTRATED = 1.3  # times its share of the states: with less, what is left to learn is everywhere
-NEARLY_EXACT = 0.1  # noise of a reward, in standard deviations of the rewards, below which a good one is no luck
+CONCENTRATED = 1.3  # share of the gains over share of the states, below which the gains count as spread over all states
+NEARLY_EXACT = 0.1  # noise, in standard deviations of the rewards, below which a good reward is not luck
 NEGLIGIBLE = 1e-3  # gain, in standard deviations of the rewards, below which little is left to learn
 
 
@@ -45,8 +46,8 @@ class Region:
 class StudySummary:
     """What a study has learned, by its model. Printed, it is two or three sentences.
 
-    Standard deviations are those of the estimates, without the noise of a single reward. In the sentences, ± is 1.96
-    of them. Without states, `single_action` and all that follow are None.
+    Standard deviations are those of the estimates, without the noise of a single reward. In the sentences, ± is 1.96 of
+    them. Without states, `single_action` and the fields after it are None.
 
     Parameters
     ----------
@@ -57,21 +58,26 @@ class StudySummary:
     policy_value, policy_value_std
         Expected reward of the policy over P[s].
     expected_gain
-        How much the best evaluation is expected to improve the reward in its own state.
+        How much the best next evaluation is expected to improve the reward in its own state.
     reward_scale
         Standard deviation of the observed rewards.
     most_to_learn
-        The states with half of all that is left to learn; None where these are nearly half of the states.
+        The states that hold half of what is left to learn; None if it is spread over all states.
     single_action
-        The best action for whoever has to act without knowing the state.
+        The best action if the state is not known.
     single_action_value, single_action_value_std
-        Its expected reward over P[s].
+        Expected reward of the single action over P[s].
     value_of_state, value_of_state_std
-        How much better the policy is than that, never negative.
+        How much better the policy is than the single action; never negative.
     best_observed_value
-        Mean over P[s] of the best observed rewards, where states are finitely many, all of them were observed,
-        rewards are nearly exact, and no constraints are learned; else None. A policy's value is a promise, and these
-        rewards were seen.
+        Mean over P[s] of the best observed rewards; None unless there are finitely many states, all of them were
+        observed, rewards are nearly exact, and no constraints are learned. Unlike a policy's value, these rewards were
+        measured.
+
+    Examples
+    --------
+    >>> study.summary().evaluations
+    8
     """
 
     evaluations: int
@@ -90,7 +96,7 @@ class StudySummary:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What the policy is worth, what is left to learn, and whether to take the best observed actions instead."""
+        """Sentences on the policy's value, on what is left to learn, and on the best observed actions."""
         if self.best_observed_value is None:
             return self._worth(), self._left()
         seen = as_precise(self.best_observed_value, self.policy_value_std)
@@ -105,7 +111,13 @@ class StudySummary:
         return f"{' '.join(self.sentences)} ({MARGIN_IN_WORDS}.)"
 
     def to_dict(self) -> dict[str, Any]:
-        """A plain record that JSON can hold."""
+        """Describe the summary by plain values that JSON can hold.
+
+        Returns
+        -------
+        dict
+            The fields and the sentences.
+        """
         return {**asdict(self), "sentences": list(self.sentences)}
 
     def _worth(self) -> str:
@@ -138,7 +150,7 @@ class StudySummary:
 def summarize(belief: Belief, policy: StatePolicy, maximize: bool) -> StudySummary:
     """The summary of a belief and of the policy that follows from it."""
     states, weights = typical_states(belief)
-    sign = 1 if maximize else -1
+    sign = sign_of(maximize)
     with threads_for(len(belief.observations)), torch.no_grad():
         actions = policy(states)
     left = _left_to_learn(belief, policy)
@@ -161,7 +173,7 @@ def summarize(belief: Belief, policy: StatePolicy, maximize: bool) -> StudySumma
 
 
 def _best_observed_value(belief: Belief, sign: int) -> float | None:
-    """What the best observed actions earned on average, if all of finitely many states have one without much noise."""
+    """Mean of the best observed rewards of finitely many states; None if a state has none, or noise is large."""
     observations = belief.observations
     finite = belief.states.finite(len(observations))
     if finite is None or belief.constraints is not None:  # the best observed action may break a constraint
@@ -187,7 +199,7 @@ def _left_to_learn(belief: Belief, policy: StatePolicy) -> dict[str, Any]:
 
 
 def where_concentrated(space: Space, states: Array, gains: Array, weights: Array) -> Region | None:
-    """The smallest part of the states, along one parameter, that holds half of the gains; None if none stands out.
+    """The smallest part of the states, along one parameter, that holds half of the gains; None if no part stands out.
 
     States (m, d_s) are in the unit cube, with their shares (m,) of all gains and weights (m,) of P[s].
     """
@@ -210,7 +222,7 @@ def where_concentrated(space: Space, states: Array, gains: Array, weights: Array
 
 
 def _interval(places: Array, gains: Array, weights: Array) -> tuple[float, Array]:
-    """How concentrated the gains are in the interval with the least weight that holds half of them, and its ends."""
+    """The lightest interval that holds half of the gains: how concentrated they are there, and its ends."""
     order = np.argsort(places, kind="stable")
     gain, weight = (np.concatenate([[0.0], np.cumsum(part[order])]) for part in (gains, weights))
     best, ends = 0.0, places[order[[0, -1]]]
@@ -225,7 +237,7 @@ def _interval(places: Array, gains: Array, weights: Array) -> tuple[float, Array
 
 
 def _choices(places: Array, gains: Array, weights: Array) -> tuple[float, Array]:
-    """The same for the choices with most gain for their weight."""
+    """The choices with the most gain per weight that hold half of the gains: how concentrated, and their levels."""
     levels = np.unique(places)
     gain, weight = (np.array([part[places == level].sum() for level in levels]) for part in (gains, weights))
     order = np.argsort(-gain / weight, kind="stable")
@@ -235,7 +247,7 @@ def _choices(places: Array, gains: Array, weights: Array) -> tuple[float, Array]
 
 
 def _rounded(low: float, high: float) -> tuple[str, str]:
-    """Two ends with as many digits as their distance asks for."""
+    """Two ends with as many digits as their distance needs."""
     if isinstance(low, int) or low == high or high > 30 * low > 0:
         return number(low, 2 if high > 30 * low else 4), number(high, 2 if high > 30 * low else 4)
     decimals = max(0, 1 - math.floor(math.log10(high - low)))

@@ -1,4 +1,4 @@
-"""How many threads torch may use: many small tensor operations run fastest on one."""
+"""The number of threads that torch may use: many small tensor operations run fastest on one."""
 
 import os
 from collections.abc import Iterator
@@ -6,11 +6,11 @@ from contextlib import contextmanager
 
 import torch
 
-SMALL = 1500  # observations up to which waking a second thread costs more than it brings
+SMALL = 1500  # up to this many observations, a second thread costs more than it saves
 
 
 def available_threads() -> int:
-    """Processors that this process may use, at most eight: more never paid for work of this size."""
+    """Number of processors that this process may use, at most eight: more were never faster for work of this size."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(8, count)
 

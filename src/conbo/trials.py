@@ -1,4 +1,4 @@
-"""A trial: one point, and what became of its evaluation."""
+"""A trial: one point, and the result of its evaluation."""
 
 import inspect
 import math
@@ -8,26 +8,28 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from conbo.errors import RewardError, TrialError, shortened
-from conbo.spaces import MAX_NAME, Value, is_number
+from conbo.common_random_numbers import SeedRule, check_seed
+from conbo.errors import PointError, RewardError, TrialError, shortened
+from conbo.outcome_constraints import LearnedSettings
+from conbo.spaces import MAX_NAME, Space, Value, is_number
 
-LARGEST_REWARD = 1e300  # a double ends at 1.8e308, and sums, differences and predictions go beyond the rewards
-MAX_MEASURED = 100  # measured outcomes of a trial
+LARGEST_REWARD = 1e300  # below the largest double (1.8e308), with room for sums, differences and predictions
+MAX_MEASURED = 100  # largest number of further outcomes of a trial
 
-LOST = "workers were lost with this trial"  # the end of the error of a trial that failed for that reason …
-LOST_KINDS = ("TerminatedWorkerError:", "BrokenProcessPool:", "BrokenExecutor:")  # … or the beginning of it
-ENQUEUED = "enqueued"  # in the place of a worker: the trial waits for whoever comes first
+LOST = "workers were lost with this trial"  # end of the error of a trial that failed for that reason
+LOST_KINDS = ("TerminatedWorkerError:", "BrokenProcessPool:", "BrokenExecutor:")  # or the beginning of it
+ENQUEUED = "enqueued"  # in place of a worker's name: the trial waits for the first worker that is free
 
 Status: TypeAlias = Literal["running", "completed", "failed"]
 
 ASYNC_RULE = "an objective must return its result and not be async: wrap it with asyncio.run"
 
-_NAMES = ("reward", "noise", "measured")  # of the outcomes, in the order in which differences are reported
+_NAMES = ("reward", "noise", "measured")  # outcomes, in the order in which differences are reported
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What an evaluation gave: the reward, and whatever else was measured.
+    """What an evaluation returned: the reward, and whatever else was measured.
 
     Parameters
     ----------
@@ -36,13 +38,18 @@ class Outcomes:
     noise
         The variance of the reward, where it is known.
     measured
-        Further results by name, such as a waiting time. They are recorded, and no built-in model looks at them but at
-        the 'cost' of a study that learns it.
+        Further results by name, such as a waiting time. They are recorded. No built-in model uses them, except the
+        'cost' of a study that learns costs.
 
     Raises
     ------
     RewardError
-        If a value is not one finite number, the reward is too large, the noise is negative, or a name is not valid.
+        If a value is not one finite number, the reward is beyond ±1e300, the noise is negative, or a name is not valid.
+
+    Examples
+    --------
+    >>> conbo.Outcomes(12.5, measured={"wait": 4.2}).measured
+    {'wait': 4.2}
     """
 
     reward: float
@@ -61,10 +68,10 @@ class Outcomes:
 
 
 def outcomes_of(result: object) -> Outcomes:
-    """The outcomes that an objective returned, as a number or as a mapping with 'reward'; raises RewardError."""
+    """The outcomes in what an objective returned, a number or a mapping with 'reward'; raises RewardError."""
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
-            result.close()  # or Python would say later that nobody awaited it
+            result.close()  # otherwise Python warns later that it was never awaited
         raise RewardError(f"{ASYNC_RULE}, but it returned something to await.")
     if not isinstance(result, Mapping):
         return Outcomes(result)  # type: ignore[arg-type]
@@ -77,7 +84,44 @@ def outcomes_of(result: object) -> Outcomes:
 
 @dataclass(frozen=True)
 class Trial:
-    """A plain record, in the user's names, units and sign; trials are equal whoever evaluated them, and when."""
+    """One point of a study, and the result of its evaluation so far.
+
+    A trial is a plain record in the user's names, units and sign. Two trials are equal if they have the same number,
+    point, status, outcomes and error, whoever evaluated them and whenever.
+
+    Parameters
+    ----------
+    number
+        Place in the study, from 0.
+    state, action
+        The point.
+    status
+        "running" from the suggestion on, then "completed" or "failed".
+    outcomes
+        What the evaluation returned; None unless the trial is completed.
+    error
+        Why the last evaluation failed; empty if none did.
+    worker
+        Name of the process that asked for the trial or evaluates it; None if not known.
+    leased
+        Whether the trial belongs to a run. If that run dies, another one takes the trial over.
+    attempts
+        Number of the current evaluation, or of the next one if it has not begun; starts at 1.
+    started
+        When the last evaluation began, in UTC; None before.
+    finished
+        When the trial was completed or failed, in UTC; None before.
+    late
+        A different reward that arrived after the trial was completed; None if there was none.
+    seed
+        The simulator's seed, in a study with common random numbers; None in others.
+
+    Examples
+    --------
+    >>> trial = conbo.Study(space).add_trial({"demand": 60}, {"stock": 55}, reward=165)
+    >>> trial.status, trial.reward
+    ('completed', 165.0)
+    """
 
     number: int
     state: dict[str, Value]
@@ -97,11 +141,11 @@ class Trial:
     late: float | None = field(
         default=None, compare=False
     )  # a different reward that arrived after the trial was completed
-    seed: int | None = None  # of the simulator, where the study chooses it
+    seed: int | None = None
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """What an objective is called with: copies of state and action, and the seed if there is one."""
+        """The arguments of an objective: copies of state and action, and the seed if there is one."""
         return dict(self.state), dict(self.action), *(() if self.seed is None else (self.seed,))
 
     @property
@@ -111,32 +155,32 @@ class Trial:
 
     @property
     def reward(self) -> float | None:
-        """The reward, None before the trial is completed."""
+        """The reward; None unless the trial is completed."""
         return None if self.outcomes is None else self.outcomes.reward
 
     @property
     def noise(self) -> float | None:
-        """The variance of the reward, where it is known."""
+        """The variance of the reward; None where it is not known."""
         return None if self.outcomes is None else self.outcomes.noise
 
     @property
     def measured(self) -> Mapping[str, float]:
-        """What else was measured, by name."""
+        """What was measured beside the reward, by name."""
         return {} if self.outcomes is None else self.outcomes.measured
 
     @property
     def is_enqueued(self) -> bool:
-        """Whether it waits to be evaluated by whoever comes first."""
+        """Whether the trial was enqueued and waits for the first worker that is free."""
         return self.status == "running" and self.worker == ENQUEUED
 
     @property
     def teaches_failure(self) -> bool:
-        """Whether it failed for a reason that may lie in its point: not by lost workers, nor cancelled by hand."""
+        """Whether it failed for a reason that may lie in its point, rather than by lost workers or by hand."""
         lost = self.error.endswith(LOST) or self.error.startswith(LOST_KINDS)
         return self.status == "failed" and self.error != "" and not lost
 
     def told(self, outcomes: Outcomes) -> "Trial":
-        """The trial with its outcomes; to repeat what was told changes nothing."""
+        """The trial with its outcomes; telling the same again changes nothing."""
         if self.status == "failed":
             raise TrialError(f"trial {self.number} has failed and cannot be told a reward, but got {outcomes.reward}.")
         if self.outcomes is not None and self.outcomes != outcomes:
@@ -146,7 +190,7 @@ class Trial:
         return replace(self, status="completed", outcomes=outcomes)
 
     def failed(self, error: str = "") -> "Trial":
-        """The trial without a reward; to repeat it changes nothing."""
+        """The trial as failed; failing it again changes nothing."""
         if self.status == "completed":
             raise TrialError(f"trial {self.number} was told reward={self.reward} and cannot fail any more.")
         return self if self.status == "failed" else replace(self, status="failed", error=str(error))
@@ -154,19 +198,35 @@ class Trial:
 
 @dataclass(frozen=True)
 class SuggestedTrials:
-    """New trials, and what their method knows of them."""
+    """New trials, and what their method expects of them."""
 
     trials: list[Trial]
-    expected_gain: float | None = None  # of one evaluation, in rewards; None where the method cannot say
-    expected_cost: float | None = None  # of all of them together; None where evaluations have no prices
+    expected_gain: float | None = None  # of one evaluation, in rewards; None if the method cannot say
+    expected_cost: float | None = None  # of all trials together; None if evaluations have no costs
 
 
 def unlike_before(told: Trial) -> RewardError:
-    """What is wrong with a noise that is given for some rewards only."""
+    """The error for a noise that is given with some rewards only."""
     return RewardError(
         f"`noise` must be given with every reward or with none, but got noise={told.noise} for trial "
         f"{told.number}, unlike before."
     )
+
+
+def check_trial(trial: Trial, space: Space, rule: SeedRule | None, learned: LearnedSettings, n_known: int) -> None:
+    """Raise an error that names the trial, unless it fits these settings and all earlier ones are known."""
+    if not 0 <= trial.number <= n_known:
+        raise TrialError(f"trial {n_known} must come before trial {trial.number}, but is missing.")
+    try:
+        space.validate_state(trial.state)
+        space.validate_action(trial.action)
+        check_seed(rule, trial.seed)
+        if trial.status == "completed" and trial.outcomes is None:
+            raise RewardError("a completed trial must have a reward, but got none.")
+        if trial.status == "completed":
+            learned.check(trial.measured)
+    except (PointError, RewardError, TrialError) as error:
+        raise type(error)(f"trial {trial.number}: {error}") from error
 
 
 def _checked_measured(measured: object) -> dict[str, float]:

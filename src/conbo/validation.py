@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from conbo.direction import sign_of
 from conbo.record_fields import Fields
 from conbo.rounding import NINETY_FIVE, as_precise, counted, with_margin
 from conbo.spaces import Value
@@ -16,7 +17,7 @@ INTERVAL_IN_WORDS = "± is a 95 % interval of what was measured"
 
 @dataclass(frozen=True)
 class Measurement:
-    """An action in a fresh state: what the model expected, and what was measured."""
+    """An action in a fresh state: the reward that the model expected, and the one that was measured."""
 
     action: dict[str, Value]
     predicted: float
@@ -26,7 +27,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Check:
-    """One fresh state with the action of the policy and that of the rule beside it."""
+    """One fresh state, with the policy's action and that of the rule it is compared with."""
 
     state: dict[str, Value]
     stratum: int
@@ -36,18 +37,20 @@ class Check:
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
-        """The one or two of them."""
+        """The measurement of the policy, and that of the rule if there is one."""
         return (self.policy,) if self.rule is None else (self.policy, self.rule)
 
     @property
     def is_complete(self) -> bool:
-        """Whether all rewards are there."""
+        """Whether all rewards of this state are measured."""
         return all(measurement.reward is not None for measurement in self.measurements)
 
 
 @dataclass(frozen=True)
 class Validation:
-    """Fresh evaluations of a policy, and of a rule in the same states. Printed, it is two sentences.
+    """Fresh evaluations of a policy, and of another rule in the same states. Printed, it is two sentences.
+
+    `Study.validate` makes it. There are intervals only if `has_result` is true.
 
     Parameters
     ----------
@@ -56,17 +59,23 @@ class Validation:
     maximize
         Whether high rewards are good.
     checks
-        The fresh states.
+        The fresh states, with what was measured in each.
     rule_name
-        What the policy is compared with; None in a space without states, where there is nothing else.
+        What the policy is compared with; None in a space without states, where there is nothing to compare with.
     named
         Whether the user named the states: then all means are over these, not over P[s].
     pool
-        Size of the sample that stands for P[s]; None where it is exact.
+        Size of the sample that stands for P[s]; None where P[s] is exact.
     expected
-        What the model expects over P[s], from the policy and from the rule.
+        What the model expects over P[s], of the policy and of the rule.
     expected_variances
-        Their variances, and that of their difference, as far as they rest on a sample of P[s].
+        Variances of the two, and of their difference, as far as they rest on a sample of P[s].
+
+    Examples
+    --------
+    >>> validation = study.validate(profit, evaluations=8)
+    >>> validation.evaluations, validation.failed
+    (8, 0)
     """
 
     trials: int
@@ -80,12 +89,12 @@ class Validation:
 
     @property
     def evaluations(self) -> int:
-        """How many rewards were measured."""
+        """Number of rewards that were measured."""
         return sum(m.reward is not None for check in self.checks for m in check.measurements)
 
     @property
     def failed(self) -> int:
-        """How many evaluations failed. Their states count in no mean, which may make the means biased."""
+        """Number of evaluations that failed. Their states count in no mean, so the means may be biased."""
         return sum(bool(m.error) for check in self.checks for m in check.measurements)
 
     @property
@@ -95,18 +104,18 @@ class Validation:
 
     @property
     def rule_value(self) -> Interval | None:
-        """The same of the rule that the policy is compared with."""
+        """Expected reward of the rule that the policy is compared with, with a 95 % interval; None without a rule."""
         return None if self.rule_name is None else self._interval(lambda check: check.rule, 1)
 
     @property
     def difference(self) -> Interval | None:
-        """By how much the policy is better than the rule, from the differences within each state.
+        """How much better the policy is than the rule, from the differences within each state; None without a rule.
 
-        Where the rule is the best single action, this is what it is worth to know the state.
+        If the rule is the best single action, this is what it is worth to know the state.
         """
         if self.rule_name is None:
             return None
-        sign = 1 if self.maximize else -1
+        sign = sign_of(self.maximize)
         known = [check for check in self.checks if check.is_complete]
         deviations = [sign * (_deviation(check.policy) - _deviation(check.rule)) for check in known]
         expected = sign * (self.expected[0] - self.expected[1])
@@ -123,12 +132,12 @@ class Validation:
 
     @property
     def has_result(self) -> bool:
-        """Whether there is a state with all its rewards, without which there are no intervals."""
+        """Whether some state has all its rewards; without one there are no intervals."""
         return any(check.is_complete for check in self.checks)
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What the policy is worth, and how much better it is than the rule."""
+        """Sentences on what the policy is worth, and how much better it is than the rule."""
         if not self.has_result:
             return ("No evaluation of this validation is complete.",)
         verb = "is worth" if self.maximize else "costs"
@@ -158,7 +167,13 @@ class Validation:
         return f"{' '.join(self.sentences)} ({INTERVAL_IN_WORDS}.)"
 
     def to_dict(self) -> dict[str, Any]:
-        """A plain record that JSON can hold, with the intervals."""
+        """Describe the validation by plain values that JSON can hold.
+
+        Returns
+        -------
+        dict
+            The fields, the intervals, the counts and the sentences.
+        """
         known = self.has_result
         intervals = {
             "policy_value": asdict(self.policy_value) if known else None,
@@ -169,13 +184,13 @@ class Validation:
         return {**self.to_record(), **intervals, **counts, "sentences": list(self.sentences)}
 
     def to_record(self) -> dict[str, Any]:
-        """What a database keeps."""
+        """The record that a database keeps."""
         record = asdict(self)
         lists = {name: list(record[name]) for name in ("checks", "expected", "expected_variances")}
         return {**record, **lists}
 
     def with_result(self, place: int, which: int, reward: float | None, error: str) -> "Validation":
-        """The same with the result of an evaluation: of a check's policy (0) or of its rule (1)."""
+        """The validation with one more result: of a check's policy (0) or of its rule (1)."""
         check = self.checks[place]
         told = replace(check.measurements[which], reward=reward, error=error)
         changed = replace(check, policy=told) if which == 0 else replace(check, rule=told)
@@ -183,7 +198,7 @@ class Validation:
 
 
 def difference_in_words(difference: Interval, of_knowing: bool, maximize: bool) -> str:
-    """By how much the policy is better; `of_knowing`: than the best single action, so that the state makes it so."""
+    """How much better the policy is, in words. With `of_knowing`, the rule is the best single action."""
     if of_knowing:
         text = f"knowing the state {'is worth' if maximize else 'saves'} {in_words(difference)}"
     elif difference.mean >= 0:

@@ -352,7 +352,7 @@ def test_the_same_generator_gives_the_same_values() -> None:
         assert first.dtype == torch.float64
 
 
-def test_the_curve_visits_every_point_and_keeps_neighbours_together() -> None:
+def test_the_curve_visits_every_point_and_keeps_neighbors_together() -> None:
     line = uniform(50, 1, seed=1)
     assert torch.equal(line[curve_order(line)], line.sort(0).values)
     square = uniform(400, 2, seed=2)

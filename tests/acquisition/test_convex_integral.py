@@ -94,10 +94,10 @@ def test_bounds_and_estimate_enclose_the_truth_for_maxima_of_lines(
     a, b = random_lines(20, count, seed)
     truth = expected_max(a, b).gain
     intercepts, slopes, _ = touching(nodes, a, b)
-    likeness = torch.rand(20, n - 1, generator=generator(seed), dtype=torch.float64)
+    similarity = torch.rand(20, n - 1, generator=generator(seed), dtype=torch.float64)
 
     lower, upper = bounds(nodes, intercepts, slopes, torch.stack([b.amin(-1), b.amax(-1)], -1))
-    result = ConvexIntegral(nodes)(intercepts, slopes, likeness)
+    result = ConvexIntegral(nodes)(intercepts, slopes, similarity)
 
     assert float((truth - lower).amin()) > -1e-10
     assert float((upper - truth).amin()) > -1e-10
@@ -183,9 +183,9 @@ def test_the_estimate_does_not_depend_on_a_common_line() -> None:
     nodes = quantile_nodes(5)
     integral = ConvexIntegral(nodes)
     a, b = tangents(nodes, *SMOOTH["hyperbola"][:2])
-    likeness = torch.full((4,), 0.6, dtype=torch.float64)
+    similarity = torch.full((4,), 0.6, dtype=torch.float64)
 
-    plain, tilted = integral(a, b, likeness), integral(a + 3, b - 2, likeness)
+    plain, tilted = integral(a, b, similarity), integral(a + 3, b - 2, similarity)
 
     assert float(tilted.best) == pytest.approx(float(plain.best), abs=1e-12)
     torch.testing.assert_close(tilted.slope_derivative, plain.slope_derivative)
@@ -201,11 +201,11 @@ def test_corners_are_integrated_as_corners() -> None:
     assert float(apart.best) == pytest.approx(float(expected_max(a, b).gain), abs=1e-12)
 
 
-@pytest.mark.parametrize("likeness", [0.0, 0.6, 1.0], ids=["corners", "between", "smooth"])
+@pytest.mark.parametrize("similarity", [0.0, 0.6, 1.0], ids=["corners", "between", "smooth"])
 @pytest.mark.parametrize("name", SMOOTH)
-def test_the_derivative_in_the_slopes_equals_finite_differences(name: str, likeness: float) -> None:
+def test_the_derivative_in_the_slopes_equals_finite_differences(name: str, similarity: float) -> None:
     nodes = quantile_nodes(7)
-    integral, alike = ConvexIntegral(nodes), torch.full((6,), likeness, dtype=torch.float64)
+    integral, alike = ConvexIntegral(nodes), torch.full((6,), similarity, dtype=torch.float64)
     a, b = tangents(nodes, *SMOOTH[name][:2])
 
     derivative = integral(a, b, alike).slope_derivative
@@ -222,14 +222,14 @@ def test_copies_of_a_line_share_its_derivative() -> None:
     nodes = quantile_nodes(9)
     integral = ConvexIntegral(nodes)
     a, b = random_lines(40, 4, seed=2)
-    likeness = torch.rand(40, 8, generator=generator(3), dtype=torch.float64)
+    similarity = torch.rand(40, 8, generator=generator(3), dtype=torch.float64)
 
     def best(slopes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         intercepts, touched, winner = touching(nodes, a, slopes)
         return (
-            integral(intercepts, touched, likeness).best,
+            integral(intercepts, touched, similarity).best,
             winner,
-            integral(intercepts, touched, likeness).slope_derivative,
+            integral(intercepts, touched, similarity).slope_derivative,
         )
 
     _, winner, derivative = best(b)
@@ -251,23 +251,23 @@ def test_the_derivative_of_a_batch_is_that_of_its_rows() -> None:
     integral = ConvexIntegral(nodes)
     a, b = random_lines(6, 8, seed=4)
     intercepts, slopes, _ = touching(nodes, a, b)
-    likeness = torch.rand(6, 4, generator=generator(1), dtype=torch.float64)
+    similarity = torch.rand(6, 4, generator=generator(1), dtype=torch.float64)
 
-    batch = integral(intercepts.unflatten(0, (2, 3)), slopes.unflatten(0, (2, 3)), likeness.unflatten(0, (2, 3)))
+    batch = integral(intercepts.unflatten(0, (2, 3)), slopes.unflatten(0, (2, 3)), similarity.unflatten(0, (2, 3)))
 
     assert batch.best.shape == (2, 3)
     for row in range(6):
-        alone = integral(intercepts[row], slopes[row], likeness[row])
+        alone = integral(intercepts[row], slopes[row], similarity[row])
         torch.testing.assert_close(batch.slope_derivative[row // 3, row % 3], alone.slope_derivative)
         torch.testing.assert_close(batch.best[row // 3, row % 3], alone.best)
 
 
-def both_ways(nodes: Tensor, a: Tensor, b: Tensor, likeness: Tensor) -> tuple[Gains, Gains]:
+def both_ways(nodes: Tensor, a: Tensor, b: Tensor, similarity: Tensor) -> tuple[Gains, Gains]:
     """By the compiled loop (where Numba is installed) and in torch."""
     with pytest.MonkeyPatch.context() as patch:
-        quick = ConvexIntegral(nodes)(a, b, likeness)
+        quick = ConvexIntegral(nodes)(a, b, similarity)
         patch.setattr(compiled, "AVAILABLE", False)
-        return quick, ConvexIntegral(nodes)(a, b, likeness)
+        return quick, ConvexIntegral(nodes)(a, b, similarity)
 
 
 @given(st.integers(0, 10**6), st.sampled_from([3, 5, 9]), st.integers(1, 12))
@@ -275,24 +275,24 @@ def test_the_compiled_loop_and_torch_agree_on_maxima_of_lines(seed: int, n: int,
     nodes = quantile_nodes(n)
     a, b = random_lines(20, count, seed)
     intercepts, slopes, winner = touching(nodes, a, b)
-    likeness = torch.rand(20, n - 1, generator=generator(seed), dtype=torch.float64)
+    similarity = torch.rand(20, n - 1, generator=generator(seed), dtype=torch.float64)
 
-    quick, reference = both_ways(nodes, intercepts, slopes, likeness)
+    quick, reference = both_ways(nodes, intercepts, slopes, similarity)
 
     torch.testing.assert_close(quick.best, reference.best, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(quick.lower, reference.lower, rtol=1e-10, atol=1e-12)
-    # where neighbours have the same line, tangents, chord and cubic are one: rounding decides how they share
+    # where neighbors have the same line, tangents, chord and cubic are one: rounding decides how they share
     shared = [torch.zeros_like(b).scatter_add(1, winner, gains.slope_derivative) for gains in (quick, reference)]
     torch.testing.assert_close(*shared, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("likeness", [0.0, 0.6, 1.0], ids=["corners", "between", "smooth"])
+@pytest.mark.parametrize("similarity", [0.0, 0.6, 1.0], ids=["corners", "between", "smooth"])
 @pytest.mark.parametrize("name", SMOOTH)
-def test_the_compiled_loop_and_torch_agree_on_smooth_functions(name: str, likeness: float) -> None:
+def test_the_compiled_loop_and_torch_agree_on_smooth_functions(name: str, similarity: float) -> None:
     nodes = quantile_nodes(7)
     a, b = tangents(nodes, *SMOOTH[name][:2])
 
-    quick, reference = both_ways(nodes, a, b, torch.full((6,), likeness, dtype=torch.float64))
+    quick, reference = both_ways(nodes, a, b, torch.full((6,), similarity, dtype=torch.float64))
 
     for ours, torchs in zip(astuple(quick), astuple(reference), strict=True):
         torch.testing.assert_close(ours, torchs, rtol=1e-10, atol=1e-12)
@@ -310,8 +310,8 @@ def test_the_compiled_loop_and_torch_agree_where_lines_are_degenerate() -> None:
         "corner on a node": ([float(-nodes[3]) if j > 2 else 0.0 for j in range(5)], [0.0, 0.0, 0.0, 1.0, 1.0]),
     }
     a, b = (tensor([row[part] for row in rows.values()]) for part in (0, 1))
-    for likeness in (0.0, 0.6, 1.0):
-        quick, reference = both_ways(nodes, a, b, torch.full((len(rows), 4), likeness, dtype=torch.float64))
+    for similarity in (0.0, 0.6, 1.0):
+        quick, reference = both_ways(nodes, a, b, torch.full((len(rows), 4), similarity, dtype=torch.float64))
 
         torch.testing.assert_close(quick.best, reference.best, rtol=1e-10, atol=1e-12, equal_nan=True)
         torch.testing.assert_close(quick.lower, reference.lower, rtol=1e-10, atol=1e-12, equal_nan=True)

@@ -232,7 +232,7 @@ def test_gains_of_two_lines_are_accurate_however_small(corner: float, bend: floa
 
 def test_many_tiny_gains_add_up_without_cancellation() -> None:
     corners = torch.linspace(6.5, 7.5, 5, dtype=torch.float64)
-    # slopes grow by 1 at every corner; the intercepts make neighbouring lines meet there
+    # slopes grow by 1 at every corner; the intercepts make neighboring lines meet there
     b = torch.arange(6, dtype=torch.float64)
     a = torch.cat([tensor([0.0]), -corners.cumsum(0)])
 

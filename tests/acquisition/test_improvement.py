@@ -12,11 +12,11 @@ from random_beliefs import (
     belief_with,
     finite_differences,
     generator,
+    heteroscedastic_noise,
     points_in,
     product_kernel,
     reals,
     tensor,
-    varying_noise,
 )
 
 
@@ -83,7 +83,7 @@ def test_the_gradient_of_the_logarithm_equals_finite_differences() -> None:
 
 def test_the_next_reward_has_the_noise_of_its_point() -> None:
     space = reals(1, 2)
-    belief = belief_with(space, product_kernel(space), n=10, noise=varying_noise(space))
+    belief = belief_with(space, product_kernel(space), n=10, noise=heteroscedastic_noise(space))
     points = 0.02 + 0.96 * points_in(space, 10, seed=3)
     acquisition = ImprovementAcquisition(belief.posterior, incumbent=0.5, of_reward=True)
 

@@ -23,6 +23,7 @@ from random_beliefs import (
     belief_with,
     finite_differences,
     generator,
+    heteroscedastic_noise,
     multi_task_kernel,
     points_in,
     posterior_of,
@@ -34,7 +35,6 @@ from random_beliefs import (
     relative_errors,
     tensor,
     trend_kernel,
-    varying_noise,
     warped,
 )
 
@@ -223,7 +223,7 @@ def test_the_gradient_equals_finite_differences_with_the_maximizers_held_fixed(
     belief, candidates, states = problem(name)
     if noise == "varying":
         space, kernel = SETTINGS[name]
-        belief = belief_with(space, kernel, len(belief.observations), noise=varying_noise(space))
+        belief = belief_with(space, kernel, len(belief.observations), noise=heteroscedastic_noise(space))
     d = candidates.shape[1]
     candidates = 0.02 + 0.96 * candidates
     weights = torch.rand(5, 3, generator=generator(3), dtype=torch.float64)
@@ -268,7 +268,7 @@ def test_rows_choose_their_sets_of_states() -> None:
     torch.testing.assert_close(some, all_rows[[3, 1]], rtol=1e-3, atol=1e-6)
 
 
-def test_integer_actions_are_maximised_over_integers_only() -> None:
+def test_integer_actions_are_maximized_over_integers_only() -> None:
     space = Space(states={"s": Real(0, 1)}, actions={"n": Integer(1, 6)})
     belief = belief_with(space, product_kernel(space, 0.4, 0.3), n=12)
     posterior = posterior_of(belief)

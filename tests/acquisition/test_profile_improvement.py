@@ -21,12 +21,12 @@ from random_beliefs import (
     belief_with,
     finite_differences,
     generator,
+    heteroscedastic_noise,
     points_in,
     posterior_of,
     product_kernel,
     reals,
     trend_kernel,
-    varying_noise,
 )
 
 GRID = torch.linspace(0, 1, 2001, dtype=torch.float64)[:, None]
@@ -97,7 +97,7 @@ def test_the_quantile_after_an_observation_is_that_of_the_model_with_it() -> Non
 @pytest.mark.parametrize("recipe", RECIPES, ids=str)
 def test_gradients_are_those_of_the_values(recipe: ProfileImprovement | ProfileQuantileImprovement, noise: str) -> None:
     space = reals(2, 2)
-    noises = 0.05 if noise == "one for all" else varying_noise(space)
+    noises = 0.05 if noise == "one for all" else heteroscedastic_noise(space)
     belief = belief_with(space, product_kernel(space, 0.5, 0.4), n=20, noise=noises)
     acquisition: ProfileAcquisition = recipe.build(belief, generator())
     points = 0.1 + 0.8 * points_in(space, 10, seed=2)

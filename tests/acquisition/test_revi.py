@@ -1,4 +1,4 @@
-"""REVI is a weighted sum of discretised knowledge gradients."""
+"""REVI is a weighted sum of discretized knowledge gradients."""
 
 import pytest
 import torch
@@ -49,7 +49,7 @@ def density_norm(z: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("belief", BELIEFS.values(), ids=BELIEFS)
-def test_revi_is_the_weighted_sum_of_discretised_knowledge_gradients(belief: Belief) -> None:
+def test_revi_is_the_weighted_sum_of_discretized_knowledge_gradients(belief: Belief) -> None:
     acquisition = Revi().build(belief, generator())
     rule, points = acquisition.rule, points_in(belief.space, 5, seed=4)
     assert isinstance(rule, ExactStates)
@@ -59,7 +59,7 @@ def test_revi_is_the_weighted_sum_of_discretised_knowledge_gradients(belief: Bel
     torch.testing.assert_close(acquisition.screen(points), acquisition(points))
 
 
-def test_the_discretisation_grows_with_the_data() -> None:
+def test_the_discretization_grows_with_the_data() -> None:
     for n, size in ((20, 7), (50, 10)):  # ⌈√40⌉, ⌈√100⌉
         belief = belief_with(reals(1, 1), product_kernel(reals(1, 1)), n=n)
         acquisition = Revi().build(belief, generator())

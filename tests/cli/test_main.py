@@ -119,7 +119,7 @@ def test_no_color(run: Conbo, monkeypatch: pytest.MonkeyPatch) -> None:
     from click.testing import CliRunner
 
     group = OneCommand("conbo")
-    coloured = CliRunner().invoke(group, ["go", "conbo error"], color=True)
-    assert "\x1b[31mError:" in coloured.stderr
+    colored = CliRunner().invoke(group, ["go", "conbo error"], color=True)
+    assert "\x1b[31mError:" in colored.stderr
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b" not in CliRunner().invoke(group, ["go", "conbo error"], color=True).stderr

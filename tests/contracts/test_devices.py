@@ -24,7 +24,16 @@ from conbo.spaces import Space
 from conbo.study import Study, open_study
 from contracts.test_posteriors_contract import CASES, REALS
 from kernel_family_cases import FAMILIES, data
-from random_beliefs import belief_with, generator, points_in, product_kernel, reals, uniform, varying_noise, warped
+from random_beliefs import (
+    belief_with,
+    generator,
+    heteroscedastic_noise,
+    points_in,
+    product_kernel,
+    reals,
+    uniform,
+    warped,
+)
 
 CPU = torch.device("cpu")
 NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device")
@@ -68,7 +77,7 @@ def test_a_device_that_is_not_there_is_named(name: str) -> None:
 
 def on(device: str) -> Belief:
     kernel = warped(product_kernel(REALS, 0.4, [0.3, 0.8], 1.7))
-    return belief_with(REALS, kernel, n=40, noise=varying_noise(REALS)).to(torch.device(device))
+    return belief_with(REALS, kernel, n=40, noise=heteroscedastic_noise(REALS)).to(torch.device(device))
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -34,7 +34,7 @@ def page() -> dict[str, Any]:
 def model(name: str) -> GaussianProcess:
     if name == "profile":
         return GaussianProcess(profile=page()["heavy_tails"], noise="small", input_warping="none")
-    return GaussianProcess(profile="matern52", states=page()["level"], noise="small", input_warping="none")
+    return GaussianProcess(profile="matern52", state_kernel=page()["level"], noise="small", input_warping="none")
 
 
 MODELS = ("profile", "structure")

@@ -16,7 +16,7 @@ from conbo.models.transformed import TransformedPosterior
 from conbo.observations import Observations
 from conbo.spaces import Categorical, Integer, Real, Space
 from contracts.test_methods_contract import QUICK
-from random_beliefs import product_kernel, tensor, uniform, varying_noise, warped
+from random_beliefs import heteroscedastic_noise, product_kernel, tensor, uniform, warped
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 FINITE = Space(states={"k": Categorical(["a", "b"])}, actions={"x": Real(0, 1), "n": Integer(1, 8)})
@@ -47,7 +47,7 @@ def test_every_part_of_a_mixture_stays_there_too(name: str, device: str) -> None
     rows = torch.from_numpy(CONTINUOUS.snap(uniform(20, 3, seed=1).numpy()))
     rewards, product = torch.sin(5 * rows).sum(-1), product_kernel(CONTINUOUS)
     effects = MainEffectsKernel(product, Factor(Columns((0,)), tensor([0.7])), 0.6, 0.4)
-    noise = varying_noise(CONTINUOUS).to(torch.device(device))
+    noise = heteroscedastic_noise(CONTINUOUS).to(torch.device(device))
     here = Observations(rows.to(device), rewards.to(device), pending=rows[:0].to(device))
     kernels = warped(product).to(here.points.device), effects.to(here.points.device)
     first, second = (condition(kernel, 0.0, noise, here.points, here.rewards) for kernel in kernels)

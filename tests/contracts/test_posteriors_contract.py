@@ -24,7 +24,7 @@ from conbo.models.exact import ExactPosterior, condition
 from conbo.models.kernels import Factor, Kernel
 from conbo.models.main_effects import MainEffectsKernel
 from conbo.models.mixture import Mixture
-from conbo.models.noise import VaryingNoise
+from conbo.models.noise import HeteroscedasticNoise
 from conbo.models.one_study import OneStudy
 from conbo.models.output_maps import Limits, LowTail, OutputMap
 from conbo.models.profiles import MATERN52, Profile
@@ -40,6 +40,7 @@ from random_beliefs import (
     belief_with,
     finite_differences,
     generator,
+    heteroscedastic_noise,
     multi_task_kernel,
     points_in,
     product_kernel,
@@ -47,7 +48,6 @@ from random_beliefs import (
     tensor,
     trend_kernel,
     uniform,
-    varying_noise,
     warped,
 )
 
@@ -127,7 +127,7 @@ def through_botorch(space: Space) -> Belief:
     return Belief(space, ours.states, told, posterior, shift=0.0, scale=1.0)
 
 
-def by_inducing_points(space: Space, kernel: Kernel, noise: float | VaryingNoise) -> Belief:
+def by_inducing_points(space: Space, kernel: Kernel, noise: float | HeteroscedasticNoise) -> Belief:
     """What 30 rewards say by 12 inducing points."""
     ours = belief_with(space, kernel, n=30, noise=noise, constant=0.3)
     told = ours.observations
@@ -191,19 +191,19 @@ CASES: dict[str, Callable[[], Belief]] = {
     ),
     "no states": lambda: belief_with(reals(0, 2), product_kernel(reals(0, 2))),
     "warped": lambda: belief_with(REALS, warped(product_kernel(REALS, 0.4, [0.3, 0.8]))),
-    "heteroscedastic": lambda: belief_with(REALS, product_kernel(REALS), noise=varying_noise(REALS)),
+    "heteroscedastic": lambda: belief_with(REALS, product_kernel(REALS), noise=heteroscedastic_noise(REALS)),
     "trend": lambda: belief_with(CATEGORIES, trend_kernel(CATEGORIES, [0.4, 0.6])),
     "multi-task": lambda: belief_with(TWO_KINDS, multi_task_kernel(TWO_KINDS, 0.5, states=0.6)),
     "mixed": lambda: belief_with(MIXED, product_kernel(MIXED, [0.5, 0.9], [0.4, 0.6, 1.1], 0.8)),
     "mixed trend": lambda: belief_with(
-        MIXED, warped(trend_kernel(MIXED, [0.4, 0.6, 1.1], states=0.5)), noise=varying_noise(MIXED)
+        MIXED, warped(trend_kernel(MIXED, [0.4, 0.6, 1.1], states=0.5)), noise=heteroscedastic_noise(MIXED)
     ),
     "main effects": lambda: belief_with(REALS, with_main_effects(product_kernel(REALS, 0.4, [0.3, 0.8]))),
     "main effects warped": lambda: belief_with(
         REALS, with_main_effects(warped(product_kernel(REALS, 0.4, [0.3, 0.8])))
     ),
     "main effects trend": lambda: belief_with(
-        MIXED, with_main_effects(trend_kernel(MIXED, [0.4, 0.6, 1.1], states=0.5)), noise=varying_noise(MIXED)
+        MIXED, with_main_effects(trend_kernel(MIXED, [0.4, 0.6, 1.1], states=0.5)), noise=heteroscedastic_noise(MIXED)
     ),
     "low tail": lambda: mapped(LOW_TAIL),
     "low tail with noise": lambda: mapped(LowTail(pivot=0.7, width=1.5), noise=0.05),
@@ -214,7 +214,7 @@ CASES: dict[str, Callable[[], Belief]] = {
     "own structure": lambda: belief_with(REALS, SHARED),
     "approximate": lambda: by_inducing_points(REALS, product_kernel(REALS, 0.4, [0.3, 0.8], 1.7), 0.05),
     "approximate trend": lambda: by_inducing_points(
-        MIXED, warped(trend_kernel(MIXED, [0.4, 0.6, 1.1], states=0.5)), varying_noise(MIXED)
+        MIXED, warped(trend_kernel(MIXED, [0.4, 0.6, 1.1], states=0.5)), heteroscedastic_noise(MIXED)
     ),
     "seeds": lambda: with_seeds(REALS),
     "earlier study": lambda: with_an_earlier_study(REALS),

@@ -131,7 +131,7 @@ def test_integers_of_any_range_are_searched() -> None:
     np.testing.assert_allclose(space.snap_actions(result.actions.numpy()), result.actions.numpy(), atol=1e-12)
 
 
-def test_an_integer_is_polished_to_the_better_neighbour() -> None:
+def test_an_integer_is_polished_to_the_better_neighbor() -> None:
     # levels so coarse that the nearest to a peak need not be the better
     space = Space(states={"s": Real(0, 1)}, actions={"n": Integer(1, 4)})
     for seed in range(6):

@@ -20,7 +20,7 @@ from conbo.models.fit import Fit
 from conbo.models.fit import fit as fit_models
 from conbo.models.kernel_families import KernelFamily, ProductFamily
 from conbo.models.log_posterior import LOG_LENGTHSCALE_BOUNDS, LOG_VARIANCE_BOUNDS, LogPosterior
-from conbo.models.noise import LOG_NOISE_BOUNDS, VaryingNoise
+from conbo.models.noise import LOG_NOISE_BOUNDS, HeteroscedasticNoise
 from conbo.models.profiles import SQUARED_EXPONENTIAL
 from kernel_family_cases import FAMILIES, columns, data
 from random_beliefs import belief_with, points_in, product_kernel, reals, uniform
@@ -62,7 +62,7 @@ def peer(points: Tensor, rewards: Tensor, d_s: int) -> ExactMarginalLogLikelihoo
     return ExactMarginalLogLikelihood(likelihood, model)
 
 
-@pytest.mark.filterwarnings("ignore")  # of BoTorch, on data that are standardised with another factor
+@pytest.mark.filterwarnings("ignore")  # of BoTorch, on data that are standardized with another factor
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("d_s", "d_x"), [(1, 1), (2, 3)])
 def test_the_fit_is_at_least_as_good_as_that_of_botorch(d_s: int, d_x: int, seed: int) -> None:
@@ -144,7 +144,7 @@ def noisy_rewards(slope: float, level: float = 0.1, n: int = 120) -> tuple[Tenso
 def test_noise_that_varies_is_found() -> None:
     points, rewards = noisy_rewards(slope=2.5)
     result = fit([ProductFamily(*columns(reals(1, 2)))], points, rewards)
-    assert isinstance(result.noise, VaryingNoise)
+    assert isinstance(result.noise, HeteroscedasticNoise)
     slopes = result.noise.slopes
     assert 0.7 < float(slopes[1]) < 2.5  # the prior holds it back
     assert float(slopes[[0, 2]].abs().amax()) < 0.3
@@ -202,7 +202,7 @@ def test_actions_are_bent_where_rewards_change_in_one_place() -> None:
     assert 1 - errors[1] < 0.5 * (1 - errors[0])
 
 
-def standardised(rewards: Tensor) -> Tensor:
+def standardized(rewards: Tensor) -> Tensor:
     return (rewards - rewards.mean()) / rewards.std()
 
 
@@ -210,7 +210,7 @@ def standardised(rewards: Tensor) -> Tensor:
 def test_a_cliff_in_the_middle_bends_both_exponents(steepness: float) -> None:
     points = uniform(80, 3, seed=1)
     rewards = torch.sigmoid(steepness * (points[:, 1] - 0.5)) * torch.sin(3 * points[:, 0]) + 0.3 * points[:, 2]
-    warp = fit([ProductFamily(*columns(reals(1, 2)))], points, standardised(rewards), warp=True).kernel.actions.warp
+    warp = fit([ProductFamily(*columns(reals(1, 2)))], points, standardized(rewards), warp=True).kernel.actions.warp
     assert warp is not None
     assert float(warp.log_a[0]) > 0.3
     assert float(warp.log_b[0]) > 0.3
@@ -221,7 +221,7 @@ def test_no_range_is_bent_so_far_that_most_of_it_holds_no_reward() -> None:
     space = reals(1, 2)
     points = torch.rand(60, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     s, x, y = points.T
-    rewards = standardised(-((torch.log(x + 0.02) + 1 + 2 * s) ** 2) - (torch.log(1.02 - y) + 1 + s) ** 2)
+    rewards = standardized(-((torch.log(x + 0.02) + 1 + 2 * s) ** 2) - (torch.log(1.02 - y) + 1 + s) ** 2)
     smooth = ProductFamily(*columns(space), SQUARED_EXPONENTIAL)
     result = fit([smooth], points, rewards, warp=True)
     warp = result.kernel.actions.warp

@@ -11,7 +11,7 @@ from conbo.models import compiled
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.kernels import Kernel
 from conbo.models.log_posterior import Expected, LogPosterior
-from conbo.models.noise import VaryingNoise
+from conbo.models.noise import HeteroscedasticNoise
 from kernel_family_cases import FAMILIES, data
 from random_beliefs import tensor, uniform
 
@@ -103,7 +103,7 @@ def test_the_objective_is_likelihood_times_priors_at_the_best_constant(name: str
         found = target.noise_of(row)
         variances = (
             found.at(points)
-            if isinstance(found, VaryingNoise)
+            if isinstance(found, HeteroscedasticNoise)
             else torch.as_tensor(found, dtype=torch.float64).expand(len(points))
         )
         covariance = covariance_of(family.kernel(row[: n_l + n_v + n_w]), points) + torch.diag(variances)

@@ -218,3 +218,9 @@ def test_the_former_name_of_input_warping_works_and_says_what_to_use() -> None:
     with pytest.raises(SettingError, match="`actions` must be auto or straight, but got 'bent'"):
         GaussianProcess(actions="bent")
     assert replace(GaussianProcess(input_warping="none"), rank=3).input_warping == "none"
+
+
+def test_the_former_name_of_the_state_kernel_works_and_says_what_to_use() -> None:
+    with pytest.warns(DeprecationWarning, match=r"`states='product'` is now `state_kernel='product'`; .* conbo 0\.5"):
+        assert GaussianProcess(states="product") == GaussianProcess(state_kernel="product")
+    assert replace(GaussianProcess(state_kernel="trend"), rank=3).state_kernel == "trend"

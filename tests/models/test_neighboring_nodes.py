@@ -1,4 +1,4 @@
-"""What maximisers at neighbouring nodes say about each other, in torch and by the compiled loops."""
+"""What maximizers at neighboring nodes say about each other, in torch and by the compiled loops."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def maxima_with(mean: Tensor, slope: Tensor) -> Maxima:
 
 
 def likeness_along(places: list[float]) -> Tensor:
-    """Of maximisers that move along one action."""
+    """Of maximizers that move along one action."""
     actions = torch.stack([tensor(places), torch.zeros(len(places), dtype=torch.float64)], -1)
     return neighbor_similarity(functions(), actions[None, None], NODES)[0, 0]
 
@@ -58,7 +58,7 @@ def test_nodes_whose_own_lines_are_highest_keep_them() -> None:
 
 
 @pytest.mark.usefixtures("_available")
-def test_likeness_is_the_correlation_of_neighbours_that_move_steadily() -> None:
+def test_likeness_is_the_correlation_of_neighbors_that_move_steadily() -> None:
     places = (0.2 * NODES).tolist()
 
     apart = tensor(places).diff().square()

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from conbo.models.columns import Columns
-from conbo.models.noise import VaryingNoise
+from conbo.models.noise import HeteroscedasticNoise
 from random_beliefs import finite_differences, tensor, uniform
 
-NOISE = VaryingNoise(Columns((0, 3, 0)), log_level=-2.0, slopes=tensor([1.0, 0.3, -0.2, 0.1, -2.0]))
+NOISE = HeteroscedasticNoise(Columns((0, 3, 0)), log_level=-2.0, slopes=tensor([1.0, 0.3, -0.2, 0.1, -2.0]))
 
 
 def test_the_logarithm_is_linear_in_numbers_and_has_a_step_for_every_choice() -> None:
@@ -28,7 +28,7 @@ def test_the_gradient_is_that_of_the_variances() -> None:
 
 @pytest.mark.parametrize(("level", "bound"), [(-100.0, 1e-7), (100.0, 10.0)])
 def test_variances_stay_within_bounds(level: float, bound: float) -> None:
-    extreme = VaryingNoise(NOISE.columns, level, NOISE.slopes)
+    extreme = HeteroscedasticNoise(NOISE.columns, level, NOISE.slopes)
     assert extreme.at(uniform(5, 3)).tolist() == pytest.approx([bound] * 5)
     assert not extreme.gradient(uniform(5, 3)).any()
 

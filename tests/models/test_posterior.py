@@ -19,6 +19,7 @@ from random_beliefs import (
     MODELS,
     belief_with,
     finite_differences,
+    heteroscedastic_noise,
     multi_task_kernel,
     points_in,
     posterior_of,
@@ -29,7 +30,6 @@ from random_beliefs import (
     tensor,
     trend_kernel,
     uniform,
-    varying_noise,
     warped,
 )
 
@@ -138,7 +138,7 @@ def test_one_noise_for_all_is_the_same_as_one_for_each() -> None:
 def test_noise_that_varies_is_that_of_every_point() -> None:
     points, rewards, _ = observations("some")
     kernel = KERNELS["matern"][1]
-    noise = varying_noise(reals(1, 2))
+    noise = heteroscedastic_noise(reals(1, 2))
     posterior = condition(kernel, 0.0, noise, points, rewards)
     each = condition(kernel, 0.0, noise.at(points), points, rewards)
 
@@ -239,7 +239,7 @@ def test_many_points_are_passed_in_chunks_without_a_seam() -> None:
     torch.testing.assert_close(posterior.variance(points)[around], posterior.variance(points[around]))
 
 
-def test_a_singular_covariance_is_factorised_with_little_jitter() -> None:
+def test_a_singular_covariance_is_factorized_with_little_jitter() -> None:
     points = uniform(6, 3, seed=1)[[0, 0, 1, 1, 2, 3]]
     posterior = condition(KERNELS["matern"][1], 0.0, 0.0, points, points.sum(-1), new_noise=0.1)
     matrix = posterior.factor @ posterior.factor.mT
@@ -249,7 +249,7 @@ def test_a_singular_covariance_is_factorised_with_little_jitter() -> None:
     torch.testing.assert_close(posterior.mean(points), points.sum(-1), rtol=0, atol=1e-5)
 
 
-def test_a_regular_matrix_is_factorised_without_jitter() -> None:
+def test_a_regular_matrix_is_factorized_without_jitter() -> None:
     matrix = tensor([[4.0, 2.0], [2.0, 3.0]])
 
     assert torch.equal(cholesky(matrix), torch.linalg.cholesky(matrix))
@@ -264,7 +264,7 @@ def test_a_matrix_that_is_not_finite_is_refused(entry: float, place: tuple[int, 
         cholesky(matrix)
 
 
-def test_a_matrix_of_zeros_is_factorised() -> None:
+def test_a_matrix_of_zeros_is_factorized() -> None:
     assert float(cholesky(torch.zeros(3, 3, dtype=torch.float64)).abs().amax()) < 1e-100
 
 

@@ -16,7 +16,7 @@ def test_the_surface_is_the_posterior_mean() -> None:
     wanted = [p.mean for p in seen.policy.predict_actions(states, actions)]
     assert [surface.customdata[i, j] for i, j in corners] == pytest.approx(wanted)
     order = np.asarray(surface.customdata).ravel().argsort()
-    assert (np.diff(np.asarray(surface.z).ravel()[order]) >= 0).all()  # colours follow values
+    assert (np.diff(np.asarray(surface.z).ravel()[order]) >= 0).all()  # colors follow values
 
 
 def test_other_parameters_follow_the_policy() -> None:
@@ -31,7 +31,7 @@ def test_other_parameters_follow_the_policy() -> None:
 
 def test_bright_is_good() -> None:
     bright = plots.posterior_surface(view("one_state")).data[0].colorscale[-1][1]
-    assert plots.posterior_surface(view("mixed")).data[0].colorscale[0][1] == bright  # rewards are minimised
+    assert plots.posterior_surface(view("mixed")).data[0].colorscale[0][1] == bright  # rewards are minimized
 
 
 def test_a_slice_passes_through_the_policy() -> None:

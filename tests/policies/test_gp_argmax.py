@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 import conbo.policies.gp_argmax
+import conbo.policies.policy_cache
 from conbo.belief import Belief, fit_belief
 from conbo.bound_states import bind
 from conbo.errors import SettingError
@@ -138,15 +139,15 @@ def counted_searches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conbo.policies.gp_argmax, "MOST_REMEMBERED", 8)
-    monkeypatch.setattr(conbo.policies.gp_argmax, "MOST_ANSWERS", 30)
+    monkeypatch.setattr(conbo.policies.gp_argmax, "MOST_SEARCHED", 8)
+    monkeypatch.setattr(conbo.policies.policy_cache, "MOST_ANSWERS", 30)
     belief = belief_over(SPACES["many states"])
     policy = built(belief, similar=1.0)
     for seed in range(3):
         states = some_states(belief, 40, seed)
         assert policy(states).shape == (40, 1)
-        assert len(policy._remembered[0]) == 8
-        assert len(policy._known[1]) == 40
+        assert len(policy._cache.searched[0]) == 8
+        assert len(policy._cache._answers[1]) == 40
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def test_it_is_the_best_observed_action_of_the_nearest_states() -> None:
     assert policy(tensor([[0.0], [0.2], [1.0]])).flatten().tolist() == [0.2, 0.2, 0.4]
 
 
-def test_fewer_observations_than_neighbours_are_all_looked_at() -> None:
+def test_fewer_observations_than_neighbors_are_all_looked_at() -> None:
     policy = policy_of(reals(1, 1), [[0.0, 0.1], [1.0, 0.2]], [1.0, 2.0], k=10)
     assert policy(tensor([[0.0], [0.7]])).flatten().tolist() == [0.2, 0.2]
 

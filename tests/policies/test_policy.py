@@ -14,7 +14,7 @@ from torch import Tensor
 from conbo.belief import Belief, ModelLike
 from conbo.errors import PointError, RecordError, SettingError
 from conbo.gaussian_process import GaussianProcess
-from conbo.models.noise import VaryingNoise
+from conbo.models.noise import HeteroscedasticNoise
 from conbo.policies import StatePolicy
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.nearest_neighbors import NearestNeighbors
@@ -29,7 +29,7 @@ SPACE = Space(
     actions={"dose": Real(0.1, 10.0, log=True), "days": Integer(1, 7)},
 )
 CATEGORIES = Space(states={"age": Categorical([20, 41, 77]), "ward": Categorical(["A", "B"])}, actions=SPACE.actions)
-ONE_MODEL = GaussianProcess("matern52", states="product", members=1, main_effects="none", output_warping="none")
+ONE_MODEL = GaussianProcess("matern52", state_kernel="product", members=1, main_effects="none", output_warping="none")
 STATES = [{"age": age, "ward": ward} for age in (20, 41, 77) for ward in "AB"]
 
 
@@ -148,7 +148,7 @@ def test_what_cannot_be_extrapolated(policy: Policy, state: Any, message: str) -
         (SPACE, 0.5, GaussianProcess("squared-exponential")),
         (SPACE, 0.0, GaussianProcess()),
         (CATEGORIES, None, GaussianProcess()),
-        (CATEGORIES, None, GaussianProcess(states="multi-task")),
+        (CATEGORIES, None, GaussianProcess(state_kernel="multi-task")),
         (SPACE, None, ONE_MODEL),
     ],
     ids=["learned noise", "known noise", "no noise", "trend", "multi-task", "one model"],
@@ -170,7 +170,7 @@ def test_a_saved_policy_knows_how_noise_varies(tmp_path: Path) -> None:
         gamble = 0.01 * math.exp(4 * trial.action["rate"]) * generator.standard_normal()
         study.tell(trial, math.sin(3 * trial.action["x"]) + gamble)
     policy = study.policy()
-    assert isinstance(policy._belief.posterior.noise, VaryingNoise)
+    assert isinstance(policy._belief.posterior.noise, HeteroscedasticNoise)
     policy.save(tmp_path / "policy.json")
     loaded = load_policy(tmp_path / "policy.json")
     states = [{"k": "a"}, {"k": "b"}]

@@ -25,7 +25,7 @@ ONE = {"members": 1, "main_effects": "none", "output_warping": "none"}
 @cache
 def text(states: str = "product", noise: float | None = None) -> str:
     """The file of a small policy with one model."""
-    model = GaussianProcess(states=states, **ONE)  # type: ignore[arg-type]
+    model = GaussianProcess(state_kernel=states, **ONE)  # type: ignore[arg-type]
     study = Study(SPACE, method="uniform", model=model)
     for trial in study.ask(8):
         study.tell(trial, math.sin(5 * trial.action["x"]) + trial.action["y"], noise)

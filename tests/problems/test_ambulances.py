@@ -244,7 +244,7 @@ def test_yardstick_between_the_grid_states() -> None:
     assert -0.05 < cost < 0.1
 
 
-def test_states_are_normal_around_the_centre() -> None:
+def test_states_are_normal_around_the_center() -> None:
     recipe = Normal(15.0, 5.0)
     assert ambulances(state_sd=5.0).state_distribution == Product({"mode_x": recipe, "mode_y": recipe})
 

@@ -58,7 +58,7 @@ def test_streams_are_addressed_and_do_not_depend_on_order() -> None:
     assert backward[::-1] == [normal(KEY, index) for index in range(50)]
 
 
-def test_streams_of_neighbouring_seeds_replications_and_purposes_are_unrelated() -> None:
+def test_streams_of_neighboring_seeds_replications_and_purposes_are_unrelated() -> None:
     keys = [
         np.uint64(substream(np.uint64(substream(np.uint64(seed), replication)), purpose))
         for seed in range(3)

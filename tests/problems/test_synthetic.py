@@ -73,16 +73,16 @@ def test_no_action_beats_the_optimal_one(make) -> None:
     ("problem", "low", "high"),
     [(branin(), -5, 10), (branin(0.5), -1.25, 6.25), (rosenbrock(), -2, 2), (rosenbrock(0.25), -0.5, 0.5)],
 )
-def test_the_width_shrinks_the_state_around_its_centre(problem: Problem, low: float, high: float) -> None:
+def test_the_width_shrinks_the_state_around_its_center(problem: Problem, low: float, high: float) -> None:
     assert (problem.space.states["s"].low, problem.space.states["s"].high) == (low, high)
 
 
-@pytest.mark.parametrize(("make", "centre"), [(branin, 2.5), (rosenbrock, 0.0)])
-def test_width_zero_fixes_the_state_at_its_centre(make, centre: float) -> None:
+@pytest.mark.parametrize(("make", "center"), [(branin, 2.5), (rosenbrock, 0.0)])
+def test_width_zero_fixes_the_state_at_its_center(make, center: float) -> None:
     fixed, full = make(width=0), make()
     assert fixed.space.n_state_dims == 0
-    assert fixed.optimal_action({}) == full.optimal_action({"s": centre})
-    assert fixed.evaluate({}, {"x": 1.0}, rng()) == full.evaluate({"s": centre}, {"x": 1.0}, rng())
+    assert fixed.optimal_action({}) == full.optimal_action({"s": center})
+    assert fixed.evaluate({}, {"x": 1.0}, rng()) == full.evaluate({"s": center}, {"x": 1.0}, rng())
 
 
 def test_noise_is_the_standard_deviation_of_a_reward() -> None:

@@ -196,7 +196,7 @@ class Cone:
         return function
 
 
-def test_the_maximiser_knows_nothing_of_what_it_maximises() -> None:
+def test_the_maximizer_knows_nothing_of_what_it_maximizes() -> None:
     belief = belief_over("no states")
     peak = tensor([0.37, 1.2])
     recipe: AcquisitionRecipe = Cone(peak)

@@ -1,4 +1,4 @@
-"""MTS: the discretisation of the supplement, and the point with the greatest improvement of a draw."""
+"""MTS: the discretization of the supplement, and the point with the greatest improvement of a draw."""
 
 from math import ceil
 
@@ -9,7 +9,7 @@ from conbo.errors import SettingError
 from conbo.proposals.multi_task_thompson import (
     MultiTaskThompson,
     best_of_nearest,
-    discretisation,
+    discretization,
     distinct_argmax,
     joint_draws,
     pathwise_draws,
@@ -26,20 +26,20 @@ FINITE = belief_with(CATEGORIES, trend_kernel(CATEGORIES), n=20, distribution={"
 
 
 @pytest.mark.parametrize(("d_s", "d_x"), [(1, 1), (2, 6), (1, 8), (3, 1)])
-def test_the_discretisation_has_the_size_of_the_supplement(d_s: int, d_x: int) -> None:
+def test_the_discretization_has_the_size_of_the_supplement(d_s: int, d_x: int) -> None:
     space = reals(d_s, d_x)
-    points = discretisation(belief_with(space, product_kernel(space)), 3000, generator())
+    points = discretization(belief_with(space, product_kernel(space)), 3000, generator())
     n_states = ceil(3000 ** (d_s / (d_s + d_x)))
     assert points.shape == (n_states, ceil(3000 / n_states), d_s + d_x)
     assert (points[:, :, :d_s] == points[:, :1, :d_s]).all()
 
 
 def test_every_state_has_its_policy_s_action_and_the_best_near_ones() -> None:
-    points = discretisation(BELIEF, 3000, generator())
+    points = discretization(BELIEF, 3000, generator())
     states, actions = points[:, 0, :1], points[:, :, 1:]
     search = BELIEF.search(action_candidates(BELIEF, 256, generator(1)))
     torch.testing.assert_close(actions[:, 0], search.best(states).actions, atol=1e-4, rtol=0)
-    assert float((actions[:, 1:40] - actions[:, :1]).abs().mean()) < 0.1  # neighbours
+    assert float((actions[:, 1:40] - actions[:, :1]).abs().mean()) < 0.1  # neighbors
     for k, best in enumerate(best_of_nearest(BELIEF, states).unbind(1)):
         assert torch.equal(actions[:, 40 + k], best)
 
@@ -52,7 +52,7 @@ def test_the_best_of_the_nearest_states() -> None:
 
 
 def test_few_states_are_all_there_unless_they_cannot_occur() -> None:
-    points = discretisation(FINITE, 300, generator())
+    points = discretization(FINITE, 300, generator())
     assert points[:, 0, 0].tolist() == pytest.approx([1 / 6, 5 / 6])
     assert points.shape == (2, 150, 2)
 
@@ -63,7 +63,7 @@ def test_the_point_has_the_greatest_improvement_of_its_draw(draw: str) -> None:
     for seed in range(5):
         (chosen,) = MultiTaskThompson(points=400, draw=draw).propose(BELIEF, 1, generator(seed)).points
         same = generator(seed)
-        points = discretisation(BELIEF, 400, same)
+        points = discretization(BELIEF, 400, same)
         values = drawn(BELIEF, points.flatten(0, 1), 1, same).reshape(points.shape[:2])
         improvement = values - values[:, :1]
         where = (points == chosen).all(-1)
@@ -79,7 +79,7 @@ def test_weights_make_likely_states_more_interesting() -> None:
 
 
 def test_both_kinds_of_draws_have_the_posterior_s_moments() -> None:
-    points = discretisation(BELIEF, 30, generator()).flatten(0, 1)
+    points = discretization(BELIEF, 30, generator()).flatten(0, 1)
     for drawn in (joint_draws, pathwise_draws):
         values = drawn(BELIEF, points, 4000, generator(1))
         torch.testing.assert_close(values.mean(1), BELIEF.posterior.mean(points), atol=0.05, rtol=0)

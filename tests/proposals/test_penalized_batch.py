@@ -68,7 +68,7 @@ def test_a_batch_starts_with_the_best_and_goes_on_with_what_is_good_and_far() ->
     assert torch.equal(penalized_batch(belief, points, values, 1), points[:1])
 
 
-def test_each_choice_maximises_the_penalised_value() -> None:
+def test_each_choice_maximizes_the_penalized_value() -> None:
     belief = belief_over()
     points, values = points_in(belief.space, 60, seed=3), uniform(60, seed=4)
 

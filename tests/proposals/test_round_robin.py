@@ -26,7 +26,7 @@ from random_beliefs import (
 SPACE = Space(states={"k": Categorical(["a", "b", "c"]), "m": Integer(1, 2)}, actions={"x": Real(0, 1)})
 CATEGORIES = Space(states={"k": Categorical(["a", "b", "c"])}, actions={"x": Real(0, 1)})
 BELIEF = belief_with(CATEGORIES, trend_kernel(CATEGORIES), n=9, noise=0.01)
-REWARDS = 3.0 + 2.0 * BELIEF.observations.rewards  # in units that are not standardised
+REWARDS = 3.0 + 2.0 * BELIEF.observations.rewards  # in units that are not standardized
 
 
 def test_a_batch_fills_up_the_states_with_the_fewest_evaluations() -> None:

@@ -1,4 +1,4 @@
-"""Thompson sampling: draws from the posterior, maximised."""
+"""Thompson sampling: draws from the posterior, maximized."""
 
 import numpy as np
 import torch

@@ -165,8 +165,8 @@ def large(n: int) -> View:
     belief = fit_belief(space, states, first, GaussianProcess(output_warping="none", members=1))
     posterior = belief.posterior
     assert isinstance(posterior, ExactPosterior)
-    standardised = (rewards - belief.shift) / belief.scale
-    known = condition(posterior.kernel, posterior.constant, 1e-2, points, standardised)
+    standardized = (rewards - belief.shift) / belief.scale
+    known = condition(posterior.kernel, posterior.constant, 1e-2, points, standardized)
     belief = replace(belief, observations=Observations(points, rewards, points[:0]), posterior=known)
     decoded = zip(
         space.decode_states(np.asarray(points[:, :2])), space.decode_actions(np.asarray(points[:, 2:])), strict=True

@@ -16,7 +16,7 @@ from conbo.models.exact import ExactPosterior, condition
 from conbo.models.kernels import Factor, Kernel
 from conbo.models.main_effects import MainEffectsKernel, effect_columns
 from conbo.models.mixture import Mixture
-from conbo.models.noise import VaryingNoise
+from conbo.models.noise import HeteroscedasticNoise
 from conbo.models.output_maps import Limits, LowTail, OutputMap
 from conbo.models.posterior import Posterior
 from conbo.models.transformed import TransformedPosterior
@@ -25,7 +25,7 @@ from conbo.policies.policy import Policy
 from conbo.reports.explorer import explorer_record
 from conbo.spaces import Categorical, Real, Space
 from missing_tools import skip_without
-from random_beliefs import belief_on, points_in, product_kernel, tensor, trend_kernel, varying_noise, warped
+from random_beliefs import belief_on, heteroscedastic_noise, points_in, product_kernel, tensor, trend_kernel, warped
 
 SCRIPTS = ("profiles.js", "model.js", "output_maps.js", "mixture.js")
 SPACE = Space(
@@ -50,7 +50,7 @@ model.prepare().then(() => console.log(JSON.stringify(states.map((state) => {
 """
 
 
-def process(kernel: Kernel, noise: float | VaryingNoise = 1e-2, output: OutputMap | None = None) -> Posterior:
+def process(kernel: Kernel, noise: float | HeteroscedasticNoise = 1e-2, output: OutputMap | None = None) -> Posterior:
     rewards = REWARDS if output is None else output.values(REWARDS, None)[0]
     known = condition(kernel, 0.1, noise, POINTS, rewards)
     return known if output is None else TransformedPosterior(known, output)
@@ -71,7 +71,7 @@ def mixture(*members: Posterior) -> Mixture:
 PRODUCT, TREND = product_kernel(SPACE, 0.6, (0.4, 0.8, 0.6)), trend_kernel(SPACE, (0.5, 0.9, 0.7), states=0.5)
 SMOOTH = product_kernel(SPACE, 0.5, 0.5, profile="squared-exponential")
 TAIL = LowTail(pivot=float(REWARDS.max()), width=0.5, shift=-0.6, scale=0.7)
-NOISE = varying_noise(SPACE)
+NOISE = heteroscedastic_noise(SPACE)
 
 POSTERIORS: dict[str, Posterior] = {
     "one process": process(PRODUCT),

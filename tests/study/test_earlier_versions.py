@@ -13,6 +13,7 @@
     study.ask(2)
 """
 
+import json
 import shutil
 import sqlite3
 from contextlib import closing
@@ -25,6 +26,7 @@ from conbo import open_study
 from conbo.errors import StorageError
 from conbo.study import Study, schema
 from conbo.study.database import Database
+from conbo.study.stored_fields import settings_of
 from conbo.trials import Trial
 
 WRITTEN = Path(__file__).parents[1] / "data" / "study_0_1.db"
@@ -94,3 +96,9 @@ def test_a_conbo_that_knows_only_the_first_version_refuses_it(storage: Path, mon
     known = f"knows tables up to version 1, but those of this database are of version {newest}"
     with pytest.raises(StorageError, match=known):
         open_study(storage)
+
+
+def test_the_former_name_of_a_setting_is_read() -> None:
+    model = {"type": "GaussianProcess", "states": "trend", "members": 1}
+    expected = {"type": "GaussianProcess", "state_kernel": "trend", "members": 1}
+    assert settings_of(json.dumps({"model": model}))["model"] == expected

@@ -186,9 +186,9 @@ def test_functions_and_methods_of_one_s_own_must_be_given_again(storage: str) ->
     stored(storage, name="dense", state_distribution=density)
     with pytest.raises(StudyError, match="the study's state distribution is a function: open it with Study"):
         open_study(storage, "dense")
-    stored(storage, name="modelled", model=lambda *_: None)
+    stored(storage, name="modeled", model=lambda *_: None)
     with pytest.raises(StudyError, match="the study's model is a function: open it with Study"):
-        open_study(storage, "modelled")
+        open_study(storage, "modeled")
 
 
 @pytest.mark.parametrize("name", ["", None, "a\0b"])

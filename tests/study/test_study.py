@@ -119,7 +119,7 @@ def test_observations_are_a_table() -> None:
     assert len(file.getvalue().splitlines()) == 4
 
 
-def test_minimising_leaks_no_sign(capsys: pytest.CaptureFixture[str]) -> None:
+def test_minimizing_leaks_no_sign(capsys: pytest.CaptureFixture[str]) -> None:
     study = new_study(direction="minimize")
     study.run(lambda s, x: 7 + (x["x"] - s["s"]) ** 2, evaluations=25)
     assert "policy value ≈ 7" in capsys.readouterr().err

@@ -41,7 +41,7 @@ def value(mean: Tensor) -> Tensor:
 def value_of_information(kernel: Kernel, belief: Belief, noise: float, constant: float) -> Tensor:
     """Of one more reward at each pair: it is drawn, the model conditioned on it, the policy chosen anew."""
     ranks = (torch.arange(4001, dtype=torch.float64) + 0.5) / 4001
-    outcomes = torch.special.ndtri(ranks)  # 4001 equally likely rewards, standardised
+    outcomes = torch.special.ndtri(ranks)  # 4001 equally likely rewards, standardized
     told, posterior = belief.observations, belief.posterior
     values = []
     for point in PAIRS:
@@ -149,7 +149,7 @@ def test_theorem_2_every_pair_is_sampled_again_and_again(seed: int) -> None:
 @pytest.mark.parametrize("acquisition", [CONBO, CONBO_5], ids=["conbo", "conbo-5"])
 @pytest.mark.parametrize("seed", range(2))
 def test_theorem_2_holds_for_estimates_that_round_to_nothing(acquisition: ConBO, seed: int) -> None:
-    """Five nodes see no gain where none of them changes the best action: then the maximiser looks at variances."""
+    """Five nodes see no gain where none of them changes the best action: then the maximizer looks at variances."""
     maximizer = Maximizer(acquisition, screened=32, starts=2, finalists=2)
     check_learning(lambda belief, step: maximizer.propose(belief, 1, generator(step)).points[0], seed)
 

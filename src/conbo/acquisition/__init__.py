@@ -1,1 +1,1 @@
-"""Values of evaluating a point: improvement, knowledge gradient, and integrals over states."""
+"""Acquisition functions: improvement, knowledge gradient, entropy, and their integrals over states."""

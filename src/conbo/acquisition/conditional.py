@@ -28,13 +28,15 @@ from conbo.errors import SettingError
 from conbo.models.posterior import KnowsSeeds, StateValue
 from conbo.quasi_random import sobol
 
-MOST_CLIMBED = 50  # finitely many states are summed exactly up to this number, also while climbing …
-MOST_SUMMED = 300  # … up to this one for the values that decide …
-MOST_LISTED = 1000  # … and are all in the pool up to this one
-FLOOR = 0.05  # importance of a state that is unlike the candidate's, where one that is alike has 1
-DOUBT = 0.5  # weight of likeness beside the estimate of the value itself, which may be wrong
+MOST_CLIMBED = 50  # up to this many states are summed exactly, also during local search
+MOST_SUMMED = 300  # up to this many states are summed exactly for the final values
+MOST_LISTED = 1000  # up to this many states are all in the pool
+FLOOR = 0.05  # importance of a state that is not correlated with the candidate's; a fully correlated one has 1
+SIMILARITY_WEIGHT = (
+    0.5  # weight of a state's similarity, relative to the rough estimate of its value, which may be wrong
+)
 SCREENING_STATES = 32  # shared by all screened candidates
-LOOK_AGAIN = 2  # times the states of a climb are used for the values that decide
+LOOK_AGAIN = 2  # final values use this many times the states of a local search
 CURVE_BITS = 10
 
 
@@ -47,10 +49,10 @@ class WeightedStates:
 
 
 class StateValueRecipe(Protocol):
-    """A recipe for such a value."""
+    """A recipe for a value per state, such as a knowledge gradient."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
-        """Ready for use under one belief."""
+        """The function that this recipe makes under one belief."""
 
 
 class StateRule(Protocol):
@@ -62,24 +64,24 @@ class StateRule(Protocol):
 
     @property
     def pool_weights(self) -> Tensor:
-        """Their weights (p,), which add up to one."""
+        """Weights (p,) of the pool, which add up to one."""
 
     @property
     def complete(self) -> bool:
-        """Whether the pool is all states that there are."""
+        """Whether the pool holds all states."""
 
     def around(self, states: Tensor, importance: Tensor | None = None, times: int = 1) -> WeightedStates:
-        """For candidates' states (r, d_s), `times` as many as usual where states are sampled.
+        """States and weights around candidates' states (r, d_s), `times` as many as usual if states are sampled.
 
         `importance` (r, p) says how much the states of the pool matter.
         """
 
 
 class StateRuleRecipe(Protocol):
-    """A recipe for such a rule."""
+    """A recipe for a rule that chooses states."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
-        """Ready for use under one belief."""
+        """The function that this recipe makes under one belief."""
 
 
 @dataclass(frozen=True)
@@ -91,13 +93,13 @@ class ExactStates:
     complete: ClassVar[bool] = True
 
     def around(self, states: Tensor, importance: Tensor | None = None, times: int = 1) -> WeightedStates:
-        """The same for every candidate."""
+        """All states, the same for every candidate."""
         r = len(states)
         return WeightedStates(self.pool.expand(r, -1, -1), self.pool_weights.expand(r, -1))
 
 
 def exact_states(belief: Belief) -> ExactStates | None:
-    """The exact sum, where states are few."""
+    """The exact sum over states, if there are few."""
     finite = belief.states.finite(MOST_CLIMBED)
     if finite is None:
         return None
@@ -118,7 +120,7 @@ class StratifiedStates:
             )
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
-        """Lay out the pool."""
+        """The rule with its pool laid out along the curve."""
         exact = exact_states(belief)
         if exact is not None:
             return exact
@@ -150,16 +152,16 @@ class _Strata:
         correlation = posterior.state_correlation(posterior.state_features(states), self._features)
         matters = _shares(correlation.square() + FLOOR)  # (r, p): values fall off about as the squared correlation
         if importance is not None:
-            matters = _shares(importance.clamp_min(0)) + DOUBT * matters
+            matters = _shares(importance.clamp_min(0)) + SIMILARITY_WEIGHT * matters
         chosen, stands_for = by_importance(matters * weights, n)
         return WeightedStates(self.pool[chosen], weights[chosen] * stands_for)
 
 
 def by_importance(importance: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """n indices (r, n) into each row of importances (r, p), and how many of its like each of these stands for.
+    """n indices (r, n) into each row of importances (r, p), and how many entries each of them represents.
 
-    What has more than one n-th of the whole importance stands for itself.  The others are cut into cells of equal
-    importance, and the middle of each cell stands for it.
+    An entry with more than one n-th of the total importance represents itself.  The others are cut into cells of equal
+    importance, each represented by its middle.
     """
     highest, order = importance.topk(n)
     alone = (n * highest > importance.sum(-1, keepdim=True)).sum(-1, keepdim=True)  # (r, 1), always below n
@@ -173,7 +175,7 @@ def by_importance(importance: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 
 def _shares(importance: Tensor) -> Tensor:
-    """Scaled to a mean of one along the last dimension."""
+    """The values scaled to a mean of one along the last dimension."""
     return importance / importance.mean(-1, keepdim=True).clamp_min(1e-300)
 
 
@@ -188,7 +190,7 @@ class GaussianStates:
             raise SettingError(f"`n_states` must be at least 1, but got {self.n_states}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
-        """Draw the standard normals once: common random numbers."""
+        """The rule with its standard normals drawn once (common random numbers)."""
         exact = exact_states(belief)
         if exact is not None:
             return exact
@@ -239,7 +241,7 @@ class ConBO:
     states: StateRuleRecipe = StratifiedStates()
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ConditionalAcquisition":
-        """Ready for use under one belief."""
+        """The function that this recipe makes under one belief."""
         value = self.value.build(belief, generator)
         return ConditionalAcquisition(belief, value, self.states.build(belief, generator))
 
@@ -269,7 +271,7 @@ class ConditionalAcquisition:
         return self.value.rough(self.rule.pool)
 
     def screen(self, points: Tensor) -> Tensor:
-        """Rough values (c,) of points (c, d), at a few states that all share, or at all that there are."""
+        """Rough values (c,) of points (c, d), at a few shared states, or at all states if there are few."""
         if self._at_all_states:
             return self._importance(points) @ self.rule.pool_weights
         every = max(1, len(self.rule.pool) // SCREENING_STATES)
@@ -277,7 +279,7 @@ class ConditionalAcquisition:
         return self.value.rough(states)(points) @ (weights / weights.sum())
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Full values (c,) of points (c, d), with more states around each than a climb has: these decide."""
+        """Full values (c,) of points (c, d), with more states around each than in a local search."""
         return self.integral(points, LOOK_AGAIN)
 
     def integral(self, points: Tensor, times: int = 1) -> Tensor:

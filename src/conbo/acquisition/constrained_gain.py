@@ -21,7 +21,7 @@ is one over a few quasi-random ones; the present value is the best mean over the
 maximum is over a short list of actions: the policy's own, the candidate's, and those of the pool that would be best if
 rewards were higher, or constraints more probably kept, than they are expected to be.
 
-This is the constrained knowledge gradient of Ungredda & Branke, "Bayesian Optimisation for Constrained Problems"
+This is the constrained knowledge gradient of Ungredda & Branke, "Bayesian Optimization for Constrained Problems"
 (2021), for the best action of every state.  Their policy maximizes U, too; ours asks for a confidence.  The difference
 is small once the constraints are known near the policy.
 """

@@ -1,16 +1,16 @@
 """E[V(Z)] - V(0) of a convex function V, known by value and slope at a few nodes z_j, one of which is zero.
 
-V(z) = max_x' [μ(s_i, x') + σ̃(s_i, x') z] is what the knowledge gradient integrates.  At every node the maximiser
+V(z) = max_x' [μ(s_i, x') + σ̃(s_i, x') z] is what the knowledge gradient integrates.  At every node the maximizer
 gives the value V(z_j) and, by the envelope theorem, the slope σ̃(x*_j).  From these follow
 
 - a lower bound: the highest tangent (the paper's KG_h, with these nodes);
 - an upper bound: chords between nodes, and beyond the outer ones lines with the steepest slope that occurs;
-- a best estimate: between two nodes a cubic through both values and slopes where the two maximisers are neighbours
-  (V is smooth there), the two tangents where they are far apart (V has a corner), blended by their likeness and
+- a best estimate: between two nodes a cubic through both values and slopes where the two maximizers are neighbors
+  (V is smooth there), the two tangents where they are far apart (V has a corner), blended by their similarity and
   clipped between the bounds.
 
 Everything is relative to the tangent at zero, D(z) = V(z) - V(0) - V'(0) z ≥ 0, whose integral is the gain: sums of
-non-negative terms, linear in the D_j and slopes d_j for given likeness, so that derivatives come for free.
+non-negative terms, linear in the D_j and slopes d_j for given similarity, so that derivatives come for free.
 
 The estimate has two implementations: plain torch (any device, the reference) and the loop of
 `compiled_convex_integral`, taken on a CPU where Numba is installed.
@@ -26,8 +26,8 @@ from conbo.acquisition import compiled_convex_integral
 from conbo.acquisition.expected_max import interval_probability, mean_excess, normal_density
 from conbo.models import compiled
 
-CORNER, SMOOTH = 0.4, 0.8  # likeness of neighbouring maximisers below / above which V bends sharply / smoothly
-SPREAD = 2.3  # nodes are quantiles of a normal so much wider than that of Z: chosen by measured error
+CORNER, SMOOTH = 0.4, 0.8  # similarity of neighboring maximizers below which V has a corner, above which it is smooth
+SPREAD = 2.3  # nodes are quantiles of a normal that is this much wider than that of Z; chosen by measured error
 
 
 def quantile_nodes(n: int, spread: float = SPREAD) -> Tensor:
@@ -84,9 +84,9 @@ class ConvexIntegral:
     def tangents(self, gain: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
         """Weights (..., 4, q-1) of the two tangents of every interval, and the integral of the higher one."""
         left, right = self.nodes[:-1], self.nodes[1:]
-        bend = slope[..., 1:] - slope[..., :-1]
+        slope_change = slope[..., 1:] - slope[..., :-1]
         apart = gain[..., :-1] - gain[..., 1:] + slope[..., 1:] * right - slope[..., :-1] * left
-        corner = torch.where(bend > 0, apart / torch.where(bend > 0, bend, 1.0), left)
+        corner = torch.where(slope_change > 0, apart / torch.where(slope_change > 0, slope_change, 1.0), left)
         corner = torch.minimum(torch.maximum(corner, left), right)
         l0, l1 = _shifted_moments(left, corner, left, 1)
         r0, r1 = _shifted_moments(corner, right, right, 1)
@@ -105,10 +105,10 @@ class ConvexIntegral:
         inside = (self.chord * torch.stack([gain[..., :-1], gain[..., 1:]], -2)).sum((-2, -1))
         return inside + (gain[..., [0, -1]] * mass + steepest.abs() * first).sum(-1)
 
-    def __call__(self, intercepts: Tensor, slopes: Tensor, likeness: Tensor) -> Gains:
-        """Lines (..., q), line j tangent to V at node j; likeness (..., q-1) of neighbouring maximisers."""
+    def __call__(self, intercepts: Tensor, slopes: Tensor, similarity: Tensor) -> Gains:
+        """Lines (..., q), line j tangent to V at node j; similarity (..., q-1) of neighboring maximizers."""
         intercepts, slopes = torch.broadcast_tensors(intercepts, slopes)
-        smooth = ((likeness - CORNER) / (SMOOTH - CORNER)).clamp(0, 1).expand(*slopes.shape[:-1], -1)
+        smooth = ((similarity - CORNER) / (SMOOTH - CORNER)).clamp(0, 1).expand(*slopes.shape[:-1], -1)
         followed = intercepts.requires_grad or slopes.requires_grad or smooth.requires_grad
         if compiled.AVAILABLE and slopes.device.type == "cpu" and not followed:
             weights = self.nodes, self.cubic, self.chord, self.tails

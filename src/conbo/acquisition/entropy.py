@@ -4,7 +4,7 @@
 
 The candidate (s, x) and the state s_i differ, so all goes through joint draws of f(s_i, ·) on p actions that
 are likely peaks.  With K = V Λ Vᵀ the posterior covariance of these, a draw is f_j = μ + V √Λ ξ_j.  Given it,
-the standardised outcome Z of the candidate is Gaussian:
+the standardized outcome Z of the candidate is Gaussian:
 
     Z | ξ_j ~ N(bᵀξ_j, 1 - |b|²),   b = Λ^-½ Vᵀ σ̃,   σ̃ = kⁿ((s_i, ·), (s, x)) / σ_y
 
@@ -43,16 +43,16 @@ from conbo.search.path_peaks import path_peaks
 
 FEATURES = 256  # random Fourier features of the draws that find the peaks
 POOL_DRAWS = 256  # joint draws on the pool
-CLIMBED = 0.375  # share of the peaks that are climbed to, by functions of their own
-POOL = 64  # quasi-random actions: likely peaks, and where climbs start
-CLIMB = 5  # steps of each climb
-PAIRS, FEW = 512, 2  # (candidate, state) pairs a pass, and where all draws are moved
+CLIMBED = 0.375  # share of the peaks that are found by local search on drawn functions
+POOL = 64  # Sobol actions: candidates for peaks, and starts of local searches
+CLIMB = 5  # steps of each local search
+PAIRS, PAIRS_OF_MOVED_DRAWS = 512, 2  # (candidate, state) pairs per pass; fewer where all draws are moved
 REACH = 4.0  # values of Z are between -REACH and REACH
-FEWEST_CELLS, CELLS = 33, 129  # of the grid on which the densities of Z live: fine enough for the sharpest of them
+FEWEST_CELLS, CELLS = 33, 129  # of the grid for densities of Z, fine enough for the sharpest of them
 ROUGH_DRAWS = 512
-NOTHING = 1e-30  # probability of what does not occur
-NODES = 13  # values z on the same range to which draws are moved
-BINS, TAIL, FEWEST = 48, 0.1, 96  # of best values: finer in the last shares at both ends, down to about so few draws
+LEAST_PROBABILITY = 1e-30  # in place of zero, so that its logarithm is finite
+NODES = 13  # values z, on the same range, to which draws are moved
+BINS, TAIL, FEWEST = 48, 0.1, 96  # bins of best values: finer in a TAIL at both ends, down to about FEWEST draws
 
 # σ̃ (c, p) and c tables → information (c,), its derivative in σ̃ (c, p)
 Estimate = Callable[[Tensor, "PeakTables"], tuple[Tensor, Tensor]]
@@ -60,7 +60,7 @@ Estimate = Callable[[Tensor, "PeakTables"], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class PeakTables:
-    """For each of c states: p likely peaks, what makes their rewards independent, and what N draws say."""
+    """For each of c states: p likely peaks, the whitening of their rewards, and what N draws say."""
 
     points: Tensor  # (c, p, d), unit cube
     whitening: Tensor  # (c, p, p), V Λ^-½
@@ -78,7 +78,7 @@ class PeakTables:
 
 @dataclass(frozen=True)
 class _EntropySearch:
-    """What the three have in common: `peaks` likely peaks for each state, `draws` joint draws on them."""
+    """What the three entropy searches share: `peaks` likely peaks for each state, and `draws` joint draws on them."""
 
     peaks: int = 32
     draws: int = 8192
@@ -91,36 +91,36 @@ class _EntropySearch:
 
 @dataclass(frozen=True)
 class EntropySearch(_EntropySearch):
-    """ES_c: by how much the entropy of a state's best action is expected to fall."""
+    """ES_c: how much the entropy of a state's best action is expected to fall."""
 
     peaks: int = 24
     draws: int = 4096
 
     def build(self, belief: Belief, generator: torch.Generator) -> "Information":
-        """Ready for use under one belief."""
+        """The function that this recipe makes under one belief."""
         return Information(belief, generator, self.peaks, self.draws, which_peak, retrospective)
 
 
 @dataclass(frozen=True)
 class PredictiveEntropySearch(_EntropySearch):
-    """PES_c: by how much knowing a state's best action would sharpen the outcome."""
+    """PES_c: how much knowing a state's best action would sharpen the outcome."""
 
     estimate: str = "density"
 
     def build(self, belief: Belief, generator: torch.Generator) -> "Information":
-        """Ready for use under one belief."""
+        """The function that this recipe makes under one belief."""
         return Information(belief, generator, self.peaks, self.draws, which_peak, _predictive(self.estimate))
 
 
 @dataclass(frozen=True)
 class MaxValueEntropySearch(_EntropySearch):
-    """MES_c: by how much knowing a state's best value would sharpen the outcome."""
+    """MES_c: how much knowing a state's best value would sharpen the outcome."""
 
     draws: int = 16384
     estimate: str = "density"
 
     def build(self, belief: Belief, generator: torch.Generator) -> "Information":
-        """Ready for use under one belief."""
+        """The function that this recipe makes under one belief."""
         return Information(belief, generator, self.peaks, self.draws, which_value, _predictive(self.estimate))
 
 
@@ -192,7 +192,7 @@ class Information:
         return StatesInformed(self, states, self.tables(flat[first], climb=CLIMB), which)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """By moments, peaks from the pool, fewer draws: a function from candidates (r, d) to (r, m)."""
+        """Rough values by moments, with fewer draws: a function from candidates (r, d) to (r, m)."""
         tables, m = self.tables(states, climb=0), len(states)
 
         def function(candidates: Tensor) -> Tensor:
@@ -334,8 +334,8 @@ def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
         z = outcomes(whitened(slope, tables))
         counts = slope.new_zeros(len(slope), NODES, 2 * k)
-        for first in range(0, len(slope), FEW):
-            some = slice(first, first + FEW)
+        for first in range(0, len(slope), PAIRS_OF_MOVED_DRAWS):
+            some = slice(first, first + PAIRS_OF_MOVED_DRAWS)
             for node, at in enumerate(nodes):
                 # (few, p, N)
                 moved = torch.addcmul(tables.values[some], (at - z[some])[:, None], slope[some, :, None])
@@ -369,9 +369,9 @@ def outcome(b: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 
 
 def corrected(joint: Tensor) -> Tensor:
-    """Twice the information in all draws less that in a half: joint distributions (c, 2, k, z) → (c,).
+    """Twice the information in all draws minus that in a half: joint distributions (c, 2, k, z) → (c,).
 
-    Σ P dlog(P / P_z P_label) = 0, so that the logarithms are as good as constant where this is differentiated.
+    Σ P dlog(P / P_z P_label) = 0, so the logarithms can be treated as constant in the derivative.
     """
     with torch.no_grad():
         logarithms = log_ratio(joint.mean(1, keepdim=True)) - log_ratio(joint) / 2
@@ -381,7 +381,7 @@ def corrected(joint: Tensor) -> Tensor:
 def log_ratio(joint: Tensor) -> Tensor:
     """log (P / (row sum × column sum)) of joint distributions (..., rows, columns)."""
     rows, columns = joint.sum(-1, keepdim=True), joint.sum(-2, keepdim=True)
-    whole, row, column = (t.clamp_min(NOTHING).log() for t in (joint, rows, columns))
+    whole, row, column = (t.clamp_min(LEAST_PROBABILITY).log() for t in (joint, rows, columns))
     return whole - row - column
 
 

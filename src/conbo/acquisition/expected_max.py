@@ -84,9 +84,9 @@ def _gain(b: Tensor, start: Tensor, wins: Tensor) -> Tensor:
     """Σ over corners c of the upper envelope of (change of slope) E[(Z - |c|)⁺], all terms non-negative."""
     order = torch.where(wins, b, torch.inf).argsort(dim=-1, stable=True)
     slopes, corners, real = b.gather(-1, order), start.gather(-1, order), wins.gather(-1, order)
-    bends = torch.where(real[..., 1:], (slopes[..., 1:] - slopes[..., :-1]).clamp_min(0), 0.0)
+    slope_changes = torch.where(real[..., 1:], (slopes[..., 1:] - slopes[..., :-1]).clamp_min(0), 0.0)
     corners = torch.where(real[..., 1:], corners[..., 1:], 0.0)
-    return (bends * mean_excess(corners.abs())).sum(-1)
+    return (slope_changes * mean_excess(corners.abs())).sum(-1)
 
 
 def mean_excess(c: Tensor) -> Tensor:

@@ -2,8 +2,8 @@
 
     EI(p) = σ h(u),   h(u) = φ(u) + u Φ(u),   u = (μ - best) / σ
 
-Reference: Jones, Schonlau & Welch (1998); the logarithm, which keeps the search from starving where EI underflows,
-follows Ament et al. (2023).  Noise enters through the incumbent: a posterior mean, not a lucky observation.
+Reference: Jones, Schonlau & Welch (1998). The logarithm follows Ament et al. (2023); it keeps gradients useful where EI
+underflows.  The incumbent is a posterior mean, not a lucky observation, which accounts for noise.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class ExpectedImprovement:
     """EI over all points of the space, whatever their state."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ImprovementAcquisition":
-        """Ready for use under one belief."""
+        """The function that this recipe makes under one belief."""
         return ImprovementAcquisition(belief.posterior, belief.best_mean(belief.observations.points))
 
 
@@ -51,7 +51,7 @@ class ImprovementAcquisition:
     climbs_logarithm = True
 
     def screen(self, points: Tensor) -> Tensor:
-        """EI is cheap already."""
+        """EI itself, which is cheap."""
         return self(points)
 
     def __call__(self, points: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class ImprovementAcquisition:
         return self.log_value(points)[0].exp()
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """log EI with its gradient: a better shape to climb."""
+        """log EI with its gradient, whose shape is easier to maximize."""
 
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
             return self.log_value(points)

@@ -35,14 +35,14 @@ from conbo.errors import SettingError
 from conbo.models.posterior import GainRule, StateValue
 from conbo.search.action_candidates import action_candidates
 
-POLICY_STATES = 32  # whose best actions join the pool
+POLICY_STATES = 32  # number of states whose best actions join the pool
 
 
 class Estimator(Protocol):
-    """A recipe for KG_c."""
+    """A recipe for an estimate of KG_c."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
-        """Ready for use under one belief."""
+        """The function that this recipe makes under one belief."""
 
 
 def rough_gain(mean: Tensor, slope: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ def rough_gain(mean: Tensor, slope: Tensor) -> Tensor:
 
 
 def discrete_gain(mean: Tensor, slope: Tensor, similarity: Tensor) -> tuple[Tensor, Tensor]:
-    """The same with its derivative in the slopes."""
+    """The gain of `rough_gain`, with its derivative in the slopes."""
     lines = expected_max(mean, slope)
     return lines.gain, lines.density
 
@@ -74,7 +74,7 @@ class HybridKG:
             raise SettingError(f"`estimate` must be 'best' or 'lower', but got {self.estimate!r}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
-        """Ready for use under one belief."""
+        """The function that this recipe makes under one belief."""
         nodes = quantile_nodes(self.n_z, self.spread).to(belief.device)
         integral = ConvexIntegral(nodes)
 
@@ -90,7 +90,7 @@ class HybridKG:
 
 @dataclass(frozen=True)
 class MonteCarloKG:
-    """KG by averaging the maxima of n_z sampled look-ahead means: unbiased, noisy, may be negative."""
+    """KG as the average of the maxima of n_z sampled look-ahead means: unbiased, noisy, possibly negative."""
 
     n_z: int = 32
 
@@ -99,7 +99,7 @@ class MonteCarloKG:
             raise SettingError(f"`n_z` must be at least 1, but got {self.n_z}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
-        """Draw Z once: common random numbers for every candidate and state."""
+        """The estimate with Z drawn once: common random numbers for all candidates and states."""
         samples = torch.randn(self.n_z, generator=generator, dtype=torch.float64)
         nodes = torch.cat([samples, torch.zeros(1, dtype=torch.float64)]).to(belief.device)  # the last is μⁿ itself
         share = nodes / self.n_z
@@ -122,14 +122,14 @@ class DiscreteKG:
             raise SettingError(f"`n` must be at least 1, but got {self.n}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
-        """Draw the actions once."""
+        """The estimate with its actions drawn once."""
         d_x = belief.space.n_action_dims
         drawn = torch.rand(self.n, d_x, generator=generator, dtype=torch.float64).to(belief.device)
         return state_gains(belief, belief.spread_actions(drawn), DISCRETE)
 
 
 def look_ahead_pool(belief: Belief, generator: torch.Generator) -> Tensor:
-    """Actions (p, d_x): spread out, well observed, and the present policy's at states that follow P[s]."""
+    """Actions (p, d_x): spread out, well observed, and those of the present policy at states that follow P[s]."""
     spread = action_candidates(belief, 32 + 32 * min(belief.space.n_action_dims, 4), generator)
     states = belief.states.sample(POLICY_STATES, generator).to(belief.device)
     return torch.cat([spread, belief.search(spread).best(states, starts=2).actions])

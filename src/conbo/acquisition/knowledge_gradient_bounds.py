@@ -1,4 +1,4 @@
-"""Bounds of a knowledge gradient, searched for thoroughly: to judge estimates by, not to choose points with."""
+"""Bounds of a knowledge gradient by a thorough search: to judge estimates, not to choose points."""
 
 from dataclasses import dataclass, replace
 
@@ -28,8 +28,8 @@ class Bounds:
 def knowledge_gradient_bounds(gains: ExactGains, candidates: Tensor, states: Tensor) -> Bounds:
     """Best estimate, lower and upper bound (r, m) of KG_c; states (r, m, d_s).
 
-    The bounds hold as far as every inner maximum is found: each is searched for from several starts, and the
-    steepest slopes, which the upper bound needs beyond the outer nodes, are two more inner problems.
+    The bounds hold if every inner maximum is found. Each is searched for from several starts; the steepest slopes,
+    which the upper bound needs beyond the outer nodes, are two more inner problems.
     """
     nodes, posterior = gains.rule.nodes, gains.posterior
     if nodes is None or float(nodes[len(nodes) // 2]) != 0.0:

@@ -1,9 +1,9 @@
-"""Active exploration: the state whose best value is least certain, with the action that is optimistic there.
+"""Active exploration: the state whose best value is least certain, with the optimistic action there.
 
     gap(s, x) = [μ + β σ](s, x) - max_x' [μ - β σ](s, x')
 
-Its maximum over x is the width of a confidence interval of the state's best value, and the maximising action
-the optimistic one: one acquisition function chooses both, as AE-LSVI does at a horizon of one step.
+Its maximum over x is the width of a confidence interval of the state's best value, at the optimistic action. So one
+acquisition function chooses both, as AE-LSVI does at a horizon of one step.
 
 Reference: Li, Mehta, Kirschner, Char, Neiswanger, Schneider, Krause & Bogunovic (2023), "Near-optimal Policy
 Identification in Active Reinforcement Learning".
@@ -23,7 +23,7 @@ from conbo.search.action_candidates import action_candidates
 
 @dataclass(frozen=True)
 class OptimisticGap:
-    """The upper bound of a point less the best lower bound of its state, each `beta` deviations away."""
+    """The upper bound of a point minus the best lower bound of its state, each `beta` standard deviations away."""
 
     beta: float = 2.0
 
@@ -32,7 +32,7 @@ class OptimisticGap:
             raise SettingError(f"`beta` must be positive, but got beta={self.beta}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> "GapAcquisition":
-        """Ready for use under one belief."""
+        """The function that this recipe makes under one belief."""
         actions = action_candidates(belief, POOL, generator)
         upper, lower = (StateProfile(belief, actions, level) for level in (self.beta, -self.beta))
         return GapAcquisition(belief.n_state_dims, upper, lower)
@@ -48,7 +48,7 @@ class GapAcquisition:
     climbs_logarithm = False
 
     def screen(self, points: Tensor) -> Tensor:
-        """The same as full values."""
+        """The full values."""
         return self(points)
 
     def __call__(self, points: Tensor) -> Tensor:

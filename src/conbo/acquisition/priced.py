@@ -1,7 +1,7 @@
-"""Gain per cost: any acquisition, divided by what an evaluation is expected to cost.
+"""Gain per cost: any acquisition function, divided by the expected cost of an evaluation.
 
-Values are per typical cost, so that they stay of the size that they would have without prices.  Climbs follow the
-smooth model of the costs; screening and the final ranking ask for the costs themselves.
+Values are per typical cost, so they are of the same size as without costs.  Local searches use the smooth model of the
+costs; screening and the final ranking use the costs themselves.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from conbo.cost_model import CostModel
 
 
 class Unpriced(Protocol):
-    """An acquisition as the maximizer sees it."""
+    """An acquisition function without costs."""
 
     @property
     def climbs_logarithm(self) -> bool:
@@ -45,20 +45,20 @@ class SeedsMatter(Protocol):
 
 
 class UnpricedRecipe(Protocol):
-    """A recipe for such a function."""
+    """A recipe for an acquisition function without costs."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> Unpriced:
-        """Ready for use under one belief."""
+        """The function that this recipe makes under one belief."""
 
 
 @dataclass(frozen=True)
 class PerCost:
-    """A recipe for the gain per cost of another recipe; the same where the belief knows no costs."""
+    """A recipe for the gain per cost of another recipe; the same function if the belief has no costs."""
 
     recipe: UnpricedRecipe
 
     def build(self, belief: Belief, generator: torch.Generator) -> Unpriced:
-        """Ready for use under one belief."""
+        """The function that this recipe makes under one belief."""
         acquisition = self.recipe.build(belief, generator)
         return acquisition if belief.cost is None else PricedAcquisition(acquisition, belief.cost)
 

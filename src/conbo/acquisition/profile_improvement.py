@@ -13,7 +13,7 @@ paper      here                     meaning
 0.75       ``quantile``             as in the paper; below one half it is cautious, above it is hopeful
 ζ          ``level``                0 for PEI
 τ²         ``noise``                variance of a reward's noise; none for PEI, which asks for f itself
-max_x' q   ``threshold``            found anew for every state; its gradient is that of q at the maximiser
+max_x' q   ``threshold``            found anew for every state; its gradient is that of q at the maximizer
 =========  =======================  ====================================================================
 
 References: Ginsbourger, Baccou, Chevalier, Perales, Garland & Monerie (2014) for PEI; Picheny, Ginsbourger,
@@ -35,23 +35,23 @@ from conbo.models.snapping import masked
 from conbo.search.action_candidates import action_candidates
 
 POOL = 64  # quasi-random actions among which the search for a state's best value starts
-STARTS, APART = 3, 0.2  # climbs per state, from the best of them at such a distance
+STARTS, APART = 3, 0.2  # local searches per state, from the best actions that are this far apart
 INNER_ITERATIONS = 10
 LEAST_VARIANCE = 1e-18
 
 
 @dataclass(frozen=True)
 class ProfileImprovement:
-    """PEI."""
+    """Profile expected improvement (PEI)."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ProfileAcquisition":
-        """Ready for use under one belief."""
+        """The function that this recipe makes under one belief."""
         return ProfileAcquisition(belief, action_candidates(belief, POOL, generator), level=0.0, noisy=False)
 
 
 @dataclass(frozen=True)
 class ProfileQuantileImprovement:
-    """PEQI."""
+    """Profile expected quantile improvement (PEQI)."""
 
     quantile: float = 0.75
 
@@ -60,7 +60,7 @@ class ProfileQuantileImprovement:
             raise SettingError(f"`0 < quantile < 1` must hold, but got quantile={self.quantile}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ProfileAcquisition":
-        """Ready for use under one belief."""
+        """The function that this recipe makes under one belief."""
         level = float(torch.special.ndtri(torch.tensor(self.quantile, dtype=torch.float64)))
         actions = action_candidates(belief, POOL, generator)
         return ProfileAcquisition(belief, actions, level, noisy=True)
@@ -76,7 +76,7 @@ class ProfileAcquisition:
         self._profile, self._level, self._noisy = StateProfile(belief, actions, level), level, noisy
 
     def screen(self, points: Tensor) -> Tensor:
-        """The same as full values."""
+        """The full values."""
         return self(points)
 
     def __call__(self, points: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ class ProfileAcquisition:
         return self.log_value(points)[0].exp()
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Logarithms with gradients."""
+        """Logarithms of the values, with gradients."""
 
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
             return self.log_value(points)

@@ -8,9 +8,9 @@ from conbo.belief import Belief
 from conbo.search.action_candidates import action_candidates
 from conbo.threads import threads_for
 
-CANDIDATES = 24  # actions that are tried in every state
+CANDIDATES = 24  # number of actions that are tried in every state
 NEARBY, REACH = 8, 0.1  # and this many around the policy's action, at about this distance in the unit cube
-FINALISTS = 3  # of which this many are looked at closely
+FINALISTS = 3  # number of these that are evaluated in full
 
 
 def best_gains(belief: Belief, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:

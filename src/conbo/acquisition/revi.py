@@ -1,4 +1,4 @@
-"""REVI: discretised knowledge gradients, summed over a discretisation of the states.
+"""REVI: discretized knowledge gradients, summed over a discretization of the states.
 
     REVI(s, x) = Σ_i P_i KG_d(s_i; (s,x)) over n_s states and one set of n_x actions,   n_s = n_x = ⌈√(2n)⌉
 
@@ -33,7 +33,7 @@ class Revi:
             raise SettingError(f"`points_per_observation > 0` and `least >= 1` must hold, but got {given}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> ConditionalAcquisition:
-        """Draw states and actions once."""
+        """REVI with its states and actions drawn once."""
         size = max(self.points_per_observation * len(belief.observations), self.least)
         n = ceil(sqrt(size))
         actions = belief.spread_actions(latin_hypercube(n, belief.space.n_action_dims, generator).to(belief.device))
@@ -42,7 +42,7 @@ class Revi:
 
 
 def revi_states(belief: Belief, n: int, generator: torch.Generator) -> ExactStates:
-    """All of a few states, or n drawn from P[s]."""
+    """All states if there are at most n, or n drawn from P[s]."""
     finite = belief.states.finite(n)
     if finite is not None:
         return ExactStates(finite[0].to(belief.device), finite[1].to(belief.device))

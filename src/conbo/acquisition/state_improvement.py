@@ -1,7 +1,7 @@
 """Expected improvement within one state: over its best posterior mean, or over its best reward.
 
-References: Bardenet, Brendel, Kégl & Sebag (2013), who visit the states in turn; data optimisation, where the best
-reward that was seen is what counts, is that of the paper's CNN experiment.
+References: Bardenet, Brendel, Kégl & Sebag (2013), who visit the states in turn. Data optimization, where the best
+observed reward counts, is that of the paper's CNN experiment.
 """
 
 from dataclasses import dataclass
@@ -19,28 +19,28 @@ POOL = 128  # quasi-random actions among which the best predicted one of a state
 
 @dataclass(frozen=True)
 class StateImprovement:
-    """EI at points of a given state over the best mean there; other states are not compared with."""
+    """EI at points of one state, over the best mean of that state."""
 
     state: Tensor  # (d_s,)
 
     def build(self, belief: Belief, generator: torch.Generator) -> ImprovementAcquisition:
-        """Ready for use under one belief."""
+        """The function that this recipe makes under one belief."""
         _, incumbent = best_observed(belief, self.state)
         return ImprovementAcquisition(belief.posterior, incumbent)
 
 
 @dataclass(frozen=True)
 class RewardImprovement:
-    """EI of the next reward of a given state, noise included, over the best one observed there.
+    """EI of the next reward of a state, noise included, over the best reward observed there.
 
-    For the last evaluation of a state this is exactly what its best observed reward is expected to gain.  Where
-    nothing was observed yet, the best predicted mean takes the place of the best reward.
+    For the last evaluation of a state, this is exactly the expected gain of its best observed reward.  If nothing was
+    observed there, the best predicted mean replaces the best reward.
     """
 
     state: Tensor  # (d_s,)
 
     def build(self, belief: Belief, generator: torch.Generator) -> ImprovementAcquisition:
-        """Ready for use under one belief."""
+        """The function that this recipe makes under one belief."""
         here = observed_in(belief, self.state)
         if bool(here.any()):
             best = (float(belief.observations.rewards[here].amax()) - belief.shift) / belief.scale

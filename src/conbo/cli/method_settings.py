@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from conbo.initial_design import MOST_INITIAL
 from conbo.method_table import method
-from conbo.optimizer import MOST_INITIAL
 
 
 def settings_record(name: str) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def settings_record(name: str) -> dict[str, Any]:
 
 
 def settings_lines(name: str) -> list[str]:
-    """The same as indented lines `name: value`."""
+    """The settings of a method as indented lines `name: value`."""
     return list(_lines(settings_record(name), ""))
 
 

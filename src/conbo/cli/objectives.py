@@ -1,4 +1,4 @@
-"""What a study on the command line evaluates: a Python function by its name, or any program that prints a number."""
+"""The objective of a study on the command line: a Python function by its name, or any program that prints a number."""
 
 import importlib
 import os
@@ -41,7 +41,7 @@ def timeout_option(meaning: str) -> Callable[[Command], Command]:
 def source_and_objective(
     arguments: tuple[str, ...], command: str | None, timeout: float | None
 ) -> "tuple[str, AnyObjective]":
-    """The study, and what is evaluated: the program of `--command`, or the function that the last argument names."""
+    """The study, and its objective: the program of `--command`, or the function that the last argument names."""
     if command is not None:
         (source,) = leading_study(arguments)
         return source, Program(command, timeout)
@@ -165,7 +165,7 @@ class Program:
 
 
 def _kill(process: "subprocess.Popen[str]") -> None:
-    """End the program and, but for Windows, all that it started."""
+    """End the program and, except on Windows, everything that it started."""
     if sys.platform == "win32":
         process.kill()
     else:

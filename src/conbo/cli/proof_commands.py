@@ -1,4 +1,4 @@
-"""Commands that prove a policy: by fresh evaluations, and beside what is done today."""
+"""Commands that prove a policy: by fresh evaluations, and by comparison with what is done today."""
 
 import json
 from collections.abc import Callable
@@ -30,7 +30,7 @@ _EVALUATIONS = 20
 
 
 def _fresh_evaluations(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What `validate` and `compare` share."""
+    """The options that `validate` and `compare` share."""
     options = (
         command_option,
         click.option(

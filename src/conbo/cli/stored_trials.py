@@ -1,4 +1,4 @@
-"""The trials of a stored study without its model: to read them, or to tell a reward, torch is not needed."""
+"""The trials of a stored study without its model: reading trials or telling a reward does not need torch."""
 
 from conbo.errors import TrialError
 from conbo.outcome_constraints import OutcomeConstraints, check_constrained, read_constraints
@@ -8,7 +8,7 @@ from conbo.trials import Outcomes
 
 
 class StoredTrials:
-    """The trials of one study, as they were when this was made, and the way to tell more of them."""
+    """The trials of one study when this was made, and methods to tell their rewards."""
 
     def __init__(self, storage: str, name: str) -> None:
         settings, origin = stored_settings(storage, name)
@@ -23,7 +23,7 @@ class StoredTrials:
         return {name for trial in self.trials[:1] for name in (*trial.state, *trial.action)}
 
     def tell(self, number: int, outcomes: Outcomes) -> None:
-        """As `Study.tell` does."""
+        """Record a reward, as `Study.tell` does."""
         self._check(number)
         self.check(outcomes)
         self._records.tell(number, outcomes)
@@ -33,7 +33,7 @@ class StoredTrials:
         check_constrained(self._constraints, outcomes.measured)
 
     def fail(self, number: int, error: str) -> None:
-        """As `Study.fail` does."""
+        """Record a failure, as `Study.fail` does."""
         self._check(number)
         self._records.fail(number, error)
 

@@ -72,7 +72,7 @@ def check(arguments: tuple[str, ...], name: str | None) -> None:
 
 
 def _evaluation_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What `run` and `worker` share."""
+    """The options that `run` and `worker` share."""
     options = (
         study_arguments("[STUDY] [OBJECTIVE]"),
         command_option,
@@ -125,7 +125,7 @@ def _evaluation_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_evaluation_options
 @workers_option
 @click.option(
-    "--batch", metavar="N", type=click.IntRange(1), help="Evaluate so many at a time, and wait for all of them."
+    "--batch", metavar="N", type=click.IntRange(1), help="Evaluate this many at a time, and wait for all of them."
 )
 @click.option(
     "--stop-below", metavar="GAIN", type=float, help="End when the next evaluation promises to gain less than this."
@@ -162,7 +162,7 @@ def run(
     them, and the last line that it prints is the reward. With common random numbers, the function has the seed as its
     third argument, and the words of the program have {seed}.
 
-    The study is created by the first run; later ones go on where it stands, whatever ended the last.
+    The study is created by the first run; later ones continue it, whatever ended the last.
     """
     source, objective = source_and_objective(arguments, command, timeout)
     if source.endswith(".toml"):

@@ -29,7 +29,7 @@ _TABLES = ("states", "actions", "distribution", "outcome_constraints")
 
 @dataclass(frozen=True)
 class StudyFile:
-    """What a study file says; the names are those of `conbo.Study`."""
+    """The content of a study file, by the names of `conbo.Study`."""
 
     space: "Space"
     storage: str
@@ -53,12 +53,12 @@ class StudyFile:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Those of `conbo.Study` that the file gives."""
+        """The settings of `conbo.Study` that the file gives."""
         given = {key: getattr(self, key) for key in ("state_distribution", "outcome_constraints", *_SIMPLE)}
         return {key: value for key, value in given.items() if value is not None}
 
     def study(self, name: str | None = None, device: str = "cpu") -> "Study":
-        """Create or resume the study; `name` in place of that in the file."""
+        """Create or resume the study; `name` replaces the name in the file."""
         return conbo.Study(self.space, name=name or self.name, storage=self.storage, device=device, **self.settings)
 
 
@@ -160,7 +160,7 @@ def _recipe(where: str, entry: object, parameter: "Parameter") -> "MarginalRecip
 
 
 def _built(where: str, entry: object, kinds: Mapping[str, Callable[..., Any]]) -> Any:
-    """What the table describes: its `type` names one of these kinds, the rest are the settings of that kind."""
+    """The object that a table describes: its `type` names one of these kinds, the other keys are settings."""
     settings = dict(_table(where, entry))
     kind = settings.pop("type", None)
     if not isinstance(kind, str) or kind not in kinds:
@@ -190,7 +190,7 @@ def _check_keys(where: str, table: Mapping[str, object], known: Mapping[str, obj
 
 
 def parse_value(parameter: "Parameter", text: str) -> "Value":
-    """The value that a text stands for; a text that stands for none is left for the space to refuse."""
+    """The value that a text stands for; other texts are left for the space to refuse."""
     if isinstance(parameter, conbo.Categorical):
         return next((choice for choice in parameter.choices if text in (str(choice), _as_toml(choice))), text)
     for number in (int, float):

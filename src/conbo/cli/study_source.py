@@ -1,4 +1,4 @@
-"""Which study a command is for: the argument STUDY, and the study behind it."""
+"""Which study a command is for, and how it is opened."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -54,7 +54,7 @@ def open_existing(source: str, name: str | None, device: str = "cpu") -> "Study"
 
 
 def location(source: str, name: str | None) -> tuple[str, str]:
-    """Storage and name of the study; without a name, a storage's only study is meant."""
+    """Storage and name of the study; without a name, the only study of a storage."""
     if source.endswith(".toml"):
         study_file = read_study_file(existing_file(source))
         _name_distant_storage(source, study_file.storage)
@@ -80,7 +80,7 @@ def stored_names(storage: str) -> list[str]:
 
 
 def unfolded_log(source: str) -> str | None:
-    """The name of the file beside an SQLite database that may hold changes which the database itself lacks."""
+    """The file beside an SQLite database that may hold changes which the database itself lacks."""
     from conbo.study.database import Database
     from conbo.study.sqlite_file import log_size
 
@@ -105,7 +105,7 @@ def existing_file(source: str) -> Path:
 
 
 def parse_state(parameters: "Mapping[str, Parameter]", pairs: Sequence[str]) -> "dict[str, Value]":
-    """The state that texts like demand=1.2 describe; names and values are for the space to check."""
+    """The state that texts such as demand=1.2 describe; the space checks names and values."""
     state: dict[str, Value] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")

@@ -1,4 +1,4 @@
-"""Tables as files, of the kind that their names say, and on the terminal."""
+"""Tables as files, in the format that the file's name says, and on the terminal."""
 
 import csv
 import io
@@ -42,14 +42,14 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def check_table(path: Path) -> None:
-    """Raise SettingError unless a table can be written to a file of this name, before it takes long to make one."""
+    """Raise SettingError unless a table can be written to a file of this name; called before a long computation."""
     if path.suffix.lower() not in TABLES:
         raise SettingError(f"a table must be written as {', '.join(TABLES)}, but got '{path}'.")
     _library(path)
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write the kind of file that its name says."""
+    """Write the rows in the format that the file's name says."""
     check_table(path)
     library, columns = _library(path), list(rows[0]) if rows else []
     if path.suffix.lower() == ".json":
@@ -100,7 +100,7 @@ def _csv_line(cells: Sequence[object]) -> str:
 
 
 def as_columns(rows: Sequence[Sequence[object]]) -> str:
-    """The rows with their cells below each other."""
+    """The rows as aligned columns of text."""
     texts = [[shown(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in texts)
@@ -108,7 +108,7 @@ def as_columns(rows: Sequence[Sequence[object]]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value for people: six digits are enough for them."""
+    """A value for people, with six significant digits."""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""Commands for evaluations that happen elsewhere: ask, tell, fail, and the way of trials in and out."""
+"""Commands for evaluations that happen elsewhere: ask, tell, fail, import and export."""
 
 import json
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _NEW = click.Path(dir_okay=False, path_type=Path)
 @click.command()
 @study_arguments()
 @click.option("-n", "--number", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="How many.")
-@click.option("--state", "pairs", multiple=True, metavar="NAME=VALUE", help="A state that the environment dictates.")
+@click.option("--state", "pairs", multiple=True, metavar="NAME=VALUE", help="A state that the environment has set.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 @click.option("-o", "--output", type=_NEW, help="Write a .csv or .json file with a column to fill in.")
 def ask(

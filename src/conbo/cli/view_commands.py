@@ -14,7 +14,8 @@ from conbo.notices import LOG
 from conbo.rounding import MARGIN_IN_WORDS, with_margin
 
 if TYPE_CHECKING:
-    from conbo.policies.policy import Policy, Prediction
+    from conbo.policies.policy import Policy
+    from conbo.prediction import Prediction
 
 # a test compares them with those of conbo.plots, which is slow to import
 PLOTS = (
@@ -194,7 +195,7 @@ def report(arguments: tuple[str, ...], name: str | None, output: Path) -> None:
 def demo(**options: object) -> None:
     """Learn a policy for the Branin function and draw it.
 
-    Random search learns one, too, for comparison. Called again, it goes on where it ended.
+    Random search learns one, too, for comparison. Called again, it continues.
     """
     from conbo.demo import main
 

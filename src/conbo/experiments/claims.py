@@ -1,4 +1,4 @@
-"""What the paper claims, and what the runs say to it: reproduced, partly, or not, by the rules of `evidence`."""
+"""The claims of the paper, and what the runs say: reproduced, partly, or not, by the rules of `evidence`."""
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -149,7 +149,7 @@ CLAIMS = (
     ),
     Claim(
         "5 batches",
-        "Penalisation adds hardly any overhead.",
+        "Penalization adds hardly any overhead.",
         lambda e: [c for p in SIMULATORS for c in e.batch_overhead(p, BY_PENALTY, 8, most=1.5)],
     ),
     Claim(
@@ -172,7 +172,7 @@ CLAIMS = (
 
 
 def mixed(checks: Sequence[Check]) -> list[Check]:
-    """That some of the checks hold and others do not."""
+    """A check that some of these checks hold and others do not."""
     return [Check(verdict(checks) == "partly", counted(checks))] if checks else []
 
 
@@ -190,7 +190,7 @@ def claims_table(runs: Mapping[Key, Run]) -> str:
 
 
 def verdict(checks: Sequence[Check]) -> str:
-    """All, some or none of the checks hold."""
+    """Whether all, some or none of the checks hold, in words."""
     if not checks:
         return "not run yet"
     holding = sum(check.holds for check in checks)
@@ -198,7 +198,7 @@ def verdict(checks: Sequence[Check]) -> str:
 
 
 def counted(checks: Sequence[Check]) -> str:
-    """How many checks hold, and which do not."""
+    """How many checks hold, and which ones do not."""
     failing = [check.text for check in checks if not check.holds]
     count = f"{len(checks) - len(failing)} of {len(checks)} hold" if checks else ""
     named = "; ".join(failing[:MOST_EXCEPTIONS])

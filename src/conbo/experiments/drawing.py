@@ -15,7 +15,7 @@ from conbo.experiments.summary import Comparison
 
 DARK = "#22223b"
 OURS = "#f26419"
-# colour and dashes of a method: the same in every picture
+# color and dashes of a method: the same in every picture
 STYLES = {
     "conbo": (OURS, "-"),
     "conbo-5": (DARK, "-"),
@@ -66,19 +66,19 @@ def styled(draw: Draw) -> Draw:
 
 
 def style_of(method: str, methods: Sequence[str] = ()) -> dict[str, Any]:
-    """How the line of a method looks; methods without a style of their own take colours in turn.
+    """How the line of a method looks; methods without a style of their own take colors in turn.
 
     `method/model` is the method on another model than its own: dotted.
     """
     name, other_model, _ = method.partition("/")
     if name in STYLES:
-        colour, dashes = STYLES[name]
+        color, dashes = STYLES[name]
         dashes = ":" if other_model else dashes
     else:
         unknown = [name for name in methods if name not in STYLES]
-        colour, dashes = OTHERS[unknown.index(method) % len(OTHERS)], "-"
+        color, dashes = OTHERS[unknown.index(method) % len(OTHERS)], "-"
     ours = method == "conbo"
-    return {"color": colour, "linestyle": dashes, "linewidth": 2.4 if ours else 1.4, "zorder": 4 if ours else 3}
+    return {"color": color, "linestyle": dashes, "linewidth": 2.4 if ours else 1.4, "zorder": 4 if ours else 3}
 
 
 def panels(rows: int, columns: int, legend_rows: int = 1) -> tuple[Figure, np.ndarray]:

@@ -37,7 +37,7 @@ class Check(NamedTuple):
 
 
 class Evidence:
-    """The complete runs, ready to be asked."""
+    """The complete runs, on which statements are checked."""
 
     def __init__(self, runs: Mapping[Key, Run]) -> None:
         self._runs = [run for run in runs.values() if run.is_complete]
@@ -79,7 +79,7 @@ class Evidence:
         )
 
     def batch_overhead(self, problem: str, methods: Sequence[str], size: int, most: float) -> list[Check]:
-        """Whether a batch takes at most so many times the seconds of one suggestion."""
+        """Whether a batch takes at most this many times as long as one suggestion."""
         return [
             Check(ratio <= most, f"{problem}, {method}: a batch of {size} takes {ratio:.1f} times as long as one point")
             for serial, batched in self._serial_and_batched(problem, [size])
@@ -97,7 +97,10 @@ class Evidence:
         other: str | None,
         other_score: Score,
     ) -> list[Check]:
-        """Best observed rewards after so many evaluations, with or without a final round; `other` None: its own."""
+        """Best observed rewards after this many evaluations, with or without a final round.
+
+        Without `other`, a method is compared with itself.
+        """
         mine, others = self._by_score(problem, score), self._by_score(problem, other_score)
         if mine is None or others is None or at not in mine.evaluations:
             return []
@@ -117,7 +120,7 @@ class Evidence:
         )
 
     def slower(self, problem: str, method: str, other: str, least: float, most: float) -> list[Check]:
-        """Whether a suggestion of one method takes between so many times that of another."""
+        """Whether a suggestion of one method takes between `least` and `most` times as long as that of another."""
         return [
             Check(least <= ratio <= most, f"{problem}: {method} takes {ratio:.2g} times as long as {other}")
             for comparison in self._comparisons([problem])
@@ -147,7 +150,7 @@ def _checked(rule: Rule, differences: Iterable[tuple[str, str, str, Difference]]
 
 
 def _final_difference(comparison: Comparison, other: Comparison, method: str) -> Difference:
-    """Between the final costs of a method's runs in two comparisons, seed by seed."""
+    """Difference of the final costs of a method's runs in two comparisons, seed by seed."""
     shared = sorted(set(comparison.seeds) & set(other.seeds))
     mine, others = (c.costs[method][[list(c.seeds).index(s) for s in shared], -1] for c in (comparison, other))
     return paired_difference(mine, others)

@@ -78,8 +78,8 @@ def draw_methods(runs: Sequence[Run]) -> Figure:
     for panel, comparison in zip(axes.flat, comparisons, strict=True):
         for place, method in enumerate(comparison.methods):
             mean, error = max(comparison.mean(method)[-1], LEAST), comparison.error(method)[-1]
-            colour = style_of(method, comparison.methods)["color"]
-            panel.errorbar(mean, place, xerr=[[min(error, 2 / 3 * mean)], [error]], fmt="o", color=colour, capsize=2)
+            color = style_of(method, comparison.methods)["color"]
+            panel.errorbar(mean, place, xerr=[[min(error, 2 / 3 * mean)], [error]], fmt="o", color=color, capsize=2)
         panel.set_yticks(range(len(comparison.methods)), labels=comparison.methods)
         panel.invert_yaxis()
         panel.set(title=readable(comparison.problem), xlabel=_final_label(comparison), xscale="log")
@@ -118,9 +118,9 @@ def draw_networks(runs: Sequence[Run]) -> Figure:
         for place, method in enumerate(reversed(policy.methods)):
             for comparison, marker, filled in ((without, "o", False), (with_round, "D", True)):
                 error, spread = 1 + comparison.mean(method)[at], comparison.error(method)[at]
-                colour = style_of(method)["color"]
-                face = colour if filled else "white"
-                look = {"fmt": marker, "color": colour, "markerfacecolor": face, "capsize": 2}
+                color = style_of(method)["color"]
+                face = color if filled else "white"
+                look = {"fmt": marker, "color": color, "markerfacecolor": face, "capsize": 2}
                 panel.errorbar(100 * error, place, xerr=100 * spread, **look)
         panel.set_yticks(range(len(policy.methods)), labels=list(reversed(policy.methods)))
         panel.set(title=f"After {budget:.0f} evaluations", xlabel="best observed validation error, %")

@@ -1,4 +1,4 @@
-"""Branin and Rosenbrock as ordinary optimisation: one best point over what are states and actions elsewhere."""
+"""Branin and Rosenbrock as ordinary optimization: one best point over what are states and actions elsewhere."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -62,7 +62,7 @@ def draw_per_state() -> Figure:
 
 @styled
 def draw_knowledge_gradients() -> Figure:
-    """μⁿ⁺¹ for several z, and KG by discretisation, by Monte Carlo and the hybrid, at the same candidate."""
+    """μⁿ⁺¹ for several z, and KG by discretization, by Monte Carlo and the hybrid, at the same candidate."""
     belief = line()
     figure, axes = panels(2, 2, legend_rows=0)
     for panel, (title, recipe) in zip(axes.flat, ESTIMATORS.items(), strict=True):
@@ -74,7 +74,7 @@ def draw_knowledge_gradients() -> Figure:
 
 
 @styled
-def draw_penalisation() -> Figure:
+def draw_penalization() -> Figure:
     """The acquisition, the penalty of the first point of a batch, and their product, which has the second."""
     belief = plane()
     acquisition = PAPERS_CONBO.build(belief, generator())
@@ -96,7 +96,7 @@ def draw_penalisation() -> Figure:
 PICTURES: dict[str, Callable[[], Figure]] = {
     "per-state": draw_per_state,
     "knowledge-gradients": draw_knowledge_gradients,
-    "penalisation": draw_penalisation,
+    "penalisation": draw_penalization,
 }
 
 PAPERS_MODEL = GaussianProcess(
@@ -105,7 +105,7 @@ PAPERS_MODEL = GaussianProcess(
 PAPERS_CONBO = ConBO(HybridKG(n_z=5, spread=1.0, estimate="lower"), GaussianStates())
 ESTIMATORS: dict[str, Estimator | None] = {
     "μⁿ⁺¹ for several z": None,
-    "KG by discretisation": DiscreteKG(12),
+    "KG by discretization": DiscreteKG(12),
     "KG by Monte Carlo": MonteCarloKG(30),
     "Hybrid KG": PAPERS_CONBO.value,
 }
@@ -123,21 +123,21 @@ def _draw_estimator(axes: Axes, belief: Belief, recipe: Estimator | None) -> Non
         kg, value, lines = estimate(belief, recipe, candidate)
         axes.text(0.04, 0.95, f"KG = {value:.3f}", transform=axes.transAxes, va="top")
         z = [] if kg.rule.nodes is None else kg.rule.nodes.tolist()
-        _draw_maximisers(axes, kg, lines)
+        _draw_maximizers(axes, kg, lines)
     for number in z:
         axes.plot(SIDE * x, mean + slope * number, color=LINES, linewidth=0.8, alpha=0.6)
     axes.plot(SIDE * x, mean, color=DARK, linewidth=2)
 
 
-def _draw_maximisers(axes: Axes, kg: ExactGains, lines: ExactLines) -> None:
+def _draw_maximizers(axes: Axes, kg: ExactGains, lines: ExactLines) -> None:
     """The points of KG_d, or where the sampled functions are highest."""
     mean, slope = lines.mean[0, 0], lines.slope[0, 0]
     if kg.rule.nodes is None:
         useful = expected_max(mean, slope).probability > 1e-3
         for place, height, used in zip(SIDE * kg.pool.actions[:, 0], mean, useful, strict=True):
-            colour = OURS if used else PALE
-            axes.vlines(place, LOWEST, height, color=colour, linewidth=1)
-            axes.plot(place, height, "o", color=colour, markeredgecolor="white", markersize=6, zorder=5)
+            color = OURS if used else PALE
+            axes.vlines(place, LOWEST, height, color=color, linewidth=1)
+            axes.plot(place, height, "o", color=color, markeredgecolor="white", markersize=6, zorder=5)
         return
     places = SIDE * kg.posterior.kernel.actions.unscaled(lines.actions[0, 0])[:, 0]
     axes.plot(places, mean + slope * kg.rule.nodes, "o", color=OURS, markeredgecolor="white", markersize=6, zorder=5)
@@ -189,10 +189,10 @@ def grid() -> Tensor:
     return torch.cartesian_prod(unit(GRID), unit(GRID))
 
 
-def draw_map(axes: Axes, values: Tensor, colours: str, levels: int | np.ndarray = 14) -> None:
-    """Values on the grid as bands of colour."""
+def draw_map(axes: Axes, values: Tensor, colors: str, levels: int | np.ndarray = 14) -> None:
+    """Values on the grid as bands of color."""
     axis = SIDE * unit(GRID)
-    axes.contourf(axis, axis, values.reshape(GRID, GRID).mT, levels, cmap=colours)
+    axes.contourf(axis, axis, values.reshape(GRID, GRID).mT, levels, cmap=colors)
     axes.set(xlim=(0, SIDE), ylim=(0, SIDE))
 
 

@@ -1,7 +1,7 @@
-"""The figures of the paper as declared settings: a table; and three of our own, on methods, the model and seeds.
+"""The figures of the paper as tables of settings, and three figures of our own: on methods, the model and seeds.
 
-The paper gives the functions, the methods and the sweeps.  What it does not give (initial points, budgets,
-repetitions, test states) is chosen here, the same for all methods.
+The paper gives the functions, the methods and the sweeps.  What it does not give (initial points, budgets, repetitions,
+test states) is chosen here, the same for all methods.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +61,7 @@ class Figure:
         return [runs[key] for task in self.tasks(quick) if (key := task.settings.key) in runs]
 
     def shown(self, runs: Mapping[Key, Run]) -> list[Run]:
-        """The complete runs of the figure, or none if less than half of them are there."""
+        """The complete runs of the figure, or none if fewer than half of them exist."""
         complete = [run for run in self.select(runs) if run.is_complete]
         return complete if 2 * len(complete) >= len(self.tasks()) else []
 
@@ -72,17 +72,17 @@ def named(*names: str) -> list[Method]:
 
 
 def width_problem(function: str, width: float) -> str:
-    """The text of a problem with so much of its states."""
+    """The name of a problem with this share of its states."""
     return function if width == 1 else f"{function}:width={width:g}"
 
 
 def swept_label(name: str, n_z: int) -> str:
-    """What a knowledge gradient with so many points or samples is called."""
+    """The label of a knowledge gradient with this number of points or samples."""
     return f"{name} n_z={n_z}"
 
 
 def with_model(name: str, model: GaussianProcess) -> Method:
-    """A method of the table on another model than its own."""
+    """A method of the table with another model than its own."""
     return replace(METHODS[name], name=f"{name}/{model.profile}", model=model)
 
 
@@ -206,7 +206,7 @@ FIGURES = {
         ),
         Figure(
             "global",
-            "Global optimisation: three knowledge gradients over n_z, and Thompson sampling",
+            "Global optimization: three knowledge gradients over n_z, and Thompson sampling",
             [_GLOBAL_PLANE, _GLOBAL_HARTMANN],
             [replace(_GLOBAL_PLANE, problems=["branin_global"], evaluations=16, seeds=1)],
         ),

@@ -69,7 +69,7 @@ class RunSettings:
 
 
 class Seconds(NamedTuple):
-    """What a suggestion cost."""
+    """How long a suggestion took."""
 
     fit: float
     suggest: float
@@ -102,7 +102,7 @@ class Run:
 
     @property
     def evaluations(self) -> int:
-        """How far the run has got."""
+        """Number of evaluations so far."""
         return max(len(self.trials), self.checkpoints[-1].evaluations if self.checkpoints else 0)
 
     @property
@@ -141,7 +141,7 @@ def failure_line(error: str) -> dict[str, Any]:
 
 
 def append(path: Path, *lines: Mapping[str, Any]) -> None:
-    """Add lines to a run's file, whole or not at all."""
+    """Add lines to a run's file, all of them or none."""
     text = "".join(json.dumps(line) + "\n" for line in lines)
     with path.open("a", encoding="utf-8") as file:
         file.write(text)
@@ -150,7 +150,7 @@ def append(path: Path, *lines: Mapping[str, Any]) -> None:
 
 
 def read_folder(folder: Path) -> dict[Key, Run]:
-    """All runs of a folder by their keys; a file of its own counts more than packs, of these the longer run."""
+    """All runs of a folder by their keys; a run's own file comes before packs, and among packs the longer run."""
     packs, files = sorted(folder.glob(f"*{PACK_SUFFIX}")), sorted(folder.glob(f"*{RUN_SUFFIX}"))
     packed = sorted((run for path in packs for run in read_file(path)), key=lambda run: run.evaluations)
     single = [run for path in files for run in read_file(path)]
@@ -182,7 +182,7 @@ def read_file(path: Path) -> Iterator[Run]:
 
 
 def open_run(path: Path, settings: RunSettings) -> Run:
-    """The run of a file, ready to be appended to; a new one if there is none."""
+    """The run of a file, ready to be appended to; a new run if there is none."""
     content = path.read_bytes() if path.exists() else b""
     whole = content[: content.rfind(b"\n") + 1]
     if not whole:
@@ -199,7 +199,7 @@ def open_run(path: Path, settings: RunSettings) -> Run:
 
 
 def lines_of(run: Run, with_trials: bool = True) -> Iterator[dict[str, Any]]:
-    """The lines that say what is known of a run."""
+    """The lines that describe a run."""
     yield header(run.settings)
     if with_trials:
         yield from (trial_line(trial, run.seconds.get(trial.number)) for trial in run.trials)
@@ -219,12 +219,12 @@ def pack(runs: Iterable[Run], path: Path) -> None:
 
 
 def _brief(value: float | str) -> float | str:
-    """Numbers with as many digits as mean something."""
+    """Numbers with only their significant digits."""
     return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """The whole lines; a last one without an end was being written, and that evaluation is made again."""
+    """The complete lines; an incomplete last line is dropped, and its evaluation is made again."""
     try:
         with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as file:
             while (line := file.readline(LONGEST_LINE)).endswith("\n"):

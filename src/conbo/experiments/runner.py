@@ -87,7 +87,7 @@ def _make(task: Task, path: Path, deadline: float | None) -> Result:
 
 
 def _continue(run: Run, path: Path, task: Task, deadline: float | None) -> bool:
-    """Whether the run is complete now."""
+    """Continue the run, and return whether it is complete."""
     settings, problem = task.settings, load_problem(task.settings.problem)
     judge = _judge(settings.problem, Scoring(settings.test_states, settings.replications))
     optimizer = Optimizer(
@@ -124,7 +124,7 @@ def _continue(run: Run, path: Path, task: Task, deadline: float | None) -> bool:
 
 
 def _is_due(run: Run, evaluations: int) -> bool:
-    """After the initial design, then at every so many evaluations, and at the end."""
+    """Whether a checkpoint is due: after the initial design, then every `every` evaluations, and at the end."""
     if run.evaluations < run.settings.initial:
         return False
     last = run.checkpoints[-1].evaluations if run.checkpoints else 0

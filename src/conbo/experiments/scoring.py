@@ -47,7 +47,7 @@ class Scorer:
 
     @property
     def measure(self) -> Measure:
-        """What a score means: low costs are good, high rewards are good."""
+        """What a score is: an opportunity cost (low is good) or a reward (high is good)."""
         return "mean reward" if self.optimal is None else "opportunity cost"
 
     def score(self, policy: Policy) -> float:
@@ -78,7 +78,7 @@ class Scorer:
 
 
 def scorer(problem: Problem, scoring: Scoring) -> Scorer:
-    """All states as test states if these are few, else quasi-random ones that follow P[s]."""
+    """All states as test states if there are few, else Sobol states that follow P[s]."""
     distribution = bind(problem.state_distribution, problem.space)
     if (finite := distribution.finite(max_states=scoring.states)) is not None:
         points, weights = finite

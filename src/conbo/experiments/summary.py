@@ -1,6 +1,6 @@
-"""What a folder of runs says: means with standard errors, ranks, paired differences, and who is how much faster.
+"""What a folder of runs says: means with standard errors, ranks, paired differences, and shares of evaluations.
 
-Scores count as costs here: rewards are taken with a minus sign, so that lower is always better.
+Scores are treated as costs: rewards are negated, so that lower is always better.
 """
 
 import math
@@ -56,16 +56,16 @@ class Comparison:
 
     @property
     def sign(self) -> int:
-        """What turns a cost back into the score it was."""
+        """The factor that turns a cost back into the score."""
         return 1 if self.measure in LOW_IS_GOOD else -1
 
     @cached_property
     def methods(self) -> list[str]:
-        """The best first."""
+        """The methods, the best first."""
         return sorted(self.costs, key=lambda method: float(self.mean(method)[-1]))
 
     def runs(self, method: str) -> int:
-        """Complete runs."""
+        """Number of complete runs of a method."""
         return int(np.isfinite(self._of(method)[:, -1]).sum())
 
     def mean(self, method: str) -> Array:
@@ -93,7 +93,7 @@ class Comparison:
         return paired_difference(self._of(method)[:, checkpoint], self._of(against)[:, checkpoint])
 
     def evaluations_to_reach(self, method: str, cost: float) -> float:
-        """After how many evaluations the mean cost of a method is as low, between checkpoints by straight lines."""
+        """Number of evaluations after which the mean cost of a method is this low, interpolated between checkpoints."""
         means = self.mean(method)
         if not (reached := np.flatnonzero(means <= cost)).size:
             return float("nan")
@@ -119,7 +119,7 @@ class Comparison:
 
 
 def paired_difference(costs: Array, others: Array) -> Difference:
-    """Over the seeds (NaN: missing) that both have; the interval is that of the percentile bootstrap."""
+    """Paired difference over the seeds that both have (NaN is missing), with a percentile bootstrap interval."""
     differences = costs - others
     differences = differences[np.isfinite(differences)]
     if len(differences) == 0:

@@ -79,7 +79,7 @@ class Sweep:
 
 
 def recipe_of(method: Method) -> str:
-    """All that tells a method from others."""
+    """Everything that distinguishes a method from others, as text."""
     policy = f", {method.policy!r}" if method.policy else ""
     model = f", {method.model!r}" if method.model != PUBLISHED_MODEL else ""
     return f"{method.proposal!r}{policy}{model}{', states as actions' if method.states_as_actions else ''}"
@@ -110,8 +110,8 @@ def sweep(
 
     - `jobs` processes of this machine, or any `executor` with the interface of concurrent.futures whose workers see
       the same folder;
-    - after so many `minutes` all runs pause, to be continued by the next call;
-    - runs whose method has `changed` since they were made: stop, keep them, or make them again.
+    - after this many `minutes`, all runs pause, to be continued by the next call;
+    - what to do with runs whose method has `changed` since they were made: stop, keep them, or make them again.
     """
     deadline = None if minutes is None else time.time() + 60 * minutes
     folder.mkdir(parents=True, exist_ok=True)
@@ -187,12 +187,12 @@ def _pool(jobs: int) -> Executor:
 
 @contextmanager
 def _left_open(executor: Executor) -> Iterator[Executor]:
-    """Its owner closes it."""
+    """A context for an executor that its owner closes."""
     yield executor
 
 
 def _check(task: Task, run: Run | None, changed: Changed) -> None:
-    """Tell what is wrong before anything runs."""
+    """Raise an error about what is wrong before anything runs."""
     problem = load_problem(task.settings.problem)
     Optimizer(  # do they fit together?
         problem.space,

@@ -38,7 +38,7 @@ __all__ = ["AxBridge"]
 
 
 class AxBridge:
-    """An Ax experiment and a conbo study of the same trials, kept in step.
+    """Keeps an Ax experiment and a conbo study of the same trials in step.
 
     The experiment must be configured, with its parameters and one objective. Results that it has already are taken
     over, whoever asked for them.
@@ -48,14 +48,14 @@ class AxBridge:
     client
         The client of the experiment.
     states
-        The names of the parameters that are states. All others are actions.
+        Names of the parameters that are states. All others are actions.
     settings
         Further settings of `conbo.Study`, such as `state_distribution`, `seed` and `storage`.
 
     Raises
     ------
     SettingError
-        If a state is no parameter, or the experiment has something that conbo has not, such as several objectives.
+        If a state is not a parameter, or the experiment has something that conbo has not, such as several objectives.
 
     Examples
     --------
@@ -88,9 +88,24 @@ class AxBridge:
         self.sync()
 
     def get_next_trials(self, max_trials: int = 1, state: Point | None = None) -> dict[int, dict[str, Value]]:
-        """Attach new trials to the experiment, as `client.get_next_trials` does: parameters by trial index.
+        """Attach new trials to the experiment, as `client.get_next_trials` does.
 
-        `state` is one that the environment dictates.
+        Parameters
+        ----------
+        max_trials
+            Number of trials.
+        state
+            The state that the environment has set; by default the method chooses it.
+
+        Returns
+        -------
+        dict
+            Parameters by trial index.
+
+        Raises
+        ------
+        PointError
+            If the state does not belong to the space.
         """
         self.sync()
         attached: dict[int, dict[str, Value]] = {}
@@ -114,7 +129,18 @@ class AxBridge:
                 self.study.fail(known, ax_trial.status_reason or ax_trial.status.name.lower())
 
     def policy(self) -> Policy:
-        """The best action for every state, by the results that the experiment has now."""
+        """Learn the best action for every state from the results that the experiment has now.
+
+        Returns
+        -------
+        Policy
+            A function from states to actions.
+
+        Raises
+        ------
+        ConboError
+            If no trial is completed yet.
+        """
         self.sync()
         return self.study.policy()
 

@@ -85,20 +85,21 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
         Any BoTorch model with one output and a Gaussian posterior; more outputs need a `posterior_transform`. It is
         maximized: to minimize, fit the model to the negative.
     state_dims
-        The columns of the model's inputs that are states. All others are actions.
+        Columns of the model's inputs that are states. All others are actions.
     state_distribution
-        The states (m, len(state_dims)) to average over, in the units of the model, or a torch distribution of states
+        The states (m, len(state_dims)) to average over, in the units of the model, or a torch distribution of states,
         from which `n_states` are drawn once.
     weights
-        The weights (m,) of the states; by default they are equal.
+        Weights (m,) of the states; by default they are equal.
     bounds
-        The lower and upper bounds (2, d) of the inputs, where best actions are searched for; by default the unit cube.
+        Lower and upper bounds (2, d) of the inputs, between which best actions are searched for; by default the unit
+        cube.
     n_z
-        The number of nodes for the unknown outcome of the observation; odd and at least 3.
+        Number of nodes for the unknown outcome of the observation; odd and at least 3.
     n_states
-        The number of states that are drawn from a torch distribution.
+        Number of states that are drawn from a torch distribution.
     n_actions
-        The number of quasi-random actions from which best actions are searched for; by default 64 to 160.
+        Number of Sobol actions from which best actions are searched for; by default 64 to 160.
     posterior_transform
         As in BoTorch's own acquisition functions.
 
@@ -109,8 +110,14 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
 
     Examples
     --------
-    >>> acquisition = ConditionalKnowledgeGradient(model, [0], torch.rand(16, 1))  # doctest: +SKIP
-    >>> optimize_acqf(acquisition, bounds, q=1, num_restarts=4, raw_samples=32)  # doctest: +SKIP
+    >>> import torch
+    >>> from botorch.models import SingleTaskGP
+    >>> from conbo.integrations.botorch import ConditionalKnowledgeGradient
+    >>> points = torch.tensor([[0.1, 0.2], [0.5, 0.9], [0.9, 0.4]], dtype=torch.float64)
+    >>> model = SingleTaskGP(points, points.sum(-1, keepdim=True))
+    >>> acquisition = ConditionalKnowledgeGradient(model, [0], points[:, :1])
+    >>> acquisition(points[:, None, :]).shape
+    torch.Size([3])
     """
 
     states: Tensor  # (m, d_s), in the unit cube
@@ -161,7 +168,18 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
 
     @t_batch_mode_transform(expected_q=1)  # type: ignore[arg-type]
     def forward(self, X: Tensor) -> Tensor:
-        """The values (b,) of candidates (b, 1, d), in units of the model's outcome."""
+        """Evaluate the acquisition function.
+
+        Parameters
+        ----------
+        X
+            Candidates (b, 1, d), in the units of the model.
+
+        Returns
+        -------
+        Tensor
+            Values (b,), in units of the model's outcome, with gradients in `X`.
+        """
         candidates = self._posterior.points(X[:, 0])
         states = self.states.expand(len(candidates), -1, -1)
         with torch.no_grad():
@@ -192,7 +210,7 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
     def _newton(self, candidates: Tensor, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients (b, m, q, d_x) and inverse Hessians of v in the actions, and which of these are free to move.
 
-        Where the Hessian is not negative definite the inverse is zero: the action stays where it is.
+        Where the Hessian is not negative definite, the inverse is zero, so the action stays where it is.
         """
         variable = actions.detach().requires_grad_(True)
         lines = BotorchLines.at(self._posterior, candidates, states, variable)

@@ -20,21 +20,21 @@ SCREENED, CLIMBED = 2048, 8  # actions among which the best one of a state is se
 
 
 def problem_of(function: BaseTestProblem, state_dims: Sequence[int], state_distribution: RecipeLike = None) -> Problem:
-    """A test function of BoTorch as a problem, whose rewards are to be maximized.
+    """Make a problem from a test function of BoTorch. Its rewards are to be maximized.
 
     Parameters
     ----------
     function
         A test function with one outcome and continuous inputs. What BoTorch minimizes is negated.
     state_dims
-        The inputs that are states. Input i is named ``x{i}``, whether it is a state or an action.
+        Inputs that are states. Input i is named ``x{i}``, whether it is a state or an action.
     state_distribution
         As in `conbo.Study`.
 
     Returns
     -------
     Problem
-        With the function's own noise. The best action of a state is searched for from many starts.
+        The problem, with the function's own noise. The best action of a state is searched for from many starts.
 
     Raises
     ------
@@ -43,7 +43,10 @@ def problem_of(function: BaseTestProblem, state_dims: Sequence[int], state_distr
 
     Examples
     --------
-    >>> problem = problem_of(Branin(), state_dims=[0])  # doctest: +SKIP
+    >>> from botorch.test_functions import Branin
+    >>> from conbo.integrations.botorch import problem_of
+    >>> problem_of(Branin(), state_dims=[0]).space.action_names
+    ('x1',)
     """
     own = sorted({int(column) for column in state_dims})
     if not set(own) <= set(range(function.dim)) or len(own) == function.dim:
@@ -90,7 +93,7 @@ def _evaluate(reward: Any, noise: float, state: Point, action: Point, generator:
 
 
 def _best_action(function: BaseTestProblem, state: Point) -> dict[str, Value]:
-    """The best action: quasi-random ones, and climbs from the best of them."""
+    """The best action: the best of Sobol actions, refined by local search."""
     free = [i for i in range(function.dim) if f"x{i}" not in state]
     low, high = (bound[free] for bound in _bounds(function))
     fixed = np.array([float(state.get(f"x{i}", math.nan)) for i in range(function.dim)])

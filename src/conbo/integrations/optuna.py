@@ -1,8 +1,8 @@
 """Optuna: a sampler that learns the best action of every state, and its policy.
 
-Trial k of the Optuna study is trial k of a conbo optimizer, so that suggestions depend on the seed, the trial's number
-and the rewards alone: a study that goes on in another process goes on as if it had never stopped. What was suggested
-is kept in the trial's system attributes, where all workers see it as pending.
+Trial k of the Optuna study is trial k of a conbo optimizer. So suggestions depend only on the seed, the trial's number
+and the rewards, and a study that continues in another process goes on as if it had never stopped. Suggestions are kept
+in the trial's system attributes, where all workers see them as pending.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from conbo.direction import Direction
 from conbo.errors import ConboError, PointError, SettingError
 from conbo.method_list import DEFAULT_METHOD, Method
 from conbo.notices import LOG
-from conbo.optimizer import Direction, Optimizer
+from conbo.optimizer import Optimizer
 from conbo.spaces import Space, Value
 from conbo.state_distributions import MarginalRecipe, Product, Uniform
 from conbo.state_marginals import marginal
@@ -74,24 +75,28 @@ class ConboSampler(BaseSampler):
     Parameters
     ----------
     states
-        The names of the parameters that are states, or a mapping from these names to how the states are distributed,
-        such as ``{"demand": conbo.Triangular(60)}``. All other parameters are actions.
+        Names of the parameters that are states, or a mapping from these names to the distributions of the states, such
+        as ``{"demand": conbo.Triangular(60)}``. All other parameters are actions.
     constraints
         Known limits of the actions, as in `conbo.Space`. The first trial does not know them yet, and rounding to `step`
-        may overshoot them a little. (Optuna's `constraints_func` is about outcomes, which no method here looks at.)
+        may overshoot them a little. (Optuna's `constraints_func` concerns outcomes, which no method of conbo uses.)
     method, model, initial
         As in `conbo.Study`.
     seed
-        On which all suggestions depend; by default another one each time.
+        Seed of all suggestions; by default a random one.
 
     Raises
     ------
+    SettingError
+        If `states` is not a collection of names.
     SpaceError
-        When a trial begins, if trials have different parameters (a conditional space), or a state is none of them.
+        When a trial begins: if trials have different parameters (a conditional space), or a state is none of them.
 
     Examples
     --------
-    >>> study = optuna.create_study(sampler=ConboSampler(states=["demand"]), direction="maximize")  # doctest: +SKIP
+    >>> from conbo.integrations.optuna import ConboSampler
+    >>> ConboSampler(states=["demand"], seed=0).states
+    {'demand': Uniform()}
     """
 
     def __init__(
@@ -118,7 +123,7 @@ class ConboSampler(BaseSampler):
 
     @property
     def states(self) -> dict[str, MarginalRecipe]:
-        """The states and how they are distributed."""
+        """The states and their distributions."""
         return dict(self._roles.states)
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -139,8 +144,8 @@ class ConboSampler(BaseSampler):
             distributions = self.infer_relative_search_space(study, trial)
             optimizer = self._up_to_date(study, trial.number, distributions)
             fixed = trial.system_attrs.get("fixed_params", {})
-            dictated = _dictated(optimizer.space, fixed, distributions)
-            suggested = optimizer.suggest(state=dictated).trials[0]
+            given = _given_state(optimizer.space, fixed, distributions)
+            suggested = optimizer.suggest(state=given).trials[0]
             params = params_of({**suggested.state, **suggested.action}, distributions)
             for name, value in params.items():
                 study._storage.set_trial_system_attr(trial._trial_id, f"{SUGGESTED}{name}", fixed.get(name, value))
@@ -172,14 +177,19 @@ class ConboSampler(BaseSampler):
 
 
 def policy(study: optuna.Study, states: StatesLike | None = None) -> Policy:
-    """The best action for every state, by the completed trials of an Optuna study.
+    """Learn the best action for every state from the completed trials of an Optuna study.
 
     Parameters
     ----------
     study
         The study; its trials may come from any sampler.
     states
-        As in `ConboSampler`; by default those of the study's sampler, which then must be a `ConboSampler`.
+        As in `ConboSampler`; by default those of the study's sampler, if that is a `ConboSampler`.
+
+    Returns
+    -------
+    Policy
+        A function from states to actions.
 
     Raises
     ------
@@ -187,10 +197,14 @@ def policy(study: optuna.Study, states: StatesLike | None = None) -> Policy:
         If the states are not known.
     SpaceError
         If the trials do not have the same parameters.
+    ConboError
+        If no trial is completed yet.
 
     Examples
     --------
-    >>> policy(study)({"demand": 60})  # doctest: +SKIP
+    >>> from conbo.integrations.optuna import policy
+    >>> policy(optuna_study, states=["demand"])({"demand": 60})
+    {'stock': ...}
     """
     roles, settings = _known_roles(study, states)
     distributions = common_distributions(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
@@ -202,7 +216,7 @@ def policy(study: optuna.Study, states: StatesLike | None = None) -> Policy:
 
 
 def from_optuna(study: optuna.Study, states: StatesLike | None = None, **settings: Any) -> Study:
-    """A conbo study with the completed trials of an Optuna study.
+    """Make a conbo study from the completed trials of an Optuna study.
 
     Parameters
     ----------
@@ -210,6 +224,26 @@ def from_optuna(study: optuna.Study, states: StatesLike | None = None, **setting
         As in `policy`.
     settings
         Further settings of `conbo.Study`, such as `storage` and `seed`.
+
+    Returns
+    -------
+    Study
+        A new study with the same trials.
+
+    Raises
+    ------
+    SettingError
+        If the states are not known.
+    SpaceError
+        If the trials do not have the same parameters.
+    ConboError
+        If no trial is completed yet.
+
+    Examples
+    --------
+    >>> from conbo.integrations.optuna import from_optuna
+    >>> len(from_optuna(optuna_study, states=["demand"]).trials)
+    4
     """
     roles, of_sampler = _known_roles(study, states)
     distributions = common_distributions(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
@@ -263,7 +297,7 @@ def _alike(a: Optimizer, b: Optimizer) -> bool:
     return (a.space, a.maximize, a.initial) == (b.space, b.maximize, b.initial)
 
 
-def _dictated(
+def _given_state(
     space: Space, fixed: Mapping[str, Any], distributions: dict[str, BaseDistribution]
 ) -> dict[str, Value] | None:
     """The state of a trial that was enqueued with one."""

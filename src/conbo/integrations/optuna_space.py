@@ -1,4 +1,4 @@
-"""From the distributions of Optuna's trials to a space of conbo, and back.
+"""Converts the distributions of Optuna's trials to a space of conbo, and values in both directions.
 
 | Optuna                  | conbo                                                                             |
 |-------------------------|-----------------------------------------------------------------------------------|
@@ -43,7 +43,7 @@ def common_distributions(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistrib
 
 
 def space_of(distributions: Distributions, states: Sequence[str], constraints: Sequence[str] = ()) -> Space | None:
-    """The space, or None where no action has more than one value; raises SpaceError if a state is unknown."""
+    """The space, or None if no action has more than one value; raises SpaceError if a state is unknown."""
     for name in states:
         if name not in distributions:
             raise SpaceError(
@@ -59,12 +59,12 @@ def space_of(distributions: Distributions, states: Sequence[str], constraints: S
 
 
 def point_of(params: Mapping[str, Any], distributions: Distributions, names: Iterable[str]) -> dict[str, Value]:
-    """Values of Optuna's parameters as conbo has them."""
+    """Optuna's values as conbo's."""
     return {name: _to_conbo(distributions[name], params[name]) for name in names}
 
 
 def params_of(point: Mapping[str, Value], distributions: Distributions) -> dict[str, Any]:
-    """Values of conbo's parameters as Optuna has them."""
+    """conbo's values as Optuna's."""
     return {name: _to_optuna(distributions[name], value) for name, value in point.items()}
 
 
@@ -79,7 +79,7 @@ def parameter_of(distribution: BaseDistribution) -> Parameter:
 
 
 def _choices(distribution: CategoricalDistribution) -> list[Value]:
-    """The choices themselves, or texts of them where conbo would refuse some or take some for equal."""
+    """The choices themselves, or their texts if conbo would refuse some or treat some as equal."""
     plain = [choice for choice in distribution.choices if isinstance(choice, str | int | float)]
     known = len(set(plain)) == len(distribution.choices)
     return [*plain] if known else [repr(choice) for choice in distribution.choices]

@@ -52,7 +52,7 @@ def _ascent(name: str, limited: bool) -> Function:
         """Climb from every start of the rows from `first` to before `last`, and write mean and slope where it ended."""
         features, n = points.shape
         f = len(free)
-        kappa, new_kappa, weights, pull, bend = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4]
+        kappa, new_kappa, weights, pull, curve = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4]
         whole, whole_bits, away = scratch[5], bits[5], scratch[6:]
         there, gradient, new_gradient, step = small[0], small[1], small[2], small[3]
         hessian, new_hessian, factor = small[4 : 4 + f], small[4 + f : 4 + 2 * f], small[4 + 2 * f :]
@@ -72,7 +72,7 @@ def _ascent(name: str, limited: bool) -> Function:
                         )
                     new_own = _evaluate(
                         profile[0], there, points, new_points[row], weights, own_weight, free, k < steps,
-                        new_kappa, pull, bend, away, whole, whole_bits, new_gradient, new_hessian,
+                        new_kappa, pull, curve, away, whole, whole_bits, new_gradient, new_hessian,
                     )  # fmt: skip
                     new_value = own_weight * new_own
                     for m in range(n):
@@ -129,7 +129,7 @@ def _evaluate(
     derivatives: bool,
     correlation: Array,
     pull: Array,
-    bend: Array,
+    curve: Array,
     away: Array,
     whole: Array,
     whole_bits: Array,
@@ -151,16 +151,16 @@ def _evaluate(
         own_square += (x[d] - new_point[d]) ** 2
     for m in range(n):
         pull[m] = a * sqrt(correlation[m]) + b * correlation[m]
-    exp_of_minus(pull, bend, whole, whole_bits)
+    exp_of_minus(pull, curve, whole, whole_bits)
     own_linear = a * sqrt(own_square)
     decay = exp(-own_linear - b * own_square)
-    own, own_pull, own_bend = (1.0 + own_linear + c * own_square) * decay, g * (1.0 + own_linear) * decay, g * decay
+    own, own_pull, own_curve = (1.0 + own_linear + c * own_square) * decay, g * (1.0 + own_linear) * decay, g * decay
     total_pull = own_weight * own_pull
     for m in range(n):
-        linear, decay = a * sqrt(correlation[m]), bend[m]
+        linear, decay = a * sqrt(correlation[m]), curve[m]
         correlation[m] = (1.0 + linear + c * correlation[m]) * decay
         pull[m] = weights[m] * g * (1.0 + linear) * decay
-        bend[m] = weights[m] * g * decay
+        curve[m] = weights[m] * g * decay
         total_pull += pull[m]
     if not derivatives:
         return own
@@ -171,14 +171,14 @@ def _evaluate(
         total = 0.0
         for m in range(n):
             total += pull[m] * away[p, m]
-            whole[m] = bend[m] * away[p, m]
+            whole[m] = curve[m] * away[p, m]
         gradient[i] -= total
         for k in range(i + 1):
             q = free[k]
             total = 0.0
             for m in range(n):
                 total += whole[m] * away[q, m]
-            hessian[i, k] = total + own_weight * own_bend * own_p * (x[q] - new_point[q])
+            hessian[i, k] = total + own_weight * own_curve * own_p * (x[q] - new_point[q])
             hessian[k, i] = hessian[i, k]
         hessian[i, i] -= total_pull
     return own

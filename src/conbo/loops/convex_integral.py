@@ -45,9 +45,9 @@ def gains(
         for i in range(q - 1):
             k = i + 1
             corner = z[i]
-            bend = slope[k] - slope[i]
-            if bend > 0.0:
-                corner = (gain[i] - gain[k] + slope[k] * z[k] - slope[i] * z[i]) / bend
+            slope_change = slope[k] - slope[i]
+            if slope_change > 0.0:
+                corner = (gain[i] - gain[k] + slope[k] * z[k] - slope[i] * z[i]) / slope_change
                 corner = z[i] if corner < z[i] else corner
                 corner = z[k] if corner > z[k] else corner
             at_corner, beyond_corner = _density(corner), _beyond(corner)
@@ -56,16 +56,16 @@ def gains(
             l1, r1 = density[i] - at_corner - z[i] * l0, at_corner - density[k] - z[k] * r0
             tangent = l0 * gain[i] + l1 * slope[i] + r0 * gain[k] + r1 * slope[k]
             curve = cubic[0, i] * gain[i] + cubic[1, i] * slope[i] + cubic[2, i] * gain[k] + cubic[3, i] * slope[k]
-            straight = chord[0, i] * gain[i] + chord[1, i] * gain[k]
+            on_chord = chord[0, i] * gain[i] + chord[1, i] * gain[k]
             share = smooth[row, i]
             inside = share * curve + (1.0 - share) * tangent
-            if inside > straight:
-                inside = straight
+            if inside > on_chord:
+                inside = on_chord
                 by_gain[i] += chord[0, i]
                 by_gain[k] += chord[1, i]
             else:
                 if inside < tangent:
-                    inside, share = (tangent if tangent < straight else straight), 0.0
+                    inside, share = (tangent if tangent < on_chord else on_chord), 0.0
                 by_gain[i] += share * cubic[0, i] + (1.0 - share) * l0
                 by_slope[i] += share * cubic[1, i] + (1.0 - share) * l1
                 by_gain[k] += share * cubic[2, i] + (1.0 - share) * r0

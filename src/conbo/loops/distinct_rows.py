@@ -6,7 +6,7 @@ from conbo.loops.compiling import Array, exact
 
 
 @exact("void(f8[:,::1], f8[:,::1], f8, int64[:,::1])")
-def distinct_best(scores: Array, likeness: Array, alike: float, chosen: Array) -> None:
+def distinct_best(scores: Array, similarity: Array, alike: float, chosen: Array) -> None:
     """Write the chosen columns: few are ever the highest so far, and only these are compared with the chosen."""
     for row in range(len(scores)):
         for place in range(chosen.shape[1]):
@@ -16,7 +16,7 @@ def distinct_best(scores: Array, likeness: Array, alike: float, chosen: Array) -
                     new = True
                     for before in range(place):
                         i = chosen[row, before]
-                        new = new and i != j and not likeness[i, j] > alike
+                        new = new and i != j and not similarity[i, j] > alike
                     if new:
                         best, highest = j, scores[row, j]
             chosen[row, place] = best

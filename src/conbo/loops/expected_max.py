@@ -27,21 +27,21 @@ def walk(a: Array, b: Array, gain: Array, probability: Array, density: Array) ->
             side = 1.0 if direction == 0 else -1.0
             here, corner = top, 0.0
             while True:
-                there, bend, nearest = here, 0.0, OUTERMOST
+                there, slope_change, nearest = here, 0.0, OUTERMOST
                 for j in range(n):
                     steeper = side * (b[row, j] - b[row, here])
                     if steeper > 0.0:
                         crossing = (a[row, here] - a[row, j]) / steeper
                         # of lines through one corner the steepest goes on
-                        if crossing < nearest or (crossing == nearest and steeper > bend):
-                            there, bend, nearest = j, steeper, crossing
+                        if crossing < nearest or (crossing == nearest and steeper > slope_change):
+                            there, slope_change, nearest = j, steeper, crossing
                 if there == here:
                     break
                 corner = nearest if nearest > corner else corner  # rounding may put a corner before the last
                 height = PEAK * exp(-0.5 * corner * corner)
                 beyond = 0.5 * erfc(corner / sqrt(2.0))
                 excess = height - corner * beyond
-                gain[row] += bend * (excess if excess > 0.0 else 0.0)
+                gain[row] += slope_change * (excess if excess > 0.0 else 0.0)
                 left = probability[row, here] - beyond
                 probability[row, here] = left if left > 0.0 else 0.0
                 probability[row, there] += beyond

@@ -29,7 +29,7 @@ def winners(mean: Array, slope: Array, nodes: Array, winner: Array) -> bool:
 
 
 @exact("void(f8[:,::1], f8[:,:,::1], f8[::1], f8[:,::1], f8[::1])")
-def likeness(profile: Array, actions: Array, nodes: Array, result: Array, speed: Array) -> None:
+def similarity(profile: Array, actions: Array, nodes: Array, result: Array, speed: Array) -> None:
     """Write κ between the maximizers of neighboring nodes, less where they jump; `speed` (q + 1,) is scratch."""
     q = len(nodes)
     a, b, c = profile[0, 0], profile[0, 1], profile[0, 2]

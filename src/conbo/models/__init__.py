@@ -1,1 +1,1 @@
-"""From data to beliefs: kernels, fitting, posteriors, and their fast inner loops."""
+"""Gaussian processes: kernels, fitting, posteriors, and their fast inner loops."""

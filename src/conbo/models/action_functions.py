@@ -1,12 +1,12 @@
 """Many functions of the action at once: h(x; z) = mean(x) + z slope(x), each a weighted sum of κ over n+1 points.
 
-Row by row, these are the posterior mean of a state (slope zero) or the look-ahead mean of a (candidate, state)
-pair: μⁿ⁺¹(s_i, x) = μⁿ(s_i, x) + σ̃(s_i, x; candidate) z.  Only κ depends on x, so a row is a vector of n weights
-for the mean, n for the slope, and one more point with a weight of its own: the candidate.
+A row is the posterior mean of a state (with slope zero), or the look-ahead mean of a (candidate, state) pair:
+μⁿ⁺¹(s_i, x) = μⁿ(s_i, x) + σ̃(s_i, x; candidate) z.  Only κ depends on x, so a row is n weights for the mean, n weights
+for the slope, and one more point with its own weight: the candidate.
 
-`maximize` climbs all rows and all z together by safeguarded, projected Newton steps on closed-form gradients and
-Hessians.  Two implementations of one algorithm stand behind it: plain torch (any device, the reference) and the
-compiled loops of `compiled_ascent`, taken on a CPU where Numba is installed.
+`maximize` improves all rows and all z together by safeguarded, projected Newton steps with closed-form gradients and
+Hessians.  It has two implementations: plain torch (any device, the reference), and the compiled loops of
+`compiled_ascent` on a CPU with Numba.
 """
 
 from dataclasses import dataclass
@@ -81,7 +81,7 @@ class ActionFunctions:
         return mean, slope + self.slope_constant[:, None], correlation
 
     def maximize(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool = False) -> Maxima:
-        """Climb from starts (r, q, features) on mean + z slope, with z (q,) or (r, q)."""
+        """Local maxima of mean + z slope from starts (r, q, features), with z (q,) or (r, q)."""
         z = z.expand(starts.shape[:2])
         if self.limits is None or self.limits.allowed is None:
             return self._climb(starts, z, steps, keep_correlation)
@@ -145,15 +145,15 @@ class ActionFunctions:
         away = x - self.new_points[:, None]  # (r, q, features)
         own_value, own_slope, own_curve = profile(away.square().sum(-1))
         own_weight = z * self.new_weights[:, None]
-        pull, bend = weights * slope, weights * curve
+        pull, curve_weights = weights * slope, weights * curve
         total = (weights * value).sum(-1) + own_weight * own_value
         gradient = pull @ points - pull.sum(-1, keepdim=True) * x - (own_weight * own_slope)[..., None] * away
-        # Σ bend (x-p)(x-p)ᵀ, expanded so that the sums over points are matrix products
-        first, n_features = bend @ points, points.shape[-1]
+        # Σ curve_weights (x-p)(x-p)ᵀ, expanded so that the sums over points are matrix products
+        first, n_features = curve_weights @ points, points.shape[-1]
         outer = points[:, :, None] * points[:, None, :]
-        second = (bend @ outer.flatten(1)).unflatten(-1, (n_features, n_features))
+        second = (curve_weights @ outer.flatten(1)).unflatten(-1, (n_features, n_features))
         mixed = x[..., :, None] * first[..., None, :]
-        square = bend.sum(-1)[..., None, None] * x[..., :, None] * x[..., None, :]
+        square = curve_weights.sum(-1)[..., None, None] * x[..., :, None] * x[..., None, :]
         hessian = second - mixed - mixed.mT + square
         hessian = hessian + (own_weight * own_curve)[..., None, None] * away[..., :, None] * away[..., None, :]
         diagonal = -(pull.sum(-1) + own_weight * own_slope)
@@ -181,7 +181,7 @@ def newton_step(
 
 
 def missing_curvature(bowl: Tensor) -> Tensor:
-    """How much more curvature (...) surely makes a bowl of a matrix (..., d, d) that is none, by Gershgorin's bound."""
+    """What to add to the diagonal of a matrix (..., d, d) to make it positive definite, by Gershgorin's bound."""
     diagonal = bowl.diagonal(dim1=-2, dim2=-1)
     excess = bowl.abs().sum(-1) - diagonal.abs() - diagonal
     return (excess.amax(-1) + 1e-3 * bowl.abs().amax((-2, -1))).clamp_min(1e-300)
@@ -237,7 +237,7 @@ def state_functions(posterior: Conditioned, states: Tensor) -> ActionFunctions:
 
 @dataclass(frozen=True)
 class StateRows:
-    """What the look-ahead at r sets of m states needs and no candidate changes."""
+    """What the look-ahead at r sets of m states needs and does not depend on the candidate."""
 
     features: Tensor  # (r, m, state features), scaled
     scale: Tensor  # (r, m, n), A between these states and the observed ones
@@ -246,7 +246,7 @@ class StateRows:
     mean_constant: Tensor  # (r, m)
 
     def select(self, rows: Tensor) -> "StateRows":
-        """Some of the sets."""
+        """Some of the sets of states."""
         offset = None if self.offset is None else self.offset[rows]
         return StateRows(
             self.features[rows], self.scale[rows], offset, self.mean_weights[rows], self.mean_constant[rows]

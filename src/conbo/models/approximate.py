@@ -1,7 +1,7 @@
 """The posterior of many thousand rewards, by inducing points.
 
 Exact inference costs n³ time and n² memory. Beyond `MOST_EXACT` rewards, the function is described by its values u at
-M inducing points Z, a subset of the observed ones, and every reward is taken for a noisy reading of what u says there:
+M inducing points Z, a subset of the observed ones, and every reward is treated as a noisy reading of what u says there:
 
     y ~ N(μ⁰ + Q(X̃, Z) u, Λ),   Q(x, Z) = k⁰(x, Z) K_zz⁻¹
 
@@ -34,7 +34,7 @@ from conbo.models.exact import ExactPosterior, solved, variances_at
 from conbo.models.factored import Factored, factored
 from conbo.models.factorization import cholesky
 from conbo.models.kernels import Kernel
-from conbo.models.noise import VaryingNoise
+from conbo.models.noise import HeteroscedasticNoise
 from conbo.models.pathwise import DrawnPaths
 from conbo.models.prior_draws import random_normals
 from conbo.models.schedule import LONG_BLOCK, block_ends, fitted_rewards, shared_rows
@@ -50,7 +50,7 @@ SAID_EVERY = 40 * LONG_BLOCK  # rewards after which the log says how far it got
 
 @dataclass(frozen=True)
 class Sums:
-    """S and V Λ⁻¹ (Y - μ⁰) over the first rows."""
+    """S and V Λ⁻¹ (Y - μ⁰), summed over the first rows."""
 
     rows: int
     information: Tensor  # (M, M)
@@ -59,7 +59,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class Summary:
-    """What n rewards say about the function at M inducing points, with what it was made of."""
+    """What n rewards say about the function at M inducing points, with the data that it was made from."""
 
     points: Tensor  # (n, d)
     residuals: Tensor  # (n,), rewards less the prior mean
@@ -70,7 +70,7 @@ class Summary:
     total: Sums
 
     def shared_with(self, points: Tensor, residuals: Tensor, variances: Tensor) -> bool:
-        """Whether the first blocks of these are all whole blocks of this summary, at the same inducing points."""
+        """Whether the first blocks of these data are complete blocks of this summary, at the same inducing points."""
         rows = self.whole.rows
         if shared_rows(len(self.points), len(points)) < rows or fitted_rewards(len(points)) > rows:
             return False
@@ -110,7 +110,7 @@ def summarized(
 
 
 def inducing_points(points: Tensor, most: int) -> Tensor:
-    """Up to so many of the points (n, d), evenly from the first to the last, each different from the others."""
+    """At most M of the points (n, d), evenly from the first to the last, without duplicates."""
     _, group = torch.unique(points, dim=0, return_inverse=True)
     order = torch.arange(len(points), device=points.device)
     first_of_group = order.new_full((int(group.max()) + 1,), len(points)).scatter_reduce(0, group, order, "amin")
@@ -121,7 +121,7 @@ def inducing_points(points: Tensor, most: int) -> Tensor:
 
 
 def announce(n: int, inducing: int) -> None:
-    """Say that the posterior is approximate, and how long it takes on two cores."""
+    """Log that the posterior is approximate, and how long it takes on two cores."""
     seconds = 1.2e-10 * n * inducing**2
     LOG.info(
         "Conditioning on %s rewards approximately, by %s inducing points; this takes about %s.",
@@ -133,7 +133,7 @@ def announce(n: int, inducing: int) -> None:
 
 @dataclass(frozen=True)
 class ApproximatePosterior(ExactPosterior):
-    """A Gaussian process that knows n rewards by what they say at M inducing points."""
+    """A Gaussian process that knows n rewards only through M inducing points."""
 
     summary: Summary
     informed: Tensor  # (M, M), C
@@ -165,7 +165,7 @@ class ApproximatePosterior(ExactPosterior):
         return residual, deviation
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """None: the page would need all the rewards."""
+        """Always None, because the page would need all the rewards."""
         return None
 
     def conditioned_on(self, points: Tensor, rewards: Tensor, noise: Tensor | None) -> ExactPosterior:
@@ -177,10 +177,10 @@ class ApproximatePosterior(ExactPosterior):
 def condition_by_size(
     kernel: Kernel,
     constant: float,
-    noise: Tensor | float | VaryingNoise,
+    noise: Tensor | float | HeteroscedasticNoise,
     points: Tensor,
     rewards: Tensor,
-    new_noise: float | VaryingNoise | None = None,
+    new_noise: float | HeteroscedasticNoise | None = None,
     earlier: Factored | Summary | None = None,
 ) -> tuple[ExactPosterior, Factored | Summary]:
     """Condition a prior on points (n, d) and rewards (n,), exactly or approximately: n alone decides.
@@ -200,9 +200,9 @@ def condition_by_size(
 
 
 def approximate(
-    kernel: Kernel, constant: float, new_noise: float | VaryingNoise, summary: Summary
+    kernel: Kernel, constant: float, new_noise: float | HeteroscedasticNoise, summary: Summary
 ) -> ApproximatePosterior:
-    """The posterior that knows what a summary says."""
+    """The posterior of a summary."""
     root, total = summary.root, summary.total
     eye = torch.eye(len(root), dtype=root.dtype, device=root.device)
     informed = cholesky(eye + total.information)

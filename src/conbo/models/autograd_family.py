@@ -1,4 +1,4 @@
-"""Families of kernels of one's own: say how parameters make a kernel, and autograd finds the gradients of a fit.
+"""Your own families of kernels: define how parameters make a kernel, and autograd finds the gradients for the fit.
 
 The built-in families write their gradients out, which is several times faster.
 """
@@ -17,7 +17,23 @@ from conbo.models.profiles import MATERN52, Profile
 
 @dataclass(frozen=True)
 class AutogradFamily(ABC):
-    """A kernel up to its hyperparameters; `kernel` must keep them as tensors, so that gradients reach them."""
+    """A kernel up to its hyperparameters, fitted with gradients by autograd.
+
+    Derive from it and write `n_variances` and `kernel`; docs/extending.md shows an example.
+
+    Parameters
+    ----------
+    states, actions
+        How the columns of states and actions enter the kernel.
+    profile
+        The correlation.
+
+    Examples
+    --------
+    >>> from conbo.models.autograd_family import AutogradFamily
+    >>> sorted(AutogradFamily.__abstractmethods__)
+    ['kernel', 'n_variances']
+    """
 
     states: Columns
     actions: Columns
@@ -25,7 +41,7 @@ class AutogradFamily(ABC):
 
     @property
     def n_lengthscales(self) -> int:
-        """Number of parameters that are logarithms of lengthscales: by default one for each column."""
+        """Number of parameters that are logarithms of lengthscales; by default one for each column."""
         return len(self.states.categories) + len(self.actions.categories)
 
     @property
@@ -35,20 +51,44 @@ class AutogradFamily(ABC):
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """The prior means of the remaining parameters, which may be negative: by default there are none."""
+        """Prior means of the remaining parameters, the loadings, which may be negative; by default there are none."""
         return ()
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """The largest absolute value that each of them may take."""
+        """Largest absolute value of each loading."""
         return ()
 
     @abstractmethod
     def kernel(self, parameters: Tensor) -> Kernel:
-        """The kernel with these parameters (p,): logarithms of lengthscales, of variances, then loadings."""
+        """Make the kernel with these parameters. It must keep them as tensors, so that gradients reach them.
+
+        Parameters
+        ----------
+        parameters
+            Logarithms of lengthscales, logarithms of variances, then loadings (p,).
+
+        Returns
+        -------
+        Kernel
+            The kernel.
+        """
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances (r, n, n) of points (n, d), and what turns gradients in them into ones in parameters (r, p)."""
+        """Compute covariances of points, and prepare their gradients.
+
+        Parameters
+        ----------
+        parameters
+            One row of parameters for each kernel (r, p).
+        points
+            Points (n, d) of the unit cube.
+
+        Returns
+        -------
+        tuple
+            Covariances (r, n, n), and a function from gradients in these to gradients in the parameters.
+        """
         with torch.enable_grad():
             variable = parameters.detach().clone().requires_grad_(True)
             matrix = torch.stack([_covariance(self.kernel(row), points) for row in variable])

@@ -1,7 +1,7 @@
-"""Any BoTorch model as a posterior: the same questions, answered through its own `posterior` and autograd.
+"""Any BoTorch model as a posterior, through its own `posterior` and autograd.
 
-Slower than the built-in models, whose formulas are written out, but the estimators and methods are the same.
-Points reach the model with numbers in the unit cube and categories as 0, 1, 2, …, as BoTorch's models expect.
+It is slower than the built-in models, whose formulas are written out, but estimators and methods are the same. Points
+reach the model with numbers in the unit cube and categories as 0, 1, 2, …, as BoTorch's models expect.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ ITERATIONS = 20  # of a climb to a state's best action
 
 @dataclass(frozen=True)
 class BotorchModel:
-    """A function that makes a BoTorch model, to be fitted the way BoTorch does."""
+    """A function that makes a BoTorch model, which is fitted as BoTorch does."""
 
     factory: ModelFactory
 
@@ -63,7 +63,7 @@ class BotorchModel:
         return posterior
 
     def _model(self, inputs: Tensor, rewards: Tensor, noise: Tensor | None) -> "GPyTorchModel":
-        """What the user's function makes; raises ConboError if that is no model."""
+        """The model that the user's function makes; raises ConboError if that is not a model."""
         from botorch.models.gpytorch import GPyTorchModel
 
         rule = "`model` must be a function of points, rewards and noise that returns a BoTorch model"
@@ -80,7 +80,7 @@ class BotorchModel:
 
 @dataclass(frozen=True)
 class BotorchPosterior:
-    """A fitted BoTorch model, as the `Posterior` protocol has it."""
+    """A fitted BoTorch model with the `Posterior` protocol."""
 
     model: "GPyTorchModel"
     categories: tuple[int, ...]  # of all columns, 0 for numbers
@@ -88,7 +88,7 @@ class BotorchPosterior:
     noise: float  # variance of a new observation's noise
 
     def __str__(self) -> str:
-        """The kind of the model, in a line of the log."""
+        """The kind of the model, for the log."""
         return f"{type(self.model).__name__} of BoTorch, noise variance {self.noise:.2g}"
 
     def inputs(self, points: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ class BotorchPosterior:
         return posterior
 
     def mean(self, points: Tensor) -> Tensor:
-        """Posterior mean of points (..., d), each on its own: no covariances between them are built."""
+        """Posterior mean of points (..., d), each on its own, so that no covariances between them are computed."""
         return self._joint(points[..., None, :]).mean[..., 0, 0]
 
     def variance(self, points: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ class BotorchPosterior:
         return points.new_full(points.shape[:-1], self.noise)
 
     def noise_gradient(self, points: Tensor) -> Tensor:
-        """Zero (..., d): the noise of a new reward is taken to be the same everywhere."""
+        """Zero (..., d), because noise is assumed to be the same everywhere."""
         return torch.zeros_like(points)
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ class BotorchPosterior:
         return self._joint(torch.cat([a, b])).distribution.covariance_matrix[: len(a), len(a) :]
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """One (c,) for states (c, d_s): rewards are standardized."""
+        """One (c,) for states (c, d_s), because rewards are standardized."""
         return states.new_ones(len(states))
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -154,21 +154,21 @@ class BotorchPosterior:
         return mean.detach(), gradient
 
     def leave_one_out(self) -> None:
-        """Not known in closed form."""
+        """Always None: there is no closed form."""
 
     @property
     def batches_look_ahead(self) -> bool:
-        """It does not: the model is asked pair by pair."""
+        """False, because the model is asked pair by pair."""
         return False
 
     @property
     def state_lengthscales(self) -> Tensor:
-        """A guess: (d_s,)."""
+        """Assumed lengthscales of the states (d_s,)."""
         like = next(self.model.parameters())
         return torch.full((self.n_state_dims,), ASSUMED_LENGTHSCALE, dtype=torch.float64, device=like.device)
 
     def state_features(self, states: Tensor) -> Tensor:
-        """States (..., d_s) in units of the guessed lengthscales."""
+        """States (..., d_s) in units of the assumed lengthscales."""
         return states / ASSUMED_LENGTHSCALE
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
@@ -176,16 +176,16 @@ class BotorchPosterior:
         return torch.exp(-torch.cdist(a, b).square() / 2)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """None does, since nothing is known of the model's kernel."""
+        """False for every state, because nothing is known of the model's kernel."""
         return torch.zeros(len(states), dtype=torch.bool, device=states.device)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
-        """The posterior correlation, at least 0: (p, q). The prior of a BoTorch model need not be stationary."""
+        """The posterior correlation (p, q), at least 0. The prior of a BoTorch model need not be stationary."""
         scale = (self.variance(points)[:, None] * self.variance(chosen)).sqrt().clamp_min(1e-300)
         return (self.covariance(points, chosen) / scale).clamp(0, 1)
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """The actions themselves: nothing is known of any warping."""
+        """The actions themselves, because nothing is known of any warping."""
         return actions
 
     def action_search(self, space: Space, actions: Tensor) -> "BotorchSearch":
@@ -202,21 +202,21 @@ class BotorchPosterior:
         return self.covariance(candidates, points) / sd[:, None]
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> None:
-        """Whole functions cannot be drawn."""
+        """Always None: whole functions cannot be drawn from a BoTorch model."""
 
     def record(self) -> None:
-        """A BoTorch model has no plain record."""
+        """Always None: a BoTorch model has no plain record."""
 
     def page_record(self, space: Space) -> None:
-        """Nor can a page compute it."""
+        """Always None: the page of a report cannot compute a BoTorch model."""
 
     def conditioned_on(self, points: Tensor, rewards: Tensor, noise: Tensor | None) -> None:
-        """A fitted model is not taken back to other observations."""
+        """Always None: a fitted BoTorch model cannot be conditioned on other observations."""
 
 
 @dataclass(frozen=True)
 class BotorchSearch:
-    """A search over actions: score the pool state by state, then climb by autograd."""
+    """A search over actions: score the pool state by state, then refine by autograd."""
 
     posterior: BotorchPosterior
     space: Space
@@ -254,7 +254,7 @@ class BotorchSearch:
 
 
 def model_inputs(points: Tensor, categories: tuple[int, ...]) -> Tensor:
-    """Numbers stay in the unit cube, categories become 0, 1, 2, …"""
+    """The inputs of the model: numbers stay in the unit cube, categories become 0, 1, 2, …"""
     if not any(categories):
         return points
     columns = [
@@ -265,5 +265,5 @@ def model_inputs(points: Tensor, categories: tuple[int, ...]) -> Tensor:
 
 
 def as_model(model: Model | ModelFactory) -> Model:
-    """The model itself, or a BoTorch model where it is a function that makes one."""
+    """The model itself, or the BoTorch model that this function makes."""
     return model if hasattr(model, "fit") else BotorchModel(model)

@@ -17,7 +17,7 @@ TYPICAL_LOADING = 0.7  # prior mean of the first column of W: states are taken t
 
 @dataclass(frozen=True)
 class TrendFamily:
-    """A common trend and each state's difference from it: few parameters whatever the number of categories."""
+    """A common trend, and each state's difference from it: few parameters, whatever the number of categories."""
 
     states: Columns
     actions: Columns
@@ -25,26 +25,26 @@ class TrendFamily:
 
     @property
     def n_lengthscales(self) -> int:
-        """Of the states' numbers and of the actions."""
+        """Number of lengthscales: one for each number of the state and for each action."""
         return len(self.states.numeric) + len(self.actions.categories)
 
     @property
     def n_variances(self) -> int:
-        """σ₀² (trend), σ₁² (difference), σ₃² (constant)."""
+        """Number of variances: σ₀² (trend), σ₁² (difference), σ₃² (constant)."""
         return 3
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """None."""
+        """No loadings."""
         return ()
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """None."""
+        """No loadings."""
         return ()
 
     def kernel(self, parameters: Tensor) -> CategoryKernel:
-        """Unpack."""
+        """The kernel with these parameters (p,)."""
         trend, difference, constant = parameters[self.n_lengthscales :].exp().tolist()
         factors = category_factors(self.states, self.actions, self.profile, parameters[: self.n_lengthscales])
         return CategoryKernel(*factors, Trend(trend, difference), constant)
@@ -66,7 +66,7 @@ class TrendFamily:
 
 @dataclass(frozen=True)
 class MultiTaskFamily:
-    """W Wᵀ + diag(v) for every categorical column, W with `rank` columns: what is alike is learned."""
+    """W Wᵀ + diag(v) for every categorical column, where W has `rank` columns: similarities are learned."""
 
     states: Columns
     actions: Columns
@@ -75,23 +75,23 @@ class MultiTaskFamily:
 
     @property
     def n_lengthscales(self) -> int:
-        """Of the states' numbers and of the actions."""
+        """Number of lengthscales: one for each number of the state and for each action."""
         return len(self.states.numeric) + len(self.actions.categories)
 
     @property
     def n_variances(self) -> int:
-        """v of every choice, and σ₃² (constant)."""
+        """Number of variances: v of every choice, and σ₃² (constant)."""
         return sum(self._counts) + 1
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """W of every choice: alike in its first column, unknown in the others."""
+        """Prior means of W: all choices are alike in its first column, and unknown in the others."""
         row = (TYPICAL_LOADING, *[0.0] * (self.rank - 1))
         return row * sum(self._counts)
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """The same of all."""
+        """Largest absolute value of W, the same for all entries."""
         return (LARGEST_LOADING,) * len(self.typical_loadings)
 
     @property
@@ -99,7 +99,7 @@ class MultiTaskFamily:
         return [self.states.categories[column] for column in self.states.categorical]
 
     def kernel(self, parameters: Tensor) -> CategoryKernel:
-        """Unpack."""
+        """The kernel with these parameters (p,)."""
         own, constant, loadings = (part[0] for part in self._unpacked(parameters[None]))
         factors = category_factors(self.states, self.actions, self.profile, parameters[: self.n_lengthscales])
         tasks = MultiTask(loadings.split(self._counts), own.split(self._counts))
@@ -143,7 +143,7 @@ class MultiTaskFamily:
 def category_factors(
     states: Columns, actions: Columns, profile: Profile, log_lengthscales: Tensor
 ) -> tuple[Factor, Factor]:
-    """The factors of a CategoryKernel; a category gets the lengthscale one, which nothing looks at."""
+    """The factors of a CategoryKernel; the lengthscale of a category is one and is not used."""
     numbers = list(states.numeric)
     of_states = log_lengthscales.new_ones(len(states.categories))
     of_states[numbers] = log_lengthscales[: len(numbers)].exp()
@@ -151,7 +151,7 @@ def category_factors(
 
 
 class CategoryBlocks:
-    """What the kernels of categories share: φ_X of the actions, φ_C of the states' numbers, δ of their categories."""
+    """What kernels of categories share: φ_X of the actions, φ_C of the states' numbers, δ of their categories."""
 
     def __init__(self, states: Columns, actions: Columns, profile: Profile, points: Tensor, parameters: Tensor) -> None:
         d_s, numbers = len(states.categories), list(states.numeric)

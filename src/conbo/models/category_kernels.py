@@ -1,11 +1,11 @@
-"""Kernels for states with categories: how alike two choices are is learned, not read off a distance.
+"""Kernels for states with categories: the similarity of two choices is learned, not computed from a distance.
 
 ===============  ==========================  =====================================================
 paper            here                        meaning
 ===============  ==========================  =====================================================
 σ₀² + δ_ss' σ₁²  ``Trend``                   A of categories: a common trend, and differences from it
-W Wᵀ + diag(v)   ``MultiTask``               A of categories: low rank, and what each has of its own
-σ₃² δ_ss'        ``constant``                B, what a state has whatever the action
+W Wᵀ + diag(v)   ``MultiTask``               A of categories: low rank, and a variance for each
+σ₃² δ_ss'        ``constant``                B, the level of a state whatever the action
 ===============  ==========================  =====================================================
 """
 
@@ -35,13 +35,13 @@ class CategoryTable(Protocol):
     """A covariance between the choices of states."""
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Between choices a (..., p, columns) and b (..., q, columns)."""
+        """Covariance (..., p, q) between choices a (..., p, columns) and b (..., q, columns)."""
 
     def variance(self, choices: Tensor) -> Tensor:
-        """Of choices (..., columns) with themselves."""
+        """Variance (...) of choices (..., columns)."""
 
     def terms(self, columns: int) -> list[CategoryTerm]:
-        """The terms whose sum it is, for so many categorical columns."""
+        """The terms whose sum it is, for this number of categorical columns."""
 
     def record(self) -> dict[str, Any]:
         """A plain record, with its `type`."""
@@ -52,31 +52,31 @@ class CategoryTable(Protocol):
 
 @dataclass(frozen=True)
 class Trend:
-    """σ₀² + δ σ₁² between categories: what all states share, and how each differs from it."""
+    """σ₀² + δ σ₁² between categories: what all states share, and how each one differs from it."""
 
     trend: float
     difference: float
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Between choices a (..., p, columns) and b (..., q, columns)."""
+        """Covariance (..., p, q) between choices a (..., p, columns) and b (..., q, columns)."""
         return same_choices(a, b).mul_(self.difference).add_(self.trend)
 
     def variance(self, choices: Tensor) -> Tensor:
-        """Of choices (..., columns) with themselves."""
+        """Variance (...) of choices (..., columns)."""
         total = self.trend + self.difference
         return torch.full(choices.shape[:-1], total, dtype=torch.float64, device=choices.device)
 
     def terms(self, columns: int) -> list[CategoryTerm]:
-        """One that all choices share, and one that each has of its own."""
+        """One term that all choices share, and one for each choice."""
         kinds = ((self.trend, False), (self.difference, True))
         return [CategoryTerm(_constant(variance), (own,) * columns) for variance, own in kinds]
 
     def record(self) -> dict[str, Any]:
-        """Both variances."""
+        """The two variances as plain values."""
         return {"type": "trend", "trend": self.trend, "difference": self.difference}
 
     def to(self, device: torch.device) -> "Trend":
-        """It holds no tensors."""
+        """The same object, which holds no tensors."""
         return self
 
 
@@ -84,15 +84,15 @@ class Trend:
 class MultiTask:
     """W Wᵀ + diag(v) between the choices of a column (the intrinsic coregionalization model).
 
-    Several columns are multiplied: parameters grow with the sum of their numbers of choices, not with the number
-    of combinations, and a combination that was never seen is judged by what its choices did elsewhere.
+    Several columns are multiplied. So the number of parameters grows with the sum of their numbers of choices, not with
+    the number of combinations, and a combination that was never seen is predicted from its choices elsewhere.
     """
 
     loadings: tuple[Tensor, ...]  # W of each column, (choices, rank)
     own: tuple[Tensor, ...]  # v of each column, (choices,)
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Between choices a (..., p, columns) and b (..., q, columns)."""
+        """Covariance (..., p, q) between choices a (..., p, columns) and b (..., q, columns)."""
         parts = []
         for column, (loadings, own) in enumerate(zip(self.loadings, self.own, strict=True)):
             mine, other = a[..., column], b[..., column]
@@ -101,12 +101,12 @@ class MultiTask:
         return _product(parts)
 
     def variance(self, choices: Tensor) -> Tensor:
-        """Of choices (..., columns) with themselves."""
+        """Variance (...) of choices (..., columns)."""
         columns = zip(self.loadings, self.own, choices.unbind(-1), strict=True)
         return _product([loadings[choice].square().sum(-1) + own[choice] for loadings, own, choice in columns])
 
     def terms(self, columns: int) -> list[CategoryTerm]:
-        """W Wᵀ + diag(v) is a sum over the columns of (W, √v); a product of sums is a sum over all picks from each."""
+        """All products of one term of each column: W Wᵀ + diag(v) is a sum over the columns of (W, √v)."""
         tables = [torch.cat([w, v.sqrt()[:, None]], -1) for w, v in zip(self.loadings, self.own, strict=True)]
         ranks = [w.shape[1] for w in self.loadings]
         picks = product(*(range(rank + 1) for rank in ranks))
@@ -116,7 +116,7 @@ class MultiTask:
         ]
 
     def record(self) -> dict[str, Any]:
-        """W and v of every column."""
+        """W and v of every column as plain values."""
         loadings, own = ([tensor.tolist() for tensor in part] for part in (self.loadings, self.own))
         return {"type": "multi-task", "loadings": loadings, "own": own}
 
@@ -138,25 +138,25 @@ class CategoryKernel(Kernel):
     constant: float
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """T k_C."""
+        """A = T k_C."""
         table = self.categories.covariance(self.choices(a), self.choices(b))
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """T ψ_C."""
+        """ψ of A: T ψ_C."""
         return self.categories.covariance(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """δ σ₃² k_C."""
+        """B = δ σ₃² k_C."""
         table = same_choices(self.choices(a), self.choices(b)).mul_(self.constant)
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """δ σ₃² ψ_C."""
+        """ψ of B: δ σ₃² ψ_C."""
         return self.constant * same_choices(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
 
     def variance(self, states: Tensor) -> Tensor:
-        """T(s, s) + σ₃²."""
+        """The variance T(s, s) + σ₃²."""
         return self.categories.variance(self.choices(states)) + self.constant
 
     def to(self, device: torch.device) -> "CategoryKernel":
@@ -169,12 +169,12 @@ class CategoryKernel(Kernel):
         return (states[..., columns] / self.states.feature_scales[columns]).round().long()
 
     def _numbers(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """φ, ψ, χ between the numbers of states."""
+        """φ, ψ and χ between the numbers of states."""
         columns = list(self.states.columns.numeric_features)
         return self.states.tables(a[..., columns], b[..., columns])
 
     def draw_prior(self, n: int, features: int, generator: torch.Generator) -> PriorDraws:
-        """By random Fourier features of every term, the offset being the last, where the spectra are known."""
+        """Draws by random Fourier features of every term, the offset last, if the spectra are known."""
         if self.states.profile.spectrum is None or self.actions.profile.spectrum is None:
             return super().draw_prior(n, features, generator)
         columns = self.states.columns
@@ -209,7 +209,7 @@ class CategoryKernel(Kernel):
         return {**factors_record(self), **self.categories.record(), "constant": self.constant}
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """All categories are looked up."""
+        """All categories, which are looked up in tables."""
         return self.states.columns.categorical
 
 

@@ -1,4 +1,4 @@
-"""How the columns of a block of parameters (states, or actions) enter a kernel: as features."""
+"""How the columns of a block of parameters (states, or actions) become features of a kernel."""
 
 from dataclasses import dataclass
 from math import sqrt
@@ -21,7 +21,18 @@ def squared_distances(a: Tensor, b: Tensor) -> Tensor:
 class Columns:
     """How the columns of one block (states or actions) enter a kernel: numbers as they are, categories one-hot.
 
-    For a kernel that looks categories up they are `coded` instead: one feature each, the number of the choice.
+    Parameters
+    ----------
+    categories
+        Number of choices of each column, 0 for a number.
+    coded
+        Whether a category is one feature, the number of its choice, for kernels that look categories up.
+
+    Examples
+    --------
+    >>> from conbo.models.columns import Columns
+    >>> Columns((0, 3)).width
+    4
     """
 
     categories: tuple[int, ...]  # number of choices of each column, 0 for a number
@@ -56,13 +67,35 @@ class Columns:
         return tuple(f for f, c in enumerate(self.owner) if self.categories[c] == 0)
 
     def choices(self, points: Tensor) -> Tensor:
-        """The numbers of the choices (..., categorical columns) of unit-cube points (..., d)."""
+        """Look up the choices of the categorical columns.
+
+        Parameters
+        ----------
+        points
+            Unit-cube points (..., d).
+
+        Returns
+        -------
+        Tensor
+            Numbers of the choices (..., categorical columns).
+        """
         columns = list(self.categorical)
         counts = torch.tensor([self.categories[c] for c in columns], dtype=torch.long, device=points.device)
         return (points[..., columns] * counts).long().clamp_min(0).minimum(counts - 1)
 
     def features(self, points: Tensor) -> Tensor:
-        """Unit-cube points (..., d) as features (..., width)."""
+        """Turn points into features.
+
+        Parameters
+        ----------
+        points
+            Unit-cube points (..., d).
+
+        Returns
+        -------
+        Tensor
+            Features (..., width).
+        """
         if not any(self.categories):
             return points
         choices = self.choices(points)
@@ -77,7 +110,18 @@ class Columns:
         return torch.cat(parts, -1)
 
     def points(self, features: Tensor) -> Tensor:
-        """The inverse of `features`."""
+        """Turn features back into points.
+
+        Parameters
+        ----------
+        features
+            Features (..., width).
+
+        Returns
+        -------
+        Tensor
+            Unit-cube points (..., d).
+        """
         if not any(self.categories):
             return features
         parts, start = [], 0

@@ -1,4 +1,4 @@
-"""Whether the compiled loops of `conbo.loops` take the place of torch."""
+"""Whether the compiled loops of `conbo.loops` are used instead of torch."""
 
 from conbo import compiler
 from conbo.loops.profiles import PROFILES
@@ -8,5 +8,5 @@ AVAILABLE = compiler.AVAILABLE  # the extra `fast` is installed; otherwise the c
 
 
 def handles(profile: Profile) -> bool:
-    """Whether there are compiled loops for a kernel of this profile; profiles of one's own are computed in torch."""
+    """Whether there are compiled loops for kernels of this profile; users' own profiles are computed in torch."""
     return AVAILABLE and profile.built_in and profile.name in PROFILES

@@ -1,8 +1,8 @@
 """The Newton ascent of `action_functions` by the compiled loop of `loops.ascent`.
 
-A single row is a few microseconds of work, far below the cost of the torch calls that it would take; here a batch
-is one call.  Batches are cut into chunks for a few threads (the loops release the interpreter's lock), so that no
-second thread pool competes with torch's.
+A single row takes a few microseconds, far less than the torch calls for it would; here a whole batch is one call.
+Batches are split into chunks for a few threads (the loops release the GIL), so that no second thread pool competes with
+torch's.
 """
 
 import os
@@ -44,7 +44,7 @@ def ascend(
     keep_correlation: bool,
     limits: FeatureLimits | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Climb on Σ (mean_weights + z slope_weights) κ + z new_weights κ_new; see `ActionFunctions.maximize`."""
+    """Local maxima of Σ (mean_weights + z slope_weights) κ + z new_weights κ_new; see `ActionFunctions.maximize`."""
     rows, q, features = starts.shape
     n = len(points)
     x = np.array(starts.numpy(), order="C")

@@ -1,7 +1,7 @@
-"""Covariances of `ProductFamily`, and their gradients in lengthscales, by the compiled loops over pairs of points.
+"""Covariances of `ProductFamily` and their gradients in lengthscales, by compiled loops over pairs of points.
 
-A likelihood of a hundred rewards is a few tenths of a millisecond of arithmetic; as torch calls on whole matrices
-it took several times that.
+The arithmetic of a likelihood of a hundred rewards takes a few tenths of a millisecond; torch calls on whole matrices
+took several times that.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """Covariances of `ProductKernel` between few points, and gradients of their sums, by compiled loops.
 
-A climb asks for them at a handful of candidates at a time: some microseconds of arithmetic, far below the cost of
-the torch calls that it would take.
+A local search needs them at a handful of candidates at a time: microseconds of arithmetic, far less than the torch
+calls for it would take.
 """
 
 from math import prod

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from conbo.models.columns import Features
 from conbo.models.kernels import Kernel
-from conbo.models.noise import VaryingNoise
+from conbo.models.noise import HeteroscedasticNoise
 from conbo.models.posterior import Moments
 
 SOLVED = 5 * 10**9  # multiplications of each half of a solve, in one call
@@ -47,7 +47,7 @@ class Conditioned:
 
     kernel: Kernel
     constant: float  # prior mean
-    noise: float | VaryingNoise  # variance of a new observation's noise
+    noise: float | HeteroscedasticNoise  # variance of a new observation's noise
     states: Tensor  # (n, state features), scaled
     actions: Tensor  # (n, action features), scaled
     factor: Tensor  # (n, n)
@@ -55,12 +55,12 @@ class Conditioned:
 
     @property
     def n_observations(self) -> int:
-        """How many observations it is conditioned on."""
+        """Number of observations that it is conditioned on."""
         return len(self.weights)
 
     @property
     def n_state_dims(self) -> int:
-        """Columns of a point that are its state."""
+        """Number of state columns, which come first in a point."""
         return len(self.kernel.states.columns.categories)
 
     @property
@@ -70,22 +70,22 @@ class Conditioned:
 
     def noise_at(self, points: Tensor) -> Tensor:
         """Variances of the noise of new rewards at points (n, d)."""
-        if isinstance(self.noise, VaryingNoise):
+        if isinstance(self.noise, HeteroscedasticNoise):
             return self.noise.at(points)
         return points.new_full(points.shape[:-1], self.noise)
 
     def noise_gradient(self, points: Tensor) -> Tensor:
-        """Their gradients (n, d)."""
-        return self.noise.gradient(points) if isinstance(self.noise, VaryingNoise) else torch.zeros_like(points)
+        """Gradients (n, d) of the variances of the noise."""
+        return self.noise.gradient(points) if isinstance(self.noise, HeteroscedasticNoise) else torch.zeros_like(points)
 
     @property
     def usual_noise(self) -> float:
-        """One variance of a new reward's noise that stands for all."""
-        return exp(self.noise.log_level) if isinstance(self.noise, VaryingNoise) else self.noise
+        """A single variance that represents the noise of a new reward."""
+        return exp(self.noise.log_level) if isinstance(self.noise, HeteroscedasticNoise) else self.noise
 
     @property
     def observed_noise(self) -> Tensor:
-        """Variances (n,) of the observed rewards' noise: what the factor has beyond the kernel."""
+        """Variances (n,) of the observed rewards' noise: the factor's diagonal beyond the kernel."""
         return (self.factor.square().sum(-1) - self.kernel.variance(self.states)).clamp_min(0)
 
     @property
@@ -94,7 +94,7 @@ class Conditioned:
         return self.constant + self.factor @ (self.factor.mT @ self.weights)
 
     def solve(self, columns: Tensor) -> Tensor:
-        """K⁻¹ columns (n, c), some of these at a time: no call takes a second, so that Ctrl-C is answered."""
+        """K⁻¹ columns (n, c), a few columns at a time: no call takes a second, so that Ctrl-C is answered."""
         most = max(1, SOLVED // max(1, len(self.factor)) ** 2)
         parts = [torch.cholesky_solve(part, self.factor) for part in columns.split(most, -1)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)

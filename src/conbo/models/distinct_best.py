@@ -1,4 +1,4 @@
-"""The best few of many scored actions that are not each other's neighbors: where climbs start."""
+"""The best of many scored actions that are not neighbors of each other: the starts of local searches."""
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ ALIKE = 0.8  # similarity above which two actions count as one start
 def distinct_best(scores: Tensor, similarity: Tensor, k: int) -> Tensor:
     """For each row of scores (m, p) the best k columns that are not alike: (m, k).
 
-    Rows where everything else is alike go on with the first column: a harmless repeat.
+    If all other columns of a row are alike, its first column is repeated, which is harmless.
     """
     k = min(k, scores.shape[-1])
     if compiled.AVAILABLE and scores.device.type == "cpu":

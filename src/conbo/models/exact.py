@@ -11,7 +11,7 @@ from conbo.models.exact_gains import ExactGains, ExactLines, lines_at
 from conbo.models.exact_search import ActionPool
 from conbo.models.factored import Factored, factored
 from conbo.models.kernels import Kernel
-from conbo.models.noise import VaryingNoise
+from conbo.models.noise import HeteroscedasticNoise
 from conbo.models.page_record import page_record
 from conbo.models.pathwise import DrawnPaths, draw_paths
 from conbo.models.posterior import GainRule
@@ -31,10 +31,10 @@ class ExactSearch(ActionPool):
 
 @dataclass(frozen=True)
 class ExactPosterior(Conditioned):
-    """A Gaussian process conditioned on n observations, as the `Posterior` protocol has it."""
+    """A Gaussian process conditioned on n observations, with the `Posterior` protocol."""
 
     def __str__(self) -> str:
-        """What was chosen, in a line of the log."""
+        """The chosen model, for the log."""
         kernel, noise = self.kernel, self.noise
         level = f"noise variance {noise:.2g}" if isinstance(noise, float) else "heteroscedastic noise"
         warped = ", warped actions" if kernel.actions.warp is not None else ""
@@ -42,12 +42,12 @@ class ExactPosterior(Conditioned):
 
     @property
     def batches_look_ahead(self) -> bool:
-        """It does: look-ahead is linear algebra."""
+        """True, because look-ahead is linear algebra."""
         return True
 
     @property
     def state_lengthscales(self) -> Tensor:
-        """Those of the kernel: (d_s,)."""
+        """The kernel's lengthscales of the states (d_s,)."""
         return self.kernel.states.lengthscales
 
     def state_features(self, states: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ class ExactPosterior(Conditioned):
         return self.kernel.states.scaled(states)
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """A(s, s') of states given as features, scaled to one for each with itself: (p, q)."""
+        """A(s, s') of states given as features, scaled to one for each state with itself: (p, q)."""
         own = [self.kernel.scale(each[:, None], each[:, None])[:, 0, 0].sqrt() for each in (a, b)]
         return self.kernel.scale(a, b) / own[0][:, None] / own[1]
 
@@ -72,7 +72,7 @@ class ExactPosterior(Conditioned):
         return share.clamp(0, 1)  # tasks may be of opposite shape or of different variance
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Every second action, moved so that these are evenly spread after input warping; the others stay."""
+        """Every second action, moved so that these are evenly spread after input warping; the others are not moved."""
         warp = self.kernel.actions.warp
         if warp is None:
             return actions
@@ -93,13 +93,13 @@ class ExactPosterior(Conditioned):
         return draw_paths(self, n, generator, features)
 
     def record(self) -> dict[str, Any]:
-        """Kernel, prior mean and noise."""
+        """Kernel, prior mean and noise as plain values."""
         noise = self.noise
         learned = noise if isinstance(noise, float) else {"log_level": noise.log_level, "slopes": noise.slopes.tolist()}
         return {"kernel": self.kernel.record(), "constant": self.constant, "noise": learned}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """Everything that the page's own model needs, where it knows the kernel."""
+        """What the page needs to compute the posterior, if it knows the kernel."""
         return page_record(self, space)
 
     def conditioned_on(self, points: Tensor, rewards: Tensor, noise: Tensor | None) -> "ExactPosterior":
@@ -111,29 +111,29 @@ class ExactPosterior(Conditioned):
 def condition(
     kernel: Kernel,
     constant: float,
-    noise: Tensor | float | VaryingNoise,
+    noise: Tensor | float | HeteroscedasticNoise,
     points: Tensor,
     rewards: Tensor,
-    new_noise: float | VaryingNoise | None = None,
+    new_noise: float | HeteroscedasticNoise | None = None,
 ) -> ExactPosterior:
     """Condition a prior on observed points (n, d) and rewards (n,).
 
-    `noise` is one variance, one for each point, or a function of the point; `new_noise` that of further rewards, by
-    default the same, or where each point has its own, their mean.
+    `noise` is one variance, one for each point, or a function of the point. `new_noise` is that of further rewards: by
+    default the same, or the mean if each point has its own.
     """
     if new_noise is None:
         new_noise = float(noise.mean()) if isinstance(noise, Tensor) else noise
     return solved(kernel, constant, new_noise, factored(kernel, points, variances_at(points, noise)), rewards)
 
 
-def variances_at(points: Tensor, noise: Tensor | float | VaryingNoise) -> Tensor:
+def variances_at(points: Tensor, noise: Tensor | float | HeteroscedasticNoise) -> Tensor:
     """Variances (n,) of the noise of rewards at points (n, d)."""
-    known = noise.at(points) if isinstance(noise, VaryingNoise) else noise
+    known = noise.at(points) if isinstance(noise, HeteroscedasticNoise) else noise
     return torch.as_tensor(known, dtype=points.dtype, device=points.device).expand(len(points))
 
 
 def solved(
-    kernel: Kernel, constant: float, new_noise: float | VaryingNoise, known: Factored, rewards: Tensor
+    kernel: Kernel, constant: float, new_noise: float | HeteroscedasticNoise, known: Factored, rewards: Tensor
 ) -> ExactPosterior:
     """The posterior, given the factor of the covariance of the rewards (n,)."""
     weights = torch.cholesky_solve((rewards - constant)[:, None], known.factor)[:, 0]

@@ -84,7 +84,7 @@ class ExactGains:
 
     @property
     def posterior(self) -> Conditioned:
-        """The Gaussian process that the gains are about."""
+        """The Gaussian process whose gains these are."""
         return self.pool.posterior
 
     @property
@@ -104,7 +104,7 @@ class ExactGains:
         return StatesAhead(self, states)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Rough values at shared states (m, d_s), quickly: a function from candidates (r, d) to (r, m)."""
+        """Rough values at shared states (m, d_s): a fast function from candidates (r, d) to (r, m)."""
         if self.rule.nodes is not None:
             known = next((gains for of_states, gains in self._rough if of_states is states), None)
             if known is not None:
@@ -122,7 +122,7 @@ class ExactGains:
 
 
 class StatesAhead:
-    """r sets of m fixed states; knows where the last look-ahead maxima were found."""
+    """r sets of m fixed states, which remembers where the last look-ahead maxima were found."""
 
     def __init__(self, gains: ExactGains, states: Tensor) -> None:
         self._gains, self._shape = gains, states.shape[:2]
@@ -203,7 +203,7 @@ class StatesAhead:
 
 
 def snapped(space: Space, functions: ActionFunctions, maxima: Maxima) -> Maxima:
-    """The same maxima, moved to the nearest actions that the space allows where some are integers."""
+    """The same maxima; if some actions are integers, moved to the nearest actions that the space allows."""
     if not space.has_integer_actions:
         return maxima
     if functions.limits is None:

@@ -1,12 +1,13 @@
 """A rough knowledge gradient for many candidates and shared states, by a few matrix products.
 
-For states that every candidate shares, nearly everything can be prepared once: the local maxima of the posterior
-mean (basins), how they react to observations, and the curvature at the best of them.  For a candidate there remain
+For states that all candidates share, nearly everything can be prepared once: the local maxima of the posterior mean
+(basins), how they react to observations, and the curvature at the best of them.  For a candidate there remain
 
 - corners: the expected maximum over the basins and the candidate's own action, each a line in z;
-- bending: the best action itself moves with z, V''(0) = ∇σ̃ᵀ (-∇²μ)⁻¹ ∇σ̃, which adds half of that.
+- curvature: the best action itself moves with z, V''(0) = ∇σ̃ᵀ (-∇²μ)⁻¹ ∇σ̃, which adds half of that.
 
-Good enough to say which candidates deserve a closer look and at which states they matter; not used as a value.
+This is good enough to tell which candidates deserve a closer look and at which states they matter. It is never used as
+the value itself.
 """
 
 from collections.abc import Callable
@@ -64,8 +65,8 @@ class RoughGains:
         return other
 
     @cached_property
-    def _bending(self) -> tuple[Tensor, Tensor, Tensor]:
-        """At the best action of each state: it (m, f), ∇ of its covariance with the observations, whitening."""
+    def _curvature(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The best action (m, f) of each state, ∇ of its covariance with the observations, and the whitening."""
         factor = self._posterior.kernel.actions
         features = factor.scaled(self.best.actions)  # (m, features)
         zero = features.new_zeros(len(features), 1)
@@ -79,7 +80,7 @@ class RoughGains:
             bowl = bowl + stiffness_across_limits(self._functions.limits, features, bowl)
         root, failed = factorize(bowl)
         whitening = torch.linalg.solve_triangular(torch.where(failed[:, None, None], eye, root), eye, upper=False)
-        # a stuck coordinate does not bend, nor does a maximum that is none to second order
+        # a coordinate at its bound adds no curvature, nor does a point that is not a maximum to second order
         whitening = torch.where((stuck[:, None, :]) | failed[:, None, None], 0.0, whitening)
         _, slope, _ = factor.tables(features[:, None], self._posterior.actions)  # (m, 1, n)
         away = features[:, :, None] - self._posterior.actions.mT  # (m, features, n)
@@ -110,10 +111,12 @@ class RoughGains:
         mean, own_slope = self._without_infeasible(candidates, mean, own_slope)
         lines = torch.cat([self._basin_mean.expand(r, m, k), mean[..., None]], -1)
         slopes = torch.cat([basin_slope, (own_slope / sd)[..., None]], -1)
-        return self._rough(lines, slopes) + self._bend(kernel.actions, ahead.actions, ahead.weights, new_scale, sd)
+        return self._rough(lines, slopes) + self._curvature_gain(
+            kernel.actions, ahead.actions, ahead.weights, new_scale, sd
+        )
 
     def _without_infeasible(self, candidates: Tensor, mean: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-        """Lines (r, m) of the candidates' own actions, out of the running in states where these are not feasible."""
+        """Lines (r, m) of the candidates' own actions, excluded in states where these are not feasible."""
         limits = self._functions.limits
         if limits is None:
             return mean, slope
@@ -121,19 +124,21 @@ class RoughGains:
         mean, slope = without_infeasible(limits.space, self._states, actions, mean.mT, slope.mT)
         return mean.mT, slope.mT
 
-    def _bend(self, factor: Factor, actions: Tensor, weights: Tensor, new_scale: Tensor, sd: Tensor) -> Tensor:
+    def _curvature_gain(
+        self, factor: Factor, actions: Tensor, weights: Tensor, new_scale: Tensor, sd: Tensor
+    ) -> Tensor:
         """Half of V''(0), no more than the steepest line could gain: (r, m)."""
-        best, old_gradient, whitening = self._bending
+        best, old_gradient, whitening = self._curvature
         (r, m), f = new_scale.shape, best.shape[-1]
         _, slope, _ = factor.tables(actions, best)  # (r, m)
         new = (new_scale * slope)[..., None] * (actions[:, None] - best)  # (r, m, f)
         old = (weights @ old_gradient.flatten(0, 1).mT).reshape(r, m, f)
-        bent = torch.einsum("mgf,rmf->rmg", whitening, new - old) / sd[..., None]
-        return torch.minimum(0.5 * bent.square().sum(-1), 0.4 * new_scale.abs() / sd)
+        whitened = torch.einsum("mgf,rmf->rmg", whitening, new - old) / sd[..., None]
+        return torch.minimum(0.5 * whitened.square().sum(-1), 0.4 * new_scale.abs() / sd)
 
 
 def stiffness_across_limits(limits: FeatureLimits, features: Tensor, bowl: Tensor) -> Tensor:
-    """Curvature (m, f, f) that keeps best actions (m, f) from moving across the limits that hold them."""
+    """Curvature (m, f, f) that keeps best actions (m, f) from moving across active limits."""
     normals, gaps = (part[:, 0] for part in limits.tangents(features[:, None]))  # (m, J, f), (m, J)
     normals = normals / normals.norm(dim=-1, keepdim=True).clamp_min(1e-300) * (gaps < TOUCHING)[..., None]
     return STIFF * bowl.abs().amax((-2, -1))[:, None, None] * (normals.mT @ normals)

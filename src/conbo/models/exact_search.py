@@ -1,7 +1,7 @@
 """The best action of each of many states under the posterior mean: batched multi-start search.
 
-The pool is scored for all states by one matrix product; for every state the best pool actions that are not each
-other's neighbors start a Newton ascent.  All states and starts climb in one batch.
+The pool is scored for all states by one matrix product. For every state, the best pool actions that are not neighbors
+of each other start a Newton ascent. All states and starts are one batch.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ CHUNK = 2048  # states a pass
 
 
 class ActionPool:
-    """p actions with what is needed again and again: their features and their κ with the observations."""
+    """p actions with what is needed repeatedly: their features and their κ with the observations."""
 
     def __init__(self, posterior: Conditioned, space: Space, actions: Tensor) -> None:
         self.posterior, self.space, self.actions = posterior, space, actions
@@ -39,7 +39,7 @@ class ActionPool:
 
     @cached_property
     def limit_shapes(self) -> FeatureShapes | None:
-        """How climbs see the limits of the actions, where there are any."""
+        """The limits of the actions in scaled features, if there are any."""
         return None if self.space.feasible_set is None else FeatureShapes(self.space, self.posterior.kernel.actions)
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
@@ -61,7 +61,7 @@ class ActionPool:
 
 
 class BestActionsOnce:
-    """`ActionPool.best` that remembers: a state that was asked for before costs nothing."""
+    """`ActionPool.best` with a cache: a state that was asked for before costs nothing."""
 
     def __init__(self, pool: ActionPool, starts: int) -> None:
         self._pool, self._starts = pool, starts
@@ -69,7 +69,7 @@ class BestActionsOnce:
         self._known: list[BestActions] = []
 
     def __call__(self, states: Tensor) -> BestActions:
-        """For states (m, d_s)."""
+        """The best actions of states (m, d_s)."""
         keys = [tuple(state) for state in states.tolist()]
         new = {key: row for row, key in enumerate(keys) if key not in self._rows}
         if new or not self._known:
@@ -82,9 +82,9 @@ class BestActionsOnce:
 def polish_integers(
     space: Space, mean_at: Callable[[Tensor], Tensor], actions: Tensor, states: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Snap actions (m, k, d_x) to the space, then step every integer down and up where that helps.
+    """Snap actions (m, k, d_x) to the space, then move every integer one step down or up if that helps.
 
-    `mean_at` gives the means (m, k) of such actions; with states (m, d_s), actions stay feasible there.
+    `mean_at` gives the means (m, k) of such actions. With states (m, d_s), actions stay feasible there.
     """
     rows = None if states is None else states[:, None]
     actions = snap_actions(space, actions, rows)
@@ -105,7 +105,7 @@ def polish_integers(
 
 
 def _neighbor(parameter: Integer, values: Tensor, direction: int) -> Tensor:
-    """The next integer up or down; there may be far too many to list them."""
+    """The next integer up or down, computed without listing them all."""
     here = np.floor(parameter.scale.from_unit(values.cpu().numpy()) + 0.5)
     there = np.clip(here + direction, parameter.low, parameter.high)
     return torch.from_numpy(parameter.encode(there)).to(values)

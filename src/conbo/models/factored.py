@@ -1,7 +1,7 @@
 """The Cholesky factor of observed rewards, built block by block, so that one more reward costs n² instead of n³.
 
-The blocks are those of `schedule.block_ends`, a pure function of n. A factor that is made anew and one that goes on
-from an earlier factor go through the same blocks, and so they are equal to the last bit.
+The blocks are those of `schedule.block_ends`, a pure function of n. So a factor that is made from scratch and one that
+extends an earlier factor go through the same blocks, and are equal to the last bit.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ Rows = Callable[[int, int], Tensor]
 
 @dataclass(frozen=True)
 class Factored:
-    """The factor of k(points, points) + diag(variances), with what it was made of."""
+    """The factor of k(points, points) + diag(variances), with the data that it was made from."""
 
     points: Tensor  # (n, d)
     variances: Tensor  # (n,), of the noise
@@ -30,7 +30,7 @@ class Factored:
     jitter: float  # that was added to the diagonal beside the noise
 
     def shared_blocks(self, points: Tensor, variances: Tensor) -> int:
-        """Rows of the factor that a factor of these has, too: whole blocks of the same points and noise."""
+        """Number of rows shared with a factor of these data: complete blocks of the same points and noise."""
         if self.jitter > 0:
             return 0  # with other rows it may not be needed
         same = shared_rows(len(self.points), len(points))

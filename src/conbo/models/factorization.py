@@ -1,6 +1,6 @@
-"""Cholesky factorizations that notice what is not finite, on every platform.
+"""Cholesky factorizations that detect NaN and infinity on every platform.
 
-LAPACK's own routine reports a NaN on the diagonal as a failure; others, such as OpenBLAS on aarch64, go on with it.
+LAPACK's reference routine reports a NaN on the diagonal as a failure; others, such as OpenBLAS on aarch64, do not.
 """
 
 from math import inf
@@ -12,13 +12,13 @@ from conbo.errors import ConboError
 
 
 def factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Lower Cholesky factors of matrices (..., n, n), and which of them there are none of (...,).
+    """Lower Cholesky factors of matrices (..., n, n), and which of them failed (...,).
 
     Only lower triangles are read; one with an infinite or undefined entry has no factor.
 
-    The diagonal of L shows it. Suppose that all L_ii are finite. Since L_ii² = a_ii - Σ_j L_ij², and no square makes
-    up for one that is infinite or undefined, every L_ij is finite. Since L_ij = (a_ij - Σ_k L_ik L_jk) / L_jj, so is
-    every a_ij.
+    The diagonal of L shows it. Suppose that all L_ii are finite. Since L_ii² = a_ii - Σ_j L_ij², and no square makes up
+    for one that is infinite or undefined, every L_ij is finite. Since L_ij = (a_ij - Σ_k L_ik L_jk) / L_jj, so is every
+    a_ij.
     """
     factors, info = torch.linalg.cholesky_ex(matrices)
     trace = factors.diagonal(dim1=-2, dim2=-1).sum(-1)  # square roots of doubles do not overflow it
@@ -26,7 +26,7 @@ def factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def cholesky(matrix: Tensor) -> Tensor:
-    """Lower factor; rounding that makes the matrix indefinite is met with the least jitter that helps."""
+    """Lower Cholesky factor; if rounding made the matrix indefinite, with the least jitter that helps."""
     factor, failed = factorize(matrix)
     jitter = max(1e-10 * float(matrix.diagonal().mean()), 1e-300)
     while failed.item():

@@ -1,4 +1,4 @@
-"""Limits of actions as climbs in scaled features see them: linear in the user's units, bent by log scales and warps."""
+"""Limits of actions in scaled features: linear in the user's units, curved by log scales and input warping."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,20 +17,20 @@ from conbo.spaces import Array, Space
 
 @dataclass(frozen=True)
 class FeatureShapes:
-    """How the values of actions come from scaled features, and what the limits make of them: the same in all states."""
+    """How scaled features map to values and limits, the same in all states."""
 
     space: Space
     factor: Factor
 
     @cached_property
     def feasible(self) -> FeasibleSet:
-        """What is feasible."""
+        """The feasible set of the space."""
         assert self.space.feasible_set is not None
         return self.space.feasible_set
 
     @cached_property
     def coefficients(self) -> Tensor:
-        """Of the values of the numeric features, in their order: (J, numbers)."""
+        """Coefficients (J, numbers) of the values of the numeric features, in their order."""
         numeric, like, linear = list(self.factor.columns.numeric), self.factor.lengthscales, self.feasible.limits
         if linear is None:
             return like.new_zeros(0, len(numeric))
@@ -75,7 +75,7 @@ class FeatureShapes:
 
 @dataclass(frozen=True)
 class FeatureLimits:
-    """What is feasible in each of r states, for q actions each that climb as features (r, q, width)."""
+    """The limits in each of r states, for a local search over q actions each, as features (r, q, width)."""
 
     shapes: FeatureShapes
     states: Tensor  # (r, d_s), unit cube
@@ -87,7 +87,7 @@ class FeatureLimits:
 
     @property
     def factor(self) -> Factor:
-        """What makes features of actions."""
+        """The factor that turns actions into features."""
         return self.shapes.factor
 
     @property
@@ -129,13 +129,13 @@ class FeatureLimits:
         return values, slopes * torch.where(log_ratio > 0, log_ratio * values, width)
 
     def contains(self, x: Tensor) -> Tensor:
-        """Which features (r, q, width) keep the linear limits, without any rounding where these leave room: (r, q)."""
+        """Which features (r, q, width) satisfy the linear limits, without tolerance where these leave room: (r, q)."""
         slack = self.room[:, None] - self._values(x)[0] @ self.shapes.coefficients.mT
         margins, rounding = self.shapes.edges
         return (slack >= torch.where(margins > 0, 0.0, -rounding)).all(-1)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The nearest features (r, q, width) that keep the linear limits, and which do."""
+        """The nearest features (r, q, width) that satisfy the linear limits, and which rows do."""
         inside = self.contains(x)
         rows = (~inside).nonzero()[:, 0]
         if len(rows) == 0 or self.linear is None:
@@ -150,7 +150,7 @@ class FeatureLimits:
         return moved, now
 
     def inside(self, x: Tensor) -> Tensor:
-        """Feasible features near these (r, q, width), as far as the states have any."""
+        """Feasible features near these (r, q, width), where the states have any."""
         feasible = torch.from_numpy(self.space.contains(self._points(x).numpy(force=True))).to(x.device)
         if bool(feasible.all()):
             return x
@@ -177,5 +177,5 @@ class FeatureLimits:
 
 
 def feature_limits(shapes: FeatureShapes | None, states: Tensor) -> FeatureLimits | None:
-    """The limits of the actions of states (r, d_s); None where all actions are feasible."""
+    """The limits of the actions of states (r, d_s); None if all actions are feasible."""
     return None if shapes is None else shapes.of_states(states)

@@ -1,8 +1,8 @@
-"""The most probable models of the rewards, fitted by maximum a posteriori and weighed by their evidence.
+"""The most probable models of the rewards, fitted by maximum a posteriori and weighted by their evidence.
 
-No single model is believed.  Structures (a rough kernel or a smooth one, with main effects or without), modes of their
-hyperparameters, input warping, heteroscedastic noise and maps of the rewards are tried, and what is probable is kept.
-Every structure is fitted; warping, heteroscedastic noise and maps only where the rewards hint at them.
+No single model is believed.  Structures (a rough or a smooth kernel, with or without main effects), modes of their
+hyperparameters, input warping, heteroscedastic noise and output warping are tried, and the probable ones are kept.
+Every structure is fitted; warping and heteroscedastic noise are tried only if the rewards hint at them.
 """
 
 from collections.abc import Sequence
@@ -24,16 +24,16 @@ from conbo.models.main_effects import MainEffectsFamily
 from conbo.models.modes import (
     Mode,
     best_of,
-    climb,
+    local_search,
     structures,
+    with_heteroscedastic_noise,
     with_main_effects,
     with_mapped_rewards,
-    with_varying_noise,
     with_warped_actions,
     without_repetitions,
 )
 from conbo.models.moving import moved
-from conbo.models.noise import VaryingNoise
+from conbo.models.noise import HeteroscedasticNoise
 from conbo.models.output_maps import Limits, LowTail, low_tails, read_tail
 from conbo.models.seed_effects import SeedEffect, condition_with_seeds
 from conbo.models.seeded_family import SeededFamily
@@ -42,9 +42,9 @@ from conbo.models.transformed import TransformedPosterior
 from conbo.models.warped_family import WarpedFamily
 from conbo.notices import LOG, in_words
 
-LONG = 2.0  # seconds from which on a fit is announced
-LEAST_WEIGHT = 0.03  # of a member that is kept
-NOISE_MARGIN = 2.0  # nats of evidence that noise must gain by varying: slopes near zero would be one member more
+ANNOUNCED_SECONDS = 2.0  # fits that are expected to take longer are announced in the log
+LEAST_WEIGHT = 0.03  # members with less weight are dropped
+NOISE_MARGIN = 2.0  # nats of evidence that heteroscedastic noise must gain; otherwise it would only add a member
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Fit:
 
     kernel: Kernel
     constant: float
-    noise: float | Tensor | VaryingNoise
+    noise: float | Tensor | HeteroscedasticNoise
     objective: float  # log-density at the mode
     evidence: float
     output: LowTail | None
@@ -79,7 +79,7 @@ class Fit:
         """
         if self.effect is not None and seeds is not None:
             within = self.noise if noise is None else noise
-            assert not isinstance(within, VaryingNoise)  # beside effects of seeds, noise is the same everywhere
+            assert not isinstance(within, HeteroscedasticNoise)  # beside effects of seeds, noise is the same everywhere
             return condition_with_seeds(self.kernel, self.constant, within, self.effect, points, rewards, seeds)
         output = self.output if limits is None else Limits(*limits, self.output)
         values, variances = (rewards, noise) if output is None else output.values(rewards, noise)
@@ -91,17 +91,17 @@ class Fit:
 
 
 def expected_seconds(n: int, d: int) -> float:
-    """About how long a fit to n rewards at points of d columns takes, on two cores.
+    """Rough duration of a fit to n rewards at points with d columns, on two cores.
 
-    This is rough: it was measured with eight columns (2.6, 9.1 and 37 s for 500, 1,000 and 2,000 rewards) and with two
-    and four, and a slow or busy machine may take several times as long.
+    It was measured with eight columns (2.6, 9.1 and 37 s for 500, 1,000 and 2,000 rewards) and with two and four; a
+    slow or busy machine may take several times as long.
     """
     return 0.76 * (4 + d) * (n / 1000) ** 2
 
 
 def announce(n: int, d: int) -> None:
-    """Say how long a fit takes before it begins, unless it is quick."""
-    if (seconds := expected_seconds(n, d)) > LONG:
+    """Log how long a fit takes before it begins, unless it is quick."""
+    if (seconds := expected_seconds(n, d)) > ANNOUNCED_SECONDS:
         LOG.info("Fitting the model to %s rewards; this takes about %s.", f"{n:,}", in_words(seconds))
 
 
@@ -150,14 +150,14 @@ def all_modes(
     map_rewards: bool,
     several: bool,
 ) -> list[Mode]:
-    """The modes of every family, for plain rewards and for mapped ones, and of variants that are more probable."""
+    """The modes of every family, for plain and for mapped rewards, and of variants that are more probable."""
     effects = [one for one in families if isinstance(one, MainEffectsFamily) and one.family in families]
     plain = [family for family in families if family not in effects]
     modes = at_least_one(structures(plain, points, rewards, noise, several))
     if map_rewards and isinstance(noise, str):
         modes += with_mapped_rewards(plain, points, rewards, noise, several)
     modes += with_main_effects(effects, modes)
-    variants = [(with_varying_noise, NOISE_MARGIN)] if noise == "moderate" else []
+    variants = [(with_heteroscedastic_noise, NOISE_MARGIN)] if noise == "moderate" else []
     variants += [(with_warped_actions, 0.0)] if warp else []
     for variant, margin in variants:
         best = best_of(modes)
@@ -182,7 +182,7 @@ def refitted(
     noise: Tensor | Expected,
     with_seeds: bool = False,
 ) -> list[Mode]:
-    """The mode of a recorded model for other rewards, from where it was."""
+    """The mode of a recorded model for other rewards, found from where it was."""
     family = families[record["family"]]
     family = WarpedFamily(family) if record["warped"] else family
     maps = [] if record["output"] is None else low_tails(rewards)
@@ -192,13 +192,13 @@ def refitted(
     seen = seen_by(family, points) if with_seeds else points
     target = LogPosterior(family, seen, values, "varying" if record["varying"] else noise)
     start = torch.tensor(record["parameters"], dtype=torch.float64)
-    found = climb(target, start[None])
+    found = local_search(target, start[None])
     same = {"output": output, "log_jacobian": jacobian, "log_odds": record["log_odds"]}
     return [replace(mode, **same) for mode in found]
 
 
 def probabilities(fits: Sequence[Fit]) -> Tensor:
-    """The weights of models, by their evidence: they add up to one."""
+    """The weights of models by their evidence; they add up to one."""
     return torch.tensor([fit.evidence for fit in fits], dtype=torch.float64).softmax(0)
 
 

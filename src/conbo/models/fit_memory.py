@@ -1,7 +1,7 @@
-"""Fits by what they rest on, so that none is made twice: in this process, and on a shelf that processes share.
+"""A cache of fits, in this process and on a shelf that processes share, so that no fit is made twice.
 
-A fit is a pure function of the rewards and of the model's settings, which are its key. What is remembered is what
-would be found again, so that a memory saves time and never changes a result.
+A fit is a pure function of the rewards and of the model's settings, which make up its key. So the cache saves time and
+never changes a result.
 """
 
 import json
@@ -22,17 +22,17 @@ MOST_REMEMBERED = 4  # two models, since a method may look at states as at actio
 
 
 class Shelf(Protocol):
-    """A place for texts by their keys that other processes can reach."""
+    """A store of texts by key that other processes can reach."""
 
     def read_fit(self, key: str) -> str | None:
         """The text of this key, or None."""
 
     def write_fit(self, key: str, text: str) -> None:
-        """Keep a text; nothing is lost if it cannot be kept."""
+        """Store a text; nothing is lost if that fails."""
 
 
 class FitMemory:
-    """Remembers the last fits of this process, and shares them where there is a shelf."""
+    """The last fits of this process, shared through a shelf if there is one."""
 
     def __init__(self, shelf: Shelf | None = None) -> None:
         self._shelf = shelf
@@ -46,10 +46,10 @@ class FitMemory:
         read: Callable[[Any], Result],
         shared: bool,
     ) -> Result:
-        """What `make` returns for this key, or returned when it was last asked.
+        """What `make` returns for this key, from the cache if possible.
 
-        `write` and `read` turn it into plain values and back, which must give exactly the same, for a key that is
-        `shared` with other processes.
+        For a key that is `shared` with other processes, `write` and `read` convert the result to plain values and back,
+        which must give exactly the same result.
         """
         known: Result | None = self._known.pop(key, None)
         if known is None:
@@ -64,14 +64,14 @@ class FitMemory:
         return known
 
     def _taken(self, key: str, read: Callable[[Any], Result]) -> Result | None:
-        """What is on the shelf, unless it is damaged."""
+        """The result on the shelf; None if there is none or it is damaged."""
         text = None if self._shelf is None else self._shelf.read_fit(key)
         content = None if text is None else _opened(text)
         return None if content is None else read(json.loads(content))
 
 
 def fit_key(settings: Sequence[object], *data: Tensor | None) -> str:
-    """A key for a fit of these settings to these data by this version of everything that could round differently."""
+    """A key for a fit of these settings to these data, by this version of everything that could round differently."""
     tools = version("conbo"), torch.__version__, platform.machine(), platform.system(), compiled.AVAILABLE
     digest = sha256(repr((*tools, *settings)).encode())
     for tensor in data:
@@ -84,6 +84,6 @@ def _sealed(content: str) -> str:
 
 
 def _opened(text: str) -> str | None:
-    """The content that was sealed, or None if a letter of it has changed."""
+    """The content of a sealed text; None if it was changed."""
     content = text.partition(" ")[2]
     return content if _sealed(content) == text else None

@@ -1,7 +1,7 @@
-"""Kernels up to their hyperparameters: covariance matrices, and what turns gradients in these into ones in parameters.
+"""Kernels up to their hyperparameters: covariance matrices, and their gradients pulled back to the parameters.
 
-Parameters come in three kinds, in this order: logarithms of lengthscales, logarithms of variances, loadings.
-All methods handle r sets of them at once.
+Parameters come in three kinds, in this order: logarithms of lengthscales, logarithms of variances, loadings. All
+methods handle r sets of them at once.
 """
 
 from collections.abc import Callable
@@ -40,22 +40,22 @@ class KernelFamily(Protocol):
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """The prior means of the remaining parameters, which may be negative: loadings and the like."""
+        """Prior means of the remaining parameters, the loadings, which may be negative."""
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """The largest absolute value that each of them may take."""
+        """Largest absolute value of each loading."""
 
     def kernel(self, parameters: Tensor) -> Kernel:
         """The kernel with these parameters (p,)."""
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances (r, n, n) of points (n, d), and what turns gradients in them into ones in parameters (r, p)."""
+        """Covariances (r, n, n) of points (n, d), and the pullback of gradients in them to parameters (r, p)."""
 
 
 @dataclass(frozen=True)
 class ExtendedFamily:
-    """A family around another one, whose parameters it has unless it says otherwise."""
+    """A family around another one, with the same parameters unless it overrides them."""
 
     family: KernelFamily
 
@@ -81,12 +81,12 @@ class ExtendedFamily:
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """The prior means of the remaining parameters."""
+        """Prior means of the loadings."""
         return self.family.typical_loadings
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """The largest absolute value that each of them may take."""
+        """Largest absolute value of each loading."""
         return self.family.largest_loadings
 
 
@@ -100,26 +100,26 @@ class ProductFamily:
 
     @property
     def n_lengthscales(self) -> int:
-        """One for each column."""
+        """Number of lengthscales: one for each column."""
         return len(self.states.categories) + len(self.actions.categories)
 
     @property
     def n_variances(self) -> int:
-        """σ²."""
+        """Number of variances: σ² alone."""
         return 1
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """None."""
+        """No loadings."""
         return ()
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """None."""
+        """No loadings."""
         return ()
 
     def kernel(self, parameters: Tensor) -> ProductKernel:
-        """Unpack."""
+        """The kernel with these parameters (p,)."""
         d_s, values = len(self.states.categories), parameters.exp()
         return ProductKernel(
             Factor(self.states, values[:d_s], self.profile),
@@ -158,7 +158,7 @@ class ProductFamily:
 
 
 class Features:
-    """The features of one block of columns in units of r sets of lengthscales."""
+    """The features of one block of columns, scaled by r sets of lengthscales."""
 
     def __init__(self, columns: Columns, profile: Profile, points: Tensor, log_lengthscales: Tensor) -> None:
         self._width = len(columns.categories)
@@ -170,7 +170,7 @@ class Features:
         self.scaled = columns.features(points) * scales[:, None, :]  # (r, n, features)
 
     def by_column(self, table: Tensor) -> Tensor:
-        """What belongs to features (r, features), summed over those of each column (r, d)."""
+        """Values of features (r, features), summed over the features of each column: (r, d)."""
         if self._owner is None:
             return table
         return table.new_zeros(len(table), self._width).index_add_(1, self._owner, table)

@@ -1,7 +1,7 @@
 """Covariances over (state, action), all of the form  k = A(s, s') κ(x, x') + B(s, s').
 
-Only κ depends on the action.  Whatever the states do, a posterior mean as a function of the action is therefore
-a weighted sum of κ, and one fast path serves every kernel.
+Only κ depends on the action.  So a posterior mean, as a function of the action, is a weighted sum of κ whatever the
+states do, and one fast path serves every kernel.
 
 ===============  ==========================  =====================================================
 paper            here                        meaning
@@ -18,7 +18,6 @@ States and actions come as scaled features: `Factor.scaled` makes them from poin
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import sqrt
 from typing import Any, Self
 
@@ -27,82 +26,28 @@ from torch import Tensor
 
 from conbo.errors import SettingError
 from conbo.models import compiled_product_kernel
-from conbo.models.columns import Columns, Features, squared_distances
+from conbo.models.columns import Features
+from conbo.models.factor import Factor
 from conbo.models.prior_draws import FourierFeatures, FourierTerms, PriorDraws, nystrom_draws, random_phases
-from conbo.models.profiles import MATERN52, Profile
 from conbo.models.warp import Warp
 from conbo.quasi_random import sobol
 
-
-@dataclass(frozen=True)
-class Factor:
-    """A correlation over one block of columns, a function of their distance after the warp: 1 at distance zero."""
-
-    columns: Columns
-    lengthscales: Tensor  # (d,)
-    profile: Profile = MATERN52
-    warp: Warp | None = None
-
-    @cached_property
-    def feature_scales(self) -> Tensor:
-        """What features are multiplied by, so that profiles see plain distances: (width,)."""
-        return self.profile.unit / self.lengthscales[list(self.columns.owner)]
-
-    @cached_property
-    def box(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Lower and upper end of every scaled feature, and whether it may move: (width,) each."""
-        upper = self.feature_scales
-        free = torch.zeros(len(upper), dtype=torch.bool, device=upper.device)
-        free[list(self.columns.numeric_features)] = True
-        return torch.zeros_like(upper), upper, free
-
-    def scaled(self, points: Tensor) -> Tensor:
-        """Unit-cube points (..., d) as scaled features (..., width)."""
-        warped = points if self.warp is None else self.warp(points)
-        return self.columns.features(warped) * self.feature_scales
-
-    def unscaled(self, features: Tensor) -> Tensor:
-        """The inverse of `scaled`; features beyond the box come from its edge."""
-        warped = self.columns.points(features / self.feature_scales).clamp(0, 1)
-        return warped if self.warp is None else self.warp.inverse(warped)
-
-    def in_unit_cube(self, gradient: Tensor, features: Tensor) -> Tensor:
-        """A gradient in scaled features (..., width), at these, as one in points (..., d); categories do not move."""
-        gradient = gradient * self.feature_scales
-        if self.columns.categorical:
-            by_column = gradient.new_zeros(*gradient.shape[:-1], len(self.columns.categories))
-            by_column[..., list(self.columns.numeric)] = gradient[..., list(self.columns.numeric_features)]
-            gradient = by_column
-        return gradient if self.warp is None else gradient * self.warp.slope(self.unscaled(features))
-
-    def tables(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """φ, ψ, χ between scaled features a (..., p, width) and b (..., q, width)."""
-        return self.profile.tables(squared_distances(a, b))
-
-    def correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """φ between scaled features."""
-        return self.profile.value(squared_distances(a, b))
-
-    def record(self) -> dict[str, Any]:
-        """Its values as a plain record; the columns are those of the space."""
-        record: dict[str, Any] = {"lengthscales": self.lengthscales.tolist()}
-        if self.warp is not None:
-            record["warp"] = {"log_a": self.warp.log_a.tolist(), "log_b": self.warp.log_b.tolist()}
-        return record
-
-    def to(self, device: torch.device) -> "Factor":
-        """The same on another device."""
-        warp = None if self.warp is None else self.warp.to(device)
-        return replace(self, lengthscales=self.lengthscales.to(device), warp=warp)
+__all__ = ["Factor", "Kernel", "ProductKernel", "factors_record", "pulled"]
 
 
 class Kernel(ABC):
     """A covariance A(s, s') κ(x, x') + B(s, s').
 
-    To add a structure, write a frozen dataclass with two factors, `states` and `actions`, and the abstract methods
-    below.  A kernel with an offset B overrides both `offset` and `offset_slope`.  A kernel whose policies are saved
-    also overrides `record`.  The other defaults are right for every kernel of this form.  A and B may depend on the
-    numbers of two states only through their scaled distance.
+    To add a structure, write a frozen dataclass with two factors, `states` (which turns states into features) and
+    `actions` (which is κ), and the abstract methods.  A kernel with an offset B overrides both `offset` and
+    `offset_slope`.  A kernel whose policies are saved also overrides `record`.  The other defaults are right for every
+    kernel of this form.  A and B may depend on the numbers of two states only through their scaled distance.
+
+    Examples
+    --------
+    >>> from conbo.models.kernels import Kernel
+    >>> sorted(Kernel.__abstractmethods__)
+    ['scale', 'scale_slope', 'variance']
     """
 
     states: Factor  # how states are turned into features
@@ -110,22 +55,77 @@ class Kernel(ABC):
 
     @abstractmethod
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """A between states a (..., p, width) and b (..., q, width)."""
+        """Compute A, the covariance of the part that depends on the action.
+
+        Parameters
+        ----------
+        a, b
+            Scaled features of states (..., p, width) and (..., q, width).
+
+        Returns
+        -------
+        Tensor
+            A (..., p, q).
+        """
 
     @abstractmethod
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """ψ of A: the gradient of A in the numbers of a is -ψ (a-b)."""
+        """Compute ψ of A: the gradient of A in the numbers of `a` is -ψ (a-b).
+
+        Parameters
+        ----------
+        a, b
+            Scaled features of states (..., p, width) and (..., q, width).
+
+        Returns
+        -------
+        Tensor
+            ψ (..., p, q).
+        """
 
     @abstractmethod
     def variance(self, states: Tensor) -> Tensor:
-        """k (...) of points with these states (..., width) with themselves; moving a number does not change it."""
+        """Compute the variance k of points with themselves, which must not depend on the numbers of the states.
+
+        Parameters
+        ----------
+        states
+            Scaled features of states (..., width).
+
+        Returns
+        -------
+        Tensor
+            Variances (...).
+        """
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """B, or None where there is none."""
+        """Compute B, the covariance of a level that depends on the state alone.
+
+        Parameters
+        ----------
+        a, b
+            Scaled features of states (..., p, width) and (..., q, width).
+
+        Returns
+        -------
+        Tensor or None
+            B (..., p, q); None if there is no offset.
+        """
         return None
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """ψ of B, or None where there is none."""
+        """Compute ψ of B: the gradient of B in the numbers of `a` is -ψ (a-b).
+
+        Parameters
+        ----------
+        a, b
+            Scaled features of states (..., p, width) and (..., q, width).
+
+        Returns
+        -------
+        Tensor or None
+            ψ (..., p, q); None if there is no offset.
+        """
         return None
 
     def scaled(self, points: Tensor) -> Features:
@@ -178,14 +178,25 @@ class Kernel(ABC):
         return nystrom_draws(self, self.scaled(sobol(features, d, seed).to(like)), n, generator)
 
     def record(self) -> dict[str, Any]:
-        """What a saved policy needs to restore the kernel."""
+        """Describe the kernel by plain values, for a saved policy.
+
+        Returns
+        -------
+        dict
+            What the user's reader of kernels needs.
+
+        Raises
+        ------
+        SettingError
+            Unless it is overridden.
+        """
         raise SettingError(f"a kernel must have a method `record` to be saved, but {type(self).__name__} has none.")
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """The columns of a state that A and B look up in tables, all others entering by their distance.
+        """The columns of a state that A and B look up in tables; all others enter by their distance.
 
-        With them the page of a report computes the kernel by itself.  None where that would be wrong: the page then
-        shows a table of the policy.
+        With them, the page of a report computes the kernel by itself.  None if that would be wrong: the page then shows
+        a table of the policy.
         """
         return None
 
@@ -260,12 +271,32 @@ class ProductKernel(Kernel):
         return {"type": "product", **factors_record(self), "outputscale": self.outputscale}
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """None is looked up: categories are distances like numbers."""
+        """No column is looked up: categories have distances, like numbers."""
         return ()
 
 
 def factors_record(kernel: Kernel) -> dict[str, Any]:
-    """The factors of a kernel as a plain record."""
+    """Describe the two factors of a kernel by plain values.
+
+    Parameters
+    ----------
+    kernel
+        The kernel.
+
+    Returns
+    -------
+    dict
+        Profile, lengthscales and warp, for the kernel's own `record`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from conbo.models.columns import Columns
+    >>> from conbo.models.kernels import Factor, ProductKernel, factors_record
+    >>> factor = Factor(Columns((0,)), torch.ones(1, dtype=torch.float64))
+    >>> factors_record(ProductKernel(factor, factor))["action_lengthscales"]
+    [1.0]
+    """
     states, actions = kernel.states.record(), kernel.actions.record()
     warp: Mapping[str, Any] = {"warp": actions["warp"]} if "warp" in actions else {}
     return {

@@ -4,7 +4,7 @@ The gradient of log p(y) in the covariance matrix is G = ½(ααᵀ - K⁻¹) wi
 pulls G back to its own parameters, most of which are logarithms.  The constant mean is profiled out (its best value
 given the rest is a formula), so that lengthscales, variances, loadings and noise are left.
 
-Priors, in standardised rewards and unit-cube distances:
+Priors, in standardized rewards and unit-cube distances:
 
 =================  =============================  ==========================================================
 lengthscales       LogNormal(√2 + ½ log d, √3)    grows with the dimension d (Hvarfner et al., ICML 2024)
@@ -31,7 +31,7 @@ from conbo.models.columns import Columns
 from conbo.models.factorization import factorize
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.kernels import Kernel
-from conbo.models.noise import LOG_NOISE_BOUNDS, VaryingNoise, centred_features
+from conbo.models.noise import LOG_NOISE_BOUNDS, HeteroscedasticNoise, centered_features
 
 LOG_LENGTHSCALE_BOUNDS = (log(0.005), log(200.0))
 LOG_VARIANCE_BOUNDS = (log(1e-3), log(1e3))
@@ -53,20 +53,20 @@ Expected: TypeAlias = Literal["small", "moderate", "varying"]
 class LogPosterior:
     """Log marginal likelihood plus log prior of r sets of parameters at once, with gradients.
 
-    `noise` holds the variances of the rewards' noise where they are known, else what is expected of it.
+    `noise` holds the variances of the rewards' noise if they are known, or else the name of its prior.
     """
 
     def __init__(self, family: KernelFamily, points: Tensor, rewards: Tensor, noise: Tensor | Expected) -> None:
         self.family, self.points, self.rewards, self.noise = family, points, rewards, noise
         self.columns = Columns(family.states.categories + family.actions.categories)
-        self._features = centred_features(self.columns, points.cpu()) if self.varies else points[:, :0].cpu()
+        self._features = centered_features(self.columns, points.cpu()) if self.varies else points[:, :0].cpu()
         n_l, n_v, loadings = family.n_lengthscales, family.n_variances, family.typical_loadings
         n_e, n_s = int(self.learned), self._features.shape[1]
         self._counts = n_l, n_v, len(loadings), n_e, n_s
         self._n_kernel = n_l + n_v + len(loadings)  # the parameters of the family come first
-        centre, width = SMALL_NOISE if noise == "small" else USUAL_NOISE
+        center, width = SMALL_NOISE if noise == "small" else USUAL_NOISE
         lengthscales = sqrt(2) + 0.5 * log(len(self.columns.categories))
-        self._location = self._by_kind(lengthscales, 0.0, loadings, centre, 0.0)
+        self._location = self._by_kind(lengthscales, 0.0, loadings, center, 0.0)
         self._spread = self._by_kind(sqrt(3), 1.0, LOADING_SPREAD, width, SLOPE_SPREAD)
         self._logarithm = self._by_kind(1.0, 1.0, 0.0, 1.0, 0.0)
         self._log_spread = np.log(self._spread * sqrt(2 * pi)) * self._by_kind(1.0, 1.0, 1.0, 1.0, 0.0)
@@ -77,17 +77,17 @@ class LogPosterior:
 
     @property
     def learned(self) -> bool:
-        """Whether noise is a parameter."""
+        """Whether the noise is a parameter."""
         return isinstance(self.noise, str)
 
     @property
     def varies(self) -> bool:
-        """Whether noise may vary with the point."""
+        """Whether the noise is heteroscedastic."""
         return self.learned and self.noise == "varying"
 
     @property
     def n_slopes(self) -> int:
-        """How many parameters say how noise varies."""
+        """Number of parameters for the slopes of heteroscedastic noise."""
         return self._counts[-1]
 
     def __call__(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -124,17 +124,17 @@ class LogPosterior:
         """The kernel with parameters (p,)."""
         return self.family.kernel(parameters[: self._n_kernel])
 
-    def noise_of(self, parameters: Tensor) -> float | Tensor | VaryingNoise:
-        """What parameters (p,) say of the noise."""
+    def noise_of(self, parameters: Tensor) -> float | Tensor | HeteroscedasticNoise:
+        """The noise with these parameters (p,)."""
         if not isinstance(self.noise, str):
             return self.noise
         *_, level, slopes = parameters.split(self._counts)
-        return VaryingNoise(self.columns, float(level), slopes) if self.varies else float(level.exp())
+        return HeteroscedasticNoise(self.columns, float(level), slopes) if self.varies else float(level.exp())
 
     def curvature(self, parameters: Tensor) -> Tensor:
-        """Roughly what the second derivatives in each parameter are on average, negated: (r, p).
+        """Rough negated second derivatives in each parameter: (r, p).
 
-        Those of the log-likelihood are the variance of its gradient over rewards that the parameters would make.
+        For the log-likelihood, they are the variance of its gradient over rewards drawn with these parameters.
         """
         return self._imagined_gradients(parameters).square().mean(0) + torch.from_numpy(self._spread**-2)
 
@@ -156,14 +156,14 @@ class LogPosterior:
         return in_logarithms + 0.5 * len(scale) * log(2 * pi) - 0.5 * log_determinant - relative
 
     def promise(self, parameters: Tensor, some: slice) -> float:
-        """Roughly what a step of Newton's in some of the parameters (p,) would gain."""
+        """Roughly how much a Newton step in some of the parameters (p,) would gain."""
         slopes = self(parameters[None])[1][0, some]
         imagined = self._imagined_gradients(parameters[None])[:, 0, some]
         information = imagined.mT @ imagined / IMAGINED + torch.from_numpy(self._spread[some] ** -2).diag()
         return float(0.5 * slopes @ torch.linalg.solve(information, slopes))
 
     def _imagined_gradients(self, parameters: Tensor) -> Tensor:
-        """Of the log-likelihood of rewards that the parameters would make, several times: (times, r, p)."""
+        """Gradients of the log-likelihood of rewards drawn with these parameters, several times: (times, r, p)."""
         factor, _, failed, pullback = self._solve(parameters)
         generator = torch.Generator().manual_seed(0)
         draws = torch.randn(len(self.points), IMAGINED, generator=generator, dtype=torch.float64)
@@ -172,16 +172,16 @@ class LogPosterior:
         return torch.where(failed[:, None], 0.0, gradients)
 
     def thinned(self, n: int) -> "LogPosterior":
-        """The same of n of the rewards, evenly from the first to the last."""
+        """The same for n of the rewards, evenly from the first to the last."""
         some = torch.linspace(0, len(self.points) - 1, n).long()
         noise = self.noise if isinstance(self.noise, str) else self.noise[some]
         return LogPosterior(self.family, self.points[some], self.rewards[some], noise)
 
     def starts(self) -> Tensor:
-        """The prior's mode of lengthscales, and quasi-random others: (starts, parameters)."""
+        """The prior's mode of lengthscales, and Sobol points around it: (starts, parameters)."""
         drawn = sum(self._counts) - self.n_slopes
-        centred = SobolEngine(drawn, scramble=True, seed=0).draw(SCREENED_STARTS, dtype=torch.float64) - 0.5
-        lengthscales, variances, loadings, noise = centred.split(self._counts[:-1], -1)
+        centered = SobolEngine(drawn, scramble=True, seed=0).draw(SCREENED_STARTS, dtype=torch.float64) - 0.5
+        lengthscales, variances, loadings, noise = centered.split(self._counts[:-1], -1)
         for kind in (lengthscales, variances, noise):  # loadings of zero would be a saddle
             kind[0] = 0.0
         return torch.cat(
@@ -196,13 +196,13 @@ class LogPosterior:
         )
 
     def noisy_start(self) -> Tensor:
-        """The first start, with much noise (p,)."""
+        """The first start, but with much noise (p,)."""
         start = self.starts()[0]
         start[len(start) - 1 - self.n_slopes] = log(MUCH_NOISE)
         return start
 
     def _by_kind(self, *values: float | tuple[float, ...]) -> Array:
-        """One value for every parameter, given for each kind of them, or for each of a kind."""
+        """One value for every parameter, given for each kind of parameters or for each parameter of a kind."""
         pairs = zip(values, self._counts, strict=True)
         flat = [v for value, n in pairs for v in (value if isinstance(value, tuple) else [value] * n)]
         return np.array(flat, dtype=np.float64)
@@ -220,7 +220,7 @@ class LogPosterior:
         return values.sum(-1), gradients
 
     def _noise(self, parameters: Tensor) -> tuple[Tensor, Callable[[Tensor], list[Tensor]]]:
-        """Variances (r, n) or (n,), and what turns gradients in them (r, n) into ones in parameters."""
+        """Variances (r, n) or (n,), and a function from gradients in them (r, n) to gradients in parameters."""
         if not isinstance(self.noise, str):
             return self.noise, lambda _: []
         *_, level, slopes = parameters.split(self._counts, -1)
@@ -240,8 +240,8 @@ class LogPosterior:
     def _solve(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor, Callable[[Tensor], Tensor]]:
         """Cholesky factors and inverses of the covariances of rewards, which of them failed, and a pullback.
 
-        It turns solved rewards α (r, n) into the gradient (r, p) of their log-likelihood.  What costs n² and more is
-        done where the points are; what comes out is in the memory of the CPU.
+        The pullback turns solved rewards α (r, n) into the gradient (r, p) of their log-likelihood.  Work of order n²
+        and more is done on the device of the points; the results are in CPU memory.
         """
         device = self.points.device
         covariance, to_parameters = self.family.covariance(parameters[:, : self._n_kernel].to(device), self.points)

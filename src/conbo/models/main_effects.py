@@ -2,9 +2,9 @@
 
     k = (A(s, s') + σ_X²) κ(x, x') + B(s, s') + σ_S² k_S'(s, s')
 
-A kernel A κ + B alone learns nothing about a state from states that are unlike it.  The main effect of the action,
-σ_X² κ, is what an action does in every state.  The main effect of the state, σ_S² k_S', is how good a state is whatever
-the action; it is a function of the state's numbers, with lengthscales of its own.
+A kernel A κ + B alone learns nothing about a state from dissimilar states.  The main effect of the action, σ_X² κ, is
+what an action does in every state.  The main effect of the state, σ_S² k_S', is how good a state is whatever the
+action; it is a function of the state's numbers, with its own lengthscales.
 """
 
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ SHARE = log(3.0)  # each of three terms begins with a third of the variance
 
 @dataclass(frozen=True)
 class MainEffectsKernel(Kernel):
-    """A kernel A κ + B with two more terms: one of the action alone, one of the state alone."""
+    """A kernel A κ + B with two more terms: one of the action alone, and one of the state alone."""
 
     interaction: Kernel
     state_effect: Factor  # k_S', of the features of the state that `effect_features` names
@@ -35,12 +35,12 @@ class MainEffectsKernel(Kernel):
 
     @property
     def states(self) -> Factor:  # type: ignore[override]
-        """As in the interaction."""
+        """The factor of the states, that of the interaction."""
         return self.interaction.states
 
     @property
     def actions(self) -> Factor:  # type: ignore[override]
-        """As in the interaction: both terms share κ."""
+        """The factor of the actions: both terms share κ."""
         return self.interaction.actions
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ class MainEffectsKernel(Kernel):
         return self.interaction.scale(a, b) + self.action_variance
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """That of the interaction: the new term is constant."""
+        """ψ of A, that of the interaction, because the new term is constant."""
         return self.interaction.scale_slope(a, b)
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
@@ -58,11 +58,11 @@ class MainEffectsKernel(Kernel):
         return main if own is None else main + own
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """That of the interaction; `weighted_gradient` adds the main effect, whose units are others."""
+        """ψ of B, that of the interaction; `weighted_gradient` adds the main effect, whose units differ."""
         return self.interaction.offset_slope(a, b)
 
     def variance(self, states: Tensor) -> Tensor:
-        """All variances."""
+        """The sum of all variances."""
         return self.interaction.variance(states) + (self.action_variance + self.state_variance)
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
@@ -87,7 +87,7 @@ class MainEffectsKernel(Kernel):
         }
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """As in the interaction."""
+        """The columns that the interaction looks up."""
         return self.interaction.page_columns()
 
     def warped(self, warp: Warp) -> Self:
@@ -100,12 +100,12 @@ class MainEffectsKernel(Kernel):
 
     @cached_property
     def _features(self) -> tuple[int, ...]:
-        """The features of the state that the main effect looks at: all but categories that are looked up."""
+        """The features of the state that the main effect uses: all but categories that are looked up."""
         return effect_features(self.states.columns)
 
     @cached_property
     def _ratio(self) -> Tensor:
-        """What turns features of the interaction into those of the main effect: (features,)."""
+        """Factors (features,) from features of the interaction to those of the main effect."""
         return self.state_effect.feature_scales / self.states.feature_scales[list(self._features)]
 
     def _of_effect(self, states: Tensor) -> Tensor:
@@ -114,18 +114,18 @@ class MainEffectsKernel(Kernel):
 
 
 def effect_features(states: Columns) -> tuple[int, ...]:
-    """The features of the state that its main effect looks at."""
+    """The features of the state that its main effect uses."""
     return states.numeric_features if states.coded else tuple(range(states.width))
 
 
 def effect_columns(states: Columns) -> tuple[int, ...]:
-    """The columns of the state that its main effect looks at."""
+    """The columns of the state that its main effect uses."""
     return states.numeric if states.coded else tuple(range(len(states.categories)))
 
 
 @dataclass(frozen=True)
 class MainEffectsFamily(ExtendedFamily):
-    """A family with main effects beside it.
+    """A family with main effects added.
 
     The lengthscales of the state's main effect come after those of the family, σ_X² and σ_S² after its variances.
     """
@@ -134,16 +134,16 @@ class MainEffectsFamily(ExtendedFamily):
 
     @property
     def n_lengthscales(self) -> int:
-        """Those of the family, then one for each column of the state's main effect."""
+        """Number of lengthscales: those of the family, then one for each column of the state's main effect."""
         return self.family.n_lengthscales + len(effect_columns(self.states))
 
     @property
     def n_variances(self) -> int:
-        """Those of the family, then σ_X² and σ_S²."""
+        """Number of variances: those of the family, then σ_X² and σ_S²."""
         return self.family.n_variances + 2
 
     def kernel(self, parameters: Tensor) -> MainEffectsKernel:
-        """Unpack."""
+        """The kernel with these parameters (p,)."""
         own, effect, variances = self._split(parameters)
         columns = tuple(self.states.categories[column] for column in effect_columns(self.states))
         factor = Factor(Columns(columns), effect.exp(), self.profile)
@@ -172,7 +172,7 @@ class MainEffectsFamily(ExtendedFamily):
         return interaction + of_action.matrix + of_state.matrix, with_main_effects
 
     def from_interaction(self, parameters: Tensor) -> Tensor:
-        """Where a local search for parameters (p,) begins, given those that are best for the family alone.
+        """The start (p,) of a local search, given the best parameters of the family alone.
 
         The variance is shared out, and the state's main effect gets the lengthscales of the interaction.
         """

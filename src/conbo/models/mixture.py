@@ -1,12 +1,12 @@
-"""Several posteriors, each weighted by the probability of its model: what is believed when no model is certain.
+"""Bayesian model averaging: several posteriors, each weighted by the probability of its model.
 
 Predictions are those of the mixture.  With weights w, means μ_j and covariances C_j:
 
     μ = Σ w_j μ_j        C = Σ w_j (C_j + (μ_j - μ)(μ_j - μ)ᵀ)
 
-The expected gain of an evaluation is the weighted gain of the members, each taken at its own word.  Where a method asks
-for a look-ahead of single points, the mixture is replaced by the Gaussian process that has its mean and covariance.
-How alike two states are is said by the most probable member.
+The expected gain of an evaluation is the weighted mean of the gains that the members compute.  For a method that needs
+the look-ahead of single points, the mixture is replaced by the Gaussian process with the same mean and covariance. The
+most probable member decides how similar two states are.
 
 Reference: Hoeting, Madigan, Raftery & Volinsky (1999), Bayesian model averaging.
 """
@@ -42,7 +42,7 @@ class Mixture:
     weights: Tensor  # (members,), which add up to one
 
     def __str__(self) -> str:
-        """What was chosen, in a line of the log."""
+        """The members and their weights, for the log."""
         pairs = zip(self.weights.tolist(), self.members, strict=True)
         return "; ".join(f"{weight:.0%} {member}" for weight, member in pairs)
 
@@ -53,7 +53,7 @@ class Mixture:
 
     @property
     def n_state_dims(self) -> int:
-        """Columns of a point that are its state."""
+        """Number of state columns, which come first in a point."""
         return self.leader.n_state_dims
 
     def mean(self, points: Tensor) -> Tensor:
@@ -119,7 +119,7 @@ class Mixture:
 
     @property
     def state_lengthscales(self) -> Tensor:
-        """Those of the most probable member: (d_s,)."""
+        """The lengthscales (d_s,) of the most probable member."""
         return self.leader.state_lengthscales
 
     def state_features(self, states: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ class Mixture:
         return self.leader.state_correlation(a, b)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Which states (m, d_s) resemble a known one (k, d_s) in the eyes of every member."""
+        """Which states (m, d_s) every member finds similar to a known one (k, d_s)."""
         return torch.stack([member.resemble(states, known, least) for member in self.members]).all(0)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
@@ -140,11 +140,11 @@ class Mixture:
 
     @property
     def batches_look_ahead(self) -> bool:
-        """Whether look-ahead is quick for all members."""
+        """Whether look-ahead is fast for all members."""
         return all(member.batches_look_ahead for member in self.members)
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Actions (p, d_x) that are even in what the most probable member sees of them."""
+        """Actions (p, d_x) that are even for the most probable member."""
         return self.leader.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "MixtureSearch":
@@ -194,12 +194,12 @@ class Mixture:
         return Mixture(known, self.weights) if len(known) == len(members) else None
 
     def _average(self, parts: Sequence[Tensor] | Tensor) -> Tensor:
-        """The weighted mean over members of what each says."""
+        """The weighted mean of the members' values."""
         stacked = parts if isinstance(parts, Tensor) else torch.stack(tuple(parts))
         return torch.einsum("j,j...->...", self.weights, stacked)
 
     def _apart(self, parts: Tensor) -> Tensor:
-        """What each member says (members, ...) less the weighted mean."""
+        """Each member's values (members, ...) minus the weighted mean."""
         return parts - self._average(parts)
 
 
@@ -213,7 +213,7 @@ class MixtureSearch:
     searches: tuple[ActionSearch, ...]
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
-        """argmax over actions of the mean of the mixture for states (m, d_s): from the members' own maxima."""
+        """argmax over actions of the mixture's mean for states (m, d_s), from the members' own maxima."""
 
         def ends(chunk: Tensor) -> Tensor:
             return torch.cat([search.best(chunk, starts, steps).basins for search in self.searches], 1)
@@ -288,7 +288,7 @@ class NewReward:
 
     @classmethod
     def of(cls, mixture: Mixture, candidates: Tensor) -> "NewReward":
-        """At candidates (k, d)."""
+        """What the members expect of a reward at candidates (k, d)."""
         moments = [member.moments(candidates) for member in mixture.members]
         noise = [member.noise_at(candidates) for member in mixture.members]
         slopes = [member.noise_gradient(candidates) for member in mixture.members]

@@ -14,26 +14,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conbo.ascent import Race, ascend
+from conbo.ascent import SuccessiveHalving, ascend
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.log_posterior import Expected, LogPosterior
 from conbo.models.main_effects import MainEffectsFamily
 from conbo.models.output_maps import LowTail, low_tails
 from conbo.models.warped_family import WarpedFamily
 
-CLIMBED_STARTS = 2  # of those that are looked at, the best few are climbed from
-MANY = 300  # rewards: starts are looked for with so many of them, since a look costs n³
+CLIMBED_STARTS = 2  # number of the best screened starts from which a local search begins
+SCREENED_REWARDS = 300  # largest number of rewards with which starts are screened, because a look costs n³
 ITERATIONS = 100
-RACE = Race(iterations=15, survivors=CLIMBED_STARTS)  # from then on, a climb that cannot catch up ends
+HALVING = SuccessiveHalving(iterations=15, survivors=CLIMBED_STARTS)  # rows that cannot catch up are dropped
 TOLERANCE = 1e-3  # in log-density: far below what the data can tell apart
 EXACT = 1e-4  # variance of noise below which its slopes do not matter
 WARP_MARGIN = 6.0  # nats of log-density that input warping must gain
-WARP_HINT = 3.0  # nats that a Newton step in the exponents must promise before warping is tried
-MAP_MARGIN = 15.0  # nats by which a map of the rewards must be more probable: it costs accuracy near the best action
-TRIAL = Race(iterations=20, survivors=1)  # a variant may have a long way to go from where the model without it ended
-REACH = 4.0  # nats below the goal at which a variant is given up
+MIN_PROMISED_WARP_GAIN = 3.0  # nats that a Newton step in the exponents must promise before warping is tried
+MAP_MARGIN = 15.0  # nats that output warping must gain, because it costs accuracy near the best action
+VARIANT_HALVING = SuccessiveHalving(iterations=20, survivors=1)  # longer: a variant starts from the model without it
+REACH = 4.0  # nats below the goal at which a variant is abandoned
 SAME_PARAMETERS = 0.3  # nats: models whose parameters are all closer than this predict nearly the same
-SAME_MODE = 0.05  # nats: modes of one model with objectives closer than this are taken to be one
+SAME_MODE = 0.05  # nats: modes of one model whose objectives are closer than this count as one
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,17 @@ class Mode:
 
     @cached_property
     def evidence(self) -> float:
-        """log p(rewards | model), by Laplace's method, less a margin for a map of the rewards."""
+        """log p(rewards | model) by Laplace's method, minus a margin for output warping."""
         margin = 0.0 if self.output is None else MAP_MARGIN
         volume = self.target.log_volume(self.parameters)
         return self.objective + self.log_jacobian + volume - margin + self.log_odds
 
     def like(self, other: "Mode") -> "Mode":
-        """Another mode of a model with the same map of the rewards."""
+        """Another mode, with the same output warping as this one."""
         return replace(other, output=self.output, log_jacobian=self.log_jacobian)
 
     def weighed_by_density(self, other: "Mode", margin: float) -> "Mode":
-        """The same with the evidence of another mode, plus what its own density gains on it beyond a margin."""
+        """The same mode with the evidence of another one, plus what its own density gains on it beyond a margin."""
         wanted = other.evidence + self.objective - other.objective - margin
         return replace(self, log_odds=wanted - self.evidence)
 
@@ -83,12 +83,12 @@ class Mode:
 
 
 def best_of(modes: Sequence[Mode]) -> Mode:
-    """The most probable one."""
+    """The most probable mode."""
     return max(modes, key=lambda mode: mode.evidence)
 
 
 def without_repetitions(modes: Iterable[Mode]) -> list[Mode]:
-    """The modes in their order, without those that another climb found before."""
+    """The modes in their order, without those that another local search found before."""
     kept: list[Mode] = []
     for mode in modes:
         same = (one for one in kept if one.target.family == mode.target.family and one.output == mode.output)
@@ -101,12 +101,12 @@ def without_repetitions(modes: Iterable[Mode]) -> list[Mode]:
 def structures(
     families: Sequence[KernelFamily], points: Tensor, rewards: Tensor, noise: Tensor | Expected, all_modes: bool
 ) -> list[Mode]:
-    """The modes of every family, each climbed from where the one before ended."""
+    """The modes of every family, each found from where the previous one ended."""
     modes: list[Mode] = []
     for family in families:
         target = LogPosterior(family, points, rewards, noise)
         starts = modes[-1].parameters[None] if modes else promising_starts(target, noisy=all_modes)
-        found = climb(target, starts)
+        found = local_search(target, starts)
         modes += reversed(found if all_modes else found[:1])  # the best one last: the next family begins there
     return modes
 
@@ -119,14 +119,14 @@ def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mod
         if alone:
             best = best_of(alone)
             target = LogPosterior(family, best.target.points, best.target.rewards, best.target.noise)
-            found += [best.like(mode) for mode in climb(target, family.from_interaction(best.parameters)[None])]
+            found += [best.like(mode) for mode in local_search(target, family.from_interaction(best.parameters)[None])]
     return found
 
 
 def with_mapped_rewards(
     families: Sequence[KernelFamily], points: Tensor, rewards: Tensor, noise: Expected, all_modes: bool
 ) -> list[Mode]:
-    """The modes of every family for mapped rewards, where a map is promising at the usual starts of a fit."""
+    """The modes of every family for mapped rewards, if a map is promising at the usual starts of a fit."""
     maps = low_tails(rewards)
     if not maps:
         return []
@@ -141,23 +141,23 @@ def with_mapped_rewards(
     return [replace(mode, output=maps[best - 1], log_jacobian=float(jacobians[best])) for mode in mapped]
 
 
-def with_varying_noise(plain: Mode) -> list[Mode]:
-    """The same model with noise that varies."""
+def with_heteroscedastic_noise(plain: Mode) -> list[Mode]:
+    """The modes of the same model with heteroscedastic noise."""
     old = plain.target
     noise = old.noise_of(plain.parameters)
     if not isinstance(noise, float) or noise < EXACT:
         return []
     target = LogPosterior(old.family, old.points, old.rewards, "varying")
     start = torch.cat([plain.parameters, plain.parameters.new_zeros(target.n_slopes)])
-    found = climb(target, start[None], replace(TRIAL, goal=plain.objective - REACH))
+    found = local_search(target, start[None], replace(VARIANT_HALVING, goal=plain.objective - REACH))
     return [plain.like(mode) for mode in found]
 
 
 def with_warped_actions(plain: Mode) -> list[Mode]:
-    """The same model with warped actions, where rewards hint at it.
+    """The modes of the same model with input warping, if rewards hint at it.
 
-    Each of many exponents is weakly determined, so that Laplace's method underrates what they do together: the model is
-    weighed by its density at the mode, with a margin.
+    Each of many exponents is weakly determined, so Laplace's method underrates their joint effect. The model is
+    therefore weighted by its density at the mode, with a margin.
     """
     if isinstance(plain.target.family, WarpedFamily):
         return []
@@ -167,18 +167,18 @@ def with_warped_actions(plain: Mode) -> list[Mode]:
     target = LogPosterior(family, old.points, old.rewards, old.noise)
     own, rest = plain.parameters[: family.n_own], plain.parameters[family.n_own :]
     start = torch.cat([own, own.new_zeros(family.n_warps), rest])
-    if target.promise(start, family.exponents) < WARP_HINT:
+    if target.promise(start, family.exponents) < MIN_PROMISED_WARP_GAIN:
         return []
-    found = climb(target, start[None], replace(TRIAL, goal=plain.objective + WARP_MARGIN))
+    found = local_search(target, start[None], replace(VARIANT_HALVING, goal=plain.objective + WARP_MARGIN))
     return [plain.like(mode).weighed_by_density(plain, WARP_MARGIN) for mode in found]
 
 
-def climb(target: LogPosterior, starts: Tensor, race: Race = RACE) -> list[Mode]:
+def local_search(target: LogPosterior, starts: Tensor, halving: SuccessiveHalving = HALVING) -> list[Mode]:
     """The different modes that are reached from starts (r, p), the best first."""
     lower, upper = target.bounds.T
     starts = starts.clamp(lower, upper)
     curvature = target.curvature(starts)
-    ascent = ascend(lambda p, _: target(p)[:2], starts, lower, upper, ITERATIONS, 0.05, TOLERANCE, race, curvature)
+    ascent = ascend(lambda p, _: target(p)[:2], starts, lower, upper, ITERATIONS, 0.05, TOLERANCE, halving, curvature)
     modes: list[Mode] = []
     for row in ascent.values.argsort(descending=True, stable=True).tolist():
         value = float(ascent.values[row])
@@ -188,14 +188,14 @@ def climb(target: LogPosterior, starts: Tensor, race: Race = RACE) -> list[Mode]
 
 
 def promising_starts(target: LogPosterior, noisy: bool) -> Tensor:
-    """The best few of the quasi-random starts; of many rewards, what fits some of them.
+    """The best few of the Sobol starts; of many rewards, the starts that fit some of them.
 
-    With `noisy`, also one with much noise: from little noise a climb tends to end where short lengthscales explain
-    what is noise.
+    With `noisy`, also a start with much noise: from little noise, a local search tends to end at short lengthscales
+    that explain the noise.
     """
-    if len(target.points) > MANY:
-        some = target.thinned(MANY)
-        found = climb(some, promising_starts(some, noisy))
+    if len(target.points) > SCREENED_REWARDS:
+        some = target.thinned(SCREENED_REWARDS)
+        found = local_search(some, promising_starts(some, noisy))
         return torch.stack([mode.parameters for mode in found[:CLIMBED_STARTS]])
     starts = target.starts()
     chosen = starts[target(starts)[0].argsort(descending=True, stable=True)[:CLIMBED_STARTS]]

@@ -1,4 +1,4 @@
-"""Models and their data on another device: whatever holds tensors, moved as a whole."""
+"""Moving models and their data to another device, as a whole."""
 
 from copy import deepcopy
 from dataclasses import fields, is_dataclass, replace
@@ -13,7 +13,7 @@ Value = TypeVar("Value")
 
 
 def usable_device(name: str) -> torch.device:
-    """The device of this name; raises SettingError if torch has none of it here."""
+    """The device of this name; raises SettingError if torch does not have it here."""
     try:
         device = torch.device(name)
         torch.zeros(1, dtype=torch.float64, device=device)
@@ -24,7 +24,7 @@ def usable_device(name: str) -> torch.device:
 
 
 def moved(value: Value, device: torch.device) -> Value:
-    """The same on another device: a tensor, or a record of such to any depth; all else stays as it is."""
+    """The same value on another device: a tensor, or a record of tensors of any depth; everything else is unchanged."""
     result: Value = _moved(value, device)
     return result
 

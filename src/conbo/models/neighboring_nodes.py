@@ -1,8 +1,8 @@
-"""What the maximisers found at the nodes z_j of one look-ahead say about each other.
+"""What the maximizers found at the nodes z_j of one look-ahead say about each other.
 
-A line found at one node may be the highest at another; and two neighbours that are alike, and move no faster than
-those beside them, lie on one hill, between which V is smooth.  Plain torch is the reference; on a CPU where Numba
-is installed, loops over rows of a handful of nodes take its place.
+A line found at one node may be the highest at another. Two neighboring maximizers that are similar, and move no faster
+than those beside them, lie on one hill, so V is smooth between them.  Plain torch is the reference; on a CPU with
+Numba, compiled loops over rows of a few nodes replace it.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ from conbo.models.action_functions import ActionFunctions, Maxima
 
 
 def shared_between_nodes(maxima: Maxima, nodes: Tensor) -> Maxima:
-    """Let every node take the best line that any node found: the lines are then tangent to one convex function."""
+    """Let every node take the best line that any node found, so that the lines are tangents of one convex function."""
     if compiled.AVAILABLE and nodes.device.type == "cpu":
         winner = np.empty(maxima.mean.shape, dtype=np.int64)
         changed = loops.winners(*(np.ascontiguousarray(t.numpy()) for t in (maxima.mean, maxima.slope, nodes)), winner)
@@ -32,16 +32,16 @@ def shared_between_nodes(maxima: Maxima, nodes: Tensor) -> Maxima:
 
 
 def neighbor_similarity(functions: ActionFunctions, actions: Tensor, nodes: Tensor) -> Tensor:
-    """κ between the maximisers (..., q, features) of neighbouring nodes, less where they jump: (..., q-1).
+    """κ between the maximizers (..., q, features) of neighboring nodes, less where they jump: (..., q-1).
 
-    A maximiser that moves many times faster than between the nodes beside has jumped to another hill, near as it
-    may be: V has a corner there.
+    A maximizer that moves many times faster than between the nodes beside it has jumped to another hill, however near,
+    and V has a corner there.
     """
     profile = functions.factor.profile
     if compiled.handles(profile) and actions.device.type == "cpu":
         rows = np.ascontiguousarray(actions.flatten(0, -3).numpy())
         result, scratch = np.empty((len(rows), len(nodes) - 1)), np.empty(len(nodes) + 1)
-        loops.likeness(coefficients(profile.name), rows, np.ascontiguousarray(nodes.numpy()), result, scratch)
+        loops.similarity(coefficients(profile.name), rows, np.ascontiguousarray(nodes.numpy()), result, scratch)
         return torch.from_numpy(result.reshape(*actions.shape[:-2], len(nodes) - 1))
     apart = (actions[..., 1:, :] - actions[..., :-1, :]).square().sum(-1)
     speed = apart.sqrt() / (nodes[1:] - nodes[:-1])

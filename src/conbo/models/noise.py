@@ -1,9 +1,9 @@
-"""Noise of a reward whose variance depends on state and action.
+"""Heteroscedastic noise: its variance depends on state and action.
 
     log σ²(u) = log σ₀² + Σ_f w_f (2 h_f(u) - 1)
 
-with h the features of the unit-cube point u: numbers as they are, categories as steps.  Log-linear is the least that
-can say "large learning rates are a gamble", and few rewards suffice to see it.
+with h the features of the unit-cube point u: numbers as they are, categories as steps.  This log-linear form is the
+simplest that can express "large learning rates are a gamble", and few rewards are enough to learn it.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ LOG_NOISE_BOUNDS = (log(1e-7), log(10.0))
 
 
 @dataclass(frozen=True)
-class VaryingNoise:
+class HeteroscedasticNoise:
     """Variances of the noise as a function of the point."""
 
     columns: Columns  # states and actions
@@ -38,13 +38,13 @@ class VaryingNoise:
         return moving[..., None] * by_column
 
     def _logarithms(self, points: Tensor) -> Tensor:
-        return self.log_level + centred_features(self.columns, points) @ self.slopes
+        return self.log_level + centered_features(self.columns, points) @ self.slopes
 
-    def to(self, device: torch.device) -> "VaryingNoise":
+    def to(self, device: torch.device) -> "HeteroscedasticNoise":
         """The same on another device."""
         return replace(self, slopes=self.slopes.to(device))
 
 
-def centred_features(columns: Columns, points: Tensor) -> Tensor:
+def centered_features(columns: Columns, points: Tensor) -> Tensor:
     """2 h - 1 (..., features) of points (..., d)."""
     return 2 * columns.features(points) - 1

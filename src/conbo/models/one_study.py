@@ -1,8 +1,8 @@
-"""The posterior of one study, cut out of a posterior over two: an earlier one and this one.
+"""The posterior of one study, taken from a joint posterior of an earlier study and this one.
 
-Both studies are modelled together, with a category in the first column of the states that says which one it is. How
-much the earlier study says about this one is a hyperparameter like any other, so it follows the evidence. Callers see
-the points of this study alone: the category is put before their states, and taken out of gradients.
+Both studies are modeled together; a category in the first state column says which one a point belongs to. How much the
+earlier study says about this one is a hyperparameter like any other, so it follows the evidence. Callers see only the
+points of this study: the category is put before their states, and removed from gradients.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ EARLIER, THIS = 0.25, 0.75  # where the two categories lie in the unit interval
 
 
 def of_study(place: float, rows: Tensor) -> Tensor:
-    """Rows (..., d) with the study's category before them."""
+    """Rows (..., d) with the study's category in front."""
     return torch.cat([rows.new_full((*rows.shape[:-1], 1), place), rows], -1)
 
 
@@ -38,19 +38,19 @@ def _of_this(rows: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class OneStudy:
-    """This study's posterior, as the `Posterior` protocol has it."""
+    """This study's posterior, with the `Posterior` protocol."""
 
     whole: Posterior
     space: Space  # of both studies
     n: int  # observations of this study, which are the last
 
     def __str__(self) -> str:
-        """What was fitted, in a line of the log."""
+        """The fitted model, for the log."""
         return f"{self.whole}, with an earlier study"
 
     @property
     def n_state_dims(self) -> int:
-        """Columns of a point that are its state."""
+        """Number of state columns, which come first in a point."""
         return self.whole.n_state_dims - 1
 
     def mean(self, points: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ class OneStudy:
 
     @property
     def state_lengthscales(self) -> Tensor:
-        """Over which distances rewards change with the state: (d_s,)."""
+        """Lengthscales (d_s,) of the states, in the unit cube."""
         return self.whole.state_lengthscales[1:]
 
     def state_features(self, states: Tensor) -> Tensor:
@@ -121,7 +121,7 @@ class OneStudy:
 
     @property
     def batches_look_ahead(self) -> bool:
-        """As the posterior of both studies does."""
+        """Whether look-ahead of the joint posterior is fast."""
         return self.whole.batches_look_ahead
 
     def even_actions(self, actions: Tensor) -> Tensor:
@@ -146,13 +146,13 @@ class OneStudy:
         return None if drawn is None else _Paths(drawn)
 
     def record(self) -> None:
-        """A policy file holds one study."""
+        """Always None, because a policy file holds one study."""
 
     def page_record(self, space: Space) -> None:
-        """Nor does the page of a report know two."""
+        """Always None, because the page of a report knows one study."""
 
     def conditioned_on(self, points: Tensor, rewards: Tensor, noise: Tensor | None) -> None:
-        """The earlier study is not there to be conditioned on again."""
+        """Always None, because the earlier study's observations are not available here."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Monotone maps between rewards and what a Gaussian process models.
+"""Output warping: monotone maps between rewards and what a Gaussian process models.
 
-Costs that explode and cliffs of awful values are not Gaussian, and a Gaussian process that has to follow them sees
+Exploding costs and cliffs of very bad values are not Gaussian, and a Gaussian process that has to follow them sees
 little else.  A map g compresses such a tail; the process models z = g(y).
 
 ==========  ==================================================  ==============================================
@@ -10,10 +10,10 @@ map         g(y), before it is standardized                     for rewards
 `Limits`    y itself, or a `LowTail` of it                      whose expectation has known limits
 ==========  ==================================================  ==============================================
 
-`Limits` cuts the expected reward off where the user knows that it ends; rewards may exceed the limits by noise.
+`Limits` cuts the expected reward off at the limits that the user knows; single rewards may exceed them by noise.
 
-What is reported is the expected reward E[g⁻¹(z)], noise included, and its uncertainty.  Both are integrals over one
-Gaussian variable.
+Reported are the expected reward E[g⁻¹(z)], noise included, and its uncertainty.  Both are integrals over one Gaussian
+variable.
 """
 
 from abc import ABC, abstractmethod
@@ -34,7 +34,7 @@ LARGEST_EXPONENT = 30.0  # beyond, a tail is continued as if it were linear
 
 
 class OutputMap(ABC):
-    """How a value of the process becomes an expected reward; both are standardized."""
+    """A map from a value of the process to an expected reward; both are standardized."""
 
     @abstractmethod
     def expected(self, value: Tensor, noise: Tensor) -> Tensor:
@@ -42,19 +42,19 @@ class OutputMap(ABC):
 
     @abstractmethod
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Its derivative in the value of the process."""
+        """The derivative of the expected reward in the value of the process."""
 
     @abstractmethod
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """What the process models in place of rewards (n,), and the variances of their noise where these are known."""
+        """What the process models instead of rewards (n,), and the variances of their noise if known."""
 
     @abstractmethod
     def rewards(self, values: Tensor) -> Tensor:
-        """The inverse: rewards (n,) of what the process models."""
+        """The rewards (n,) of values of the process, the inverse of `values`."""
 
     @abstractmethod
     def record(self) -> dict[str, Any]:
-        """Its settings as a plain record."""
+        """The settings of the map as plain values."""
 
     def moments(self, mean: Tensor, variance: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of the expected reward, given those of the process; elementwise."""
@@ -65,12 +65,12 @@ class OutputMap(ABC):
         return average, (values - average[..., None]).square() @ weights
 
     def slope(self, mean: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
-        """The quotient of the standard deviations of the expected reward and of the process; elementwise."""
+        """The ratio of the standard deviations of the expected reward and of the process; elementwise."""
         known = variance.clamp_min(LEAST_VARIANCE)
         return (self.moments(mean, known, noise)[1] / known).clamp_min(1e-300).sqrt()
 
     def gain(self, before: Tensor, gain: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """What a rise of the process from `before` by `gain` is worth in reward, and the derivative in the gain."""
+        """What a rise of the process by `gain` from `before` is worth in reward, and the derivative in the gain."""
         after = before + gain
         return self.expected(after, noise) - self.expected(before, noise), self.expected_slope(after, noise)
 
@@ -107,11 +107,11 @@ class LowTail(OutputMap):
         return self.pivot - self.width * grown
 
     def slope_of_rewards(self, values: Tensor) -> Tensor:
-        """dy/dz there."""
+        """dy/dz at these values."""
         return self.scale * self._below(values)[1].exp()
 
     def _below(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """How far values are below the pivot, in units of the width, and the same where the tail is exponential."""
+        """How far values are below the pivot, in units of the width, and the same for the exponential tail."""
         below = -(self.shift + self.scale * values) / self.width
         return below, below.clamp(0, LARGEST_EXPONENT)
 
@@ -120,50 +120,50 @@ class LowTail(OutputMap):
         return self.rewards(value[..., None] + noise.sqrt()[..., None] * NODES.to(value)) @ WEIGHTS.to(value)
 
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Its derivative in the value."""
+        """The derivative of the expected reward in the value."""
         return self.slope_of_rewards(value[..., None] + noise.sqrt()[..., None] * NODES.to(value)) @ WEIGHTS.to(value)
 
     def record(self) -> dict[str, Any]:
-        """All settings."""
+        """The settings of the map as plain values."""
         settings = {"pivot": self.pivot, "width": self.width, "shift": self.shift, "scale": self.scale}
         return {"type": "low-tail", **settings}
 
 
 @dataclass(frozen=True)
 class Limits(OutputMap):
-    """The expected reward lies between two limits, of which one may be infinite."""
+    """A map for an expected reward between two limits, one of which may be infinite."""
 
     low: float
     high: float
     tail: LowTail | None = None
 
     def expected(self, value: Tensor, noise: Tensor) -> Tensor:
-        """The expected reward without limits, cut off at these."""
+        """The expected reward without limits, cut off at the limits."""
         inner = value if self.tail is None else self.tail.expected(value, noise)
         return inner.clamp(self.low, self.high)
 
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
-        """The slope without limits between these, zero beyond."""
+        """The slope without limits, zero beyond the limits."""
         inner = value if self.tail is None else self.tail.expected(value, noise)
         slope = torch.ones_like(inner) if self.tail is None else self.tail.expected_slope(value, noise)
         return torch.where((inner > self.low) & (inner < self.high), slope, 0.0)
 
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """As without limits, which rewards may exceed by noise."""
+        """The values without limits, because rewards may exceed the limits by noise."""
         return (rewards, noise) if self.tail is None else self.tail.values(rewards, noise)
 
     def rewards(self, values: Tensor) -> Tensor:
-        """As without limits."""
+        """The rewards without limits."""
         return values if self.tail is None else self.tail.rewards(values)
 
     def record(self) -> dict[str, Any]:
-        """Both limits, None where there is none, and the map of a tail."""
+        """The limits and the map of the tail as plain values, None where there is none."""
         low, high = (limit if isfinite(limit) else None for limit in (self.low, self.high))
         tail = {} if self.tail is None else {"tail": self.tail.record()}
         return {"type": "limits", "low": low, "high": high, **tail}
 
     def moments(self, mean: Tensor, variance: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """In closed form, those of a rectified Gaussian variable, unless there is a tail."""
+        """The moments of a rectified Gaussian variable, in closed form unless there is a tail."""
         if self.tail is not None:
             return super().moments(mean, variance, noise)
         sd = variance.clamp_min(1e-24).sqrt()
@@ -189,12 +189,12 @@ def read_output(record: Mapping[str, Any]) -> OutputMap:
 
 
 def read_tail(record: Mapping[str, Any]) -> LowTail:
-    """The map of a tail, of its plain record."""
+    """The map of a tail from its plain record."""
     return LowTail(**{name: value for name, value in record.items() if name != "type"})
 
 
 def low_tails(rewards: Tensor) -> list[LowTail]:
-    """The maps that are tried for standardized rewards (n,), from mild ones to strong ones."""
+    """The maps to try for standardized rewards (n,), from mild to strong."""
     best = float(rewards.max())
     reach = best - float(rewards.median())  # how far most rewards are below the best
     if not reach > 0:

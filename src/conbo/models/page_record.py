@@ -1,4 +1,4 @@
-"""An exact posterior as the page of a report computes it: profile, scales, tables of categories, weights and noise."""
+"""An exact posterior as the report's page computes it: profile, scales, tables of categories, weights and noise."""
 
 from itertools import product
 from math import prod, sqrt
@@ -9,7 +9,7 @@ import torch
 from conbo.models.conditioned import Conditioned
 from conbo.models.kernels import Kernel
 from conbo.models.main_effects import MainEffectsKernel, effect_columns
-from conbo.models.noise import LOG_NOISE_BOUNDS, VaryingNoise
+from conbo.models.noise import LOG_NOISE_BOUNDS, HeteroscedasticNoise
 from conbo.models.output_maps import NODES, WEIGHTS, OutputMap
 from conbo.spaces import Space
 
@@ -17,7 +17,7 @@ MOST_COMBINATIONS = 400  # of the states' categories, for which the model's tabl
 
 
 def page_record(posterior: Conditioned, space: Space) -> dict[str, Any] | None:
-    """A record of plain values and tensors; None where the page does not know the kernel."""
+    """A record of plain values and tensors; None if the page does not know the kernel."""
     kernel, warp = posterior.kernel, posterior.kernel.actions.warp
     interaction = kernel.interaction if isinstance(kernel, MainEffectsKernel) else kernel
     built_in = kernel.states.profile.built_in and kernel.states.profile == kernel.actions.profile
@@ -50,17 +50,17 @@ def main_effects(kernel: MainEffectsKernel) -> dict[str, Any]:
     return {"actionVariance": kernel.action_variance, "stateVariance": kernel.state_variance, "stateScales": scales}
 
 
-def output_record(output: OutputMap, noise: float | VaryingNoise) -> dict[str, Any]:
+def output_record(output: OutputMap, noise: float | HeteroscedasticNoise) -> dict[str, Any]:
     """A map of the rewards, the nodes and weights of its integrals, and the noise of a new reward at any point."""
     return {
         **output.record(),
         "nodes": NODES.tolist(),
         "nodeWeights": WEIGHTS.tolist(),
-        "noise": noise if isinstance(noise, float) else varying_noise(noise),
+        "noise": noise if isinstance(noise, float) else heteroscedastic_noise(noise),
     }
 
 
-def varying_noise(noise: VaryingNoise) -> dict[str, Any]:
+def heteroscedastic_noise(noise: HeteroscedasticNoise) -> dict[str, Any]:
     """log σ² as a sum over the columns of a point: slope · number, or a value for each choice."""
     slopes, terms = noise.slopes.tolist(), []
     for count in noise.columns.categories:
@@ -71,9 +71,9 @@ def varying_noise(noise: VaryingNoise) -> dict[str, Any]:
 
 
 def state_tables(kernel: Kernel, space: Space) -> dict[str, Any] | None:
-    """A and B between all combinations of the categories that the kernel looks up, numbers being equal.
+    """A and B between all combinations of the categories that the kernel looks up, for equal numbers.
 
-    None if there are too many, or if the kernel does not say that this is all there is to it.
+    None if there are too many combinations, or if the kernel does not look categories up in tables.
     """
     columns = kernel.page_columns()
     counts = [] if columns is None else [space.state_categories[column] for column in columns]

@@ -56,7 +56,7 @@ class DrawnPaths:
 
 
 def draw_paths(posterior: Conditioned, n: int, generator: torch.Generator, features: int) -> DrawnPaths:
-    """n independent draws, each the sum of so many random features for every term of the kernel."""
+    """n independent draws, each with this number of random features for every term of the kernel."""
     prior = posterior.kernel.draw_prior(n, features, generator)
     errors = random_normals(generator, posterior.n_observations, n).to(posterior.weights)
     noisy = prior.values(posterior.observed) + posterior.observed_noise.sqrt()[:, None] * errors

@@ -273,10 +273,28 @@ class Posterior(Predicts, ComparesStates, LooksAhead, KeepsRecords, Protocol):
 
 
 class Model(Protocol):
-    """What is fitted to the rewards."""
+    """The type of a model: anything that can be fitted to rewards, such as `GaussianProcess`.
+
+    Examples
+    --------
+    >>> model: conbo.Model = conbo.GaussianProcess()
+    """
 
     def fit(self, space: Space, observations: Observations) -> Posterior:
-        """The posterior, given observations with standardized rewards."""
+        """Fit the model.
+
+        Parameters
+        ----------
+        space
+            States and actions.
+        observations
+            Points in the unit cube and standardized rewards.
+
+        Returns
+        -------
+        Posterior
+            What the rest of conbo asks of a fitted model.
+        """
 
 
 @runtime_checkable

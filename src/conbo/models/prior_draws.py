@@ -30,7 +30,7 @@ JITTER = 1e-8  # of the mean variance, so that points close to each other have a
 
 
 class Covariance(Protocol):
-    """What a kernel says of two sets of points, given as scaled features."""
+    """What a kernel offers for two sets of points, given as scaled features."""
 
     def covariance(self, a: Features, b: Features) -> Tensor:
         """k (..., p, q)."""
@@ -91,7 +91,7 @@ class FourierFeatures:
 
 @dataclass(frozen=True)
 class NystromFeatures:
-    """Draws as sums of the kernel's own bumps at m points."""
+    """Draws as weighted sums of the kernel at m points."""
 
     kernel: Covariance
     points: Features  # of the m points

@@ -1,10 +1,10 @@
-"""Correlations as functions of a distance: one record for each, with all that any part of the library asks of it.
+"""Stationary correlations as functions of a distance, with everything that the library needs to know of each.
 
-A profile is a function φ of a Euclidean distance r between scaled features.  Three numbers say all that gradients and
-Hessians need: φ itself, ψ = -φ'/r and χ = -ψ'/r.  The gradient is -ψ (a-b), the Hessian -ψ I + χ (a-b)(a-b)ᵀ.
+A profile is a function φ of a Euclidean distance r between scaled features.  Gradients and Hessians need three numbers:
+φ itself, ψ = -φ'/r and χ = -ψ'/r.  The gradient is -ψ (a-b), the Hessian -ψ I + χ (a-b)(a-b)ᵀ.
 
-The same formulas stand once more in `loops/profiles.py` for the compiled loops and once in `reports/profiles.js` for
-the report's page; tests hold the three against each other.
+The same formulas are in `loops/profiles.py` for the compiled loops and in `reports/profiles.js` for the report's page;
+tests compare the three.
 """
 
 from collections.abc import Callable
@@ -28,15 +28,27 @@ class Profile:
     Parameters
     ----------
     name
-        Stands in stored settings and saved policies.
+        Name in stored settings and saved policies.
     tables
         From squared scaled distances to φ, ψ and χ, elementwise.
     unit
-        The scaled distance r that belongs to a distance of one lengthscale.
+        The scaled distance r that corresponds to a distance of one lengthscale.
     spectrum
-        Draws frequencies from the spectral density: ``spectrum(features, n, generator)`` returns a tensor
-        (features, n) for scaled features. Whole functions are drawn with it by random Fourier features, and without it
-        by the Nyström method.
+        Draws frequencies from the spectral density: ``spectrum(features, n, generator)`` returns a tensor (features, n)
+        for scaled features. With it, whole functions are drawn by random Fourier features; without it, by the Nyström
+        method.
+
+    Raises
+    ------
+    SettingError
+        If the name is empty or "auto", or the unit is not positive.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from conbo.models.profiles import Profile, squared_exponential
+    >>> Profile("mine", squared_exponential).value(torch.zeros(1))
+    tensor([1.])
     """
 
     name: str
@@ -56,14 +68,45 @@ class Profile:
         return self.name in PROFILES and PROFILES[self.name].tables is self.tables
 
     def value(self, squared_distance: Tensor) -> Tensor:
-        """φ alone; may write into the memory of its argument."""
+        """Compute φ alone.
+
+        Parameters
+        ----------
+        squared_distance
+            Squared scaled distances. Their memory may be overwritten.
+
+        Returns
+        -------
+        Tensor
+            φ, elementwise.
+        """
         if squared_distance.requires_grad:
             differentiable: Tensor = _Correlation.apply(squared_distance, self.tables)  # type: ignore[no-untyped-call]
             return differentiable
         return _matern52_in_place(squared_distance) if self.tables is matern52 else self.tables(squared_distance)[0]
 
     def frequencies(self, features: int, n: int, generator: torch.Generator) -> Tensor:
-        """n draws (features, n) from the spectral density, for scaled features."""
+        """Draw frequencies from the spectral density.
+
+        Parameters
+        ----------
+        features
+            Number of scaled features.
+        n
+            Number of draws.
+        generator
+            Source of all randomness.
+
+        Returns
+        -------
+        Tensor
+            The draws (features, n).
+
+        Raises
+        ------
+        SettingError
+            If the profile has no `spectrum`.
+        """
         if self.spectrum is None:
             raise SettingError(
                 f"functions can be drawn only if the profile has a `spectrum`, but {self.name!r} has none."
@@ -128,7 +171,29 @@ PROFILES: dict[str, Profile] = {profile.name: profile for profile in (MATERN52, 
 
 
 def profile_of(profile: str | Profile) -> Profile:
-    """The built-in profile of this name, or the profile itself."""
+    """Look up a built-in profile by name.
+
+    Parameters
+    ----------
+    profile
+        A name, or a profile, which is returned as it is.
+
+    Returns
+    -------
+    Profile
+        The profile.
+
+    Raises
+    ------
+    SettingError
+        If the name is unknown.
+
+    Examples
+    --------
+    >>> from conbo.models.profiles import profile_of
+    >>> profile_of("matern52").unit
+    2.23...
+    """
     if not isinstance(profile, str):
         return profile
     if profile not in PROFILES:

@@ -1,16 +1,16 @@
-"""Which rewards a fit rests on, and in which blocks a factor is built: pure functions of the number of rewards.
+"""The schedule of fits: which rewards a fit uses, and in which blocks a factor is built. Pure functions of n.
 
-A fit costs n³ and its result hardly changes with one more reward. Beyond a few hundred rewards hyperparameters are
-therefore fitted to the first m of n rewards, where m grows in steps of ten per cent, and the posterior is conditioned
-on all n. Nothing depends on what was fitted before: a study that is resumed gets the same numbers.
+A fit costs n³, and its result hardly changes with one more reward. So beyond a few hundred rewards, hyperparameters are
+fitted to the first m of n rewards, where m grows in steps of ten percent, and the posterior is conditioned on all n.
+Nothing depends on earlier fits, so a resumed study gets the same numbers.
 
 ==================  =================================================================================
 number of rewards   what is done
 ==================  =================================================================================
-up to 263           every reward counts in the fit, and the factor is made at once
+up to 263           the fit uses every reward, and the factor is made at once
 up to 263           models that were improbable at the last of 20, 22, 24, … rewards are not tried again
-from 264            the fit rests on the first m(n) rewards; the factor gains rows in fixed blocks
-m above 750         the fit looks at 750 of the first m rewards, evenly from the first to the last
+from 264            the fit uses the first m(n) rewards; the factor gains rows in fixed blocks
+m above 750         the fit uses 750 of the first m rewards, evenly from the first to the last
 ==================  =================================================================================
 """
 
@@ -26,13 +26,13 @@ SHORT_BLOCK = 32  # rows: what one more reward costs beyond the last step
 
 
 def fitted_rewards(n: int) -> int:
-    """How many of the first n rewards a fit rests on."""
+    """Number of the first n rewards that a fit uses."""
     step = _steps_until(n)
     return n if step is None else step
 
 
 def begins_with(n: int) -> int:
-    """How many of the first n rewards were last looked at with all models; those found there are fitted to n."""
+    """Number of the first n rewards to which all models were last fitted; the probable ones are then fitted to n."""
     if n <= FIRST_LOOK or n >= EVERY_REWARD:
         return n
     last = step = FIRST_LOOK
@@ -42,13 +42,13 @@ def begins_with(n: int) -> int:
 
 
 def block_ends(n: int) -> list[int]:
-    """The rows at which the blocks of a factor of n rows end; until the next step, only the last of them changes."""
+    """The rows at which the blocks of a factor of n rows end; until the next step, only the last one changes."""
     first = fitted_rewards(n)
     return [*range(LONG_BLOCK, first, LONG_BLOCK), *range(first, n, SHORT_BLOCK), n]
 
 
 def shared_rows(a: int, b: int) -> int:
-    """Rows of the blocks that factors of a and of b rows have in common."""
+    """Number of rows in the blocks that factors of a and of b rows have in common."""
     same = 0
     for first, second in zip(block_ends(a), block_ends(b), strict=False):
         if first != second:
@@ -58,7 +58,7 @@ def shared_rows(a: int, b: int) -> int:
 
 
 def _steps_until(n: int) -> int | None:
-    """The last step of the schedule that n rewards are enough for, or None before the first."""
+    """The last step of the schedule that n rewards reach, or None before the first."""
     last, step = None, EVERY_REWARD
     while step + step // LATE_SHARE <= n:
         last, step = step, step + step // STEP_SHARE

@@ -1,9 +1,9 @@
-"""What the seed of a simulator does to its rewards, and the posterior of what no seed changes.
+"""The effect of a simulator's seed on its rewards, and the posterior of the reward without that effect.
 
     reward = f(s, x) + b_r + g_r(s, x) + noise
 
 with a constant b_r and a smooth function g_r for every seed r.  Rewards of one seed differ by less than rewards of
-different seeds, so that actions are compared best with common random numbers.  Policies are about f.
+different seeds, so actions are compared best with common random numbers.  Policies are about f.
 
 =================  ===================  ==============================================================================
 symbol             here                 meaning
@@ -15,9 +15,9 @@ symbol             here                 meaning
 
     cov(reward, reward') = k⁰ + τ(r, r') (σ_b² + σ_g² M_S M_X) + noise
 
-With N seeds the effects of all of them add up to zero, so that f is the mean reward of these very seeds.  The effects
-are correlated noise for f: only the factor of the covariance of the rewards changes, and what one more reward of a
-known seed would tell.
+With N seeds, the effects of all of them add up to zero, so f is the mean reward of these very seeds.  For f, the
+effects are correlated noise: they change only the factor of the covariance of the rewards, and what one more reward of
+a known seed would tell.
 
 Reference: Pearce, Poloczek & Branke (2019), Bayesian optimization allowing for common random numbers.
 """
@@ -43,7 +43,7 @@ NEW_SEED = -1  # in the place of a seed: one that was never used
 
 @dataclass(frozen=True)
 class SeedEffect:
-    """The covariance of what two seeds do to their rewards."""
+    """The covariance of the effects of two seeds on their rewards."""
 
     constant: float  # σ_b²
     function: ProductKernel | None  # σ_g² M_S M_X
@@ -51,7 +51,7 @@ class SeedEffect:
 
     @property
     def variance(self) -> float:
-        """Of what a seed does to one reward."""
+        """Variance of a seed's effect on one reward."""
         return self.constant + (0.0 if self.function is None else self.function.outputscale)
 
     def scaled(self, points: Tensor) -> Features:
@@ -61,7 +61,7 @@ class SeedEffect:
         return self.function.scaled(points)
 
     def covariance(self, a: Features, b: Features) -> Tensor:
-        """Between points (p, q) of the same seed."""
+        """Covariance (p, q) of the effects of one seed at two sets of points."""
         if self.function is None:
             return a[0].new_full((len(a[0]), len(b[0])), self.constant)
         return self.constant + self.function.covariance(a, b)
@@ -72,21 +72,21 @@ class SeedEffect:
         return torch.where(same, 1.0, self.between).to(torch.float64)
 
     def record(self) -> dict[str, Any]:
-        """Plain values, from which a saved policy is restored."""
+        """The effect as plain values, for a saved policy."""
         function = None if self.function is None else self.function.record()
         return {"constant": self.constant, "function": function, "between": self.between}
 
 
 @dataclass(frozen=True)
 class SeededLookAhead(LookAhead):
-    """How one more reward of a certain seed would change every posterior mean."""
+    """How one more reward with a given seed would change every posterior mean."""
 
     effect_features: Features  # of the c candidates
 
 
 @dataclass(frozen=True)
 class SeededPosterior(ExactPosterior):
-    """The posterior of f, given rewards whose seeds are known; what new rewards would tell depends on their seeds."""
+    """The posterior of f, given rewards with known seeds. What a new reward would tell depends on its seed."""
 
     effect: SeedEffect
     within: float  # variance of the noise of rewards of one seed, which `noise` is for rewards of new seeds
@@ -105,11 +105,13 @@ class SeededPosterior(ExactPosterior):
         return tuple(seeds[counts.argsort(descending=True, stable=True)].tolist())
 
     def for_seeds(self, seeds: Tensor) -> Self:
-        """The same, with a look ahead at rewards of these seeds: one for all candidates (1,), or one for each (c,)."""
+        """The same posterior, looking ahead at rewards with these seeds: one for all candidates (1,), or one for each
+        (c,).
+        """
         return replace(self, next_seeds=seeds.to(self.seeds))
 
     def of_rows(self, rows: Tensor) -> Self:
-        """The same for some of the candidates that seeds were given for."""
+        """The same posterior for some of the candidates whose seeds were given."""
         return self if len(self.next_seeds) == 1 else replace(self, next_seeds=self.next_seeds[rows])
 
     @cached_property
@@ -118,7 +120,7 @@ class SeededPosterior(ExactPosterior):
         return self.effect.shared(self.next_seeds, self.seeds)
 
     def look_ahead(self, candidates: Tensor) -> LookAhead:
-        """Prepare one more reward of its seed at each candidate (c, d)."""
+        """Prepare one more reward at each candidate (c, d), with its seed."""
         if not bool(self._shared.any()):
             return super().look_ahead(candidates)  # all that new seeds do is noise
         here, features = self.kernel.scaled(candidates), self.effect.scaled(candidates)
@@ -139,7 +141,7 @@ class SeededPosterior(ExactPosterior):
         return gradient + self.effect.function.gradient(ahead.effect_features, self.effect_features, of_effect)
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> DrawnPaths:
-        """n functions drawn from the posterior, with draws of what the seeds do as noise."""
+        """n functions drawn from the posterior, with the seeds' effects drawn as noise."""
         prior = self.kernel.draw_prior(n, features, generator)
         effects = self.effect.shared(self.seeds, self.seeds)
         effects = effects * self.effect.covariance(self.effect_features, self.effect_features)
@@ -149,15 +151,15 @@ class SeededPosterior(ExactPosterior):
         return DrawnPaths(self, prior, self.weights[:, None] - self.solve(noisy))
 
     def record(self) -> dict[str, Any]:
-        """Kernel, prior mean, noise within a seed, and what seeds do."""
+        """Kernel, prior mean, noise within a seed, and the effect of seeds, as plain values."""
         return {**super().record(), "noise": self.within, "seed_effect": self.effect.record()}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """None: the page does not know that noise is correlated."""
+        """Always None, because the page cannot compute correlated noise."""
         return None
 
     def conditioned_on(self, points: Tensor, rewards: Tensor, noise: Tensor | None) -> None:  # type: ignore[override]
-        """None: the seeds of these rewards are not known."""
+        """Always None, because the seeds of these rewards are not known."""
 
 
 def condition_with_seeds(
@@ -170,10 +172,10 @@ def condition_with_seeds(
     seeds: Tensor,
     within: float | None = None,
 ) -> SeededPosterior:
-    """Condition a prior on points (n, d) and rewards (n,) of seeds (n,).
+    """Condition a prior on points (n, d) and rewards (n,) with seeds (n,).
 
-    `noise` is the variance of rewards of one seed, or one for each reward; `within` that of further rewards, by default
-    the same, or the mean.
+    `noise` is the variance of rewards of one seed, or one for each reward; `within` is that of further rewards, by
+    default the same, or the mean.
     """
     if within is None:
         within = float(noise.mean()) if isinstance(noise, Tensor) else noise

@@ -1,4 +1,4 @@
-"""A family of kernels with what the seeds of a simulator do: the last column of a point is its seed."""
+"""A family of kernels with effects of a simulator's seeds: the last column of a point is its seed."""
 
 from dataclasses import dataclass
 from math import log
@@ -18,10 +18,10 @@ FUNCTION_SHARE = 0.25  # of the noise is the function's at the start, where a se
 
 @dataclass(frozen=True)
 class SeededFamily(ExtendedFamily):
-    """A family and the effects of seeds: a constant of every seed, a function of its own, or both.
+    """A family with effects of seeds: a constant for every seed, a function for every seed, or both.
 
     The lengthscales of the function come after those of the family, the variances of constant and function after its
-    variances.  `kernel` is that of the family alone: what it is without seeds.
+    variances.  `kernel` is that of the family alone, without the effects.
     """
 
     profile: Profile
@@ -36,20 +36,20 @@ class SeededFamily(ExtendedFamily):
 
     @property
     def n_lengthscales(self) -> int:
-        """Those of the family, then those of a seed's function."""
+        """Number of lengthscales: those of the family, then those of a seed's function."""
         return self.family.n_lengthscales + self._n_effect
 
     @property
     def n_variances(self) -> int:
-        """Those of the family, then of the constant and of the function."""
+        """Number of variances: those of the family, then of the constant and of the function."""
         return self.family.n_variances + self.constant + self.function
 
     def kernel(self, parameters: Tensor) -> Kernel:
-        """The kernel of what no seed changes."""
+        """The kernel of f, which no seed changes."""
         return self.family.kernel(self._split(parameters)[0])
 
     def effect(self, parameters: Tensor) -> SeedEffect:
-        """What seeds do, with these parameters (p,)."""
+        """The effect of seeds with these parameters (p,)."""
         _, lengthscales, variances = self._split(parameters)
         constant = float(variances[0].exp()) if self.constant else 0.0
         function = self._functions.kernel(torch.cat([lengthscales, variances[-1:]])) if self.function else None
@@ -84,7 +84,7 @@ class SeededFamily(ExtendedFamily):
         return total, with_seeds
 
     def from_noise(self, parameters: Tensor, noise: float) -> Tensor:
-        """Where a local search for the family's parameters (p,) begins: the effects take over most of the noise."""
+        """The start of a local search, given the family's parameters (p,): the effects take over most of the noise."""
         own = parameters[None]
         level = torch.tensor([noise], dtype=own.dtype).log().clamp_min(LEAST_SHARE)
         shares = [1.0] if self.constant != self.function else [1 - FUNCTION_SHARE, FUNCTION_SHARE]
@@ -94,7 +94,7 @@ class SeededFamily(ExtendedFamily):
 
     @property
     def _functions(self) -> ProductFamily:
-        """The functions of the seeds, whose covariance looks at distances alone."""
+        """The family of the seeds' functions, whose covariance depends on distances alone."""
         return ProductFamily(Columns(self.states.categories), Columns(self.actions.categories), self.profile)
 
     @property

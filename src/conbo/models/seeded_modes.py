@@ -1,8 +1,8 @@
-"""Models of rewards whose seeds are known: which parts of a seed's effect the rewards ask for.
+"""Models of rewards with known seeds: which parts of a seed's effect the rewards support.
 
-The structures are fitted as if every reward had a seed of its own.  Then the most probable one is fitted with a
-constant of every seed, with a function, and with both; the other structures only with the parts that are most probable
-there.  All are weighed by their evidence, so that a part which explains nothing costs its probability.
+The structures are fitted as if every reward had its own seed.  Then the most probable one is fitted with a constant for
+every seed, with a function, and with both; the other structures only with the parts that are most probable there.  All
+are weighted by their evidence, so a part that explains nothing costs probability.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from torch import Tensor
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.log_posterior import Expected, LogPosterior
 from conbo.models.main_effects import MainEffectsFamily
-from conbo.models.modes import Mode, best_of, climb, structures, with_main_effects
+from conbo.models.modes import Mode, best_of, local_search, structures, with_main_effects
 from conbo.models.seeded_family import SeededFamily
 
 NOISE_LEFT = log(0.2)  # of the noise's log-variance that stays noise where a climb begins
@@ -25,9 +25,9 @@ PARTS = ((True, False), (False, True), (True, True))  # of an effect: whether a 
 def modes_with_seeds(
     families: Sequence[KernelFamily], points: Tensor, rewards: Tensor, noise: Tensor | Expected, all_modes: bool
 ) -> list[Mode]:
-    """The modes of all structures without effects of the seeds, and of the promising ones with them.
+    """The modes of all structures without effects of seeds, and of the promising ones with them.
 
-    The last column of points (n, d + 1) is the seed; families that know seeds are among the others.
+    The last column of points (n, d + 1) is the seed; families with effects of seeds are among the others.
     """
     seeded = [one for one in families if isinstance(one, SeededFamily)]
     rest = [one for one in families if not isinstance(one, SeededFamily)]
@@ -60,10 +60,10 @@ def with_seeds(plain: Mode, families: Sequence[SeededFamily], points: Tensor) ->
         start = family.from_noise(plain.parameters, level)
         if target.learned:
             start[-1] += NOISE_LEFT
-        found += climb(target, torch.stack([start, target.starts()[0]]))[:1]
+        found += local_search(target, torch.stack([start, target.starts()[0]]))[:1]
     return found
 
 
 def seen_by(family: KernelFamily, points: Tensor) -> Tensor:
-    """The columns of points (n, d + 1) that a family looks at: the last one, the seed, only if it knows seeds."""
+    """The columns of points (n, d + 1) that a family uses: the seed, which is last, only if it has effects of seeds."""
     return points if isinstance(family, SeededFamily) else points[:, :-1]

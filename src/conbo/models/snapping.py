@@ -11,12 +11,12 @@ FAR_BELOW = 1e6  # standardized rewards: what lies so far below the others is ne
 
 
 def snap(space: Space, points: Tensor) -> Tensor:
-    """The nearest points (..., d) that the space allows, with feasible actions as far as their states have any."""
+    """The nearest points (..., d) that the space allows, with feasible actions where their states have any."""
     return torch.from_numpy(space.project(points.cpu().numpy())).to(points)
 
 
 def snap_actions(space: Space, actions: Tensor, states: Tensor | None = None) -> Tensor:
-    """The nearest actions (..., d_x) that the space allows in states (..., d_s); without these, feasible or not."""
+    """The nearest actions (..., d_x) that the space allows; feasible ones in the states (..., d_s), if given."""
     if states is None or space.feasible_set is None:
         return torch.from_numpy(space.snap_actions(actions.cpu().numpy())).to(actions)
     points = torch.cat([states.expand(*actions.shape[:-1], -1), actions], -1)
@@ -29,23 +29,23 @@ def contains(space: Space, points: Tensor) -> Tensor:
 
 
 def spread(space: Space, points: Tensor) -> Tensor:
-    """Points (n, d) with feasible actions where their states have any, as even on the feasible set as on the cube."""
+    """Points (n, d) with feasible actions where their states have any, spread as evenly as these are over the cube."""
     if space.feasible_set is None:
         return snap(space, points)
     return torch.from_numpy(space.feasible_set.spread(points.cpu().numpy())[0]).to(points)
 
 
 def action_limits(space: Space, states: Tensor) -> RowLimits | None:
-    """The linear limits of actions that climb, each in its own state (r, d_s); None where there are none."""
+    """The linear limits for a local search over actions, each in its own state (r, d_s); None if there are none."""
     if space.feasible_set is None or space.feasible_set.limits is None:
         return None
     return RowLimits(space.feasible_set.limits, states.cpu().numpy())
 
 
 def masked(space: Space, states: Tensor, actions: Tensor, scores: Tensor) -> Tensor:
-    """Scores (..., m, p) of actions (p, d_x) in states (..., m, d_s), below all others where limits are not kept.
+    """Scores (..., m, p) of actions (p, d_x) in states (..., m, d_s), with infeasible actions below all others.
 
-    Among those the least violated is the best: it is the next to become feasible when it is projected.
+    The less an infeasible action violates the limits, the higher its score, because a projection moves it less.
     """
     violation = violations(space, states, actions)
     if violation is None:
@@ -56,7 +56,7 @@ def masked(space: Space, states: Tensor, actions: Tensor, scores: Tensor) -> Ten
 def without_infeasible(
     space: Space, states: Tensor, actions: Tensor, mean: Tensor, slope: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Lines (..., m, p) of actions (p, d_x) in states (..., m, d_s), never the highest where limits are not kept."""
+    """Lines (..., m, p) of actions (p, d_x) in states (..., m, d_s); infeasible ones are never the highest."""
     violation = violations(space, states, actions)
     if violation is None:
         return mean, slope
@@ -64,7 +64,7 @@ def without_infeasible(
 
 
 def feasible_pairs(space: Space, states: Tensor, actions: Tensor) -> Tensor | None:
-    """Which actions (p, d_x) keep the linear limits in states (..., d_s): (..., p); None where all do."""
+    """Which actions (p, d_x) satisfy the linear limits in states (..., d_s): (..., p); None if all do."""
     violation = violations(space, states, actions)
     return None if violation is None else violation == 0
 
@@ -72,7 +72,7 @@ def feasible_pairs(space: Space, states: Tensor, actions: Tensor) -> Tensor | No
 def violations(space: Space, states: Tensor, actions: Tensor) -> Tensor | None:
     """By how much actions (p, d_x) violate the linear limits in states (..., d_s): (..., p).
 
-    None where all keep them.  Where the limits do not depend on the state, all states share one row.
+    None if no action does.  If the limits do not depend on the state, all states share one row.
     """
     if space.feasible_set is None or space.feasible_set.limits is None:
         return None

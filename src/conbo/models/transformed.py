@@ -1,10 +1,9 @@
-"""A posterior of mapped rewards, as one of the rewards themselves.
+"""The posterior of rewards whose images under output warping are a Gaussian process.
 
-The Gaussian process models z = g(y); see output_maps.py.  Means and variances of the expected reward are exact up to
-quadrature.  A covariance needs one approximation, which Stein's lemma makes natural: between a reward and anything that
-is Gaussian it is a slope E[dy/dz] times that of z.  Each partner of a pair gets the slope that makes its own variance
-right.  The gain of a state is the rise of its best z, taken for certain, as the rise of the expected reward that it
-means.
+The process models z = g(y); see output_maps.py.  Means and variances of the expected reward are exact up to quadrature.
+Covariances are approximate, in the way that Stein's lemma suggests: the covariance of a reward with anything Gaussian
+is a slope E[dy/dz] times that of z, and each point of a pair gets the slope that makes its own variance right.  The
+gain of a state is the rise of the expected reward if its best z rises by the gain of the process for certain.
 """
 
 from collections.abc import Callable
@@ -31,12 +30,12 @@ class TransformedPosterior:
     output: OutputMap
 
     def __str__(self) -> str:
-        """What was chosen, in a line of the log."""
+        """The process and its map, for the log."""
         return f"{self.process}, mapped rewards ({type(self.output).__name__})"
 
     @property
     def n_state_dims(self) -> int:
-        """Columns of a point that are its state."""
+        """Number of state columns, which come first in a point."""
         return self.process.n_state_dims
 
     def mean(self, points: Tensor) -> Tensor:
@@ -52,7 +51,7 @@ class TransformedPosterior:
         return self._slopes(a)[:, None] * self.process.covariance(a, b) * self._slopes(b)
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """That of the process: the scale of rounding errors."""
+        """Prior variance (c,) of the process: the scale of rounding errors."""
         return self.process.prior_variance(states)
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -98,7 +97,7 @@ class TransformedPosterior:
 
     @property
     def state_lengthscales(self) -> Tensor:
-        """Those of the process: (d_s,)."""
+        """Lengthscales (d_s,) of the process."""
         return self.process.state_lengthscales
 
     def state_features(self, states: Tensor) -> Tensor:
@@ -119,11 +118,11 @@ class TransformedPosterior:
 
     @property
     def batches_look_ahead(self) -> bool:
-        """It does: look-ahead is that of the process."""
+        """True, because look-ahead is that of the process."""
         return True
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """As for the process."""
+        """Actions (p, d_x) that are even for the process."""
         return self.process.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "TransformedSearch":
@@ -146,11 +145,11 @@ class TransformedPosterior:
         return TransformedPaths(self, self.process.draw_paths(n, generator, features))
 
     def record(self) -> dict[str, Any]:
-        """That of the process, with the map."""
+        """The record of the process, with the map."""
         return {**self.process.record(), "output": self.output.record()}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """That of the process, with the map."""
+        """The page's record of the process, with the map."""
         record = self.process.page_record(space)
         return None if record is None else {**record, "output": output_record(self.output, self.process.noise)}
 
@@ -164,7 +163,7 @@ class TransformedPosterior:
         return self.output.moments(process.mean(points), process.variance(points), process.noise_at(points))
 
     def _slopes(self, points: Tensor) -> Tensor:
-        """What deviations of z (n,) at points (n, d) are multiplied by."""
+        """Factors (n,) by which deviations of z at points (n, d) are multiplied."""
         process = self.process
         return self.output.slope(process.mean(points), process.variance(points), process.noise_at(points))
 
@@ -233,7 +232,7 @@ class TransformedGains:
         return gains
 
     def _worth(self, before: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
-        """What gains of the process are worth in states whose best means are `before`, and the derivatives."""
+        """Gains of the process as gains in reward, in states whose best means are `before`, and their derivatives."""
         noise = gain.new_full((), self.posterior.process.usual_noise)
         return self.posterior.output.gain(before.expand_as(gain), gain, noise.expand_as(gain))
 

@@ -1,8 +1,9 @@
-"""Actions bent so that rewards change as fast everywhere: cliffs are stretched, plateaus are shrunk.
+"""Input warping: actions are transformed so that rewards change equally fast everywhere.
 
     w(x) = 1 - (1 - x^a)^b,   a, b > 0
 
-the distribution function of Kumaraswamy, for each number in the unit cube; a = b = 1 leaves it as it is.
+is the distribution function of Kumaraswamy, for each number in the unit cube; a = b = 1 is the identity. It stretches
+the parts of a range where rewards change fast and shrinks those where they are flat.
 
 Reference: Snoek, Swersky, Zemel & Adams (2014), input warping for Bayesian optimization of non-stationary functions.
 """
@@ -19,7 +20,7 @@ EDGE = 1e-6  # slopes may be infinite at 0 and 1: they are taken so far inside
 
 @dataclass(frozen=True)
 class Warp:
-    """w of every column, with the logarithms of its exponents; zero for categories, which stay as they are."""
+    """The warping w of every column, by the logarithms of its exponents; those of categories are zero."""
 
     log_a: Tensor  # (d,)
     log_b: Tensor  # (d,)
@@ -29,7 +30,7 @@ class Warp:
         return 1 - (1 - points.clamp(0, 1) ** self.log_a.exp()) ** self.log_b.exp()
 
     def inverse(self, warped: Tensor) -> Tensor:
-        """The points (..., d) that are bent to these."""
+        """The points (..., d) that are warped to these."""
         return (1 - (1 - warped.clamp(0, 1)) ** (-self.log_b).exp()) ** (-self.log_a).exp()
 
     def slope(self, points: Tensor) -> Tensor:
@@ -52,7 +53,24 @@ class Warp:
 
 
 def read_warp(record: Mapping[str, Any] | None) -> Warp | None:
-    """The warp of a plain record, as `Factor.record` makes it."""
+    """Read a warp from a plain record.
+
+    Parameters
+    ----------
+    record
+        What `Factor.record` stored as "warp", or None.
+
+    Returns
+    -------
+    Warp or None
+        The warp; None for None.
+
+    Examples
+    --------
+    >>> from conbo.models.warp import read_warp
+    >>> read_warp(None) is None
+    True
+    """
     if record is None:
         return None
     log_a, log_b = (torch.tensor(record[name], dtype=torch.float64) for name in ("log_a", "log_b"))

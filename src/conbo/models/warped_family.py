@@ -18,35 +18,35 @@ class WarpedFamily(ExtendedFamily):
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """Those of the family, then exponents of one."""
+        """Prior means of the loadings: those of the family, then zero for the logarithms of the exponents."""
         return self.family.typical_loadings + (0.0,) * self.n_warps
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Those of the family, then of the logarithms of exponents."""
+        """Largest absolute values of the loadings: those of the family, then of the logarithms of the exponents."""
         return self.family.largest_loadings + (LARGEST_EXPONENT,) * self.n_warps
 
     @property
     def n_warps(self) -> int:
-        """log a and log b of every number."""
+        """Number of exponents: log a and log b of every number."""
         return 2 * len(self.actions.numeric)
 
     @property
     def exponents(self) -> slice:
-        """Where they are among the parameters."""
+        """Positions of the exponents among the parameters."""
         return slice(self.n_own, self.n_own + self.n_warps)
 
     @property
     def n_own(self) -> int:
-        """Parameters of the family, which come first."""
+        """Number of the family's own parameters, which come first."""
         return self.n_lengthscales + self.n_variances + len(self.family.typical_loadings)
 
     def kernel(self, parameters: Tensor) -> Kernel:
-        """Unpack."""
+        """The kernel with these parameters (p,)."""
         return self.family.kernel(parameters[: self.n_own]).warped(self._warp(parameters))
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Row by row, since every warp has points of its own."""
+        """Covariances, computed row by row because every warp moves the points."""
         rows = [_Row(self, row, points) for row in parameters]
 
         def pullback(gradient: Tensor) -> list[Tensor]:

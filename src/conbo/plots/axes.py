@@ -30,7 +30,7 @@ class ParameterAxis:
 
     @property
     def title(self) -> str:
-        """What is written beside the axis."""
+        """The text beside the axis."""
         return f"{self.role} {label(self.name)}"
 
     @property
@@ -39,7 +39,7 @@ class ParameterAxis:
         return isinstance(self.parameter, Categorical)
 
     def places(self, most: int) -> Array:
-        """At most so many places of the unit interval, in order; all categories, whatever their number."""
+        """At most `most` places of the unit interval, in order; for a category all of them."""
         if isinstance(self.parameter, Categorical):
             return self.parameter.levels()
         places = np.linspace(0.0, 1.0, most)
@@ -65,7 +65,7 @@ class ParameterAxis:
         return self.parameter.scale.from_unit(bins)
 
     def layout(self) -> dict[str, Any]:
-        """The axis in plotly's words."""
+        """The layout of the axis for plotly."""
         title = {"title": {"text": self.title}}
         if isinstance(self.parameter, Categorical):
             labels = [_tick(choice) for choice in self.parameter.choices]

@@ -1,4 +1,4 @@
-"""Is the model to be trusted, and were the states visited that will matter?"""
+"""Can the model be trusted, and were the states visited that will matter?"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,29 @@ def covered(view: View) -> NDArray[np.bool_]:
 
 
 def calibration(study: Studied) -> go.Figure:
-    """Every observed reward against its prediction from all others; whiskers hold 95 % if the model is right."""
+    """Draw every observed reward against its leave-one-out prediction.
+
+    The whiskers hold 95 % of the rewards if the model is right.
+
+    Parameters
+    ----------
+    study
+        The study.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        The figure.
+
+    Raises
+    ------
+    ConboError
+        If no trial is completed yet.
+
+    Examples
+    --------
+    >>> figure = conbo.plots.calibration(study)
+    """
     view = view_of(study)
     mean, std = view.leave_one_out
     inside = covered(view)
@@ -29,21 +51,21 @@ def calibration(study: Studied) -> go.Figure:
     texts = view.texts
     figure = canvas(height=420)
     figure.add_trace(line(ends, ends, "prediction = reward", QUIET, dash="dash", width=1.5, hoverinfo="skip"))
-    for chosen, name, colour in ((inside, "inside its 95 % interval", MODEL), (~inside, "outside", POLICY)):
+    for chosen, name, color in ((inside, "inside its 95 % interval", MODEL), (~inside, "outside", POLICY)):
         if chosen.any():
             own = [text for text, here in zip(texts, chosen, strict=True) if here]
             m, s = mean[chosen], std[chosen]
             low, high = m - NINETY_FIVE * s, m + NINETY_FIVE * s
             hover = {"text": own, "hovertemplate": "%{text}<br>predicted %{y:.4~g}<extra></extra>"}
             label = f"{name}: {chosen.sum()}"
-            figure.add_trace(dots(view.rewards[chosen], m, label, colour, low=low, high=high, size=6, **hover))
+            figure.add_trace(dots(view.rewards[chosen], m, label, color, low=low, high=high, size=6, **hover))
     return figure.update_xaxes(title_text="reward observed").update_yaxes(title_text="predicted from all others")
 
 
 def fresh_evaluations(found: Validation) -> go.Figure:
-    """Every fresh reward of a validation against what the model expected; below the line, it promised too much.
+    """Every fresh reward of a validation against what the model expected; below the line, it earned less.
 
-    Where low rewards are good, it promised too much above the line.
+    If low rewards are good, points above the line are the bad ones.
     """
     named = [("policy", [check.policy for check in found.checks], POLICY)]
     if found.rule_name is not None:
@@ -51,17 +73,34 @@ def fresh_evaluations(found: Validation) -> go.Figure:
     figure, known = canvas(height=420), [m for _, own, _ in named for m in own if m.reward is not None]
     ends = np.array([min(m.predicted for m in known), max(m.predicted for m in known)])
     figure.add_trace(line(ends, ends, "as expected", QUIET, dash="dash", width=1.5, hoverinfo="skip"))
-    for name, own, colour in named:
+    for name, own, color in named:
         measured = [m for m in own if m.reward is not None]
         x, y = np.array([m.predicted for m in measured]), np.array([m.reward for m in measured], dtype=float)
-        figure.add_trace(dots(x, y, name, colour, size=7))
+        figure.add_trace(dots(x, y, name, color, size=7))
     return figure.update_xaxes(title_text="reward expected by the model").update_yaxes(title_text="reward measured")
 
 
 def state_coverage(study: Studied) -> go.Figure:
-    """Where the evaluations were, state by state, against where P[s] will send the policy.
+    """Draw where the evaluations were, state by state, against P[s]; without states, along every action.
 
-    Without states, where they were along every action.
+    Parameters
+    ----------
+    study
+        The study.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        The figure.
+
+    Raises
+    ------
+    ConboError
+        If no trial is completed yet.
+
+    Examples
+    --------
+    >>> figure = conbo.plots.state_coverage(study)
     """
     view = view_of(study)
     space, d_s = view.space, view.space.n_state_dims

@@ -1,6 +1,6 @@
 """Where one more evaluation would help, by the knowledge gradient: how much it is expected to raise the best reward.
 
-All gains are in rewards. The study's own method may look elsewhere.
+All gains are in rewards. The study's own method may prefer other points.
 """
 
 import numpy as np
@@ -26,9 +26,34 @@ STARS = 8  # points of the plane that may turn out to be worth most
 
 
 def remaining_gain(study: Studied, state: str | None = None, *, at: Point | None = None) -> go.Figure:
-    """How much the best possible evaluation in a state is expected to raise the policy's reward in that state.
+    """Draw how much the best possible evaluation in a state is expected to raise the policy's reward in that state.
 
-    Where the line is near zero, little is left to learn. Without states, the gain is that of values of one action.
+    Where the line is near zero, little is left to learn. Without states, the line is over the values of one action.
+
+    Parameters
+    ----------
+    study
+        The study.
+    state
+        The state on the horizontal axis; by default the one that matters most.
+    at
+        Values of the other states; by default the middle of P[s].
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        The figure.
+
+    Raises
+    ------
+    SettingError
+        If a name is unknown.
+    ConboError
+        If no trial is completed yet.
+
+    Examples
+    --------
+    >>> figure = conbo.plots.remaining_gain(study)
     """
     view = view_of(study)
     if view.space.states:
@@ -39,7 +64,7 @@ def remaining_gain(study: Studied, state: str | None = None, *, at: Point | None
         name = view.most_important("actions")
         axis, column = view.axis(name), view.space.action_names.index(name)
         places = torch.from_numpy(axis.places(STATES))
-        points = view.actions(view.centre()[None]).repeat(len(places), 1)
+        points = view.actions(view.center()[None]).repeat(len(places), 1)
         points[:, column] = places
         gains = stateless_gains(view.belief, points)
     figure = canvas()
@@ -54,11 +79,38 @@ def remaining_gain(study: Studied, state: str | None = None, *, at: Point | None
 def acquisition(
     study: Studied, state: str | None = None, action: str | None = None, *, at: Point | None = None
 ) -> go.Figure:
-    """How much one evaluation is expected to raise the policy's reward over P[s], over one state and one action.
+    """Draw how much one evaluation is expected to raise the policy's reward over P[s], over one state and one action.
 
-    The star is the point of this plane that is worth most; the panel below says how much it would gain in which
-    state. With more than 200 observations, or a BoTorch model, the colours are the rough values with which ConBO
-    screens points.
+    The star marks the most valuable point of this plane, and the panel below shows what it would gain in each state.
+    With more than 200 observations, or a BoTorch model, the colors are the rough values with which ConBO screens
+    points.
+
+    Parameters
+    ----------
+    study
+        The study.
+    state
+        The state on the horizontal axis; by default the one that matters most.
+    action
+        The action on the vertical axis; by default the one that matters most.
+    at
+        Values of the other states; by default the middle of P[s].
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        The figure.
+
+    Raises
+    ------
+    SettingError
+        If a name is unknown.
+    ConboError
+        If no trial is completed yet.
+
+    Examples
+    --------
+    >>> figure = conbo.plots.acquisition(study)  # doctest: +SKIP
     """
     view = view_of(study)
     closed_form = view.belief.posterior.batches_look_ahead
@@ -106,9 +158,9 @@ def _add_gain_by_state(
 
 
 def _area(
-    axis: ParameterAxis, x: Array, y: Array, name: str, colour: str, **hover: object
+    axis: ParameterAxis, x: Array, y: Array, name: str, color: str, **hover: object
 ) -> list[go.Scatter] | list[go.Bar]:
     """Values that start from zero, along a parameter."""
     if axis.is_category:
-        return [go.Bar(x=x, y=y, name=name, width=0.5, marker={"color": colour}, textposition="none", **hover)]
-    return [band(x, np.zeros_like(y), y, "", colour, showlegend=False), line(x, y, name, colour, **hover)]
+        return [go.Bar(x=x, y=y, name=name, width=0.5, marker={"color": color}, textposition="none", **hover)]
+    return [band(x, np.zeros_like(y), y, "", color, showlegend=False), line(x, y, name, color, **hover)]

@@ -17,15 +17,40 @@ MOST_COLUMNS = 2  # of panels
 
 
 def slices(study: Studied, names: Sequence[str] = (), *, at: Point | None = None) -> go.Figure:
-    """The expected reward against every parameter (or those named), with ± 1.96 standard deviations of it.
+    """Draw the expected reward against every parameter, ± 1.96 standard deviations of that estimate.
 
-    All others stay at one state, the middle of P[s] unless `at` says otherwise, and at the policy's action there.
+    The other parameters stay at one state and at the policy's action there.
+
+    Parameters
+    ----------
+    study
+        The study.
+    names
+        The parameters to draw; by default all.
+    at
+        The state that is held; by default the middle of P[s].
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        The figure.
+
+    Raises
+    ------
+    SettingError
+        If a name is unknown.
+    ConboError
+        If no trial is completed yet.
+
+    Examples
+    --------
+    >>> figure = conbo.plots.slices(study)
     """
     view = view_of(study)
     everything = [*view.space.state_names, *view.space.action_names]
     names = names or everything
     axes = [view.axis(name) for name in names]
-    state = view.centre(at)
+    state = view.center(at)
     here = torch.cat([state, view.actions(state[None])[0]])
     columns = min(MOST_COLUMNS, len(names))
     rows = -(-len(names) // columns)
@@ -41,7 +66,7 @@ def slices(study: Studied, names: Sequence[str] = (), *, at: Point | None = None
 
 
 def _slice(view: View, axis: ParameterAxis, column: int, here: Tensor, showlegend: bool) -> list[go.Scatter]:
-    """Through the point here (d,), along one of its columns."""
+    """The curve through the point here (d,), along one of its columns."""
     places = axis.places(PLACES)
     points = here.repeat(len(places), 1)
     points[:, column] = torch.from_numpy(places)
@@ -62,9 +87,28 @@ def _slice(view: View, axis: ParameterAxis, column: int, here: Tensor, showlegen
 
 
 def importance(study: Studied) -> go.Figure:
-    """What the policy would lose by getting one parameter wrong, in rewards, averaged over P[s].
+    """Draw how much reward the policy would lose, over P[s], by getting one parameter wrong.
 
-    For a state: by acting as if it had another value of P[s]. For an action: by leaving its value to chance.
+    For a state, the loss of acting as if it had another value from P[s]. For an action, the loss of a random value.
+
+    Parameters
+    ----------
+    study
+        The study.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        The figure.
+
+    Raises
+    ------
+    ConboError
+        If no trial is completed yet.
+
+    Examples
+    --------
+    >>> figure = conbo.plots.importance(study)
     """
     view = view_of(study)
     loss = dict(sorted(view.given_away.items(), key=lambda item: item[1]))
@@ -74,7 +118,7 @@ def importance(study: Studied) -> go.Figure:
         ("actions: if left to chance", view.space.actions, POLICY),
     )
     order = {name: place for place, name in enumerate(loss)}
-    for title, names, colour in groups:
+    for title, names, color in groups:
         chosen = [name for name in loss if name in names]
         if chosen:
             figure.add_trace(
@@ -84,7 +128,7 @@ def importance(study: Studied) -> go.Figure:
                     width=0.62,
                     orientation="h",
                     name=title,
-                    marker={"color": colour},
+                    marker={"color": color},
                     hovertemplate="%{x:.4~g}<extra></extra>",
                 )
             )

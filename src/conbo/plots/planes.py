@@ -66,7 +66,7 @@ def plane_of(view: View, state: str | None, action: str | None, at: Point | None
         horizontal = view.axis(max(others, key=view.given_away.__getitem__))
         column = space.action_names.index(horizontal.name)
         places = torch.from_numpy(horizontal.places(most))
-        first = view.actions(view.centre()[None]).repeat(len(places), 1)
+        first = view.actions(view.center()[None]).repeat(len(places), 1)
         first[:, column] = places
     rows = torch.from_numpy(vertical.places(most))
     points = first.expand(len(rows), -1, -1).clone()
@@ -82,10 +82,39 @@ def posterior_surface(
     at: Point | None = None,
     problem: Problem | None = None,
 ) -> go.Figure:
-    """The expected reward by the model over one state and one action, the observations, and the policy.
+    """Draw the expected reward over one state and one action, with the observations and the policy.
 
-    Other states are in the middle of P[s] or at `at`, other actions are the policy's. With a `problem` whose best
-    actions are known, these are drawn as well. Without states, the surface is over two actions.
+    Other states are at the middle of P[s], other actions are the policy's. Without states, the surface is over two
+    actions.
+
+    Parameters
+    ----------
+    study
+        The study.
+    state
+        The state on the horizontal axis; by default the one that matters most.
+    action
+        The action on the vertical axis; by default the one that matters most.
+    at
+        Values of the other states; by default the middle of P[s].
+    problem
+        A problem whose best actions are known: these are drawn as well.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        The figure.
+
+    Raises
+    ------
+    SettingError
+        If a name is unknown.
+    ConboError
+        If no trial is completed yet.
+
+    Examples
+    --------
+    >>> figure = conbo.plots.posterior_surface(study)
     """
     view = view_of(study)
     plane = plane_of(view, state, action, at, RESOLUTION)
@@ -111,7 +140,7 @@ def posterior_surface(
 
 def _add_policy(figure: go.Figure, view: View, plane: Plane, problem: Problem | None) -> None:
     if not view.space.states:
-        best = torch.cat([view.centre(), view.actions(view.centre()[None])[0]])[None]
+        best = torch.cat([view.center(), view.actions(view.center()[None])[0]])[None]
         figure.add_trace(dots(*plane.project(best), "policy", POLICY, size=15, symbol="star", cliponaxis=False))
         return
     d_s = view.space.n_state_dims

@@ -1,4 +1,4 @@
-"""The policy along one state: the actions it takes, how sure these are, and the rewards they should bring."""
+"""The policy along one state: its actions, their uncertainty, and the rewards they should earn."""
 
 from collections.abc import Sequence
 
@@ -23,11 +23,37 @@ INSIDE = (0.1, 0.9)  # quantiles of the drawn functions' best actions between wh
 def policy_map(
     study: Studied, state: str | None = None, actions: Sequence[str] = (), *, at: Point | None = None
 ) -> go.Figure:
-    """The action of the policy against one state, a panel for each action (or those named).
+    """Draw the policy's actions against one state, with a panel for each action.
 
-    The band (or bar) holds the middle 80 % of the best actions of functions drawn from the posterior: where it is
-    wide, other actions may well be better. `state` is by default the one that matters most; other states are in
-    the middle of P[s] unless `at` says otherwise. Without states, a panel shows how often a value is the best one.
+    The band (or bar) holds the middle 80 % of the best actions of functions drawn from the posterior. Where it is wide,
+    other actions may well be better. Without states, a panel shows how often each value is the best one.
+
+    Parameters
+    ----------
+    study
+        The study.
+    state
+        The state on the horizontal axis; by default the one that matters most.
+    actions
+        The actions to draw; by default all.
+    at
+        Values of the other states; by default the middle of P[s].
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        The figure.
+
+    Raises
+    ------
+    SettingError
+        If a name is unknown.
+    ConboError
+        If no trial is completed yet.
+
+    Examples
+    --------
+    >>> figure = conbo.plots.policy_map(study)
     """
     view = view_of(study)
     for name in actions:
@@ -59,14 +85,39 @@ def policy_map(
 def predicted_reward(
     study: Studied, state: str | None = None, *, at: Point | None = None, problem: Problem | None = None
 ) -> go.Figure:
-    """The reward that the policy should earn against one state, with ± 1.96 standard deviations of that estimate.
+    """Draw the reward that the policy is expected to earn against one state, ± 1.96 standard deviations of it.
 
-    With a `problem` whose best rewards are known, these are drawn as well.
+    Parameters
+    ----------
+    study
+        The study.
+    state
+        The state on the horizontal axis; by default the one that matters most.
+    at
+        Values of the other states; by default the middle of P[s].
+    problem
+        A problem whose best rewards are known: these are drawn as well.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        The figure.
+
+    Raises
+    ------
+    SettingError
+        If a name is unknown.
+    ConboError
+        If no trial is completed yet.
+
+    Examples
+    --------
+    >>> figure = conbo.plots.predicted_reward(study)
     """
     view = view_of(study)
     figure = canvas()
     if not view.space.states:
-        states = view.centre()[None]
+        states = view.center()[None]
         mean, std = view.predict(torch.cat([states, view.actions(states)], -1))
         observed = np.sort(view.rewards)
         share = (np.arange(len(observed)) + 0.5) / len(observed)
@@ -99,17 +150,17 @@ def predicted_reward(
 
 
 def along(view: View, name: str, at: Point | None, most: int = STATES) -> tuple[ParameterAxis, Tensor]:
-    """States (m, d_s) along one of them, the others fixed."""
+    """States (m, d_s) along one parameter, with the others fixed."""
     axis = view.axis(name)
     places = axis.places(most)
-    states = view.centre(at).repeat(len(places), 1)
+    states = view.center(at).repeat(len(places), 1)
     states[:, view.space.state_names.index(name)] = torch.from_numpy(places)
     return axis, states
 
 
 def _best_action(view: View, names: Sequence[str]) -> go.Figure:
     """Without states: the recommended value of every action, and how often drawn functions have theirs nearby."""
-    state = view.centre()[None]
+    state = view.center()[None]
     best, drawn = view.actions(state)[0], view.best_of_draws(state)
     figure = canvas(len(names), height=_height(names), vertical_spacing=0.5 / max(len(names), 2))
     for row, name in enumerate(names, start=1):
@@ -155,7 +206,7 @@ def _spread(
 
 
 def around(observed: Array, *curves: Array) -> list[float]:
-    """A range that shows all curves, and of the observed rewards those that are not far away."""
+    """A range that shows all curves, and those observed rewards that are not far away."""
     low, high = (float(end) for end in (min(c.min() for c in curves), max(c.max() for c in curves)))
     far = high - low or float(np.ptp(observed)) or 1.0
     return [

@@ -1,4 +1,4 @@
-"""How the study went: what the policy was worth along the way, and who evaluated what when."""
+"""The history of a study: what the policy was worth at each stage, and which worker evaluated what and when."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -22,16 +22,36 @@ FEWEST = 3  # evaluations at the first of them
 MOST_FITTED = 300  # observations up to which the model of a checkpoint is fitted anew
 MOST_LANES = 8  # for what one worker does at the same time
 BY_HAND = "by hand"
-COLOURS = {"completed": MODEL, "failed": FAILED, "running": WAITING}
+COLORS = {"completed": MODEL, "failed": FAILED, "running": WAITING}
 
 
 def policy_value(study: Studied) -> go.Figure:
-    """The policy's expected reward over P[s], as the model estimated it after so many evaluations.
+    """Draw the policy's expected reward over P[s], as the model estimated it after each number of evaluations.
 
     At checkpoints the model is fitted to the rewards up to there, as if the study had stopped; the band is ± 1.96
-    standard deviations of that estimate. (Beyond 300 rewards a checkpoint has the hyperparameters of the whole study,
-    and a BoTorch model has the last checkpoint only.) The second line judges the same policies by the model of all
-    rewards. A best observed reward means little where rewards are noisy and depend on the state: watch this instead.
+    standard deviations of that estimate. Beyond 300 rewards, checkpoints use the hyperparameters of the whole study,
+    and a BoTorch model has the last checkpoint only. The second line judges the same policies by the model of all
+    rewards. Watch these lines rather than the best observed reward, which means little where rewards are noisy and
+    depend on the state.
+
+    Parameters
+    ----------
+    study
+        The study.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        The figure.
+
+    Raises
+    ------
+    ConboError
+        If no trial is completed yet.
+
+    Examples
+    --------
+    >>> figure = conbo.plots.policy_value(study)  # doctest: +SKIP
     """
     view = view_of(study)
     known = ((n, _value_after(view, n)) for n in checkpoints(len(view.points)))
@@ -61,7 +81,7 @@ def checkpoints(n: int) -> list[int]:
 def _value_after(view: View, n: int) -> tuple[float, float, float] | None:
     """After n rewards: the value of the policy, its standard deviation, and its value by the model of all rewards.
 
-    None where the model cannot be taken back to fewer rewards.
+    None if the model cannot be conditioned on fewer rewards.
     """
     if n == len(view.points):
         return *view.value, view.value[0]
@@ -76,7 +96,7 @@ def _value_after(view: View, n: int) -> tuple[float, float, float] | None:
 
 
 def earlier(belief: Belief, n: int, model: ModelLike) -> Belief | None:
-    """What was known after the first n rewards; None where the model cannot be taken back to them."""
+    """The belief after the first n rewards; None if the model cannot be conditioned on them."""
     first = belief.observations.first(n)
     seen = standardized(first, belief.shift, belief.scale)
     with threads_for(n):
@@ -87,7 +107,27 @@ def earlier(belief: Belief, n: int, model: ModelLike) -> Belief | None:
 
 
 def timeline(study: Studied) -> go.Figure:
-    """Who evaluated what when, and what failed; without recorded times, trial by trial."""
+    """Draw who evaluated what and when, and what failed; without recorded times, trial by trial.
+
+    Parameters
+    ----------
+    study
+        The study.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        The figure.
+
+    Raises
+    ------
+    ConboError
+        If no trial is completed yet.
+
+    Examples
+    --------
+    >>> figure = conbo.plots.timeline(study)
+    """
     trials = view_of(study).trials
     timed = [trial for trial in trials if trial.started is not None]
     return _by_worker(timed) if timed else _by_number(trials)
@@ -111,7 +151,7 @@ def _by_worker(trials: list[Trial]) -> go.Figure:
         n = lanes.max() + 1
         place[own], thickness[own] = row - 0.4 + 0.8 * (lanes + 0.5) / n, 0.7 / n
     figure = canvas(height=130 + max(108, min(36 * len(workers), 400 + 12 * len(workers))))
-    for status, colour in COLOURS.items():
+    for status, color in COLORS.items():
         chosen = [i for i, trial in enumerate(trials) if trial.status == status]
         if chosen:
             figure.add_trace(
@@ -122,7 +162,7 @@ def _by_worker(trials: list[Trial]) -> go.Figure:
                     width=thickness[chosen],
                     orientation="h",
                     name=f"{status}: {len(chosen)}",
-                    marker={"color": colour},
+                    marker={"color": color},
                     text=[_told(trials[i]) for i in chosen],
                     textposition="none",
                     hovertemplate="%{text}<extra></extra>",
@@ -146,15 +186,15 @@ def _lanes(spans: list[tuple[float, float]]) -> list[int]:
 
 
 def _by_number(trials: tuple[Trial, ...]) -> go.Figure:
-    order = list(COLOURS)
+    order = list(COLORS)
     figure = canvas(height=220)
-    for status, colour in COLOURS.items():
+    for status, color in COLORS.items():
         chosen = [trial for trial in trials if trial.status == status]
         if chosen:
             texts = {"text": [_told(trial) for trial in chosen], "hovertemplate": "%{text}<extra></extra>"}
             numbers, row = [trial.number for trial in chosen], [order.index(status)] * len(chosen)
             name = f"{status}: {len(chosen)}"
-            figure.add_trace(dots(numbers, row, name, colour, size=12, symbol="line-ns-open", **texts))
+            figure.add_trace(dots(numbers, row, name, color, size=12, symbol="line-ns-open", **texts))
     ticks = {"tickvals": list(range(len(order))), "ticktext": order}
     figure.update_yaxes(**ticks, range=[len(order) - 0.4, -0.6], showgrid=False)
     return figure.update_xaxes(title_text="trial")
@@ -167,7 +207,7 @@ def _told(trial: Trial) -> str:
 
 
 def _unit(span: float) -> tuple[str, float]:
-    """A unit in which a span of so many seconds is a number of a few digits."""
+    """A time unit in which a span of this many seconds is a number with few digits."""
     for unit, seconds in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if span > 3 * seconds:
             return unit, seconds

@@ -1,7 +1,6 @@
 """Figures as PNG, SVG or PDF: matplotlib draws the traces of the plotly figure, so that no browser is needed.
 
-It knows the kinds of traces that the plots of this package are made of, and of the layout the panels, their axes,
-titles and legend.
+It knows the kinds of traces that the plots of this package use, and of the layout the panels, axes, titles and legend.
 """
 
 from html import unescape
@@ -34,7 +33,24 @@ FONTS: dict[Any, Any] = {"font.family": "sans-serif", "font.size": 13 * POINTS, 
 
 
 def save(figure: go.Figure, path: str | Path) -> None:
-    """Write a figure of this package to a .png, .svg, .pdf or .html file."""
+    """Write a figure of this package to a file.
+
+    Parameters
+    ----------
+    figure
+        What a function of `conbo.plots` returned.
+    path
+        A file that ends in .png, .svg, .pdf or .html. It is overwritten.
+
+    Raises
+    ------
+    SettingError
+        If the ending is another one, or the figure has traces that this package does not draw.
+
+    Examples
+    --------
+    >>> conbo.plots.save(conbo.plots.state_coverage(study), "coverage.svg")  # doctest: +SKIP
+    """
     path = Path(path)
     if path.suffix == ".html":
         figure.write_html(path)
@@ -48,7 +64,7 @@ def save(figure: go.Figure, path: str | Path) -> None:
 
 
 def draw(figure: go.Figure) -> Figure:
-    """The same picture by matplotlib."""
+    """The same figure in matplotlib."""
     layout = figure.layout
     size = (layout.width or WIDTH) / PIXELS, (layout.height or HEIGHT) / PIXELS
     result = Figure(size, layout=ConstrainedLayoutEngine(h_pad=PAD, w_pad=PAD))
@@ -57,7 +73,7 @@ def draw(figure: go.Figure) -> Figure:
         axes = panels[_ends(trace)]
         if trace.type in ("contour", "heatmap"):
             image = _surface(axes, trace)
-            _colour_bar(result, axes, trace, image)
+            _color_bar(result, axes, trace, image)
         elif trace.type == "bar":
             _bars(axes, trace)
         else:
@@ -71,7 +87,7 @@ def _ends(trace: Any) -> tuple[str, str]:
 
 
 def _panels(figure: go.Figure, result: Figure) -> dict[tuple[str, str], Axes]:
-    """Axes for every pair of axes in use, in rows and columns as their domains have them."""
+    """Axes for every pair of axes in use, in rows and columns by their domains."""
     pairs = list(dict.fromkeys(_ends(trace) for trace in figure.data))
     sides = {pair: (_axis(figure, pair[0]), _axis(figure, pair[1])) for pair in pairs}
     lefts = sorted({_domain(x)[0] for x, _ in sides.values()})
@@ -122,16 +138,16 @@ def _dress(axes: Axes, which: Literal["x", "y"], axis: Any, grid: str) -> None:
 
 def _surface(axes: Axes, trace: Any) -> ScalarMappable:
     x, y, z = (_array(part) for part in (trace.x, trace.y, trace.z))
-    colours = LinearSegmentedColormap.from_list("surface", [tuple(pair) for pair in trace.colorscale])
+    colors = LinearSegmentedColormap.from_list("surface", [tuple(pair) for pair in trace.colorscale])
     norm = Normalize(trace.zmin, trace.zmax)
     if trace.type == "heatmap":
-        return axes.pcolormesh(x, y, z, cmap=colours, norm=norm, shading="nearest", rasterized=True)
+        return axes.pcolormesh(x, y, z, cmap=colors, norm=norm, shading="nearest", rasterized=True)
     half = trace.contours.size / 2
     levels = np.arange(trace.contours.start, trace.contours.end + half, trace.contours.size)
-    return axes.contourf(x, y, z, levels, cmap=colours, norm=norm)
+    return axes.contourf(x, y, z, levels, cmap=colors, norm=norm)
 
 
-def _colour_bar(result: Figure, axes: Axes, trace: Any, image: ScalarMappable) -> None:
+def _color_bar(result: Figure, axes: Axes, trace: Any, image: ScalarMappable) -> None:
     bar = result.colorbar(image, ax=axes, pad=0.02, aspect=30, ticks=list(trace.colorbar.tickvals))
     bar.set_ticklabels([_plain(text) for text in trace.colorbar.ticktext])
     bar.ax.tick_params(length=0)
@@ -141,7 +157,7 @@ def _colour_bar(result: Figure, axes: Axes, trace: Any, image: ScalarMappable) -
 
 def _bars(axes: Axes, trace: Any) -> None:
     x, y = _array(trace.x), _array(trace.y)
-    style = {"color": _colour(trace.marker.color), "label": _plain(trace.name or "")}
+    style = {"color": _color(trace.marker.color), "label": _plain(trace.name or "")}
     if trace.orientation == "h":
         axes.barh(y, x, height=_array(trace.width), left=None if trace.base is None else _array(trace.base), **style)
     else:
@@ -152,7 +168,7 @@ def _scatter(axes: Axes, trace: Any, order: float) -> None:
     x, y = _array(trace.x), _array(trace.y)
     label = _plain(trace.name or "") if trace.showlegend is not False else "_"
     if trace.fill == "toself":
-        axes.fill(x, y, color=_colour(trace.fillcolor), linewidth=0, label=label, zorder=order)
+        axes.fill(x, y, color=_color(trace.fillcolor), linewidth=0, label=label, zorder=order)
     elif trace.mode == "lines":
         style: dict[str, Any] = {"solid_capstyle": "butt"}
         style |= {"linestyle": DASHES.get(trace.line.dash, "-"), "linewidth": trace.line.width * POINTS}
@@ -166,8 +182,8 @@ def _dots(axes: Axes, trace: Any, x: NDArray[Any], y: NDArray[Any], label: str, 
     symbol = SYMBOLS.get(marker.symbol, "o")
     if trace.error_y.array is not None:
         ends = [_array(trace.error_y.arrayminus), _array(trace.error_y.array)]
-        colour = _colour(trace.error_y.color)
-        axes.errorbar(x, y, ends, fmt="none", ecolor=colour, elinewidth=1.5, capsize=2, zorder=order)
+        color = _color(trace.error_y.color)
+        axes.errorbar(x, y, ends, fmt="none", ecolor=color, elinewidth=1.5, capsize=2, zorder=order)
     area = (np.asarray(marker.size, dtype=np.float64) * POINTS) ** 2  # matplotlib counts areas
     style: dict[str, Any] = {
         "color": marker.color,
@@ -209,8 +225,8 @@ def _array(values: Any) -> NDArray[np.float64]:
     return np.asarray(values, dtype=np.float64)
 
 
-def _colour(text: str) -> Any:
-    """A colour of plotly for matplotlib."""
+def _color(text: str) -> Any:
+    """A color of plotly for matplotlib."""
     if not text.startswith("rgba("):
         return text
     red, green, blue, opacity = (float(part) for part in text[5:-1].split(","))
@@ -218,5 +234,5 @@ def _colour(text: str) -> Any:
 
 
 def _plain(text: str) -> str:
-    """Text as it is: no markup but line breaks, no mathematics."""
+    """The text without markup, except line breaks, and without mathematics."""
     return unescape(text.replace("<br>", "\n")).replace("$", r"\$")

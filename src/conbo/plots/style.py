@@ -1,4 +1,4 @@
-"""How all plots look: colours, the canvas, and a few marks. A figure's traces are all that `save` has to draw."""
+"""How all plots look: colors, the canvas, and a few marks. `save` has to draw nothing but a figure's traces."""
 
 from typing import Any
 
@@ -19,8 +19,8 @@ GRID = "#e6e8ee"
 
 ROW_HEIGHT, MARGIN_HEIGHT = 210, 120  # pixels
 MOST_LARGE = 300  # points over a surface that are drawn large
-BANDS = 16  # of a surface's colours, at most
-MOST_TICKS = 6  # of the scale of its colours
+BANDS = 16  # of a surface's colors, at most
+MOST_TICKS = 6  # of the scale of its colors
 
 _AXIS = {
     "gridcolor": GRID,
@@ -47,19 +47,19 @@ _TEMPLATE = go.layout.Template(
 
 
 def canvas(rows: int = 1, columns: int = 1, *, height: int | None = None, **options: Any) -> go.Figure:
-    """An empty figure with so many panels."""
+    """An empty figure with this number of panels."""
     figure: go.Figure = make_subplots(rows, columns, **options)
     return figure.update_layout(template=_TEMPLATE, height=height or ROW_HEIGHT * rows + MARGIN_HEIGHT)
 
 
-def line(x: ArrayLike, y: ArrayLike, name: str, colour: str, **options: Any) -> go.Scatter:
+def line(x: ArrayLike, y: ArrayLike, name: str, color: str, **options: Any) -> go.Scatter:
     """A line; `dash` and `width` as in plotly."""
-    style = {"color": colour, "width": options.pop("width", 2.5), "dash": options.pop("dash", "solid")}
+    style = {"color": color, "width": options.pop("width", 2.5), "dash": options.pop("dash", "solid")}
     return go.Scatter(x=np.asarray(x), y=np.asarray(y), name=name, mode="lines", line=style, **options)
 
 
 def band(
-    x: ArrayLike, low: ArrayLike, high: ArrayLike, name: str, colour: str, opacity: float = 0.22, **options: Any
+    x: ArrayLike, low: ArrayLike, high: ArrayLike, name: str, color: str, opacity: float = 0.22, **options: Any
 ) -> go.Scatter:
     """The area between two lines."""
     x, low, high = np.asarray(x), np.asarray(low), np.asarray(high)
@@ -68,34 +68,34 @@ def band(
         y=np.concatenate([high, low[::-1]]),
         name=name,
         fill="toself",
-        fillcolor=faint(colour, opacity),
+        fillcolor=faint(color, opacity),
         mode="lines",
-        line={"width": 0, "color": colour},
+        line={"width": 0, "color": color},
         hoverinfo="skip",
         **options,
     )
 
 
-def dots(x: ArrayLike, y: ArrayLike, name: str, colour: str, **options: Any) -> go.Scatter:
+def dots(x: ArrayLike, y: ArrayLike, name: str, color: str, **options: Any) -> go.Scatter:
     """Points; `size` and `symbol` as in plotly, `low` and `high` for the ends of whiskers."""
     x, y = np.asarray(x), np.asarray(y)
-    marker = {"color": colour, "size": options.pop("size", 7), "symbol": options.pop("symbol", "circle")}
+    marker = {"color": color, "size": options.pop("size", 7), "symbol": options.pop("symbol", "circle")}
     marker["line"] = {"color": "#ffffff", "width": options.pop("rim", 1)}
     marker["opacity"] = options.pop("opacity", 1.0)
     low, high = options.pop("low", None), options.pop("high", None)
     if low is not None:
         whiskers = {"type": "data", "symmetric": False, "array": high - y, "arrayminus": y - low}
-        options["error_y"] = {**whiskers, "color": faint(colour, 0.6), "thickness": 2, "width": 4}
+        options["error_y"] = {**whiskers, "color": faint(color, 0.6), "thickness": 2, "width": 4}
     return go.Scatter(x=x, y=y, name=name, mode="markers", marker=marker, **options)
 
 
 def crowd(n: int, opacity: float = 1.0) -> dict[str, Any]:
-    """How so many points are drawn over a surface: where they are many, small and faint, or they would hide it."""
+    """The style of n points over a surface: small and faint if there are many, so that they do not hide it."""
     return {"opacity": opacity} if n <= MOST_LARGE else {"opacity": 0.35, "size": 2.5, "rim": 0}
 
 
 def steps(
-    axis: ParameterAxis, bins: ArrayLike, heights: ArrayLike, name: str, colour: str, **options: Any
+    axis: ParameterAxis, bins: ArrayLike, heights: ArrayLike, name: str, color: str, **options: Any
 ) -> go.Scatter:
     """A histogram: heights (n,) over bins with edges (n + 1,) in the unit interval."""
     edges, heights = axis.edges(np.asarray(bins)), np.asarray(heights)
@@ -103,21 +103,21 @@ def steps(
     # every bin down to the ground and up again, so that bars of categories stand apart
     x = np.stack([edges[:-1] + gap, edges[:-1] + gap, edges[1:] - gap, edges[1:] - gap], 1).ravel()
     y = np.stack([np.zeros_like(heights), heights, heights, np.zeros_like(heights)], 1).ravel()
-    return band(x, np.zeros_like(y), y, name, colour, **options)
+    return band(x, np.zeros_like(y), y, name, color, **options)
 
 
 def surface(
     x: ArrayLike, y: ArrayLike, z: ArrayLike, title: str, *, smooth: bool, high_is_good: bool = True, **options: Any
 ) -> go.Contour | go.Heatmap:
-    """Values z (rows of y, columns of x) as colours in even bands, bright where they are good.
+    """Values z (rows of y, columns of x) as colors in even bands, bright where they are good.
 
-    The worst values share the last colour where one steep corner would otherwise take nearly all of them.
+    The worst values share the last color where one steep corner would otherwise take nearly all of them.
     """
     z = np.asarray(z, dtype=np.float64)
     levels, clipped = _levels(z, high_is_good)
     size = float(levels[1] - levels[0])
     bar = {"title": {"text": title, "side": "right"}, "thickness": 12, "outlinewidth": 0}
-    colours = SURFACE if high_is_good else SURFACE[::-1]
+    colors = SURFACE if high_is_good else SURFACE[::-1]
     kind = go.Contour if smooth else go.Heatmap
     if smooth:
         ends = {"start": float(levels[0]), "end": float(levels[-1]), "size": size}
@@ -135,7 +135,7 @@ def surface(
         zmax=float(levels[-1]),
         customdata=z,
         hovertemplate="%{customdata:.4~g}<extra></extra>",
-        colorscale=[[i / (len(SURFACE) - 1), colour] for i, colour in enumerate(colours)],
+        colorscale=[[i / (len(SURFACE) - 1), color] for i, color in enumerate(colors)],
         colorbar={**bar, "tickvals": ticks.tolist(), "ticktext": texts},
         **options,
     )
@@ -158,7 +158,7 @@ def _levels(z: NDArray[np.float64], high_is_good: bool) -> tuple[NDArray[np.floa
 
 
 def _round_step(step: float, size: float) -> float:
-    """The next larger of 1, 2 and 5 times a power of ten; of values that are all alike, a part of their size."""
+    """The next larger of 1, 2 and 5 times a power of ten; if all values are equal, a part of their size."""
     least = max(step, 1e-9 * size, 1e-300)
     power = 10.0 ** np.floor(np.log10(least))
     return float(next(factor * power for factor in (1, 2, 5, 10) if factor * power >= 0.999 * least))
@@ -172,7 +172,7 @@ def _even_number(value: float, step: float) -> str:
     return f"{value:.{max(0, -int(np.floor(np.log10(step) + 1e-9)))}f}"
 
 
-def faint(colour: str, opacity: float) -> str:
-    """The colour, partly transparent."""
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+def faint(color: str, opacity: float) -> str:
+    """The color, partly transparent."""
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{opacity})"

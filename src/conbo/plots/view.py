@@ -1,4 +1,4 @@
-"""One look at a study: all plots of a report see the same trials and the same model."""
+"""A view of a study: all plots of a report see the same trials and the same model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from conbo.belief import Belief, ModelLike
+from conbo.direction import sign_of
 from conbo.errors import SettingError
 from conbo.gaussian_process import GaussianProcess
 from conbo.plots.axes import ParameterAxis, described
@@ -47,7 +48,7 @@ class View:
 
     @property
     def belief(self) -> Belief:
-        """What is known."""
+        """What the policy rests on."""
         return self.policy.belief
 
     @property
@@ -57,8 +58,8 @@ class View:
 
     @property
     def sign(self) -> int:
-        """Inside, rewards are always to be maximised."""
-        return 1 if self.policy.maximize else -1
+        """1 if rewards are maximized, -1 if they are minimized."""
+        return sign_of(self.policy.maximize)
 
     @property
     def points(self) -> Tensor:
@@ -86,7 +87,7 @@ class View:
         return mean.numpy()
 
     def predict(self, points: Tensor) -> tuple[Array, Array]:
-        """The same with the standard deviations of these estimates."""
+        """The expected rewards of points (m, d), and the standard deviations of these estimates."""
         with threads_for(len(self.points)), torch.no_grad():
             std = self.belief.scale * self.belief.posterior.variance(points).sqrt()
         return self.mean(points), std.numpy()
@@ -104,20 +105,19 @@ class View:
         return self.value_of(self.belief, torch.cat([states, self.actions(states)], -1))
 
     def value_of(self, belief: Belief, points: Tensor) -> tuple[float, float]:
-        """The same for the typical states with other actions, by another model: points (m, d)."""
+        """The policy value of other actions in the typical states, by another model: points (m, d)."""
         mean, std = mean_over_states(belief, points, self.typical_states[1])
         return mean * self.sign, std
 
     @cached_property
     def summary(self) -> StudySummary:
-        """What was learned, as `Study.summary` says it."""
+        """What was learned, as in `Study.summary`."""
         return summarize(self.belief, self.actions, self.policy.maximize)
 
     def best_of_draws(self, states: Tensor) -> Tensor | None:
         """For states (m, d_s) the best actions of some functions drawn from the posterior: (m, draws, d_x).
 
-        None for a model of which whole functions cannot be drawn, and for a policy that does not follow the model
-        alone.
+        None if whole functions cannot be drawn from the model, or if the policy does not follow the model alone.
         """
         if self.policy.recipe is not None or self.belief.constraints is not None:
             return None
@@ -132,8 +132,8 @@ class View:
                 self._drawn[key] = path_peaks(belief, paths, pool, states, CLIMB)
         return self._drawn[key]
 
-    def centre(self, at: Point | None = None) -> Tensor:
-        """The middle of P[s], where `at` says nothing else: (d_s,)."""
+    def center(self, at: Point | None = None) -> Tensor:
+        """The middle of P[s], except for states that `at` gives: (d_s,)."""
         d_s = self.space.n_state_dims
         middle = self.belief.states.from_uniform(torch.full((1, d_s), 0.5, dtype=torch.float64))[0]
         for name, value in (at or {}).items():
@@ -179,7 +179,7 @@ class View:
 
     @cached_property
     def texts(self) -> list[str]:
-        """What a hover label says of every observation: its point as well, where there are not too many."""
+        """The hover label of every observation, with its point unless there are too many."""
         rewards = [f"reward {number(reward)}" for reward in self.rewards.tolist()]
         if len(rewards) > MOST_DESCRIBED:
             return rewards
@@ -217,7 +217,7 @@ class View:
         return max(0.0, float(np.dot(weights.numpy(), lost)) * self.sign)
 
     def most_important(self, role: str, name: str | None = None) -> str:
-        """This state or action, or without a name the one that costs most to get wrong."""
+        """The named state or action, or else the one that costs most to get wrong."""
         if name is not None:
             self.parameter(name, role)
             return name
@@ -228,7 +228,7 @@ Studied: TypeAlias = Study | View
 
 
 def view_of(study: Studied) -> View:
-    """The study as it is now; a view is already one."""
+    """The view of a study as it is now; a view is returned as it is."""
     if isinstance(study, View):
         return study
     if not isinstance(study, Study):

@@ -1,4 +1,7 @@
-"""Which action to take in a state: from a belief to a function of states."""
+"""Policies in the unit cube: recipes that turn a belief into a function from states to actions.
+
+`policy.py` holds the policy that users get, `gp_argmax.py` the default recipe, `policy_cache.py` its answers.
+"""
 
 from typing import Protocol
 
@@ -19,4 +22,4 @@ class PolicyRecipe(Protocol):
     """A recipe for a policy; implementations are frozen dataclasses of settings."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> StatePolicy:
-        """Ready for use under one belief."""
+        """The policy under one belief."""

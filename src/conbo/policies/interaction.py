@@ -1,7 +1,7 @@
-"""Does the best action depend on the state at all? Not if the model is a sum g(s) + h(x).
+"""Whether the best action depends on the state at all: it does not if the model is a sum g(s) + h(x).
 
-The paper's caution: under an additive structure a state only shifts all rewards up or down together, whatever
-is observed, and every state gets the same action.
+The paper warns of this: under an additive structure a state only shifts all rewards up or down together, so every state
+gets the same action.
 """
 
 import warnings
@@ -12,8 +12,8 @@ import torch
 from conbo.belief import LEAST_NOISE, Belief
 from conbo.quasi_random import sobol
 
-N_STATES, N_ACTIONS = 32, 32  # of the grid on which the mean is taken apart
-NEGLIGIBLE = 1e-3  # interaction, relative to the effect of the action; and less than the least noise is not seen
+N_STATES, N_ACTIONS = 32, 32  # size of the grid on which the mean is decomposed
+NEGLIGIBLE = 1e-3  # size of the interaction, relative to the effect of the action, below which there is none
 
 
 class NoInteractionWarning(UserWarning):
@@ -21,7 +21,7 @@ class NoInteractionWarning(UserWarning):
 
 
 def has_interaction(belief: Belief) -> bool:
-    """Whether the posterior mean, less its averages over states and over actions, is more than rounding."""
+    """Whether the posterior mean, minus its averages over states and over actions, is more than rounding."""
     space = belief.space
     states = torch.from_numpy(space.snap_states(sobol(N_STATES, space.n_state_dims, seed=0).numpy()))
     actions = torch.from_numpy(space.snap_actions(sobol(N_ACTIONS, space.n_action_dims, seed=1).numpy()))

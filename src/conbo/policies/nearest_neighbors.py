@@ -1,6 +1,6 @@
-"""KNN: the best observed action among the nearest observed states, the paper's dummy baseline.
+"""KNN: the best observed action among the nearest observed states, the paper's simplest baseline.
 
-Distances are those of the unit cube, with a distance of one between two categories.  No model is asked.
+Distances are those of the unit cube, with a distance of one between two categories.  No model is used.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class NearestNeighbors:
 
 @dataclass(frozen=True)
 class NeighborPolicy:
-    """States to actions, from a table of observations."""
+    """A policy that looks actions up in a table of observations."""
 
     k: int
     columns: Columns

@@ -1,4 +1,4 @@
-"""What a study is for: the best action of a state, on named values in the user's units."""
+"""The policy of a study: the best action of a state, in named values and the user's units."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from conbo.belief import Belief
 from conbo.dataframes import rows_of, with_columns
+from conbo.direction import sign_of
 from conbo.errors import PointError
 from conbo.policies import PolicyRecipe, StatePolicy
 from conbo.policies.gp_argmax import GpArgmax
@@ -27,8 +28,23 @@ __all__ = ["Policy", "Prediction", "load_policy"]
 class Policy:
     """The best action for every state, as far as the model knows.
 
-    A state outside the space raises, unless `extrapolate=True`: then a number out of range counts as the
-    nearest one in range. Answers are remembered and help to answer for similar states.
+    `Study.policy` and `load_policy` make policies. A policy keeps its answers in a cache, which also speeds up the
+    search for similar states (see `conbo.policies.policy_cache`).
+
+    Parameters
+    ----------
+    belief
+        What the policy rests on: space, observations and fitted model.
+    maximize
+        Whether high rewards are good.
+    recipe
+        How actions are chosen; None takes the action with the highest posterior mean.
+
+    Examples
+    --------
+    >>> policy = study.policy()
+    >>> policy({"demand": 60})
+    {'stock': ...}
     """
 
     def __init__(self, belief: Belief, maximize: bool = True, recipe: PolicyRecipe | None = None) -> None:
@@ -45,7 +61,7 @@ class Policy:
 
     @cached_property
     def belief(self) -> Belief:
-        """What the policy rests on, in the memory of the CPU."""
+        """What the policy rests on, in CPU memory."""
         return self._belief.to(torch.device("cpu"))
 
     @property
@@ -55,36 +71,128 @@ class Policy:
 
     @property
     def recipe(self) -> PolicyRecipe | None:
-        """How actions are chosen; None is the model's best action."""
+        """How actions are chosen; None takes the action with the highest posterior mean."""
         return self._recipe
 
     def __call__(self, state: Point | None = None, *, extrapolate: bool = False) -> dict[str, Value]:
-        """The action for a state; a space without states needs none."""
+        """Choose the action for a state.
+
+        Parameters
+        ----------
+        state
+            The state by name; a space without states needs none.
+        extrapolate
+            Whether a number out of range counts as the nearest one in range, instead of raising.
+
+        Returns
+        -------
+        dict
+            The action by name.
+
+        Raises
+        ------
+        PointError
+            If the state does not belong to the space or has no feasible action.
+
+        Examples
+        --------
+        >>> policy({"demand": 60})
+        {'stock': ...}
+        """
         return self.many([{} if state is None else state], extrapolate=extrapolate)[0]
 
     def many(self, states: Sequence[Point], *, extrapolate: bool = False) -> list[dict[str, Value]]:
-        """The actions for a table of states."""
+        """Choose the actions for many states, which is much faster than one by one.
+
+        Parameters
+        ----------
+        states
+            The states by name.
+        extrapolate
+            Whether a number out of range counts as the nearest one in range, instead of raising.
+
+        Returns
+        -------
+        list of dict
+            The actions, in the order of the states.
+
+        Raises
+        ------
+        PointError
+            If a state does not belong to the space or has no feasible action.
+
+        Examples
+        --------
+        >>> len(policy.many([{"demand": 30}, {"demand": 60}]))
+        2
+        """
         _, actions = self._search(states, extrapolate)
         return self._belief.space.decode_actions(actions.numpy())
 
     def predict(self, state: Point | None = None, *, extrapolate: bool = False) -> Prediction:
-        """The action for a state, with the estimate of its reward."""
+        """Choose the action for a state, and estimate its reward.
+
+        Parameters
+        ----------
+        state
+            The state by name; a space without states needs none.
+        extrapolate
+            Whether a number out of range counts as the nearest one in range, instead of raising.
+
+        Returns
+        -------
+        Prediction
+            The action, its expected reward and the standard deviation of that estimate.
+
+        Raises
+        ------
+        PointError
+            If the state does not belong to the space or has no feasible action.
+
+        Examples
+        --------
+        >>> policy.predict({"demand": 60})
+        Prediction(action={'stock': ...}, mean=..., std=..., probability=None)
+        """
         return self.predict_many([{} if state is None else state], extrapolate=extrapolate)[0]
 
     def predict_many(self, states: Sequence[Point], *, extrapolate: bool = False) -> list[Prediction]:
-        """The actions for a table of states, with the estimates of their rewards."""
+        """Choose the actions for many states, and estimate their rewards.
+
+        Parameters
+        ----------
+        states
+            The states by name.
+        extrapolate
+            Whether a number out of range counts as the nearest one in range, instead of raising.
+
+        Returns
+        -------
+        list of Prediction
+            One for every state, in the same order.
+
+        Raises
+        ------
+        PointError
+            If a state does not belong to the space or has no feasible action.
+
+        Examples
+        --------
+        >>> [prediction.action for prediction in policy.predict_many([{"demand": 30}, {"demand": 60}])]
+        [{'stock': ...}, {'stock': ...}]
+        """
         encoded, actions = self._search(states, extrapolate)
         return self._predict(encoded, actions)
 
     def table(self, states: Any, *, extrapolate: bool = False) -> Any:
-        """The actions for a dataframe of states, with the estimates of their rewards.
+        """Choose the actions for a dataframe of states, and estimate their rewards.
 
         Parameters
         ----------
         states
             A dataframe of any library that narwhals reads, with a column for every state. Its other columns are kept.
         extrapolate
-            Whether numbers out of range count as the nearest ones in range.
+            Whether a number out of range counts as the nearest one in range, instead of raising.
 
         Returns
         -------
@@ -95,7 +203,15 @@ class Policy:
         Raises
         ------
         PointError
-            If a column is missing, or a state is not one of the space.
+            If a column is missing, or a state does not belong to the space.
+        ConboError
+            If narwhals is not installed.
+
+        Examples
+        --------
+        >>> import pandas
+        >>> policy.table(pandas.DataFrame({"demand": [30, 60]})).columns.tolist()
+        ['demand', 'stock', 'predicted_reward', 'predicted_std']
         """
         names = self._belief.space.state_names
         columns, rows = rows_of(states)
@@ -110,18 +226,63 @@ class Policy:
         return with_columns(states, {**actions, **estimates})
 
     def predict_actions(self, states: Sequence[Point], actions: Sequence[Point]) -> list[Prediction]:
-        """The estimates of the rewards of actions of your own, row by row."""
+        """Estimate the rewards of your own actions, row by row.
+
+        Parameters
+        ----------
+        states
+            The states by name.
+        actions
+            One action for every state.
+
+        Returns
+        -------
+        list of Prediction
+            One for every row, with the given action.
+
+        Raises
+        ------
+        PointError
+            If a state or an action does not belong to the space.
+
+        Examples
+        --------
+        >>> policy.predict_actions([{"demand": 60}], [{"stock": 40}])
+        [Prediction(action={'stock': 40.0}, mean=..., std=..., probability=None)]
+        """
         space = self._belief.space
         valid = [space.validate_action(action) for action in actions]
         return self._predict(self._encode(states), torch.from_numpy(space.encode_actions(valid)))
 
     def wipe_cache(self) -> None:
-        """Forget all answers."""
+        """Forget all answers, so that the next ones are searched for anew.
+
+        Examples
+        --------
+        >>> policy.wipe_cache()
+        """
         # a constant seed: the policy depends on the belief alone
         self._best: StatePolicy = (self._recipe or GpArgmax()).build(self._belief, torch.Generator().manual_seed(0))
 
     def save(self, path: str | Path) -> None:
-        """Write a plain JSON file, which `conbo.load_policy` reads."""
+        """Write the policy to a JSON file, which `load_policy` reads.
+
+        Parameters
+        ----------
+        path
+            The file, which is overwritten.
+
+        Raises
+        ------
+        SettingError
+            If the policy rests on a BoTorch model, on an earlier study as prior, or on a kernel without `record`.
+
+        Examples
+        --------
+        >>> policy.save("policy.json")
+        >>> conbo.load_policy("policy.json")
+        Policy(demand → stock; ... rewards)
+        """
         record = to_record(self._belief, self._maximize, self._recipe)
         Path(path).write_text(json.dumps(record), encoding="utf-8")
 
@@ -141,7 +302,7 @@ class Policy:
     def _predict(self, states: Tensor, actions: Tensor) -> list[Prediction]:
         belief, points = self._belief, torch.cat([states, actions], -1).to(self._belief.device)
         with threads_for(len(belief.observations)), torch.no_grad():
-            mean = belief.to_reward(belief.posterior.mean(points)) * (1 if self._maximize else -1)
+            mean = belief.to_reward(belief.posterior.mean(points)) * sign_of(self._maximize)
             std = belief.scale * belief.posterior.variance(points).sqrt()
             kept = belief.probability(points)
         decoded = belief.space.decode_actions(actions.numpy())
@@ -150,28 +311,41 @@ class Policy:
 
 
 def load_policy(path: str | Path, *, kernel: KernelReader | None = None, feasible: Feasible | None = None) -> Policy:
-    """The policy that `Policy.save` wrote.
+    """Read a policy from a file that `Policy.save` wrote.
 
     Parameters
     ----------
     path
         The file. One that conbo 0.1 wrote has no checksum, and loads with a warning.
     kernel
-        Reads a kernel of your own: ``kernel(record, space)`` makes it from what its method `record` returned.
+        Reads your own kernel: ``kernel(record, space)`` makes it from what its method `record` returned.
     feasible
-        The function that said which actions are feasible, where the space had one: a file has its name alone.
+        The function that decides which actions are feasible, if the space has one; the file holds only its name.
+
+    Returns
+    -------
+    Policy
+        The same policy. P[s] is not saved: it matters for learning, not for acting.
 
     Raises
     ------
     RecordError
-        If the file is damaged, or was written by a later conbo; it names the field.
+        If the file is damaged or a later version of conbo wrote it; the message names the field.
+    OSError
+        If the file cannot be read.
+
+    Examples
+    --------
+    >>> policy.save("policy.json")
+    >>> conbo.load_policy("policy.json")({"demand": 60})
+    {'stock': ...}
     """
     with errors_about(f"'{path}' is no policy that can be used"):
         return Policy(*from_record(parse_json(Path(path).read_bytes()), kernel, feasible))
 
 
 def _into_range(parameters: Mapping[str, Parameter], state: Point) -> Point:
-    """The state with its numbers moved into range; all else is left to validation."""
+    """The state with its numbers moved into range; validation deals with everything else."""
     if not isinstance(state, Mapping):
         return state
     inside = dict(state)

@@ -1,6 +1,6 @@
-"""What a policy's record must be, field by field: a damaged file is refused, and the error names the field.
+"""The format of a policy file, checked field by field: a damaged file is refused, and the error names the field.
 
-The bounds are far beyond what a fit can give, and close enough that all that follows stays finite.
+The bounds are far beyond what a fit can give, and narrow enough that everything computed from them stays finite.
 """
 
 import json
@@ -51,7 +51,7 @@ _MODEL = ("kernel", "constant", "noise")
 
 
 def sealed(content: Mapping[str, Any], feasible: Feasible | None = None) -> dict[str, Any]:
-    """The record of a policy with its format, the version of conbo and a checksum; what is saved can be loaded."""
+    """The record of a policy with its format, the version of conbo and a checksum."""
     record = {"format": FORMAT, "conbo": version("conbo"), **content}
     record |= {"checksum": checksum(record)}
     kernels = [member["kernel"] for member in content["members"]]
@@ -62,7 +62,7 @@ def sealed(content: Mapping[str, Any], feasible: Feasible | None = None) -> dict
 
 
 def members(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The models of a checked record; earlier formats hold one."""
+    """The models of a checked record; earlier formats hold one model."""
     listed: list[Mapping[str, Any]] | None = record.get("members")
     return [{"weight": 1.0, **{name: record[name] for name in _MODEL}}] if listed is None else listed
 
@@ -70,7 +70,7 @@ def members(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def check(value: object, own_kernel: bool = False, feasible: Feasible | None = None) -> Space:
     """The space of a policy's record; raises RecordError, which names the field, if anything in it is wrong.
 
-    What a kernel of the user's own must be is left to its reader.
+    The records of a user's own kernels are checked by their reader.
     """
     record = Fields.of(value)
     formats = (FORMAT, ONE_MODEL, FIRST_FORMAT)

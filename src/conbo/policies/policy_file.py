@@ -1,6 +1,6 @@
-"""A policy as a plain record that JSON can hold: the space, the data, and the hyperparameters of its models.
+"""A policy as plain values that JSON can hold: the space, the data, and the hyperparameters of its models.
 
-Where actions are not the model's best, the settings of the rule that finds them in the data are there too.
+If actions are not the model's best ones, the settings of the rule that finds them in the data are stored too.
 """
 
 import warnings
@@ -22,7 +22,7 @@ from conbo.models.exact import ExactPosterior
 from conbo.models.kernels import Factor, Kernel, ProductKernel
 from conbo.models.main_effects import MainEffectsKernel, effect_columns
 from conbo.models.mixture import Mixture
-from conbo.models.noise import VaryingNoise
+from conbo.models.noise import HeteroscedasticNoise
 from conbo.models.output_maps import read_output
 from conbo.models.posterior import Posterior
 from conbo.models.profiles import Profile, profile_of
@@ -49,7 +49,7 @@ RECIPES: dict[str, type[Any]] = {
 
 
 def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> dict[str, Any]:
-    """What `from_record` needs to restore the policy."""
+    """The record that `from_record` restores the policy from."""
     observations, model = belief.observations, belief.posterior.record()
     if model is None:
         rule = "a policy must have a built-in model to be saved, and no earlier study as prior"
@@ -75,10 +75,10 @@ def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> di
 def from_record(
     record: Any, kernel: KernelReader | None = None, feasible: Feasible | None = None
 ) -> tuple[Belief, bool, PolicyRecipe | None]:
-    """The belief of a saved policy, whether it maximizes, and its recipe; P[s] was not saved and is uniform.
+    """The belief of a saved policy, whether it maximizes, and its recipe. P[s] was not saved and is uniform.
 
-    `kernel` reads the record of a kernel of the user's own, `feasible` is the function of the space's record. Raises
-    RecordError, which names the field, if the record is damaged.
+    `kernel` reads the record of a user's own kernel, and `feasible` is the function that the space's record names.
+    Raises RecordError, which names the field, if the record is damaged.
     """
     space = check(record, kernel is not None, feasible)
     shift, scale = record["shift"], record["scale"]
@@ -110,7 +110,7 @@ def _posterior(
     kernel, new_noise = _read_kernel(record["kernel"], space, reader), _noise(record["noise"], space)
     known = new_noise if variances is None else variances
     if "seed_effect" in record and seen.seeds is not None:
-        assert not isinstance(known, VaryingNoise)  # checked before
+        assert not isinstance(known, HeteroscedasticNoise)  # checked before
         effect, told = _seed_effect(record["seed_effect"], space), (seen.points, rewards, seen.seeds.values)
         return condition_with_seeds(kernel, float(record["constant"]), known, effect, *told, record["noise"])
     process, _ = condition_by_size(kernel, float(record["constant"]), known, seen.points, rewards, new_noise)
@@ -162,7 +162,7 @@ def _recipe(record: Mapping[str, Any] | None) -> PolicyRecipe | None:
 
 
 def _read_kernel(record: Mapping[str, Any], space: Space, reader: KernelReader) -> Kernel:
-    """A kernel by its reader, with main effects beside it where the record has them."""
+    """A kernel made by its reader, with main effects added if the record has them."""
     if record.get("type") != MAIN_EFFECTS:
         return reader(record, space)
     interaction, lengthscales = reader(record["interaction"], space), _tensor(record["effect_lengthscales"])
@@ -176,7 +176,36 @@ def _read_kernel(record: Mapping[str, Any], space: Space, reader: KernelReader) 
 
 
 def read_kernel(record: Mapping[str, Any], space: Space, profile: Profile | None = None) -> Kernel:
-    """A built-in kernel from its record; `profile` is that of the record where this is one of the user's own."""
+    """Make a built-in kernel from its record in a saved policy.
+
+    Parameters
+    ----------
+    record
+        What the kernel's method `record` returned.
+    space
+        States and actions.
+    profile
+        Your own profile, if the record names one; built-in profiles are found by name.
+
+    Returns
+    -------
+    Kernel
+        The kernel.
+
+    Raises
+    ------
+    SettingError
+        If the profile is unknown.
+
+    Examples
+    --------
+    >>> from functools import partial
+    >>> from conbo.models.profiles import profile_of
+    >>> from conbo.policies.policy_file import read_kernel
+    >>> policy.save("policy.json")
+    >>> reader = partial(read_kernel, profile=profile_of("matern52"))
+    >>> same = conbo.load_policy("policy.json", kernel=reader)
+    """
     profile = profile or profile_of(record["profile"])
     coded = record["type"] != "product"
     states = Factor(Columns(space.state_categories, coded), _tensor(record["state_lengthscales"]), profile)
@@ -191,11 +220,11 @@ def read_kernel(record: Mapping[str, Any], space: Space, profile: Profile | None
     return CategoryKernel(states, actions, tasks, record["constant"])
 
 
-def _noise(record: float | Mapping[str, Any], space: Space) -> float | VaryingNoise:
+def _noise(record: float | Mapping[str, Any], space: Space) -> float | HeteroscedasticNoise:
     if not isinstance(record, Mapping):
         return float(record)
     columns = Columns(space.state_categories + space.action_categories)
-    return VaryingNoise(columns, record["log_level"], _tensor(record["slopes"]))
+    return HeteroscedasticNoise(columns, record["log_level"], _tensor(record["slopes"]))
 
 
 def _seeds(record: Mapping[str, Any] | None) -> Seeds | None:

@@ -1,6 +1,6 @@
 """PG: a Gaussian policy whose mean is a quadratic function of the state, by the paper's expected advantage.
 
-    π_θ(x | s) = N(x; sᵀAs + Bs + C, 0.2² I),   θ maximises Σ_i π_θ(xⁱ | sⁱ) (yⁱ - V(sⁱ))
+    π_θ(x | s) = N(x; sᵀAs + Bs + C, 0.2² I),   θ maximizes Σ_i π_θ(xⁱ | sⁱ) (yⁱ - V(sⁱ))
 
 =========  ===================  ==========================================================================
 paper      here                 meaning
@@ -11,7 +11,7 @@ yⁱ - V     ``advantage``        how much better an observation was than others
 0.2        ``spread``           standard deviation of the policy, and the bandwidth
 =========  ===================  ==========================================================================
 
-States and actions are in the unit cube, rewards are standardised; categories of a state enter one-hot.  No
+States and actions are in the unit cube, rewards are standardized; categories of a state enter one-hot.  No
 model is asked.  Reference: Williams (1992), in the form of the paper's supplement.
 """
 
@@ -31,7 +31,7 @@ RIDGE = 1e-3  # weight of an observation without advantage in the first guess, a
 
 @dataclass(frozen=True)
 class PolicyGradient:
-    """The quadratic policy, found by climbing from `starts` guesses."""
+    """The quadratic policy, found by local search from `starts` guesses."""
 
     spread: float = 0.2
     starts: int = 8
@@ -44,7 +44,7 @@ class PolicyGradient:
             raise SettingError(f"`starts` must be at least 1, but got starts={self.starts}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> "QuadraticPolicy":
-        """Fit to all observations."""
+        """The policy fitted to all observations."""
         columns, d_s = Columns(belief.space.state_categories), belief.n_state_dims
         observations = belief.observations
         states, actions = columns.features(observations.points[:, :d_s]), observations.points[:, d_s:]
@@ -71,7 +71,7 @@ class PolicyGradient:
 
 
 def quadratic(states: Tensor) -> Tensor:
-    """1, s and all products of two entries of s, for s (..., f) counted from the centre of the cube."""
+    """1, s and all products of two entries of s, for s (..., f) counted from the center of the cube."""
     s = states - 0.5
     rows, columns = torch.triu_indices(s.shape[-1], s.shape[-1], device=s.device)
     return torch.cat([torch.ones_like(s.sum(-1, keepdim=True)), s, s[..., rows] * s[..., columns]], -1)
@@ -79,12 +79,12 @@ def quadratic(states: Tensor) -> Tensor:
 
 def baseline(states: Tensor, rewards: Tensor, bandwidth: float) -> Tensor:
     """V at the observed states (n, f): a weighted mean of the rewards (n,) of similar states."""
-    likeness = torch.exp(-squared_distances(states, states) / (2 * bandwidth**2))
-    return likeness @ rewards / likeness.sum(-1)
+    similarity = torch.exp(-squared_distances(states, states) / (2 * bandwidth**2))
+    return similarity @ rewards / similarity.sum(-1)
 
 
 def first_guesses(features: Tensor, actions: Tensor, advantage: Tensor, n: int) -> list[Tensor]:
-    """A regression on what went well, and policies that always repeat one of the best actions."""
+    """First guesses: a regression on observations with an advantage, and policies that repeat a good action."""
     weights = advantage.clamp_min(0) + RIDGE
     eye = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
     eye[0, 0] = 0.0  # the constant is free
@@ -99,7 +99,7 @@ def first_guesses(features: Tensor, actions: Tensor, advantage: Tensor, n: int) 
 
 @dataclass(frozen=True)
 class QuadraticPolicy:
-    """States (m, d_s) to actions (m, d_x)."""
+    """A policy from states (m, d_s) to actions (m, d_x)."""
 
     belief: Belief
     columns: Columns

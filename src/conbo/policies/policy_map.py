@@ -1,4 +1,4 @@
-"""A policy as it shows itself in a notebook: a line for every action over the only state, or a table of states."""
+"""A policy in a notebook: a line for every action over the only state, or a table of states."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -19,13 +19,13 @@ MOST_ROWS = 12  # states of a table
 
 
 def policy_map(policy: "Policy") -> str:
-    """The map in HTML."""
+    """The policy as HTML."""
     space = policy.belief.space
     return _drawings(policy) if _has_one_number(space) else _rows(policy)
 
 
 def _has_one_number(space: Space) -> bool:
-    """Whether the policy is a line for every action."""
+    """Whether the policy can be drawn as lines over one numeric state."""
     parameters = list(space.states.values())
     numbers = not any(isinstance(parameter, Categorical) for parameter in (*parameters, *space.actions.values()))
     return len(parameters) == 1 and numbers
@@ -60,7 +60,7 @@ def _rows(policy: "Policy") -> str:
 
 
 def _typical_states(policy: "Policy") -> list[dict[str, Value]]:
-    """All states if these are few, else quasi-random ones that follow P[s]."""
+    """All states if there are few, else Sobol states that follow P[s]."""
     belief = policy.belief
     listed = belief.states.listed(MOST_ROWS)
     if listed is not None:

@@ -7,11 +7,11 @@ symbol             meaning
 π(s)               the policy
 x₀                 the best single action: argmax over x of E[μ(s, x)] over P[s]
 policy value       E[μ(s, π(s))]
-value of state     E[μ(s, π(s))] − E[μ(s, x₀)]: what is lost by whoever has to act without knowing the state
+value of state     E[μ(s, π(s))] − E[μ(s, x₀)]: the loss if the state is not known
 =================  ======================================================================================
 
-Inside, rewards are to be maximized.  Where actions are limited, x₀ is feasible in all states; if none is,
-each state takes the nearest that is.  Learned constraints are kept with confidence in as many states as possible.
+Rewards are maximized here.  If actions are limited, x₀ is feasible in all states; if no action is, each state takes the
+nearest feasible one.  Learned constraints are satisfied with confidence in as many states as possible.
 """
 
 from dataclasses import dataclass
@@ -27,16 +27,16 @@ from conbo.search.action_candidates import action_candidates
 from conbo.spaces import Array
 from conbo.threads import threads_for
 
-STATES = 256  # that stand for P[s] in averages
-SEARCH_STATES = 64  # that stand for it while the single action is looked for
-CANDIDATES = 128  # quasi-random actions among which that search starts
-STARTS = 3  # of these, the best so many
-MOST_POINTS = 10_000  # whose means are computed at once
+STATES = 256  # number of states that represent P[s] in averages
+SEARCH_STATES = 64  # number of states that represent P[s] in the search for the single action
+CANDIDATES = 128  # Sobol actions among which that search starts
+STARTS = 3  # number of the best candidates from which a local search starts
+MOST_POINTS = 10_000  # number of points whose means are computed at once
 
 
 @dataclass(frozen=True)
 class ValueOfState:
-    """The values of a policy and of the best single action, in the maximized units of the rewards."""
+    """The values of a policy and of the best single action, in rewards that are maximized."""
 
     policy: float
     policy_std: float  # standard deviations are those of the estimates, without the noise of a single reward
@@ -47,12 +47,12 @@ class ValueOfState:
 
     @property
     def difference(self) -> float:
-        """What it is worth to know the state."""
+        """How much it is worth to know the state."""
         return self.policy - self.single
 
 
 def typical_states(belief: Belief, most: int = STATES) -> tuple[Tensor, Tensor]:
-    """States (m, d_s) and their weights (m,): all if they are few, else quasi-random ones that follow P[s]."""
+    """States (m, d_s) and their weights (m,): all if there are few, else Sobol states that follow P[s]."""
     if (finite := belief.states.finite(most)) is not None:
         return finite
     weights = torch.full((most,), 1 / most, dtype=torch.float64)
@@ -68,7 +68,7 @@ def mean_over_states(belief: Belief, points: Tensor, weights: Tensor) -> tuple[f
 
 
 def value_of_state(belief: Belief, states: Tensor, weights: Tensor, actions: Tensor) -> ValueOfState:
-    """What it is worth to know the state, for a policy that takes these actions (m, d_x) in states (m, d_s)."""
+    """How much it is worth to know the state, for a policy that takes these actions (m, d_x) in states (m, d_s)."""
     center = belief.snap_actions((weights @ actions)[None])
     single = best_single_action(belief, torch.cat([center, actions[:SEARCH_STATES]]))
     m = len(states)
@@ -77,14 +77,14 @@ def value_of_state(belief: Belief, states: Tensor, weights: Tensor, actions: Ten
     policy, policy_std = mean_over_states(belief, chosen, weights)
     value, value_std = mean_over_states(belief, same, weights)
     _, difference_std = mean_over_states(belief, torch.cat([chosen, same]), torch.cat([weights, -weights]))
-    # the policy's search may miss a maximum by a hair, which says nothing about the state
+    # the policy's search may narrowly miss a maximum, which says nothing about the state
     value = min(value, policy)
     return ValueOfState(policy, policy_std, value, value_std, difference_std, single)
 
 
 def best_single_action(belief: Belief, likely: Tensor) -> Tensor:
-    """The action (d_x,) with the highest mean over P[s]; likely ones (k, d_x) are among those to start from."""
-    # not every fourth of the other states: a part of a Sobol sequence is even only if it is its beginning
+    """The action (d_x,) with the highest mean over P[s]; the search also starts from `likely` ones (k, d_x)."""
+    # a Sobol sequence of its own: every fourth point of another one would not be evenly spread
     states, weights = typical_states(belief, SEARCH_STATES)
 
     def mean(candidates: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Rules of the user's own, such as what is done today, in all the forms in which people have them."""
+"""Rules of the user's, such as what is done today, in all the forms that users have them in."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -17,14 +17,14 @@ Actions: TypeAlias = list[dict[str, Value]]
 
 
 class Rule(Protocol):
-    """Something that has an action for every state."""
+    """Anything that has an action for every state."""
 
     def many(self, states: Sequence[Point]) -> Actions:
         """The actions for a table of states."""
 
 
 class FunctionRule:
-    """A function of the state that returns the action, both with names."""
+    """A rule given as a function from the state to the action, both by name."""
 
     def __init__(self, space: Space, function: Callable[[dict[str, Value]], Point]) -> None:
         self._space, self._function = space, function
@@ -41,9 +41,9 @@ class FunctionRule:
 
 
 class TableRule:
-    """The action of the table's nearest state; categories must be those of the state.
+    """A rule given as a table: the action of the nearest state in it. Categories must agree.
 
-    Numbers are compared in units of their ranges, on a log scale where the parameter has one.
+    Numbers are compared in units of their ranges, on a log scale if the parameter has one.
     """
 
     def __init__(self, space: Space, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -78,13 +78,13 @@ class TableRule:
 
 
 def _flat(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A row of `best_observed` as one of a table; every other row stays as it is."""
+    """A row of `best_observed` as a row of a table; other rows stay as they are."""
     state, action = row.get("state"), row.get("action")
     return {**state, **action} if isinstance(state, Mapping) and isinstance(action, Mapping) else row
 
 
 class SameAction:
-    """One action (d_x,) of the unit cube for all states, or the nearest feasible one in a state where it is not."""
+    """One action (d_x,) of the unit cube for all states; where it is not feasible, the nearest feasible one."""
 
     def __init__(self, belief: Belief, action: Tensor) -> None:
         self._belief, self._action = belief, action
@@ -97,14 +97,7 @@ class SameAction:
 
 
 def rule_of(given: Any, space: Space) -> Rule:
-    """The rule that a user means.
-
-    Parameters
-    ----------
-    given
-        A policy, a function of the state, one action for all states, or a table with a column for every state and
-        every action: a list of rows (those of `best_observed` will do) or a dataframe.
-    """
+    """The rule in the form that the user gave it: a function, an action, a policy or a table."""
     if isinstance(given, Policy):
         return given
     if isinstance(given, Mapping):

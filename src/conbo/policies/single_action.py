@@ -12,7 +12,7 @@ SAME = 1e-9  # distance in the unit cube below which two states are one
 
 @dataclass(frozen=True)
 class SingleAction:
-    """What is best in the reference state, whatever the state; or an `action` (d_x,) of the unit cube, if given."""
+    """The action that is best in a reference state, for every state; or a given `action` (d_x,) of the unit cube."""
 
     action: tuple[float, ...] | None = None
 
@@ -24,7 +24,7 @@ class SingleAction:
         return ConstantPolicy(action)
 
     def settled(self, belief: Belief) -> "SingleAction":
-        """With the action that is best now."""
+        """The same with the action that is best now, so that it no longer depends on P[s]."""
         action = self.build(belief, torch.Generator()).action
         return SingleAction(tuple(action.tolist()))
 
@@ -36,12 +36,12 @@ class ConstantPolicy:
     action: Tensor  # (d_x,)
 
     def __call__(self, states: Tensor) -> Tensor:
-        """As many copies as there are states (m, d_s)."""
+        """The action, repeated for every state (m, d_s)."""
         return self.action.expand(len(states), -1)
 
 
 def reference_state(belief: Belief) -> Tensor:
-    """The first of finitely many states, else the middle of P[s]: (d_s,)."""
+    """The first of finitely many states, or else the middle of P[s]: (d_s,)."""
     finite = belief.states.finite()
     if finite is not None:
         return finite[0][0].to(belief.device)
@@ -50,7 +50,7 @@ def reference_state(belief: Belief) -> Tensor:
 
 
 def observed_in(belief: Belief, state: Tensor) -> Tensor:
-    """Which of the n observations (n,) are of this state (d_s,)."""
+    """Which observations (n,) are in this state (d_s,)."""
     return ((belief.observations.points[:, : len(state)] - state).abs() < SAME).all(-1)
 
 

@@ -1,4 +1,4 @@
-"""Problems with a known truth to try methods on, each imported on first use: some are slow to import."""
+"""Test problems with a known truth, each imported on first use because some are slow to import."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -30,14 +30,14 @@ _HOME = {
 
 # problem → the first line of its documentation, which a test compares
 SUMMARIES = {
-    "ambulances": "The city as a problem: learn three bases for every mode of the population.",
-    "assemble_to_order": "The warehouse as a problem: learn the eight base-stock levels for every level of demand.",
+    "ambulances": "Three ambulance bases for every mode of the population of a city; minus the mean response time.",
+    "assemble_to_order": "Eight base-stock levels of a warehouse for every level of demand; profit per unit of time.",
     "branin": "Branin-Hoo with state s and action x in [0, 15].",
     "branin_constrained": "Branin-Hoo with state s, action x in [0, 15], and a limit on a load that is learned.",
-    "cifar_cnn": "The real training as a problem; `cifar_cnn_table`, its surrogate, needs no images and no GPU.",
-    "cifar_cnn_table": "The surrogate of `cifar_cnn`: the same space, rewards by a regression on measured trainings.",
-    "falling_importance": "Two states and many actions, each of which matters less than the one before; all in [0, 1].",
-    "hartmann6": "Hartmann6 without a state, actions x1 to x6 in [0, 1]; `noise` as in the others.",
+    "cifar_cnn": "Hyperparameters of a small network for each of five data sets, by training it; accuracy.",
+    "cifar_cnn_table": "Surrogate of `cifar_cnn`: the same space, with rewards from a regression on real trainings.",
+    "falling_importance": "Two states and many actions, each less important than the one before; all in [0, 1].",
+    "hartmann6": "Hartmann6 without a state, actions x1 to x6 in [0, 1].",
     "rosenbrock": "Rosenbrock with state s and action x in [-1, 5].",
 }
 

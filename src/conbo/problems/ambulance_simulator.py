@@ -16,7 +16,7 @@ Streets run north-south and east-west, so that all distances are Manhattan.
 State: the mode of the population density. Action: the three bases. Ambulances are interchangeable, so the
 bases are put in order first, and permuting them changes nothing at all.
 
-Units are kilometres and minutes.
+Units are kilometers and minutes.
 """
 
 import math
@@ -43,7 +43,7 @@ from conbo.state_distributions import Normal, Product
 
 AMBULANCES = 3
 CITY = 30.0  # length of a side
-CENTRE = CITY / 2
+CENTER = CITY / 2
 MINUTES_PER_HOUR = 60.0
 DAY = 24 * MINUTES_PER_HOUR
 CALLS_PER_HOUR = 1.0
@@ -80,7 +80,7 @@ def _toward(start: float, target: float, distance: float) -> float:
 
 @compiled
 def _on_the_way_home(scene: Floats, base: Floats, driven: float) -> tuple[float, float]:
-    """Where an ambulance is after so many km from the scene of its last call: north or south come first."""
+    """Where an ambulance is after driving this many km from the scene of its last call, first north or south."""
     north_south = min(driven, abs(base[1] - scene[1]))
     return _toward(scene[0], base[0], driven - north_south), _toward(scene[1], base[1], driven)
 
@@ -225,7 +225,7 @@ def _simulate(
 
 @dataclass(frozen=True)
 class CallLog:
-    """What happened on one day: one entry a call, in order of arrival. Units are minutes and kilometres."""
+    """What happened on one day: one entry a call, in order of arrival. Units are minutes and kilometers."""
 
     bases: Floats  # (AMBULANCES, 2), in the order in which the ambulances are numbered here
     times: Floats
@@ -257,10 +257,23 @@ def trace(mode: ArrayLike, bases: ArrayLike, seed: int = 0) -> CallLog:
 
 
 def ambulances(state_sd: float = 7.5) -> Problem:
-    """The city as a problem: learn three bases for every mode of the population.
+    """Three ambulance bases for every mode of the population of a city; minus the mean response time.
 
-    The mode is normal around the centre with standard deviation `state_sd` (km), truncated to the city; the
-    literature leaves the value open.
+    Parameters
+    ----------
+    state_sd
+        Standard deviation of the mode around the center of the city, in km, before truncation to the city. The
+        literature leaves it open.
+
+    Returns
+    -------
+    Problem
+        The problem, with near-optimal actions from a table.
+
+    Examples
+    --------
+    >>> conbo.problems.ambulances().space.n_action_dims
+    6
     """
     space = Space(
         states={name: Real(0.0, CITY) for name in STATE_NAMES},
@@ -284,7 +297,7 @@ def ambulances(state_sd: float = 7.5) -> Problem:
     def optimal_action(state: Point) -> dict[str, Value]:
         mode = mode_of(state)
         bases = near_optimal_table().action(_into_quadrant(mode)).reshape(AMBULANCES, 2)
-        return dict(zip(ACTION_NAMES, np.where(mode > CENTRE, CITY - bases, bases).ravel().tolist(), strict=True))
+        return dict(zip(ACTION_NAMES, np.where(mode > CENTER, CITY - bases, bases).ravel().tolist(), strict=True))
 
     def optimal_reward(state: Point) -> float:
         return near_optimal_table().reward(_into_quadrant(mode_of(state)))
@@ -292,7 +305,7 @@ def ambulances(state_sd: float = 7.5) -> Problem:
     return Problem(
         name="ambulances",
         space=space,
-        state_distribution=Product({name: Normal(CENTRE, state_sd) for name in STATE_NAMES}),
+        state_distribution=Product({name: Normal(CENTER, state_sd) for name in STATE_NAMES}),
         evaluate=evaluate,
         mean_reward=mean_reward,
         optimal_action=optimal_action,

@@ -267,7 +267,28 @@ def trace(demand: float, levels: ArrayLike, seed: int = 0, demand_enters: Demand
 
 
 def assemble_to_order(demand_enters: DemandEnters = "arrival_rate") -> Problem:
-    """The warehouse as a problem: learn the eight base-stock levels for every level of demand."""
+    """Eight base-stock levels of a warehouse for every level of demand; profit per unit of time.
+
+    Parameters
+    ----------
+    demand_enters
+        What the demand multiplies: the "arrival_rate" of orders, or the mean "production_time" of items.
+
+    Returns
+    -------
+    Problem
+        The problem, with near-optimal actions from a table.
+
+    Raises
+    ------
+    SettingError
+        If `demand_enters` is unknown.
+
+    Examples
+    --------
+    >>> conbo.problems.assemble_to_order().space.n_action_dims
+    8
+    """
     if demand_enters not in NAMES:
         known = " or ".join(f"'{variant}'" for variant in NAMES)
         raise SettingError(f"`demand_enters` must be {known}, but got {demand_enters!r}.")

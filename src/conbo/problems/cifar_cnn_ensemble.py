@@ -16,7 +16,7 @@ from conbo.problems.cifar_cnn_training import DATA_SETS, FILTERS, HIDDEN, IMAGES
 from conbo.spaces import Point
 
 PATCH = 16  # the 12 numbers of a patch, and zeros: matrix units like multiples of 8
-MOMENTUM, VARIANCE_FLOOR = 0.1, 1e-5  # of batch normalisation, as PyTorch has them
+MOMENTUM, VARIANCE_FLOOR = 0.1, 1e-5  # of batch normalization, as PyTorch has them
 STEP_FLOOR = 1e-8  # of Adam, likewise
 
 Tensors = dict[str, Tensor]
@@ -79,7 +79,7 @@ def initial_weights(networks: int, device: torch.device, dtype: torch.dtype | No
 
 
 def _initial_statistics(weights: Tensors) -> Tensors:
-    """The running means and variances of batch normalisation."""
+    """The running means and variances of batch normalization."""
     means = {f"mean_{layer}": torch.zeros_like(weights[f"shift_{layer}"]) for layer in (1, 2)}
     return means | {f"variance_{layer}": torch.ones_like(weights[f"gain_{layer}"]) for layer in (1, 2)}
 
@@ -96,7 +96,7 @@ def logits(weights: Tensors, statistics: Tensors, patches: Tensor, dropout: Tens
 
 
 def _convolution(layer: int, weights: Tensors, statistics: Tensors, patches: Tensor, training: bool) -> Tensor:
-    """Filters, batch normalisation, ReLU and pooling: (networks, images, side, side, filters)."""
+    """Filters, batch normalization, ReLU and pooling: (networks, images, side, side, filters)."""
     # One product for each image: the gradient of the filters is then a sum of many short products, not one long one
     x = patches @ weights[f"filters_{layer}"].to(patches.dtype).unsqueeze(1)
     wide = x.to(weights["filters_1"].dtype)

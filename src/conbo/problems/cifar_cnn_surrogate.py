@@ -89,8 +89,8 @@ class Kernel:
 
 def features(states: Numbers, actions: Array) -> Array:
     """A constant, one for each data set, the hyperparameters in [-1, 1] and their squares: (n, 20)."""
-    centred = 2 * actions - 1
-    return np.column_stack([np.ones(len(actions)), np.eye(len(DATA_SETS))[states], centred, centred**2])
+    centered = 2 * actions - 1
+    return np.column_stack([np.ones(len(actions)), np.eye(len(DATA_SETS))[states], centered, centered**2])
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,18 @@ def load_surrogate() -> Surrogate:
 
 
 def cifar_cnn_table() -> Problem:
-    """The surrogate of `cifar_cnn`: the same space, rewards by a regression on measured trainings."""
+    """Surrogate of `cifar_cnn`: the same space, with rewards from a regression on real trainings.
+
+    Returns
+    -------
+    Problem
+        The problem, with its truth.
+
+    Examples
+    --------
+    >>> conbo.problems.cifar_cnn_table().space.state_names
+    ('classes',)
+    """
     return surrogate_problem(load_surrogate())
 
 

@@ -156,9 +156,36 @@ def cifar_cnn(
     device: str | None = None,
     progress: bool = True,
 ) -> Problem:
-    """The real training as a problem; `cifar_cnn_table`, its surrogate, needs no images and no GPU.
+    """Hyperparameters of a small network for each of five data sets, by training it; accuracy.
 
-    `folder` holds the images, as partitions or as the original archive. `device` is a GPU by default if there is one.
+    `cifar_cnn_table`, its surrogate, needs no images and no GPU.
+
+    Parameters
+    ----------
+    folder
+        Folder with the images of CIFAR-10, as partitions or as the original archive.
+    epochs
+        Number of passes over the training images.
+    train, validation
+        Number of images for training and for validation.
+    device
+        Where networks are trained, as torch names it; by default a GPU if there is one.
+    progress
+        Whether to show what is being trained.
+
+    Returns
+    -------
+    Problem
+        The problem; its optimum is not known.
+
+    Raises
+    ------
+    SettingError
+        If a number is below 1, or there are not enough images.
+
+    Examples
+    --------
+    >>> problem = conbo.problems.cifar_cnn("images")  # doctest: +SKIP
     """
     for name, value in {"epochs": epochs, "train": train, "validation": validation}.items():
         if value < 1:

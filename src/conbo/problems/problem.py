@@ -1,4 +1,4 @@
-"""A problem as a frozen record, and how much reward a policy gives away on it."""
+"""A problem with its truth, as a frozen record, and how much reward a policy gives away on it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,21 @@ Policy: TypeAlias = Callable[[dict[str, Value]], Point]
 
 @dataclass(frozen=True)
 class MeanReward:
-    """The expected reward, and how well it is known."""
+    """The expected reward of a point, and how well it is known.
+
+    Parameters
+    ----------
+    mean
+        The expected reward.
+    standard_error
+        Standard error of the mean; 0 where it is exact.
+
+    Examples
+    --------
+    >>> problem = conbo.problems.branin()
+    >>> problem.mean_reward({"s": 2.5}, {"x": 2.5}, 1, 0).standard_error
+    0.0
+    """
 
     mean: float
     standard_error: float
@@ -31,16 +45,39 @@ class MeanReward:
 
 @dataclass(frozen=True)
 class Problem:
-    """A noisy reward of state and action to be maximised, with what is known of the truth.
+    """A noisy reward to be maximized, with as much of the truth as is known.
 
-    - `evaluate(state, action, generator)`: one noisy reward. Where it also takes a `seed`, all randomness is drawn from
-      that, in streams that stay in step between actions;
-    - `mean_reward(state, action, replications, seed)`: its expectation;
-    - `optimal_action(state)`, `optimal_reward(state)`: the best action and its expected reward;
-    - `noise`: the standard deviation of one reward, where it is known and the same everywhere;
-    - `outcome_constraints`: limits on outcomes that `evaluate` then returns in a mapping, beside 'reward'; the optimum
-      keeps them;
-    - `violates(state, action)`: whether the expected outcomes break one of them.
+    Parameters
+    ----------
+    name
+        Name in tables and reports.
+    space
+        States and actions.
+    state_distribution
+        P[s], as in `conbo.Study`.
+    evaluate
+        ``evaluate(state, action, generator)`` returns one noisy reward. If it also takes a `seed`, all randomness is
+        drawn from that, in streams that stay in step between actions.
+    mean_reward
+        ``mean_reward(state, action, replications, seed)`` returns its expectation as a `MeanReward`.
+    optimal_action
+        ``optimal_action(state)`` returns the best action.
+    optimal_reward
+        ``optimal_reward(state)`` returns the expected reward of the best action.
+    noise
+        Standard deviation of one reward, if it is known and the same everywhere.
+    description
+        One line on what it is about.
+    outcome_constraints
+        Limits on outcomes, which `evaluate` then returns in a mapping with 'reward'; the optimum satisfies them.
+    violates
+        ``violates(state, action)`` returns whether the expected outcomes break a constraint.
+
+    Examples
+    --------
+    >>> problem = conbo.problems.branin()
+    >>> problem.optimal_action({"s": 2.5})
+    {'x': ...}
     """
 
     name: str
@@ -64,7 +101,39 @@ class Problem:
 def policy_reward(
     problem: Problem, policy: Policy, n_states: int = 256, replications: int = 1000, seed: int = 0
 ) -> float:
-    """The expected reward of the policy over P[s], on a fixed set of test states."""
+    """Average the policy's true expected reward over P[s], on a fixed set of test states.
+
+    Parameters
+    ----------
+    problem
+        A problem with a known `mean_reward`.
+    policy
+        A function from states to actions, such as a `conbo.Policy`.
+    n_states
+        Number of test states: all states if there are at most this many, else Sobol points that follow P[s].
+    replications
+        Number of simulations per state, for problems that simulate.
+    seed
+        Seed of test states and simulations.
+
+    Returns
+    -------
+    float
+        The mean reward.
+
+    Raises
+    ------
+    SettingError
+        If `mean_reward` is not known, or ``n_states < 1``.
+    PointError
+        If the policy returns an action that does not belong to the space.
+
+    Examples
+    --------
+    >>> problem = conbo.problems.branin()
+    >>> conbo.problems.policy_reward(problem, problem.optimal_action, n_states=16) < 0
+    True
+    """
     states, weights = scoring_states(problem, n_states, seed)
     return float(weights @ _rewards(problem, policy, states, replications, seed))
 
@@ -72,7 +141,39 @@ def policy_reward(
 def opportunity_cost(
     problem: Problem, policy: Policy, n_states: int = 256, replications: int = 1000, seed: int = 0
 ) -> float:
-    """How much less than the best possible the policy earns over P[s], on a fixed set of test states."""
+    """Average how much less than the best possible reward the policy earns over P[s], on a fixed set of test states.
+
+    Parameters
+    ----------
+    problem
+        A problem with known `mean_reward` and `optimal_reward`.
+    policy
+        A function from states to actions, such as a `conbo.Policy`.
+    n_states
+        Number of test states: all states if there are at most this many, else Sobol points that follow P[s].
+    replications
+        Number of simulations per state, for problems that simulate.
+    seed
+        Seed of test states and simulations.
+
+    Returns
+    -------
+    float
+        The mean loss; 0 for an optimal policy.
+
+    Raises
+    ------
+    SettingError
+        If the truth is not known, or ``n_states < 1``.
+    PointError
+        If the policy returns an action that does not belong to the space.
+
+    Examples
+    --------
+    >>> problem = conbo.problems.branin()
+    >>> conbo.problems.opportunity_cost(problem, problem.optimal_action, n_states=16)
+    0.0
+    """
     if problem.optimal_reward is None:
         raise SettingError(f"`optimal_reward` must be known for an opportunity cost, but '{problem.name}' has none.")
     states, weights = scoring_states(problem, n_states, seed)
@@ -81,7 +182,35 @@ def opportunity_cost(
 
 
 def violation(problem: Problem, policy: Policy, n_states: int = 256, seed: int = 0) -> float:
-    """In which share of the states, by P[s], the policy's action breaks a constraint in truth."""
+    """Share of the states, by P[s], in which the policy's action truly breaks a constraint.
+
+    Parameters
+    ----------
+    problem
+        A problem with outcome constraints.
+    policy
+        A function from states to actions, such as a `conbo.Policy`.
+    n_states
+        Number of test states: all states if there are at most this many, else Sobol points that follow P[s].
+    seed
+        Seed of the test states.
+
+    Returns
+    -------
+    float
+        The share, from 0 to 1.
+
+    Raises
+    ------
+    SettingError
+        If the problem has no constraints, or ``n_states < 1``.
+
+    Examples
+    --------
+    >>> problem = conbo.problems.branin_constrained()
+    >>> conbo.problems.violation(problem, problem.optimal_action, n_states=16)
+    0.0
+    """
     if problem.violates is None:
         raise SettingError(f"`violates` must be known for a violation, but '{problem.name}' has no constraints.")
     states, weights = scoring_states(problem, n_states, seed)

@@ -43,9 +43,32 @@ def branin(
 ) -> Problem:
     """Branin-Hoo with state s and action x in [0, 15].
 
-    `width` is the part of the state's full range [-5, 10] that is in use, around its centre; 0 fixes s = 2.5
-    and leaves no state. `noise` is the standard deviation of a reward. With a `distortion`, "exponential", "cube" or
-    "clip" (of the worst third), a reward r is told as a monotone function of r; policies are still scored by r.
+    Parameters
+    ----------
+    width
+        Share of the state's full range [-5, 10] that is in use, around its center; 0 fixes s = 2.5 and leaves no state.
+    state_distribution
+        "uniform" or "triangular".
+    noise
+        Standard deviation of one reward.
+    distortion
+        "none", or the monotone function by which rewards are told: "exponential", "cube" or "clip" (of the worst
+        third). Policies are still scored by the undistorted rewards.
+
+    Returns
+    -------
+    Problem
+        The problem, with its truth.
+
+    Raises
+    ------
+    SettingError
+        If a setting is unknown or out of range.
+
+    Examples
+    --------
+    >>> conbo.problems.branin(noise=1.0).noise
+    1.0
     """
     space = Space(states=_states(-5.0, 10.0, width), actions={"x": Real(0.0, 15.0)})
     told = _distorted(_branin_reward, distortion, unit=60.0, worst_third=-61.5)
@@ -56,8 +79,27 @@ def branin_constrained(noise: float = 0.0) -> Problem:
     """Branin-Hoo with state s, action x in [0, 15], and a limit on a load that is learned.
 
     The load is (x - 7 - 3 sin s)², and its mean must be at most 16, so x must be within 4 of 7 + 3 sin s. In two of
-    three states this keeps the best action of Branin-Hoo out. `noise` is the standard deviation of a reward, and a
-    tenth of it that of a load.
+    three states this excludes the best action of Branin-Hoo.
+
+    Parameters
+    ----------
+    noise
+        Standard deviation of one reward; that of a load is a tenth of it.
+
+    Returns
+    -------
+    Problem
+        The problem, with its truth.
+
+    Raises
+    ------
+    SettingError
+        If `noise` is negative or not finite.
+
+    Examples
+    --------
+    >>> list(conbo.problems.branin_constrained().outcome_constraints)
+    ['load']
     """
     plain = branin(noise=noise)
     return replace(
@@ -79,8 +121,31 @@ def rosenbrock(
 ) -> Problem:
     """Rosenbrock with state s and action x in [-1, 5].
 
-    `width` is the part of the state's full range [-2, 2] that is in use, around its centre; 0 fixes s = 0
-    and leaves no state. `noise` and `distortion` as for Branin-Hoo.
+    Parameters
+    ----------
+    width
+        Share of the state's full range [-2, 2] that is in use, around its center; 0 fixes s = 0 and leaves no state.
+    state_distribution
+        "uniform" or "triangular".
+    noise
+        Standard deviation of one reward.
+    distortion
+        As in `branin`.
+
+    Returns
+    -------
+    Problem
+        The problem, with its truth.
+
+    Raises
+    ------
+    SettingError
+        If a setting is unknown or out of range.
+
+    Examples
+    --------
+    >>> conbo.problems.rosenbrock().optimal_action({"s": 2.0})
+    {'x': 4.0}
     """
     space = Space(states=_states(-2.0, 2.0, width), actions={"x": Real(-1.0, 5.0)})
     told = _distorted(_rosenbrock_reward, distortion, unit=300.0, worst_third=-534.0)
@@ -88,7 +153,28 @@ def rosenbrock(
 
 
 def hartmann6(noise: float = 0.0) -> Problem:
-    """Hartmann6 without a state, actions x1 to x6 in [0, 1]; `noise` as in the others."""
+    """Hartmann6 without a state, actions x1 to x6 in [0, 1].
+
+    Parameters
+    ----------
+    noise
+        Standard deviation of one reward.
+
+    Returns
+    -------
+    Problem
+        The problem, with its truth.
+
+    Raises
+    ------
+    SettingError
+        If `noise` is negative or not finite.
+
+    Examples
+    --------
+    >>> conbo.problems.hartmann6().space.action_names
+    ('x1', 'x2', 'x3', 'x4', 'x5', 'x6')
+    """
     from botorch.test_functions.synthetic import Hartmann  # slow to import
 
     function = Hartmann(dim=6, negate=True, dtype=torch.float64)
@@ -98,7 +184,30 @@ def hartmann6(noise: float = 0.0) -> Problem:
 
 
 def falling_importance(n_actions: int = 14, noise: float = 0.01) -> Problem:
-    """Two states and many actions, each of which matters less than the one before; all in [0, 1]."""
+    """Two states and many actions, each less important than the one before; all in [0, 1].
+
+    Parameters
+    ----------
+    n_actions
+        Number of actions, from 1 to 100.
+    noise
+        Standard deviation of one reward.
+
+    Returns
+    -------
+    Problem
+        The problem, with its truth.
+
+    Raises
+    ------
+    SettingError
+        If a setting is out of range.
+
+    Examples
+    --------
+    >>> conbo.problems.falling_importance(n_actions=3).space.action_names
+    ('x1', 'x2', 'x3')
+    """
     if not 1 <= n_actions <= 100:
         raise SettingError(f"`1 <= n_actions <= 100` must hold, but got n_actions={n_actions}.")
     names = tuple(f"x{i}" for i in range(1, n_actions + 1))
@@ -119,7 +228,7 @@ def _problem(
     noise: float,
     told: Reward | None = None,
 ) -> Problem:
-    """`told` is what an evaluation returns, by default the reward itself."""
+    """The problem of a function; `told` is what an evaluation returns, by default the reward itself."""
     if state_distribution not in _STATE_LAWS:
         rule = f"`state_distribution` must be one of {', '.join(map(repr, _STATE_LAWS))}"
         raise SettingError(f"{rule}, but got {state_distribution!r}.")
@@ -138,7 +247,7 @@ def _problem(
 
 
 def _distorted(reward: Reward, distortion: str, unit: float, worst_third: float) -> Reward | None:
-    """The reward as it is told, or None if it is told as it is; the worst third of all rewards is below the last."""
+    """The function by which rewards are told, None for the rewards themselves; a third is below `worst_third`."""
     if distortion not in _DISTORTIONS:
         rule = f"`distortion` must be one of {', '.join(map(repr, _DISTORTIONS))}"
         raise SettingError(f"{rule}, but got {distortion!r}.")
@@ -155,8 +264,8 @@ def _told(reward: Reward, distortion: str, unit: float, worst_third: float, stat
 def _states(low: float, high: float, width: float) -> dict[str, Real]:
     if not 0 <= width <= 1:
         raise SettingError(f"`0 <= width <= 1` must hold, but got width={width}.")
-    centre, half = (low + high) / 2, (high - low) / 2 * width
-    return {"s": Real(centre - half, centre + half)} if width else {}
+    center, half = (low + high) / 2, (high - low) / 2 * width
+    return {"s": Real(center - half, center + half)} if width else {}
 
 
 def _evaluate(

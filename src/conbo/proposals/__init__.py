@@ -12,22 +12,41 @@ from conbo.belief import Belief
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Points to evaluate next, and what their proposal knows of them."""
+    """Points to evaluate next, and what their proposal expects of them.
 
-    points: Tensor  # (n, d), valid points of the unit cube, states first
-    expected_gain: float | None = None  # of one evaluation, in rewards, where the proposal can say
-    expected_costs: Tensor | None = None  # (n,) of the points, where evaluations have prices
-    seeds: Sequence[int | None] | None = None  # n seeds, None for a new one; by default all are new
+    Parameters
+    ----------
+    points
+        Valid points (n, d) of the unit cube, states first.
+    expected_gain
+        How much one evaluation is expected to gain, in rewards; None if the proposal cannot say.
+    expected_costs
+        Expected costs (n,) of the points; None if evaluations have no costs.
+    seeds
+        Seeds of the points, None for a new one; by default all are new. They matter with common random numbers only.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from conbo.proposals import Suggestion
+    >>> Suggestion(torch.rand(2, 3)).points.shape
+    torch.Size([2, 3])
+    """
+
+    points: Tensor
+    expected_gain: float | None = None
+    expected_costs: Tensor | None = None
+    seeds: Sequence[int | None] | None = None
 
 
 class Proposal(Protocol):
     """A way to choose points; implementations are frozen dataclasses of settings.
 
-    One whose suggestions have an `expected_gain` says so by a class attribute `knows_gains = True`.
+    If its suggestions have an `expected_gain`, it says so by a class attribute ``knows_gains = True``.
     """
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
         """n points to evaluate; `state` (d_s,) fixes the first columns.
 
-        Where all columns are actions, `belief.n_state_dims` is 0 and d_s is still the length of `state`.
+        If all columns are actions, `belief.n_state_dims` is 0, and d_s is still the length of `state`.
         """

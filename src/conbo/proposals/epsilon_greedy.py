@@ -1,6 +1,6 @@
-"""How policy gradient collects data: states from P[s], actions drawn from the present policy, some uniform.
+"""How policy gradient collects data: states from P[s], actions drawn from the present policy, some of them uniform.
 
-The paper does not give its ε; a tenth of the actions are uniform here.
+The paper does not give its ε; here a tenth of the actions are uniform.
 """
 
 from dataclasses import dataclass, field

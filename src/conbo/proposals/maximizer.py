@@ -1,7 +1,7 @@
-"""The next point is where an acquisition function is highest: screen many, climb from the best few, look again.
+"""The next point is where an acquisition function is highest: screen points, climb from the best, compare the ends.
 
-The maximiser knows nothing of what it maximises: an acquisition offers cheap values for screening (`screen`), a
-smooth function with gradients around given starts (`local`), and full values (calling it).
+The maximizer knows nothing about what it maximizes. An acquisition function offers cheap values for screening
+(`screen`), a smooth function with gradients around given starts (`local`), and full values (by calling it).
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from conbo.acquisition.priced import PerCost, SeedsMatter, Unpriced
 from conbo.acquisition.where_feasible import WhereFeasible
-from conbo.ascent import Ascent, BatchedFunction, Race, ascend
+from conbo.ascent import Ascent, BatchedFunction, SuccessiveHalving, ascend
 from conbo.belief import Belief
 from conbo.errors import SettingError
 from conbo.proposals import Suggestion
@@ -24,15 +24,15 @@ from conbo.search.action_candidates import action_candidates
 
 NEAR_POLICY = 0.25  # share of the screened points that are near the present policy
 REACH = 0.1  # standard deviation of the distance to it, in the unit cube
-RELATIVE_GAIN = 5e-4  # a climb ends when a step promises to gain less than this share
-FIRST_STEP = 0.05  # of a climb, in the unit cube
-FEW_STATES = 50  # categories: with more of them, good states and good actions are screened together once more
+RELATIVE_GAIN = 5e-4  # a local search ends when a step promises to gain less than this share
+FIRST_STEP = 0.05  # length of a local search's first step, in the unit cube
+FEW_STATES = 50  # with more categories, good states and good actions are crossed and screened once more
 CROSSED_STATES, CROSSED_ACTIONS = 128, 4
-FLAT = 1e-10  # highest value, in standardised rewards, at which an acquisition says nothing
+FLAT = 1e-10  # highest value, in standardized rewards, up to which an acquisition function is considered flat
 
 
 class Acquisition(Protocol):
-    """Something to maximise over (state, action), in the unit cube; values are not negative."""
+    """A function to maximize over (state, action) in the unit cube; its values are not negative."""
 
     climbs_logarithm: bool  # whether `local` gives the logarithms of the values
 
@@ -47,27 +47,52 @@ class Acquisition(Protocol):
 
 
 class AcquisitionRecipe(Protocol):
-    """A recipe for such a function."""
+    """A recipe for an acquisition function."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> Acquisition:
-        """Ready for use under one belief."""
+        """The acquisition function under one belief."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """Everything that was evaluated while an acquisition was maximised, the best first."""
+    """Everything that was evaluated while an acquisition function was maximized, the best first."""
 
     points: Tensor  # (evaluations, d), snapped
     values: Tensor  # (evaluations,)
-    highest: float  # of the acquisition, whatever the values mean
-    seeds: list[int | None] | None = None  # of the points where they matter, None for a new one
+    highest: float  # value of the acquisition function, even if `values` are something else
+    seeds: list[int | None] | None = None  # of the points, if seeds matter; None for a new one
 
 
 @dataclass(frozen=True)
 class Maximizer:
-    """Screen `screened` points, climb from the best `starts`, look again at the best `finalists` of the ends.
+    """The proposal that maximizes an acquisition function, by screening and multi-start local search.
 
-    With `race`, starts that lag after a few iterations are dropped (successive halving).
+    Parameters
+    ----------
+    acquisition
+        A recipe: ``build(belief, generator)`` returns the acquisition function.
+    screened
+        Number of points whose cheap values are computed.
+    starts
+        Number of the best of these from which a local search starts.
+    iterations
+        Largest number of iterations of a local search.
+    finalists
+        Number of ends whose full values are computed.
+    halving
+        Successive halving: starts that lag after a few iterations are dropped. None keeps all.
+
+    Raises
+    ------
+    SettingError
+        Unless ``1 <= finalists <= starts <= screened``.
+
+    Examples
+    --------
+    >>> from conbo.acquisition.improvement import ExpectedImprovement
+    >>> from conbo.proposals.maximizer import Maximizer
+    >>> Maximizer(ExpectedImprovement(), starts=4).finalists
+    4
     """
 
     acquisition: AcquisitionRecipe
@@ -75,8 +100,8 @@ class Maximizer:
     starts: int = 6
     iterations: int = 40
     finalists: int = 4
-    race: Race | None = None
-    knows_gains: ClassVar[bool] = True  # unless a method says that its values mean something else
+    halving: SuccessiveHalving | None = None
+    knows_gains: ClassVar[bool] = True  # unless the method sets values_are_gains=False
 
     def __post_init__(self) -> None:
         if not 1 <= self.finalists <= self.starts <= self.screened:
@@ -86,14 +111,31 @@ class Maximizer:
             )
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
-        """n points, apart from each other and from pending ones."""
+        """Choose points, apart from each other and from pending ones.
+
+        Parameters
+        ----------
+        belief
+            What is known: space, P[s], observations and posterior.
+        n
+            Number of points.
+        generator
+            Source of all randomness.
+        state
+            A state (d_s,) in the unit cube that the environment has set; by default it is chosen too.
+
+        Returns
+        -------
+        Suggestion
+            The points, and the expected gain of the best one.
+        """
         search = self.search(belief, generator, state)
         rows = penalized_rows(belief, search.points, search.values, n)
         seeds = None if search.seeds is None else [search.seeds[row] for row in rows]
         return Suggestion(search.points[rows], belief.scale * search.highest, seeds=seeds)
 
     def search(self, belief: Belief, generator: torch.Generator, state: Tensor | None = None) -> Search:
-        """Maximise, and keep the whole history."""
+        """Maximize, and keep everything that was evaluated."""
         acquisition = PerCost(WhereFeasible(self.acquisition)).build(belief, generator)
         candidates = screening_points(belief, self.screened, generator, state)
         screened = acquisition.screen(candidates)
@@ -110,9 +152,9 @@ class Maximizer:
         final = acquisition(ends)
         visited = ascent.history_values.exp() if log else ascent.history_values.clamp_min(0)  # where lost, -inf
         points = torch.cat([ends, fix_state(belief.snap(ascent.history_points), state), candidates])
-        # rough values are brought to the level of full ones by what the starts turned out to be worth
+        # scale rough values to full ones, by the ratio at the starts
         level = visited[: len(starts)].sum() / screened[chosen].sum().clamp_min(1e-300)
-        # values along a climb are optimistic, because its sampled states are fixed: cap them at the best final value
+        # values along a search are optimistic, because its sampled states are fixed: cap them at the best final value
         rest = torch.cat([visited, level.clamp(0, 1) * screened]).clamp_max(float(final.amax()) * (1 - 1e-9))
         values = torch.cat([final, rest])
         seeds: list[int | None] | None = None
@@ -124,12 +166,12 @@ class Maximizer:
                 seeds = [int(used[gains.argmax()])] * len(points)
                 values = values.clamp_max(float(gains.amax()) * (1 - 1e-9))
             points, values, seeds = torch.cat([points, again]), torch.cat([values, gains]), [*seeds, *used.tolist()]
-        if belief.space.feasible_set is not None:  # an integer state found between two may have no feasible action
+        if belief.space.feasible_set is not None:  # a rounded integer state may have no feasible action
             feasible = belief.contains(points)
             points, values = points[feasible], values[feasible]
             seeds = seeds and [seed for seed, there in zip(seeds, feasible.tolist(), strict=True) if there]
         highest = max(float(values.amax()), 0.0)
-        if belief.cost is not None:  # what counts is gain per cost, what is promised is the gain
+        if belief.cost is not None:  # values are gains per cost, but the gain itself is reported
             highest *= float(belief.cost.relative(points[values.argmax()][None]))
         if not highest > FLAT:
             values = weighted_variance(belief, points)
@@ -141,7 +183,9 @@ class Maximizer:
         """Climb from starts (r, d)."""
         lower, upper = box(starts, state)
         function, limits = acquisition.local(starts), belief.point_limits(lower, upper)
-        return ascend(function, starts, lower, upper, self.iterations, FIRST_STEP, tolerance, self.race, limits=limits)
+        return ascend(
+            function, starts, lower, upper, self.iterations, FIRST_STEP, tolerance, self.halving, limits=limits
+        )
 
     def _with_used_seeds(
         self,
@@ -160,7 +204,7 @@ class Maximizer:
 
 
 def screening_points(belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
-    """Quasi-random points whose states follow P[s], some of them with actions near the present policy: (n, d)."""
+    """Sobol points whose states follow P[s], some of them with actions near the present policy: (n, d)."""
     d_s, d_x = belief.n_state_dims, belief.space.n_action_dims
     seed = int(torch.randint(2**31, (1,), generator=generator))
     spread = sobol(n, d_s + d_x, seed)
@@ -178,12 +222,15 @@ def screening_points(belief: Belief, n: int, generator: torch.Generator, state: 
 
 
 def has_many_categories(belief: Belief) -> bool:
-    """Whether states are so many categories that screened points have few actions in each, and no climb leads there."""
+    """Whether there are many categories, so that screened points have few actions in each.
+
+    Local search does not change categories, so it cannot make up for that.
+    """
     return prod(max(1, count) for count in belief.space.state_categories) > FEW_STATES
 
 
 def crossed(belief: Belief, points: Tensor, values: Tensor) -> Tensor:
-    """The actions of the best points (n, d) by value in the states of the best: a state and its action rarely meet."""
+    """The best points (n, d) with their states and actions crossed: a good state and a good action rarely meet."""
     d_s, order = belief.n_state_dims, values.argsort(descending=True, stable=True)
     states, actions = points[order[:CROSSED_STATES], :d_s], points[order[:CROSSED_ACTIONS], d_s:]
     pairs = torch.cat([states.repeat_interleave(len(actions), 0), actions.repeat(len(states), 1)], -1)
@@ -198,7 +245,7 @@ def fix_state(points: Tensor, state: Tensor | None) -> Tensor:
 
 
 def spread_best(belief: Belief, points: Tensor, values: Tensor, k: int) -> Tensor:
-    """Indices of the best k points by value, penalised for resembling each other."""
+    """Indices of the best k points by value, penalized for similarity to each other."""
     chosen: list[int] = []
     score = values.clone()
     for _ in range(min(k, len(points))):
@@ -210,7 +257,7 @@ def spread_best(belief: Belief, points: Tensor, values: Tensor, k: int) -> Tenso
 
 
 def box(like: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The unit cube; a dictated state stays where it is (and so do categories, whose gradient is zero)."""
+    """The unit cube, in which a given state stays fixed; so do categories, because their gradient is zero."""
     d = like.shape[-1]
     lower, upper = like.new_zeros(d), like.new_ones(d)
     if state is not None:
@@ -219,7 +266,7 @@ def box(like: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def weighted_variance(belief: Belief, points: Tensor) -> Tensor:
-    """P[s] times the posterior variance, per cost: where to look when nothing promises a gain."""
+    """P[s] times the posterior variance, per cost: where to look if no point promises a gain."""
     d_s = belief.n_state_dims
     density = belief.states.density(points[:, :d_s].cpu()).to(points)
     value = density * belief.posterior.variance(points)
@@ -228,7 +275,7 @@ def weighted_variance(belief: Belief, points: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class StochasticMaximizer:
-    """The paper's way: Adam on an acquisition whose random parts are drawn anew at every step (Kingma & Ba, 2014)."""
+    """The paper's maximizer: Adam (Kingma & Ba, 2014), with the random parts of the acquisition redrawn every step."""
 
     acquisition: AcquisitionRecipe
     screened: int = 128

@@ -5,11 +5,11 @@
 ====================  ====================  ==================================================================
 paper (supplement)    here                  meaning
 ====================  ====================  ==================================================================
-n_disc = 3000         ``points``            size of the discretisation of S × X
+n_disc = 3000         ``points``            size of the discretization of S × X
 n_s                   ``n_states``          ⌈n_disc^(d_s / (d_s + d_x))⌉ uniform states; all if they are fewer
 n_x                   ``n_actions``         ⌈n_disc / n_s⌉ actions for each state, of three kinds:
-40                    ``NEAR_POLICY``       the policy's action and neighbours of it
-10, 4                 ``NEAREST``, ``BEST`` the best 4 actions of the 10 nearest states, with neighbours
+40                    ``NEAR_POLICY``       the policy's action and neighbors of it
+10, 4                 ``NEAREST``, ``BEST`` the best 4 actions of the 10 nearest states, with neighbors
 (rest)                                      uniform actions
 ====================  ====================  ==================================================================
 
@@ -33,9 +33,9 @@ from conbo.models.factorization import cholesky
 from conbo.proposals import Suggestion
 from conbo.search.action_candidates import action_candidates
 
-NEAR_POLICY = 40  # the policy's action and neighbours of it
+NEAR_POLICY = 40  # the policy's action and neighbors of it
 NEAREST, BEST = 10, 4  # observations with the nearest states, and how many of them are taken
-REACH = 0.1  # standard deviation of the distance to a neighbour, in the unit cube
+REACH = 0.1  # standard deviation of the distance to a neighbor, in the unit cube
 JITTER = 1e-8  # relative, on the joint covariance
 
 
@@ -55,7 +55,7 @@ class MultiTaskThompson:
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
         """n points (n, d), one for each draw."""
-        points = discretisation(belief, self.points, generator, state)  # (n_s, n_x, d)
+        points = discretization(belief, self.points, generator, state)  # (n_s, n_x, d)
         flat = points.flatten(0, 1)
         drawn = joint_draws if self.draw == "joint" else pathwise_draws
         values = drawn(belief, flat, n, generator).unflatten(0, points.shape[:2])  # (n_s, n_x, n)
@@ -66,7 +66,7 @@ class MultiTaskThompson:
         return Suggestion(distinct_argmax(flat, improvement.flatten(0, 1)))
 
 
-def discretisation(belief: Belief, size: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
+def discretization(belief: Belief, size: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
     """About `size` points (n_s, n_x, d), n_x for each of n_s states; the first of each is the policy's."""
     d_s, d_x = belief.n_state_dims, belief.space.n_action_dims
     if state is None:
@@ -79,8 +79,8 @@ def discretisation(belief: Belief, size: int, generator: torch.Generator, state:
     policy = belief.search(action_candidates(belief, 64, generator)).best(states).actions
     actions = torch.cat(
         [
-            with_neighbours(policy[:, None], near_policy, generator),
-            with_neighbours(best_of_nearest(belief, states), near_best, generator),
+            with_neighbors(policy[:, None], near_policy, generator),
+            with_neighbors(best_of_nearest(belief, states), near_best, generator),
             uniform_actions(belief, states, n_actions - near_policy - near_best, generator),
         ],
         1,
@@ -121,8 +121,8 @@ def best_of_nearest(belief: Belief, states: Tensor) -> Tensor:
     return points[nearest.gather(1, order), d_s:]
 
 
-def with_neighbours(actions: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """The actions (m, k, d_x) and neighbours of theirs, n in all: (m, n, d_x)."""
+def with_neighbors(actions: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """The actions (m, k, d_x) and their neighbors, n in total: (m, n, d_x)."""
     m, k, d_x = actions.shape
     repeated = actions[:, torch.arange(n) % k]
     noise = REACH * torch.randn(m, n, d_x, generator=generator, dtype=torch.float64)
@@ -139,7 +139,7 @@ def joint_draws(belief: Belief, points: Tensor, n: int, generator: torch.Generat
 
 
 def pathwise_draws(belief: Belief, points: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """The same by random Fourier features."""
+    """n joint draws at points (p, d), by random Fourier features: (p, n)."""
     return belief.draw_paths(n, generator)(points)
 
 

@@ -1,4 +1,4 @@
-"""Batches from the history of one search: take the best, penalise what resembles it, take the best again.
+"""Batches from the history of one search: take the best, penalize what resembles it, take the best again.
 
     φ((s,x), (s,x)ⁱ) = 1 - k⁰((s,x), (s,x)ⁱ) / k⁰((s,x)ⁱ, (s,x)ⁱ)
 
@@ -38,7 +38,7 @@ def penalized_rows(belief: Belief, points: Tensor, values: Tensor, n: int) -> li
         avoid(belief.observations.pending)
     batch = []
     for _ in range(n):
-        # where no point is far enough from the rest, the one farthest from them all is next
+        # if no point is far enough from the others, take the farthest one
         score = torch.where(apart, values * factor, -torch.inf) if bool(apart.any()) else factor
         batch.append(int(score.argmax()))
         avoid(points[batch[-1]][None])

@@ -1,10 +1,9 @@
-"""PS-BAX: draw a function, take its whole policy, evaluate the point of it that the model knows least.
+"""PS-BAX: draw a function, find its whole policy, and evaluate the point of that policy that is least certain.
 
-The algorithm whose output is wanted maps a function to its policy {(s, argmax_x f(s, x))}; the policy of a
-drawn function is found at states that follow P[s].  A batch is as many independent draws.
+The algorithm whose output is wanted maps a function to its policy {(s, argmax_x f(s, x))}; the policy of a drawn
+function is found at states that follow P[s].  A batch is that number of independent draws.
 
-Reference: Cheng, Astudillo, Desautels & Yue (2024), "Practical Bayesian Algorithm Execution via Posterior
-Sampling".
+Reference: Cheng, Astudillo, Desautels & Yue (2024), "Practical Bayesian Algorithm Execution via Posterior Sampling".
 """
 
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates
 from conbo.search.path_peaks import path_peaks
 
-SPARE = 4  # draws more than wanted, in case that some have the same point
+SPARE = 4  # extra draws, in case some of them have the same point
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class PosteriorSampling:
 
 
 def policy_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
-    """All of a few states, or n that follow P[s]: (m, d_s)."""
+    """All states if there are few, or n that follow P[s]: (m, d_s)."""
     finite = belief.states.finite(n)
     seed = int(torch.randint(2**31, (1,), generator=generator))
     states = finite[0] if finite is not None else belief.states.from_uniform(sobol(n, belief.n_state_dims, seed))
@@ -58,7 +57,7 @@ def policy_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
 
 
 def new_points(belief: Belief, draws: Sequence[Tensor], spare: Tensor, n: int) -> Tensor:
-    """n points: of each draw (m, d) the first that is neither awaited nor chosen, then spare ones."""
+    """n points: of each draw (m, d) the first that is neither pending nor chosen, then spare ones."""
     taken, chosen = list(belief.observations.pending), list[Tensor]()
     for points in [*draws, *[spare] * n]:
         fresh = [point for point in points if not any(torch.equal(point, other) for other in taken)]

@@ -1,7 +1,7 @@
-"""SCoT: finitely many states in turn, expected improvement within each.
+"""SCoT: finitely many states in turn, with expected improvement within each.
 
-The next state is the one with the fewest evaluations, awaited ones included: whatever the initial design or a
-dictated state has done, all states get their turn.  Reference: Bardenet, Brendel, Kégl & Sebag (2013).
+The next state is the one with the fewest evaluations, including pending ones. So all states get their turn, whatever
+the initial design or given states have done.  Reference: Bardenet, Brendel, Kégl & Sebag (2013).
 """
 
 from dataclasses import dataclass, replace

@@ -1,7 +1,7 @@
-"""Thompson sampling: draw a function from the posterior, evaluate where it is highest.
+"""Thompson sampling: draw a function from the posterior, and evaluate where it is highest.
 
-One joint draw on a set of points: quasi-random ones, and neighbours of those with the best posterior mean.  A batch
-is as many independent draws, as in Kandasamy et al. (2018) and Hernández-Lobato et al. (2017).
+A function is one joint draw at a set of points: Sobol points, and neighbors of those with the best posterior mean.  A
+batch is that number of independent draws, as in Kandasamy et al. (2018) and Hernández-Lobato et al. (2017).
 """
 
 from dataclasses import dataclass

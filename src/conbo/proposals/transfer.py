@@ -1,4 +1,4 @@
-"""Transfer: optimise one state by expected improvement and use its best action everywhere ("EI + Tr").
+"""Transfer: optimize one state by expected improvement and use its best action everywhere ("EI + Tr").
 
 The baseline of the paper's CNN experiment; its policy is `SingleAction`.
 """
@@ -17,7 +17,7 @@ from conbo.proposals.maximizer import Maximizer
 
 @dataclass(frozen=True)
 class Transfer:
-    """EI in the reference state, or in the one that is dictated."""
+    """EI in the reference state, or in a given state."""
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
         """n points (n, d), apart from each other and from pending ones."""

@@ -23,7 +23,7 @@ const explorer = (function () {
     const ready = model.prepare();
     return {
       ready,
-      unbend: model.unbend,
+      unwarp: model.unwarp,
       at(units) {
         const { at: meanAt, action, mean, std, differenceStd } = model.best(Float64Array.from(units));
         const at = (there) => model.toReward(meanAt(there));
@@ -38,7 +38,7 @@ const explorer = (function () {
     const kept = packed.probabilities ? floats(packed.probabilities) : null;
     return {
       ready: Promise.resolve(),
-      unbend: (place) => place,
+      unwarp: (place) => place,
       at(units) {
         let best = 0;
         const away = (i) => (states.length ? distance(units, at[i], states) : 0);
@@ -176,10 +176,10 @@ const explorer = (function () {
     }));
   }
 
-  // evenly from end to end, and where actions are bent also evenly in these: most places are where rewards change fast
+  // evenly from end to end, and where actions are warped also evenly in these: most places are where rewards change fast
   function curvePlaces(parameter) {
     const even = Array.from({ length: CURVE }, (_, i) => i / (CURVE - 1));
-    const places = [...even, ...even.map((place) => answer.unbend(place, shownAction))];
+    const places = [...even, ...even.map((place) => answer.unwarp(place, shownAction))];
     return [...new Set(places.map(parameter.snap))].sort((a, b) => a - b);
   }
 

@@ -26,7 +26,7 @@ TABLE_STATES = 1024  # of a policy that travels as a table
 def explorer_record(view: View) -> dict[str, Any]:
     """A plain record that JSON can hold."""
     space = view.space.to_dict()
-    return {**space, "maximize": view.sign > 0, "start": view.centre().tolist(), **_answers(view)}
+    return {**space, "maximize": view.sign > 0, "start": view.center().tolist(), **_answers(view)}
 
 
 def _answers(view: View) -> dict[str, Any]:

@@ -36,9 +36,27 @@ SCRIPTS = (
 
 
 def report(study: Studied, path: str | Path, *, problem: Problem | None = None) -> None:
-    """Write one HTML page with the policy, the model, the trials and an explorer; it works without a network.
+    """Write a study as one HTML page with policy, model, trials and an explorer. It works without a network.
 
-    With a `problem`, what is known of the truth is drawn as well.
+    Parameters
+    ----------
+    study
+        The study, with at least one completed trial.
+    path
+        The file, which is overwritten.
+    problem
+        The problem that the study is about, if its truth is known: then the truth is drawn as well.
+
+    Raises
+    ------
+    ConboError
+        If no trial is completed yet.
+    SettingError
+        If `study` is not a study.
+
+    Examples
+    --------
+    >>> conbo.report(study, "report.html")  # doctest: +SKIP
     """
     Path(path).write_text(page(view_of(study), problem), encoding="utf-8")
 

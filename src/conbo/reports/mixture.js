@@ -14,12 +14,12 @@ const STARTS = 10, FINALISTS = 3; // climbs that begin, and of these the best th
 function createModel(record) {
   const several = record.members ?? [record], shares = record.members ? record.weights : [1];
   const actionCounts = record.actionCounts, integers = record.integers; // for every action a scale of integers, or null
-  const leader = createBend(several[0].actionExponents), { bend, unbend } = leader;
-  const bent = (action) => action.map(bend);
+  const leader = createWarp(several[0].actionExponents), { warp, unwarp } = leader;
+  const warped = (action) => action.map(warp);
   const isAsLeader = (own) => JSON.stringify(own.actionExponents) === JSON.stringify(several[0].actionExponents);
   const members = several.map((own) => createMember({ ...record, ...own }, isAsLeader(own) ? null : leader));
   const { kappa, numbers } = members[0].process;
-  const pool = rows(floats(record.pool), actionCounts.length).map(bent);
+  const pool = rows(floats(record.pool), actionCounts.length).map(warped);
   const average = (values) => values.reduce((sum, value, j) => sum + shares[j] * value, 0);
 
   // the mean reward as a function of the warped action, given what each member says about a state
@@ -65,7 +65,7 @@ function createModel(record) {
     return { action, value };
   }
 
-  // the best of the pool that are not each other's neighbours; a climb does not change categories, so these must differ
+  // the best of the pool that are not each other's neighbors; a climb does not change categories, so these must differ
   function starts(scores) {
     const alike = (a, b) => sameChoices(a, b) && kappa(a, 0, b, 0) > 0.8;
     const chosen = [];
@@ -80,13 +80,13 @@ function createModel(record) {
     return actionCounts.every((count, j) => !count || choice(a[j], count) === choice(b[j], count));
   }
 
-  // the action as it was before it was bent; integers to their nearest value, then one step down or up where that helps
+  // the action as it was before it was warped; integers to their nearest value, then one step down or up where that helps
   function polish(at, end) {
-    let action = end.map(unbend).map((u, j) => (integers[j] ? integers[j].snap(u) : u)), value = at(action);
+    let action = end.map(unwarp).map((u, j) => (integers[j] ? integers[j].snap(u) : u)), value = at(action);
     integers.forEach((scale, j) => {
       for (const direction of scale ? [-1, 1] : []) {
         const moved = Float64Array.from(action);
-        moved[j] = scale.neighbour(moved[j], direction);
+        moved[j] = scale.neighbor(moved[j], direction);
         const there = at(moved);
         if (there > value) [action, value] = [moved, there];
       }
@@ -97,9 +97,9 @@ function createModel(record) {
   function best(state) {
     const parts = members.map((member) => member.at(state));
     const rough = meanFunction(parts, true), f = meanFunction(parts, false);
-    const race = starts(rough.pooled()).map((start) => climb(rough, start, 3).action);
-    const ranked = race.map((action) => ({ action, value: f.at(action) })).sort((a, b) => b.value - a.value);
-    const at = (action) => f.at(bent(action));
+    const contenders = starts(rough.pooled()).map((start) => climb(rough, start, 3).action);
+    const ranked = contenders.map((action) => ({ action, value: f.at(action) })).sort((a, b) => b.value - a.value);
+    const at = (action) => f.at(warped(action));
     const ends = ranked.slice(0, FINALISTS).map(({ action }) => polish(at, climb(f, action, 40).action));
     const winner = ends.reduce((a, b) => (b.value > a.value ? b : a));
     return { action: winner.action, mean: winner.value, at, std: std(parts), differenceStd: differenceStd(parts) };
@@ -108,7 +108,7 @@ function createModel(record) {
   // the standard deviation of the estimate as a function of the action, or null until `prepare` is done
   function std(parts) {
     return (action) => {
-      const known = parts.map((part) => part.moments(bent(action)));
+      const known = parts.map((part) => part.moments(warped(action)));
       if (known.includes(null)) return null;
       const mean = average(known.map((one) => one.mean));
       return record.scale * Math.sqrt(average(known.map((one) => one.variance + (one.mean - mean) ** 2)));
@@ -118,7 +118,7 @@ function createModel(record) {
   // the same of the difference between two actions, which is smaller where both are known from the same observations
   function differenceStd(parts) {
     return (one, other) => {
-      const known = parts.map((part) => part.difference(bent(one), bent(other)));
+      const known = parts.map((part) => part.difference(warped(one), warped(other)));
       if (known.includes(null)) return null;
       const mean = average(known.map((part) => part.mean));
       return record.scale * Math.sqrt(average(known.map((part) => part.variance + (part.mean - mean) ** 2)));
@@ -130,15 +130,15 @@ function createModel(record) {
   }
 
   const toReward = (mean) => record.sign * (record.shift + record.scale * mean);
-  return { best, prepare, toReward, unbend, size: members[0].process.size };
+  return { best, prepare, toReward, unwarp, size: members[0].process.size };
 }
 
 // One member of a mixture. It is asked about actions that are warped as the leader warps them; `leader` is null where
 // that is how the member warps them itself.
 function createMember(record, leader) {
   const process = createProcess(record), { numbers } = process, m = numbers.length;
-  const own = createBend(record.actionExponents), { unbend } = leader ?? own;
-  const inOwn = (action) => (leader ? action.map(unbend).map(own.bend) : action);
+  const own = createWarp(record.actionExponents), { unwarp } = leader ?? own;
+  const inOwn = (action) => (leader ? action.map(unwarp).map(own.warp) : action);
   const counts = [...record.stateCounts, ...record.actionCounts], dS = record.stateCounts.length;
   const output = record.output ? createOutputMap(record.output) : null;
   const noise = record.output ? createNoise(record.output.noise, counts) : null;
@@ -154,7 +154,7 @@ function createMember(record, leader) {
       const solved = process.solve(row, inOwn(action));
       if (solved === null) return null;
       const variance = Math.max(process.covariance(row, solved, solved), 0);
-      return { solved, mean: f.at(inOwn(action)), variance, noise: output ? noiseAt(action.map(unbend)) : 0 };
+      return { solved, mean: f.at(inOwn(action)), variance, noise: output ? noiseAt(action.map(unwarp)) : 0 };
     }
 
     // those of the expected reward
@@ -166,7 +166,7 @@ function createMember(record, leader) {
     function mean(action, rough) {
       if (!output) return f.at(inOwn(action));
       const exact = rough ? null : ofReward(inside(action));
-      return (exact ?? output.rough(f.at(inOwn(action)), noiseAt(action.map(unbend)))).mean;
+      return (exact ?? output.rough(f.at(inOwn(action)), noiseAt(action.map(unwarp)))).mean;
     }
 
     function pooled() {
@@ -181,7 +181,7 @@ function createMember(record, leader) {
     }
 
     function mapped(plain, action, known) {
-      const units = action.map(unbend), point = [...state, ...units];
+      const units = action.map(unwarp), point = [...state, ...units];
       const { inMean, inVariance, inNoise } = known
         ? ofReward(known) : output.rough(f.at(inOwn(action)), noise.at(point));
       const spread = known && process.varianceDerivatives(row, known.solved);
@@ -212,15 +212,15 @@ function createMember(record, leader) {
   // derivatives in the member's own warped action as those in the leader's
   function inLeader({ gradient, hessian }, action) {
     if (!leader) return { gradient, hessian };
-    const units = action.map(unbend), stretch = numbers.map((j) => own.slope(units[j], j) / leader.slope(units[j], j));
-    const bending = numbers.map((j, a) => (
-      (stretch[a] * (own.bending(units[j], j) - leader.bending(units[j], j))) / leader.slope(units[j], j)
+    const units = action.map(unwarp), stretch = numbers.map((j) => own.slope(units[j], j) / leader.slope(units[j], j));
+    const curvature = numbers.map((j, a) => (
+      (stretch[a] * (own.curvature(units[j], j) - leader.curvature(units[j], j))) / leader.slope(units[j], j)
     ));
     return {
       gradient: gradient.map((slope, a) => slope * stretch[a]),
       hessian: hessian.map((entry, k) => {
         const a = Math.floor(k / m), b = k % m;
-        return entry * stretch[a] * stretch[b] + (a === b ? gradient[a] * bending[a] : 0);
+        return entry * stretch[a] * stretch[b] + (a === b ? gradient[a] * curvature[a] : 0);
       }),
     };
   }

@@ -13,10 +13,10 @@ function createProcess(record) {
   const points = floats(record.points), weights = floats(record.weights), noise = floats(record.noise);
   const n = weights.length;
   const effects = record.mainEffects ?? { actionVariance: 0, stateVariance: 0, stateScales };
-  const { bend } = createBend(record.actionExponents); // of one number of an action
-  const bent = (action) => action.map(bend);
-  for (let i = 0; i < n; i++) points.set(bent(points.subarray(i * d + dS, (i + 1) * d)), i * d + dS);
-  const pool = rows(floats(record.pool), dX).map(bent);
+  const { warp } = createWarp(record.actionExponents); // of one number of an action
+  const warped = (action) => action.map(warp);
+  for (let i = 0; i < n; i++) points.set(warped(points.subarray(i * d + dS, (i + 1) * d)), i * d + dS);
+  const pool = rows(floats(record.pool), dX).map(warped);
 
   const { value: phi, slopes } = PROFILES[profile];
 
@@ -71,7 +71,7 @@ function createProcess(record) {
     Float64Array.from({ length: n }, (_, i) => kappa(action, 0, points, i * d + dS))
   ));
 
-  // the posterior mean of a state as a function of the bent action
+  // the posterior mean of a state as a function of the warped action
   function actionFunction(row) {
     const pull = new Float64Array(n);
     let base = constant;
@@ -88,7 +88,7 @@ function createProcess(record) {
     return { at, pooled, derivatives: (action) => derivatives(pull, action) };
   }
 
-  // gradient and Hessian in the numbers of a bent action; categories do not move
+  // gradient and Hessian in the numbers of a warped action; categories do not move
   const numbers = actionScales.map((_, j) => j).filter((j) => !actionCounts[j]);
   function derivatives(pull, action) {
     const m = numbers.length, away = new Float64Array(m);
@@ -179,20 +179,20 @@ function createProcess(record) {
 // w(x) = 1 - (1 - x^a)^b in column j, and its inverse; without exponents, numbers stay as they are
 const EDGE = 1e-6; // slopes may be infinite at 0 and 1: they are taken so far inside
 
-function createBend(exponents) {
-  if (!exponents) return { bend: (x) => x, unbend: (w) => w, slope: () => 1, bending: () => 0 };
+function createWarp(exponents) {
+  if (!exponents) return { warp: (x) => x, unwarp: (w) => w, slope: () => 1, curvature: () => 0 };
   const { a, b } = exponents, inside = (x) => Math.min(1 - EDGE, Math.max(EDGE, x));
   return {
     slope(x, j) { // w', inside
       const u = inside(x);
       return a[j] * b[j] * u ** (a[j] - 1) * (1 - u ** a[j]) ** (b[j] - 1);
     },
-    bending(x, j) { // w''/w'
+    curvature(x, j) { // w''/w'
       const u = inside(x);
       return (a[j] - 1) / u - ((b[j] - 1) * a[j] * u ** (a[j] - 1)) / (1 - u ** a[j]);
     },
-    bend: (x, j) => 1 - (1 - Math.min(1, Math.max(0, x)) ** a[j]) ** b[j],
-    unbend: (w, j) => (1 - (1 - w) ** (1 / b[j])) ** (1 / a[j]),
+    warp: (x, j) => 1 - (1 - Math.min(1, Math.max(0, x)) ** a[j]) ** b[j],
+    unwarp: (w, j) => (1 - (1 - w) ** (1 / b[j])) ** (1 / a[j]),
   };
 }
 

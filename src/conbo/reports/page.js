@@ -1,8 +1,8 @@
 "use strict";
-// The page: charts in the colours of the reader's theme, drawn when they come into sight, and the table of trials.
+// The page: charts in the colors of the reader's theme, drawn when they come into sight, and the table of trials.
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
-// what the figures' colours become on a dark page; all others suit both
+// what the figures' colors become on a dark page; all others suit both
 const NIGHT = { "#22223b": "#e7e9f3", "#ffffff": "#191c28", "#e6e8ee": "#2d3244", "#8d93a5": "#9aa1b5" };
 const SYMBOLS = { star: "★", diamond: "◆", "diamond-open": "◇", "line-ns-open": "|" };
 const PAPER_HEIGHT = 190; // pixels of a small chart, so that a page has many of them
@@ -74,7 +74,7 @@ function legendSample(trace) {
   let made;
   if (trace.colorbar) {
     made = sample("area");
-    made.style.background = `linear-gradient(to right, ${trace.colorscale.map(([, colour]) => colour)})`;
+    made.style.background = `linear-gradient(to right, ${trace.colorscale.map(([, color]) => color)})`;
   } else if (trace.fill || trace.type === "bar") {
     made = sample("area");
     made.style.background = trace.fillcolor || marker.color;

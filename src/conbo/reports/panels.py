@@ -158,7 +158,7 @@ def _policy_value(view: View) -> Panel:
     value, std = view.value
     text = (
         f"What the policy should earn in an average state: now {with_margin(value, std)}. "
-        "The solid line is what the model said after so many evaluations."
+        "The solid line is what the model said after each number of evaluations."
     )
     return Panel("policy_value", "Policy value", text, _one(progress.policy_value(view)))
 
@@ -188,6 +188,6 @@ def _fixed(view: View) -> str:
     """Where the states are that a plot along one of them does not show."""
     if len(view.space.states) < 2:
         return ""
-    middle = view.space.decode_states(view.centre()[None].numpy())[0]
+    middle = view.space.decode_states(view.center()[None].numpy())[0]
     values = ", ".join(f"{name} {number(v) if isinstance(v, float) else v}" for name, v in middle.items())
     return f" States that are not shown are in the middle: {values}."

@@ -1,5 +1,5 @@
 "use strict";
-// On paper, and in a PDF, every chart is there: in light colours, as wide as the paper, with nothing folded away.
+// On paper, and in a PDF, every chart is there: in light colors, as wide as the paper, with nothing folded away.
 
 (function paper() {
   const root = document.documentElement.classList;

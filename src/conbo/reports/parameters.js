@@ -19,7 +19,7 @@ function createParameter({ name, type, low, high, log, choices }) {
     name, type, low, high, log, encode,
     decode: integer ? nearest : (unit) => (unit === 1 ? high : fromUnit(unit)),
     snap: (unit) => (integer ? encode(nearest(unit)) : unit),
-    neighbour: (unit, step) => encode(Math.min(high, Math.max(low, nearest(unit) + step))),
+    neighbor: (unit, step) => encode(Math.min(high, Math.max(low, nearest(unit) + step))),
     text: formatNumber,
   };
 }

@@ -1,1 +1,1 @@
-"""Searches over actions that every state shares."""
+"""Searches over actions that all states share."""

@@ -1,4 +1,4 @@
-"""A pool of actions, shared by every state: where searches over actions start."""
+"""A pool of actions, shared by all states, from which searches over actions start."""
 
 import math
 
@@ -8,12 +8,12 @@ from torch import Tensor
 from conbo.belief import Belief
 from conbo.quasi_random import sobol
 
-MOST_OBSERVED = 32  # of the observed actions, the best so many join the pool
-MOST_COMBINATIONS = 64  # of categories: so many or fewer are all in the pool
+MOST_OBSERVED = 32  # number of the best observed actions in the pool
+MOST_COMBINATIONS = 64  # up to this many combinations of categories are all in the pool
 
 
 def action_candidates(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
-    """About n actions: quasi-random ones, all combinations of categories if few, and the best observed."""
+    """About n actions: Sobol actions, all combinations of categories if there are few, and the best observed ones."""
     d_x = belief.space.n_action_dims
     seed = int(torch.randint(2**31, (1,), generator=generator))
     spread = sobol(n, d_x, seed).to(belief.device)
@@ -25,7 +25,7 @@ def action_candidates(belief: Belief, n: int, generator: torch.Generator) -> Ten
 
 
 def _every_category(belief: Belief, actions: Tensor) -> Tensor:
-    """Make sure that every combination of categories occurs, where there are few."""
+    """The same actions, changed so that every combination of categories occurs, if there are few."""
     columns = [i for i, count in enumerate(belief.space.action_categories) if count]
     if not columns:
         return actions

@@ -1,4 +1,4 @@
-"""Actions among which the best one of a state is likely to be."""
+"""The actions that are likely to be the best one of a state."""
 
 import torch
 from torch import Tensor
@@ -8,8 +8,8 @@ from conbo.models.factorization import factorize
 from conbo.models.posterior import Predicts
 from conbo.models.snapping import FAR_BELOW
 
-JITTER = 1e-6  # of the mean variance: draws that only choose actions may be rough
-ROUNDING = 1e-12  # of the prior variance
+JITTER = 1e-6  # share of the mean variance; draws that only choose actions may be rough
+ROUNDING = 1e-12  # share of the prior variance
 
 
 def every_action(belief: Belief, most: int) -> Tensor | None:
@@ -27,10 +27,10 @@ def every_action(belief: Belief, most: int) -> Tensor | None:
 def likely_peaks(
     posterior: Predicts, pool: Tensor, states: Tensor, normals: Tensor, n: int, feasible: Tensor | None = None
 ) -> Tensor:
-    """n actions (c, n, d_x) of a pool (p, d_x) that are highest most often in each of states (c, d_s), then those
-    that come closest to it, in as many joint draws as there are standard normals (p, draws).
+    """n actions (c, n, d_x) of a pool (p, d_x) that are most often the highest in each of states (c, d_s).
 
-    Actions that are not `feasible` (c, p) come last.
+    They are counted in joint draws, one for each column of standard normals (p, draws); actions that come closest to
+    the highest follow. Actions that are not `feasible` (c, p) come last.
     """
     mean, covariance = joint_moments(posterior, states, pool.expand(len(states), -1, -1))
     if feasible is not None:

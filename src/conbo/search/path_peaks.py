@@ -1,4 +1,4 @@
-"""Where functions drawn from the posterior are highest, state by state: one batch of climbs."""
+"""The maxima of functions drawn from the posterior, state by state, by one batch of local searches."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from conbo.models.snapping import masked
 
 
 def path_peaks(belief: Belief, paths: Paths, pool: Tensor, states: Tensor, climb: int) -> Tensor:
-    """Where each of p drawn functions is highest in each of states (c, d_s): actions (c, p, d_x)."""
+    """The actions (c, p, d_x) at which each of p drawn functions is highest in each of states (c, d_s)."""
     c, n = len(states), len(pool)
     grid = torch.cat([states.repeat_interleave(n, 0), pool.repeat(c, 1)], -1)
     scores = masked(belief.space, states, pool, paths(grid).unflatten(0, (c, n)).mT.movedim(1, 0)).movedim(0, 1)

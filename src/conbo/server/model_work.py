@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from conbo.errors import SettingError, StudyError, closest
 from conbo.study.on_behalf import ask_for
-from conbo.study.study import Study, open_study
+from conbo.study.opening import open_study
+from conbo.study.study import Study
 from conbo.trials import Trial
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ from collections import Counter
 from typing import Any
 
 from conbo.errors import StudyError, TrialError
+from conbo.study.opening import open_study
 from conbo.study.stored import stored_records, stored_settings
-from conbo.study.study import Study, open_study
+from conbo.study.study import Study
 from conbo.trials import Status, Trial
 
 STATUSES: tuple[Status, ...] = ("completed", "running", "failed")

@@ -1,14 +1,27 @@
-"""The loop around an optimizer: evaluate, record, go on. Imported on first use: most of it needs torch."""
+"""Studies: ask, evaluate, record and learn, also by many workers at once.
+
+=========================  ========================================================================================
+question                   file
+=========================  ========================================================================================
+what a user calls          `study.py`, `evaluating.py`, `learned.py`, `trial_tables.py`, `proofs.py`
+how a run goes             `run.py`, `plan.py`, `executors.py`, `worker_process.py`
+who works on which trial   `records.py` (leases, turns), `lost_workers.py`, `asking.py`, `shared.py`, `workers.py`
+what is stored             `database.py`, `schema.py`, `stored.py`, `stored_fields.py`, `description.py`
+=========================  ========================================================================================
+
+Names are imported on first use, because most of the package needs torch.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from conbo.study.run import RunSummary
+    from conbo.study.opening import open_study
+    from conbo.study.run_summary import RunSummary
     from conbo.study.stored import study_names
-    from conbo.study.study import Study, open_study
+    from conbo.study.study import Study
 
-_HOME = {"RunSummary": "run", "Study": "study", "open_study": "study", "study_names": "stored"}
+_HOME = {"RunSummary": "run_summary", "Study": "study", "open_study": "opening", "study_names": "stored"}
 
 __all__ = ["RunSummary", "Study", "open_study", "study_names"]
 

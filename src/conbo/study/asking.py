@@ -1,4 +1,4 @@
-"""Trials that somebody asks for: enqueued ones first, then those whose lease has ended, then new ones."""
+"""Asking for trials and giving them back: enqueued trials come first, then those of lost workers, then new ones."""
 
 from conbo.errors import SettingError, TrialError
 from conbo.optimizer import Optimizer
@@ -18,10 +18,10 @@ def ask(
     owner: str | None = None,
     total: int | None = None,
 ) -> list[Trial]:
-    """n trials for whoever evaluates them, for ever or for so many seconds.
+    """n trials for whoever evaluates them, without limit or for the seconds of a lease.
 
-    An `owner` that has trials already gets the same ones again: a call whose answer was lost can be repeated. With a
-    `total`, no new trial is added where so many are completed or under way; then there may be fewer than n.
+    An `owner` that already has trials gets the same ones again, so that a call whose answer was lost can be repeated.
+    With a `total`, no trial is added beyond this many completed and running ones, and there may be fewer than n.
     """
     if lease is not None:
         check_lease(lease)
@@ -50,7 +50,7 @@ def ask(
 
 
 def renew(shared: SharedOptimizer, trial: Trial | int, owner: str | None, lease: float) -> None:
-    """Lease a trial for so many seconds from now; raises TrialError if its owner has it no longer."""
+    """Lease a trial for this many seconds from now; raises TrialError if its owner no longer has it."""
     check_lease(lease)
     number = shared.up_to_date().find(trial).number
     if owner is None or not shared.records.renew(owner, [number], lease, turn=None):
@@ -60,16 +60,16 @@ def renew(shared: SharedOptimizer, trial: Trial | int, owner: str | None, lease:
 
 
 def release(shared: SharedOptimizer, trial: Trial | int, owner: str | None) -> None:
-    """Give a leased trial back; nothing happens if it is another worker's by now, or has ended."""
+    """Give a leased trial back; nothing happens if it is another worker's, or has ended."""
     number = shared.up_to_date().find(trial).number
     if owner is not None:
         shared.records.hand_back(owner, number)
 
 
 def tell(shared: SharedOptimizer, trial: Trial | int, told: Outcomes, owner: str | None = None) -> bool:
-    """Record the outcomes of a trial; whether they stand.
+    """Record the outcomes of a trial, and return whether they count.
 
-    An `owner` may come late, when another result stands: that is recorded, and no error.
+    An `owner` may be late, when another result counts. Then this one is recorded as late, without an error.
     """
     optimizer = shared.up_to_date()
     check_told(optimizer.cost, told.measured)
@@ -78,7 +78,7 @@ def tell(shared: SharedOptimizer, trial: Trial | int, told: Outcomes, owner: str
 
 
 def fail(shared: SharedOptimizer, trial: Trial | int, error: str, owner: str | None = None) -> bool:
-    """Record that a trial will have no reward; whether an owner that says so still had it."""
+    """Record that a trial has failed, and return whether the owner still had it."""
     return shared.records.fail(shared.up_to_date().find(trial).number, error, owner)
 
 
@@ -89,7 +89,7 @@ def check_lease(lease: object) -> None:
 
 
 def under_way(optimizer: Optimizer) -> list[Trial]:
-    """All trials that have a reward, or will have one unless they fail; none that was asked for without a lease."""
+    """All trials that have a reward or may still get one, except those that were asked for without a lease."""
     return [trial for trial in optimizer.trials if trial.leased or trial.status == "completed"]
 
 
@@ -104,7 +104,7 @@ def _wanted(optimizer: Optimizer, state: Point | None) -> list[Trial]:
 
 
 def _enqueued(shared: SharedOptimizer, most: int, state: Point | None, lease: float | None, owner: str) -> list[Trial]:
-    """Up to so many trials that wait for whoever comes first; they are the owner's now."""
+    """Up to `most` enqueued trials, which now belong to the owner."""
     waiting = [trial for trial in _wanted(shared.up_to_date(), state) if trial.is_enqueued]
     numbers = [trial.number for trial in waiting[:most]]
     taken = shared.records.take_enqueued(numbers, owner, lease) if numbers else []
@@ -112,7 +112,7 @@ def _enqueued(shared: SharedOptimizer, most: int, state: Point | None, lease: fl
 
 
 def _lapsed(shared: SharedOptimizer, most: int, state: Point | None, lease: float, owner: str) -> list[Trial]:
-    """Up to so many trials whose worker is gone or silent; they are the owner's now."""
+    """Up to `most` trials whose worker is gone or silent, which now belong to the owner."""
     optimizer, taken = shared.up_to_date(), list[Trial]()
     open_to = {trial.number for trial in _wanted(optimizer, state) if trial.leased and trial.worker != owner}
     others = {trial.number for trial in optimizer.trials} - open_to

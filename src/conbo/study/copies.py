@@ -1,6 +1,6 @@
-"""Copies of a database that are whole, also while others write to it.
+"""Complete copies of a database, also while others write to it.
 
-SQLite keeps the newest changes in a file beside the database, `study.db-wal`, until it folds them in: to copy
+SQLite keeps the newest changes in a file beside the database, `study.db-wal`, until it merges them. So a copy of
 `study.db` alone may lose them.
 """
 
@@ -18,7 +18,7 @@ from conbo.study.stored import stored_records
 
 
 def copy_study(storage: Storage, name: str, target: Path, overwrite: bool = False) -> None:
-    """Copy an SQLite database with all its studies, or from a server this study, to a new SQLite file."""
+    """Copy an SQLite database with all its studies, or this study from a server, to a new SQLite file."""
     if target.exists() and not overwrite:
         raise StorageError(f"a copy must not replace a file, but '{target}' exists already.")
     study = stored_records(storage, name).study  # raises if there is none

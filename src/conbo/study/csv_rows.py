@@ -13,10 +13,10 @@ LONGEST_CELL = 100_000  # characters
 
 
 def csv_rows(path: str | Path) -> tuple[list[str], list[dict[Any, str | list[str]]], list[int]]:
-    """The columns of a CSV file in UTF-8, its rows, each with the cells that it has, and their lines in the file.
+    """The columns of a CSV file in UTF-8, its rows with the cells that they have, and the line of each row in the file.
 
     Cells beyond the last column are under None. Raises StudyError, which names the line and the column, if a cell is
-    longer than any value could be, and if the file is empty or has other separators than commas.
+    longer than any value can be, the file is empty, or it is not separated by commas.
     """
     lines: list[str] = []  # of the row that is being read
 

@@ -1,4 +1,4 @@
-"""The database under a study: SQLite or PostgreSQL, in transactions that are tried again while it is away."""
+"""The database of a study: SQLite or PostgreSQL, with transactions that are retried while it cannot be reached."""
 
 import logging
 import os
@@ -22,12 +22,12 @@ from conbo.study.sqlite_file import is_cut_off, keep_backup
 Storage: TypeAlias = str | os.PathLike[str]
 Result = TypeVar("Result")
 
-PATIENCE = 60.0  # seconds for which a database may be locked or away
-FULL_PATIENCE = 5.0  # seconds for which a disk may be full
+PATIENCE = 60.0  # seconds to retry while a database is locked or unreachable
+FULL_PATIENCE = 5.0  # seconds to retry while a disk is full
 BUSY = 5.0  # seconds that SQLite itself waits for a lock
-CHECKPOINT = 1.0  # seconds between two foldings of SQLite's write-ahead log into its file, which take some milliseconds
+CHECKPOINT = 1.0  # seconds between two checkpoints of SQLite's write-ahead log, which take some milliseconds
 
-# a connection that hangs is given up within seconds
+# a connection that hangs is abandoned within seconds
 POSTGRESQL = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
@@ -35,9 +35,9 @@ POSTGRESQL = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,  # milliseconds
 }
-CREATION_LOCK = 0x636F6E626F  # of PostgreSQL: creating tables or studies excludes itself
-# PostgreSQL refuses a connection with a text alone. These refusals will not pass; all others might, as those of a
-# server that restarts or has no connection left.
+CREATION_LOCK = 0x636F6E626F  # PostgreSQL's advisory lock for creating tables or studies
+# PostgreSQL refuses a connection with nothing but a text. These refusals are permanent; all others may pass, such as
+# those of a server that restarts or has no connection left.
 LASTING_REFUSALS = (
     "authentication failed",
     "does not exist",
@@ -57,7 +57,7 @@ _log = logging.getLogger("conbo")
 
 
 class Database:
-    """A place for studies; None is the memory of this process."""
+    """A database for studies; None stands for the memory of this process."""
 
     def __init__(self, storage: Storage | None) -> None:
         self.url = _url(storage)
@@ -72,11 +72,11 @@ class Database:
         self._connect()
 
     def exists(self) -> bool:
-        """Whether there is a file, or there may be a server."""
+        """Whether there is a file, or might be a server."""
         return not self._sqlite or self.in_memory or Path(str(self.url.database)).exists()
 
     def create(self) -> None:
-        """Create the tables, or bring them up to date."""
+        """Create the tables, or migrate them to the current version."""
         if self.version() < newest_version():
             if self._sqlite and not self.in_memory:
                 self._patiently(self._write_ahead)
@@ -87,15 +87,15 @@ class Database:
         return self.read(schema_version)
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
-        """The result of queries that see one state of the database."""
+        """The result of queries that all see one state of the database."""
         return self._patiently(lambda: self._transaction(work, writing=False, lasting=False))
 
     def write(self, work: Callable[[Connection], Result], lasting: bool = True) -> Result:
-        """The result of a transaction, which a power cut cannot undo when this returns; if not `lasting`, it could.
+        """The result of a transaction. If it is `lasting`, a power cut cannot undo it once this returns.
 
-        Only SQLite makes that difference. A server may crash alone, and then workers must find what they wrote.
+        Only SQLite makes that difference. A server may crash on its own, and then workers must find what they wrote.
 
-        The work may be done twice, if the connection is lost when all is done but the answer.
+        The work may be done twice, if the connection is lost after the work and before the answer.
         """
         result = self._patiently(lambda: self._transaction(work, writing=True, lasting=lasting))
         if lasting and time.monotonic() - self._checkpointed > CHECKPOINT:
@@ -103,7 +103,7 @@ class Database:
         return result
 
     def checkpoint(self) -> None:
-        """Fold SQLite's write-ahead log into its file, as far as nobody reads it, so that the file alone is whole."""
+        """Merge SQLite's write-ahead log into its file, unless someone reads it, so that the file alone is complete."""
         self._checkpointed = time.monotonic()
         if self.path is not None:
             with self._lock, self._engine.connect() as connection, suppress(sqlite3.Error):
@@ -115,7 +115,7 @@ class Database:
         self._engine.dispose()
 
     def release(self) -> None:
-        """Give the connection to a server back, if no transaction needs it now; the next one connects again."""
+        """Return the connection to a server if no transaction needs it; the next transaction connects again."""
         if not self._sqlite and os.getpid() == self._pid and self._lock.acquire(blocking=False):
             try:
                 self._engine.dispose()
@@ -129,7 +129,7 @@ class Database:
         return float(connection.scalar(select(func.extract("epoch", func.clock_timestamp()))))  # type: ignore[arg-type]
 
     def exclude_others(self, connection: Connection) -> None:
-        """Until the end of this transaction, no other process creates tables or studies."""
+        """Keep other processes from creating tables or studies until the end of this transaction."""
         if not self._sqlite:  # which never has two writers
             connection.execute(select(func.pg_advisory_xact_lock(CREATION_LOCK)))
 
@@ -143,7 +143,7 @@ class Database:
 
     @property
     def path(self) -> str | None:
-        """The SQLite file, None for the memory or a server."""
+        """The SQLite file; None for memory or a server."""
         return str(self.url.database) if self._sqlite and not self.in_memory else None
 
     @property

@@ -1,4 +1,4 @@
-"""The settings of a study as a plain record that JSON can hold, and the way back."""
+"""The settings of a study as plain values that JSON can hold."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
+from conbo.direction import Direction
 from conbo.errors import RecordError, StudyError
 from conbo.gaussian_process import GaussianProcess
 from conbo.method_list import LISTED, Method
-from conbo.optimizer import Direction
 from conbo.outcome_constraints import (
     DEFAULT_CONFIDENCE,
     Failures,
@@ -33,7 +33,7 @@ _MARGINALS = {"uniform": Uniform, "triangular": Triangular, "normal": Normal, "w
 
 @dataclass(frozen=True)
 class Settings:
-    """What a study is made of."""
+    """The settings of a study."""
 
     space: Space
     direction: Direction
@@ -52,7 +52,7 @@ class Settings:
     failures: Failures = "ignore"  # as studies were that do not say it
 
     def of_optimizer(self) -> dict[str, Any]:
-        """All but the space, by the names that `Optimizer` and `Study` give them."""
+        """All settings but the space, by the names that `Optimizer` and `Study` give them."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "space"}
 
     @property
@@ -61,7 +61,7 @@ class Settings:
         return self.method if isinstance(self.method, str) else self.method.name
 
     def to_record(self) -> dict[str, Any]:
-        """A plain record; of functions and methods of the user's own it has no more than their names and fields."""
+        """The settings as plain values; the user's own functions and methods are stored by name and fields only."""
         record = {
             "space": self.space.to_dict(),
             "direction": self.direction,
@@ -91,9 +91,9 @@ class Settings:
 
 
 def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Settings:
-    """The settings of a record; what it cannot hold is taken from `mine`.
+    """The settings of a record; what a record cannot hold is taken from `mine`.
 
-    Raises RecordError, which names the field, if the record is damaged or of a later conbo.
+    Raises RecordError, which names the field, if the record is damaged or a later version of conbo wrote it.
     """
     optional = tuple(field.name for field in fields(Settings) if field.default is not MISSING)
     names = [field.name for field in fields(Settings) if field.name not in optional]
@@ -128,7 +128,7 @@ def _method_record(method: str | Method) -> Any:
 
 
 def _record(value: object) -> Any:
-    """Recipes by their fields, functions by their names."""
+    """A recipe as its fields, a function as its name."""
     if is_dataclass(value) and not isinstance(value, type):
         settings = {field.name: _record(getattr(value, field.name)) for field in fields(value)}
         return {"type": type(value).__name__, **settings}
@@ -181,7 +181,7 @@ def _model(stored: Fields) -> ModelLike:
     model.text("type", (GaussianProcess.__name__,))
     model.only(("type",), optional=known)
     settings = {name: value for name, value in model.record.items() if name != "type"}
-    if isinstance(settings.get("profile"), Mapping) or str(settings.get("states", "")).startswith(FUNCTION):
+    if isinstance(settings.get("profile"), Mapping) or str(settings.get("state_kernel", "")).startswith(FUNCTION):
         raise StudyError("the study's model has a kernel of your own: open it with Study(..., model=...).")
     for name, value in settings.items():
         if type(value) is not type(known[name]):

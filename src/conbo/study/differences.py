@@ -5,7 +5,7 @@ from typing import Any
 
 
 def differences(old: object, new: object, path: str = "") -> Iterator[str]:
-    """Where two records differ, as lines `path: old → new`."""
+    """The differences between two plain records, as lines `path: old → new`."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in dict.fromkeys([*old, *new]):
             yield from differences(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))

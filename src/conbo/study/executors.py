@@ -1,4 +1,4 @@
-"""Where evaluations happen: here, in processes of our own, or in any executor of the user's."""
+"""Where evaluations happen: in this process, in local processes, or in an executor of the user's."""
 
 import os
 import signal
@@ -13,21 +13,59 @@ from conbo.trials import outcomes_of
 
 
 class Objective(Protocol):
-    """A function of a state and an action that returns the reward, or a mapping with `reward` and what else to record.
+    """The type of an objective: anything that can be called with a state and an action.
 
-    In a space without states the state is {}. Any object that can be called like this will do.
+    Examples
+    --------
+    >>> def profit(state, action):
+    ...     return 5 * min(state["demand"], action["stock"]) - 2 * action["stock"]
     """
 
     def __call__(self, state: dict[str, Any], action: dict[str, Any], /) -> float | Mapping[str, float]:
-        """Evaluate the action in the state."""
+        """Evaluate the action in the state.
+
+        Parameters
+        ----------
+        state
+            The state by name; {} in a space without states.
+        action
+            The action by name.
+
+        Returns
+        -------
+        float or mapping
+            The reward, or a mapping with `reward`, optionally `noise` (its variance), and further numbers to record.
+        """
         ...
 
 
 class SeededObjective(Protocol):
-    """The same for studies with common random numbers: a function of state, action and the simulator's seed."""
+    """The type of an objective in a study with common random numbers, which also gets a seed.
+
+    Examples
+    --------
+    >>> def profit(state, action, seed):
+    ...     demand = random.Random(seed).gauss(state["demand"], 5)
+    ...     return 5 * min(demand, action["stock"]) - 2 * action["stock"]
+    """
 
     def __call__(self, state: dict[str, Any], action: dict[str, Any], seed: int, /) -> float | Mapping[str, float]:
-        """Evaluate the action in the state, with all randomness drawn from the seed."""
+        """Evaluate the action in the state, with all randomness drawn from the seed.
+
+        Parameters
+        ----------
+        state
+            The state by name; {} in a space without states.
+        action
+            The action by name.
+        seed
+            Seed of all randomness.
+
+        Returns
+        -------
+        float or mapping
+            The reward, or a mapping with `reward`, optionally `noise` (its variance), and further numbers to record.
+        """
         ...
 
 
@@ -35,7 +73,7 @@ AnyObjective: TypeAlias = Objective | SeededObjective
 
 
 class EvaluationError(ConboError):
-    """An exception of an evaluation in another process, of which only the text has come here."""
+    """An exception that an evaluation raised in another process, of which only the text arrived here."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.error)
@@ -43,49 +81,49 @@ class EvaluationError(ConboError):
 
 
 def error_of(future: "Future[Any]") -> BaseException | None:
-    """What an evaluation that is done raised, here or in another process; None if it has outcomes."""
+    """The exception of an evaluation that has ended, here or in another process; None if it has outcomes."""
     if (error := future.exception()) is not None:
         return error
     return EvaluationError(result) if isinstance(result := future.result(), Failure) else None
 
 
 def text_of(error: BaseException) -> str:
-    """What is recorded of an error."""
+    """The text of an error that is recorded."""
     return str(error) if isinstance(error, EvaluationError) else located_text(error)
 
 
 class Evaluators(Protocol):
-    """Something that evaluates objectives."""
+    """Anything that evaluates objectives."""
 
-    replaces_lost_workers: bool  # else it is broken for good when it says that it is
+    replaces_lost_workers: bool  # otherwise a broken executor stays broken
 
     def width(self) -> int:
-        """How many evaluations there may be at once, now."""
+        """Number of evaluations that may run at the same time, now."""
 
     def submit(self, objective: AnyObjective, *arguments: Any) -> "Future[Any]":
         """Begin an evaluation with these arguments of the objective, whose result is an `Outcomes` or a `Failure`."""
 
     def has_begun(self, future: "Future[Any]") -> bool:
-        """Whether the evaluation has begun, as far as is known."""
+        """Whether the evaluation has begun, if that is known."""
 
     def stop(self, future: "Future[Any]") -> bool:
-        """Give an evaluation up; whether its place is free again."""
+        """Abandon an evaluation, and return whether its place is free again."""
 
     def close(self) -> None:
         """End all evaluations that are running."""
 
 
 class Here:
-    """In the calling thread: `submit` returns when the evaluation is done."""
+    """Evaluates in the calling thread: `submit` returns when the evaluation is done."""
 
     replaces_lost_workers = True
 
     def width(self) -> int:
-        """One."""
+        """One evaluation at a time."""
         return 1
 
     def submit(self, objective: AnyObjective, *arguments: Any) -> "Future[Any]":
-        """Evaluate; what ends the process, like Ctrl-C, is raised."""
+        """Evaluate at once; Ctrl-C and whatever else ends the process is raised."""
         future: Future[Any] = Future()
         try:
             future.set_result(outcomes_of(objective(*arguments)))
@@ -94,26 +132,26 @@ class Here:
         return future
 
     def has_begun(self, future: "Future[Any]") -> bool:
-        """It is over already."""
+        """Always true, because the evaluation is already over."""
         return True
 
     def stop(self, future: "Future[Any]") -> bool:
-        """It is over already."""
+        """Always true, because the evaluation is already over."""
         return True
 
     def close(self) -> None:
-        """Nothing is running."""
+        """Nothing to do, because nothing is running."""
 
 
 class Processes:
-    """Local processes, each in a pool of its own, so that one that dies or hangs is replaced alone."""
+    """Evaluates in local processes, each in a pool of its own, so that one that dies or hangs is replaced alone."""
 
     replaces_lost_workers = True
 
     def __init__(self, n: int, objective: AnyObjective) -> None:
         _pickled(objective)
         self._n = n
-        self._evaluations: dict[Future[Any], _Process] = {}  # the last one of every process
+        self._evaluations: dict[Future[Any], _Process] = {}  # the last evaluation of every process
 
     def width(self) -> int:
         """The number of processes."""
@@ -131,7 +169,7 @@ class Processes:
         return self._submit(_Process(call[0]), *call)
 
     def has_begun(self, future: "Future[Any]") -> bool:
-        """Whether the process is up, with all that the objective imports: that may take seconds."""
+        """Whether the process has started and imported everything that the objective needs, which may take seconds."""
         return self._evaluations[future].ready.done()
 
     def stop(self, future: "Future[Any]") -> bool:
@@ -161,12 +199,12 @@ class _Process:
             self.ready: Future[Any] = self.pool.submit(load, objective)
 
     def kill(self) -> None:
-        """End it, whatever it does."""
+        """End the process, whatever it is doing."""
         self.pool.shutdown(wait=True, kill_workers=True)
 
 
 class Borrowed:
-    """An executor of the user's."""
+    """Evaluates in an executor of the user's."""
 
     replaces_lost_workers = False
 
@@ -176,12 +214,12 @@ class Borrowed:
         self._executor, self._workers = executor, workers
         self._running: set[Future[Any]] = set()
         self._is_dask = type(executor).__module__.startswith("distributed.")
-        # Dask keeps results and would answer the same question twice with the same noise
+        # Dask caches results, so that the same point evaluated twice would have the same noise
         self._options = {"pure": False} if self._is_dask else {}
         self.width()
 
     def width(self) -> int:
-        """As many as the user says, or as the executor has workers."""
+        """The number that the user gave, or the number of workers of the executor."""
         try:
             return self._workers or n_workers(self._executor)
         except SettingError:
@@ -190,28 +228,28 @@ class Borrowed:
             raise ConboError(f"the executor is broken: {error}") from error
 
     def submit(self, objective: AnyObjective, *arguments: Any) -> "Future[Any]":
-        """Evaluate somewhere."""
+        """Send the evaluation to the executor."""
         future = self._executor.submit(evaluate, objective, *arguments, **self._options)
         self._running = {other for other in self._running if not other.done()} | {future}
         return future
 
     def has_begun(self, future: "Future[Any]") -> bool:
-        """It may be waiting in a queue, but few executors tell."""
+        """Always true: the evaluation may still wait in a queue, but few executors tell."""
         return True
 
     def stop(self, future: "Future[Any]") -> bool:
-        """Ask to cancel; what is running in a foreign place usually goes on."""
-        # Dask would forget an evaluation that goes on, and send others to wait behind it
+        """Ask to cancel; an evaluation that is running elsewhere usually goes on."""
+        # Dask would forget the running evaluation and queue others behind it
         return not self._is_dask and future.cancel()
 
     def close(self) -> None:
-        """Ask to cancel all that is not begun; the executor stays the user's."""
+        """Ask to cancel everything that has not begun; the executor itself stays open."""
         for future in self._running:
             future.cancel()
 
 
 def n_workers(executor: Any) -> int:
-    """How many evaluations an executor runs at once."""
+    """Number of evaluations that an executor runs at the same time."""
     if hasattr(executor, "_client"):  # Dask, whose workers come and go
         return sum(executor._client.nthreads().values())
     for name in ("_max_workers", "num_workers"):  # concurrent.futures and loky, mpi4py
@@ -222,7 +260,7 @@ def n_workers(executor: Any) -> int:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """A process that is started here gets no Ctrl-C, not even before it can choose."""
+    """A process started in this context ignores Ctrl-C from its first moment."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 
 
 class SuggestionInterrupted(KeyboardInterrupt):
-    """Ctrl-C while the next point was looked for, which is not needed any more."""
+    """Ctrl-C during the search for the next point, which is then no longer needed."""
 
 
 @contextmanager
 def first_interrupt_waits(
     active: bool, note: Callable[[str], None], suggesting: Callable[[], bool]
 ) -> Iterator[threading.Event]:
-    """The first Ctrl-C sets the event and ends the search for the next point; the second is an interrupt again."""
+    """A context in which the first Ctrl-C sets the event and ends the search for a point; a second one interrupts."""
     interrupted = threading.Event()
     ours = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT)

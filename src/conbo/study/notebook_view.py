@@ -1,4 +1,4 @@
-"""A study as it shows itself in a notebook: its settings, how far it is, and the policy."""
+"""A study in a notebook: its settings, its progress and the policy."""
 
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -8,16 +8,16 @@ from conbo.html_pieces import pairs
 if TYPE_CHECKING:
     from conbo.study.study import Study
 
-MOST_FITTED = 200  # rewards, beyond which a fit would take too long for a look
+MOST_FITTED = 200  # with more rewards, a fit would take too long for a notebook cell
 
 
 def line_of(study: "Study") -> str:
-    """The study in a line."""
+    """The study as one line of text."""
     return f"Study({study.name!r}, method={study.method!r}, direction={study.direction!r}: {_progress(study)})"
 
 
 def html_of(study: "Study") -> str:
-    """The study in HTML."""
+    """The study as HTML."""
     settings = [("method", study.method), ("direction", study.direction), ("seed", study.seed)]
     settings += [("trials", _progress(study))]
     n = sum(trial.status == "completed" for trial in study.trials)

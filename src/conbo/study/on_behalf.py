@@ -4,7 +4,7 @@ A client is known by the name of an owner, which it gets with its trials. It is 
 stay its own when the service's process ends.
 """
 
-from conbo.optimizer import at_least
+from conbo.setting_rules import at_least
 from conbo.spaces import Point
 from conbo.study.asking import ask, fail, release, renew, tell
 from conbo.study.study import Study

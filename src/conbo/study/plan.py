@@ -1,4 +1,4 @@
-"""How a run goes and when it ends, and the rules for its settings."""
+"""The settings of a run: how it evaluates and when it ends, with their rules."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,16 +6,17 @@ from inspect import iscoroutinefunction, signature
 from typing import Literal
 
 from conbo.errors import SettingError
-from conbo.optimizer import Optimizer, at_least
+from conbo.optimizer import Optimizer
+from conbo.setting_rules import at_least
 from conbo.spaces import is_number
 from conbo.trials import ASYNC_RULE
 
-EVALUATIONS = 80  # of a run that is told neither a number of them nor a budget
+EVALUATIONS = 80  # default number of evaluations of a run without a budget
 
 
 @dataclass(frozen=True)
 class Ends:
-    """What ends a run, whichever comes first; None is no end."""
+    """The conditions that end a run, whichever comes first; None never ends it."""
 
     evaluations: int | None
     budget: float | None = None
@@ -26,7 +27,7 @@ class Ends:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a run goes, and when it ends."""
+    """How a run evaluates, and when it ends."""
 
     ends: Ends
     batch: int | None
@@ -39,7 +40,7 @@ class Plan:
 
 
 def check_plan(plan: Plan, objective: object, workers: int | None, optimizer: Optimizer) -> None:
-    """Raise SettingError unless a run can go like this."""
+    """Raise SettingError unless these settings are valid for the study."""
     if not callable(objective):
         raise SettingError(f"`objective` must be a function of state and action, but got {objective!r}.")
     if iscoroutinefunction(objective) or iscoroutinefunction(type(objective).__call__):

@@ -13,18 +13,18 @@ from tqdm import tqdm
 
 from conbo.loops import compiling
 
-SHARE = 0.1  # of the time that estimating the policy's value for display may take
+SHARE = 0.1  # share of the time that may be spent on estimating the policy's value for display
 
 
 class _Bar(tqdm):  # type: ignore[misc]
-    """A bar whose lock is not shared with forked processes, where it would stay locked if one of them were killed."""
+    """A progress bar whose lock is not shared with forked processes: a killed one would leave it locked."""
 
     _lock = threading.RLock()
-    monitor_interval = 0  # no thread that might hold it during a fork
+    monitor_interval = 0  # no monitor thread, which might hold the lock during a fork
 
 
 def _bar_class() -> type[Any]:
-    """The bar of a terminal, or in a notebook that of tqdm for notebooks, where ipywidgets are installed."""
+    """The progress bar for a terminal, or for a notebook if ipywidgets are installed."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if not hasattr(shell, "kernel") or find_spec("ipywidgets") is None:
@@ -35,7 +35,7 @@ def _bar_class() -> type[Any]:
 
 
 class Progress:
-    """Completed trials out of those wanted, with an estimate of the policy's value that never costs much."""
+    """Completed out of wanted trials, with an estimate of the policy's value that takes at most a SHARE of the time."""
 
     def __init__(self, completed: int, wanted: int | None, estimate: Callable[[], float], show: bool) -> None:
         self._estimate = estimate
@@ -63,10 +63,10 @@ class Progress:
         self._bar.close()
 
     def show(self, completed: int) -> None:
-        """So many trials are completed now."""
+        """Show this number of completed trials."""
         self._stale = not self._bar.disable
         due = self._next is None or time.monotonic() >= self._next
-        if self._stale and due and not compiling.is_cold():  # the next trial does not wait for the compiler
+        if self._stale and due and not compiling.is_cold():  # an estimate would wait for the compiler
             self._show_value()
         self._bar.update(max(0, completed - self._bar.n))
 
@@ -74,19 +74,19 @@ class Progress:
         began = time.monotonic()
         self._bar.set_postfix_str(f"policy value ≈ {self._estimate():.4g}")
         ended = time.monotonic()
-        # the first estimate also pays for imports, which says nothing about the next
+        # the first estimate includes imports, so its duration says nothing about the next one
         self._next = ended if self._next is None else ended + (ended - began) / SHARE
         self._stale = False
 
     def note(self, text: str) -> None:
-        """A line that stays above the bar."""
+        """Print a line that stays above the bar."""
         if not self._bar.disable:
             with suppress(RuntimeError):  # an interrupt may come in the middle of another line
                 self._bar.write(text, file=sys.stderr)
 
     @contextmanager
     def _while_compiling(self) -> Iterator[None]:
-        """Say what takes so long, and leave it out of the rate and of the time that is left."""
+        """Say that loops are being compiled, and leave that time out of the rate and of the remaining time."""
         with suppress(RuntimeError):
             self._bar.write(compiling.notice(), file=sys.stderr)
         began = time.time()

@@ -1,4 +1,4 @@
-"""What a study can prove of its policy: fresh evaluations, and the comparison with what is done today."""
+"""How a study proves its policy: fresh evaluations, and the comparison with what is done today."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from conbo.errors import ConboError, SettingError
-from conbo.optimizer import at_least
+from conbo.setting_rules import at_least
 from conbo.spaces import Point
 from conbo.study.executors import AnyObjective, Borrowed, Evaluators, Here, Processes, error_of, text_of
 from conbo.study.plan import check_seed_argument
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from conbo.policies.policy import Policy
     from conbo.policies.rules import Rule
 
-EVALUATIONS = 20  # of a validation, unless the user says otherwise
-VALIDATION_STREAM = 2  # of random numbers: 0 and 1 are those of suggestions and of the initial design
-WRITE_EVERY = 1.0  # seconds between two records of what is measured by now
+EVALUATIONS = 20  # default number of evaluations of a validation
+VALIDATION_STREAM = 2  # stream of random numbers; 0 and 1 are those of suggestions and of the initial design
+WRITE_EVERY = 1.0  # seconds between two writes of what has been measured
 
 
 class Proofs:
-    """The part of a study that evaluates its policy anew, apart from the trials."""
+    """The methods of a study that evaluate its policy, apart from the trials."""
 
     _shared: SharedOptimizer
 
@@ -44,20 +44,20 @@ class Proofs:
     ) -> Validation:
         """Measure what the policy is worth, by fresh evaluations of its actions in fresh states.
 
-        Every state is evaluated twice, with the policy's action and with the best single action, so that half of the
-        evaluations are the policy's. In a space without states all of them are. The evaluations are stored with the
-        study, but are no trials: no model is fitted to them, which keeps the intervals unbiased.
+        Each state is evaluated twice: with the policy's action and with the best single action. So half of the
+        evaluations are the policy's; in a space without states all of them are. The evaluations are stored with the
+        study but are not trials: no model is fitted to them, which keeps the intervals unbiased.
 
         Parameters
         ----------
         objective
-            As in `run`. It must not be a stored table of the trials' rewards: the evaluations are to be fresh.
+            As in `run`. It must evaluate anew: a stored table of the trials' rewards would not be fresh.
         evaluations
             Number of evaluations, in total.
         states
             States to evaluate in, instead of fresh ones that follow P[s]. All means are over these, equally weighted.
-            With two evaluations or more of each action in each state, the intervals are for these very states;
-            with one, for states like these.
+            With two or more evaluations of each action in each state, the intervals hold for these very states; with
+            one, for states like these.
         workers, executor
             As in `run`.
 
@@ -71,12 +71,15 @@ class Proofs:
         ------
         ConboError
             If no trial is completed yet, or all evaluations failed.
+        SettingError
+            If there are fewer than two evaluations, or a setting is out of range.
+        PointError
+            If one of `states` does not belong to the space.
 
         Examples
         --------
-        >>> print(study.validate(profit, evaluations=20))  # doctest: +SKIP
-        Measured in 10 fresh states, the policy is worth 164.5 ± 1.9; the model expects 165.9. The best single action
-        is worth 110.9 ± 3.1: knowing the state is worth 53.6 ± 3.4. (± is a 95 % interval of what was measured.)
+        >>> print(study.validate(profit, evaluations=20))
+        Measured in 10 fresh states, the policy is worth ...
         """
         from conbo.fresh_states import best_single_rule
 
@@ -106,12 +109,12 @@ class Proofs:
             A function of the state that returns the action, one action for all states, a policy, or a table with a
             column for every state and every action (a list of rows or a dataframe; the nearest row counts).
         objective
-            As in `run`. Without one, the model alone compares; with one, both rules are evaluated in the same fresh
-            states, as in `validate`.
+            As in `run`. Without one, the model alone compares. With one, both rules are also evaluated in the same
+            fresh states, as in `validate`.
         evaluations
-            Number of evaluations, in total: half of them are the policy's.
+            Number of evaluations, in total; half of them are the policy's.
         name
-            What the rule is called in sentences and reports.
+            Name of the rule in sentences and reports.
         states, workers, executor
             As in `validate`.
 
@@ -122,14 +125,17 @@ class Proofs:
 
         Raises
         ------
+        ConboError
+            If no trial is completed yet, or all evaluations failed.
+        SettingError
+            If `name` is not a text of its own, or a setting is out of range.
         PointError
-            If the rule returns an action that is not one of the space, or not feasible in its state.
+            If the rule returns an action that does not belong to the space, or is not feasible in its state.
 
         Examples
         --------
-        >>> print(study.compare(lambda state: {"stock": 1.1 * state["demand"]}, profit))  # doctest: +SKIP
-        By the model, the policy is worth 165.9 ± 7.1 and your rule 150.1: the policy is better by 15.8 ± 4.4. Measured
-        in 10 fresh states, …
+        >>> print(study.compare(lambda state: {"stock": state["demand"]}))
+        By the model, the policy is worth ... and your rule ...
         """
         from conbo.comparison import compare_by_model
         from conbo.policies.rules import rule_of
@@ -146,7 +152,13 @@ class Proofs:
         return compare_by_model(policy, theirs, name, measured)
 
     def validations(self) -> list[Validation]:
-        """All validations of this study, in the order in which they were begun, also those that were interrupted."""
+        """List all validations of this study, including interrupted ones.
+
+        Returns
+        -------
+        list of Validation
+            In the order in which they were begun.
+        """
         return self._shared.records.validations.all()
 
     def _measured(
@@ -169,7 +181,8 @@ class Proofs:
         wanted = at_least(2, "evaluations", evaluations)
         validation = plan_validation(policy, rule, rule_name, wanted, seed, states)
         places = [(i, j) for i, check in enumerate(validation.checks) for j in range(len(check.measurements))]
-        places = [places[i] for i in np.random.default_rng(seed).permutation(len(places))]  # time must not matter
+        # in random order, so that a drift over time does not bias the comparison
+        places = [places[i] for i in np.random.default_rng(seed).permutation(len(places))]
         seeds = self._fresh_seeds(len(validation.checks))  # policy and rule are compared with common random numbers
         points = [
             (dict(validation.checks[i].state), dict(validation.checks[i].measurements[j].action), *seeds[i])

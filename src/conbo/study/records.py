@@ -1,8 +1,8 @@
-"""The records of one study in a database: its trials, and who may work on what.
+"""The records of one study in a database: its trials, and which worker may do what.
 
-All that several workers could do at once is decided in short transactions here. Each takes the study's row first, so
-they queue up, and never lasts longer than a few statements: a model is fitted under a lease, which is only a name and
-a time in that row.
+Everything that several workers could do at the same time is decided here, in short transactions. Each of them locks the
+study's row first, so they queue up, and lasts only a few statements. A model is fitted outside of them, under a lease:
+a name and a time in that row. `lost_workers.py` gives the trials of lost workers to others.
 """
 
 import json
@@ -16,33 +16,31 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, insert, or_, select
 from conbo.errors import RecordError, StorageError, StudyError, shortened
 from conbo.record_fields import Fields, errors_about
 from conbo.study.database import Database
+from conbo.study.lost_workers import HANDED_BACK, LostWorkers
 from conbo.study.schema import FITS, STUDIES, TRIALS
-from conbo.study.stored_fields import check_trial, settings_of, trial_of
+from conbo.study.stored_fields import settings_of
 from conbo.study.validation_records import ValidationRecords
 from conbo.study.workers import is_gone
-from conbo.trials import ENQUEUED, LOST, Outcomes, Trial, unlike_before
+from conbo.trials import ENQUEUED, Outcomes, Trial, unlike_before
 
-MAX_LOST_WORKERS = 10  # after this many lost workers, the trial itself is assumed to crash them
 MAX_ERROR = 10_000  # characters of an error that are kept
-HANDED_BACK = 0.0  # the end of a lease that anyone may take over
 
 
 @dataclass(frozen=True)
 class News:
-    """What changed since the last time."""
+    """What has changed since the last look."""
 
     trials: list[Trial]
     settings: dict[str, Any] | None  # None: as before
 
 
-class Records:
-    """The trials of one study."""
+class Records(LostWorkers):
+    """The stored trials of one study."""
 
     def __init__(self, database: Database, study: int, revision: int = 0, origin: str = "the study") -> None:
-        self._database, self._study, self.origin = database, study, origin
+        super().__init__(database, study, origin)
         self._changes, self._revision = 0, revision  # the last that were seen
         self._known = 0  # trials
-        self._this_study, self._of_study = STUDIES.c.id == study, TRIALS.c.study == study
 
     @property
     def study(self) -> int:
@@ -56,20 +54,20 @@ class Records:
 
     @property
     def n_transactions(self) -> int:
-        """How often the database was used."""
+        """Number of transactions so far."""
         return self._database.n_transactions
 
     @property
     def validations(self) -> ValidationRecords:
-        """The validations of the study, which are apart from its trials."""
+        """The validations of the study, which are separate from its trials."""
         return ValidationRecords(self._database, self._study, self.origin)
 
     def release(self) -> None:
-        """Give the connection to a server back until it is needed again."""
+        """Return the connection to a server until it is needed again."""
         self._database.release()
 
     def news(self) -> News:
-        """All that changed since this was last asked."""
+        """Everything that has changed since the last call."""
 
         def work(connection: Connection) -> tuple[int, int, News]:
             columns = STUDIES.c.changes, STUDIES.c.revision, STUDIES.c.settings
@@ -89,32 +87,32 @@ class Records:
         return news
 
     def _study_row(self, connection: Connection, *columns: ColumnElement[Any]) -> Row[Any]:
-        """These columns of the study; raises StudyError if it was deleted meanwhile."""
+        """These columns of the study; raises StudyError if the study was deleted."""
         row = connection.execute(select(*columns).where(self._this_study)).one_or_none()
         if row is None:
             raise StudyError(f"the study is no longer in the database {self._database.name}.")
         return row
 
     def change_settings(self, settings: dict[str, Any]) -> None:
-        """Replace the settings; only a worker whose turn it is may do so."""
+        """Replace the settings; only the worker whose turn it is may do so."""
         values = {"settings": json.dumps(settings), "revision": STUDIES.c.revision + 1}
         change = update(STUDIES).where(self._this_study).values(values)
         self._database.write(lambda connection: connection.execute(change) and None)
 
     def settle(self) -> None:
-        """Bring all that is recorded into the file of the database itself."""
+        """Merge everything that is recorded into the database file itself."""
         self._database.checkpoint()
 
     # Fits, which workers share
 
     def read_fit(self, key: str) -> str | None:
-        """A fit that some worker made, or None."""
+        """A fit that some worker stored, or None."""
         query = select(FITS.c.fit).where(FITS.c.study == self._study, FITS.c.key == key)
         fit = self._database.read(lambda connection: connection.scalar(query))
         return fit if isinstance(fit, str) else None
 
     def write_fit(self, key: str, text: str) -> None:
-        """Keep a fit for other workers, unless one of them was faster or the database is read-only."""
+        """Store a fit for other workers, unless one of them was faster or the database is read-only."""
         values = {"study": self._study, "key": key, "fit": text}
 
         def work(connection: Connection) -> None:
@@ -128,7 +126,9 @@ class Records:
     # The right to suggest the next trial
 
     def take_turn(self, worker: str, seconds: float) -> bool:
-        """Whether the worker may add trials now; no other one may, for so many seconds."""
+        """Try to take the right to add trials, which excludes other workers for this many seconds; return whether it
+        worked.
+        """
 
         def holder(connection: Connection) -> tuple[str | None, float | None, bool]:
             row = self._study_row(connection, STUDIES.c.suggesting, STUDIES.c.suggesting_until)
@@ -151,17 +151,14 @@ class Records:
         return free and self._database.write(take, lasting=False)
 
     def end_turn(self, worker: str) -> None:
-        """The worker suggests nothing more."""
+        """Give up the right to add trials."""
         values = {"suggesting": None, "suggesting_until": None}
         mine = STUDIES.c.suggesting == worker
         end = update(STUDIES).where(self._this_study, mine).values(values)
         self._database.write(lambda connection: connection.execute(end) and None, lasting=False)
 
     def renew(self, worker: str, numbers: Collection[int], lease: float, turn: float | None) -> int:
-        """The worker lives: its trials are leased for so many seconds from now, and so is its turn if it has one.
-
-        Returns how many of these trials it still has.
-        """
+        """Renew the worker's leases, of these trials and of its turn; return how many of the trials it still has."""
 
         def work(connection: Connection) -> int:
             now = self._database.now(connection)
@@ -179,10 +176,10 @@ class Records:
     # Trials
 
     def add(self, trials: Sequence[Trial], worker: str, lease: float | None = None, owner: str | None = None) -> bool:
-        """Record new trials and end the worker's turn; whether it still was its turn.
+        """Record new trials and end the worker's turn; return whether it still was its turn.
 
-        Trials without a reward are leased to the worker, or, without a lease, asked for by hand. With an `owner`,
-        whoever asked through this worker, they are the owner's, who begins with them at once.
+        With a lease, trials without a reward are leased to the worker; without one, they count as asked for by hand.
+        With an `owner`, whoever asked through this worker, they belong to the owner, who begins with them at once.
         """
 
         def work(connection: Connection) -> bool:
@@ -206,7 +203,7 @@ class Records:
         return self._database.write(work, lasting=lease is None or owner is not None)
 
     def begin(self, number: int, worker: str) -> bool:
-        """Record that the worker begins to evaluate a trial that is leased to it; whether it still has the trial."""
+        """Record that the worker begins to evaluate a leased trial; return whether it still has the trial."""
 
         def work(connection: Connection) -> bool:
             change = self._lock(connection)
@@ -219,10 +216,10 @@ class Records:
         return self._database.write(work, lasting=False)
 
     def tell(self, number: int, outcomes: Outcomes, worker: str | None = None) -> bool:
-        """Record the outcomes of a trial; whether they stand.
+        """Record the outcomes of a trial, and return whether they count.
 
-        A worker that lost its lease may come late: then the first result stands, and the reward of this one, if it
-        differs, is recorded as late.
+        A worker that lost its lease may be late. Then the first result counts, and this reward, if it differs, is
+        recorded as late.
         """
 
         def work(connection: Connection) -> bool:
@@ -247,7 +244,7 @@ class Records:
         return self._database.write(work)
 
     def fail(self, number: int, error: str, worker: str | None = None) -> bool:
-        """Record that a trial will have no reward; whether a worker that says so still had it."""
+        """Record that a trial has failed; return whether the worker still had it."""
 
         def work(connection: Connection) -> bool:
             change = self._lock(connection)
@@ -264,7 +261,7 @@ class Records:
         return self._database.write(work)
 
     def try_again(self, number: int, error: str, worker: str) -> bool:
-        """Record that an evaluation failed and the worker begins another one; whether it still has the trial."""
+        """Record that an evaluation failed and another one begins; return whether the worker still has the trial."""
 
         def work(connection: Connection) -> bool:
             change = self._lock(connection)
@@ -278,40 +275,10 @@ class Records:
 
         return self._database.write(work)
 
-    def take_over(
-        self, worker: str, lease: float, in_hand: Collection[int], max_lost_workers: int = MAX_LOST_WORKERS
-    ) -> Trial | None:
-        """A trial whose worker is gone, now leased to this one; `in_hand` are those that it has.
-
-        A trial with which so many workers were lost has failed. Only those count that had begun to evaluate it.
-        """
-
-        def left_behind(connection: Connection) -> list[Row[Any]]:
-            now = self._database.now(connection)
-            leased = TRIALS.c.status == "running", TRIALS.c.leased_until.is_not(None)
-            rows = [row for row in self._rows(connection, *leased) if row.number not in in_hand]
-            return [row for row in rows if row.leased_until < now or row.worker == worker or is_gone(row.worker)]
-
-        def take(connection: Connection) -> Trial | None:
-            change = self._lock(connection)
-            now = self._database.now(connection)
-            for row in left_behind(connection):  # again: another worker may have been faster
-                begun = row.started is not None
-                lost = row.lost + (begun and row.leased_until != HANDED_BACK)
-                if lost >= max_lost_workers:
-                    error = f"{lost} {LOST}"
-                    values = {"status": "failed", "error": error, "finished": now, "leased_until": None}
-                    self._update(connection, row.number, change, values)
-                    continue
-                values = {"worker": worker, "attempts": row.attempts + begun, "lost": lost, "started": None}
-                self._update(connection, row.number, change, values | {"leased_until": now + lease})
-                return self._trial(connection, row.number)
-            return None
-
-        return self._database.write(take, lasting=False) if self._database.read(left_behind) else None
-
     def take_enqueued(self, numbers: Sequence[int], worker: str, lease: float | None = None) -> list[int]:
-        """Of these trials the ones that still wait, which are the worker's now, by hand or for a time."""
+        """Take those of these trials that are still enqueued for this worker, by hand or for a lease; return their
+        numbers.
+        """
 
         def work(connection: Connection) -> list[int]:
             change = self._lock(connection)
@@ -324,48 +291,6 @@ class Records:
             return taken
 
         return self._database.write(work)
-
-    def hand_back(self, worker: str, number: int | None = None) -> None:
-        """Others may take over at once what is leased to this worker, or one trial of it."""
-        these = self._leased_to(worker)
-        free = update(TRIALS).where(these if number is None else and_(these, TRIALS.c.number == number))
-        self._database.write(
-            lambda connection: connection.execute(free.values(leased_until=HANDED_BACK)) and None, lasting=False
-        )
-
-    def _leased_to(self, worker: str) -> ColumnElement[bool]:
-        mine = TRIALS.c.worker == worker, TRIALS.c.status == "running", TRIALS.c.leased_until.is_not(None)
-        return and_(self._of_study, *mine)
-
-    def _lock(self, connection: Connection) -> int:
-        """Wait for other writers of this study; the number of the next change."""
-        changes = connection.scalar(select(STUDIES.c.changes).where(self._this_study).with_for_update())
-        return int(changes or 0) + 1
-
-    def _rows(self, connection: Connection, *conditions: ColumnElement[bool]) -> Sequence[Row[Any]]:
-        rows = connection.execute(select(TRIALS).where(self._of_study, *conditions).order_by(TRIALS.c.number)).all()
-        for row in rows:
-            with errors_about(f"trial {row.number} of {self.origin}"):
-                check_trial(row._asdict())
-        return rows
-
-    def _trials(self, connection: Connection, *conditions: ColumnElement[bool]) -> list[Trial]:
-        trials = []
-        for row in self._rows(connection, *conditions):
-            with errors_about(f"trial {row.number} of {self.origin}"):
-                trials.append(trial_of(row._asdict()))
-        return trials
-
-    def _trial(self, connection: Connection, number: int) -> Trial:
-        trials = self._trials(connection, TRIALS.c.number == number)
-        if not trials:
-            raise RecordError(f"{self.origin}: trial {number} must be there, but is missing.")
-        return trials[0]
-
-    def _update(self, connection: Connection, number: int, change: int, values: dict[str, Any]) -> None:
-        this = and_(self._of_study, TRIALS.c.number == number)
-        connection.execute(update(TRIALS).where(this).values(change=change, **values))
-        connection.execute(update(STUDIES).where(self._this_study).values(changes=change))
 
 
 def _columns(trial: Trial) -> dict[str, Any]:
@@ -384,7 +309,7 @@ def _results(trial: Trial) -> dict[str, Any]:
 
 
 def _ownership(trial: Trial, worker: str, now: float, lease: float | None, begun: bool) -> dict[str, Any]:
-    """Whose trial it is, and when it was started and finished, or until when it is leased to whoever will begin it."""
+    """The worker of a new trial and its times: started and finished, or leased until."""
     if trial.is_enqueued:
         return {"worker": ENQUEUED, "started": None, "finished": None, "leased_until": HANDED_BACK}
     if trial.status == "running" and lease is not None:
@@ -395,5 +320,5 @@ def _ownership(trial: Trial, worker: str, now: float, lease: float | None, begun
 
 
 def _storable(text: object) -> str:
-    """Text that every database takes, and not much of it."""
+    """Text that every database accepts, shortened."""
     return shortened(str(text).replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8"), MAX_ERROR)

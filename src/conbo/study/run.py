@@ -1,4 +1,4 @@
-"""A run: trials are asked for, evaluated and told, many at a time, until there are enough of them."""
+"""The loop of a run: ask for trials, evaluate them and tell their rewards, many at a time, until the run ends."""
 
 import logging
 import time
@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from conbo.errors import ConboError, RewardError, StorageError, shortened
 from conbo.optimizer import Optimizer
 from conbo.prices import check_told
-from conbo.rounding import counted
 from conbo.spaces import Point
 from conbo.study.asking import under_way
 from conbo.study.executors import AnyObjective, Evaluators, error_of, text_of
 from conbo.study.interrupts import SuggestionInterrupted, first_interrupt_waits
 from conbo.study.plan import Ends, Plan
+from conbo.study.run_summary import RunSummary, Stopped
 from conbo.study.shared import Heartbeat, SharedOptimizer
 from conbo.study.worker_process import MAX_MESSAGE
 from conbo.study.workers import retire, worker_name
@@ -26,44 +26,13 @@ from conbo.trials import Outcomes, SuggestedTrials, Trial
 if TYPE_CHECKING:
     from conbo.study.progress import Progress
 
-Stopped: TypeAlias = Literal["evaluations", "budget", "max_seconds", "stop_below", "worth", "stop", "interrupted"]
 Callback: TypeAlias = Callable[[Trial], object]  # called with every trial that this run completed or that failed
-
-_REASONS: dict[Stopped, str] = {
-    "evaluations": "done",
-    "budget": "the budget is spent",
-    "max_seconds": "the time is up",
-    "stop_below": "little left to gain",
-    "worth": "what is left to gain is not worth its cost",
-    "stop": "stopped",
-    "interrupted": "interrupted",
-}
 
 MOST_FAILURES = 10  # in a row, after which a run gives up
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.2  # seconds between two looks at what other workers do
 LOOK_UP = 1.0  # seconds after which a run with nothing else to do looks up
 
 _log = logging.getLogger("conbo")
-
-
-@dataclass(frozen=True)
-class RunSummary:
-    """What a run did, by itself: other workers of the study have their own."""
-
-    completed: int
-    failed: int
-    retried: int
-    late: int  # results that came when another one stood
-    seconds: float
-    stopped: Stopped  # why it ended
-
-    def __str__(self) -> str:
-        counts = {"failed": self.failed, "retried": self.retried, "late": self.late}
-        rest = "".join(f", {n} {what}" for what, n in counts.items() if n)
-        if not (self.completed or rest) and self.stopped == "evaluations":
-            return "0 evaluations completed: the study already has as many as were asked for."
-        done = f"{counted(self.completed, 'evaluation')} completed{rest}"
-        return f"{done} in {self.seconds:.1f} s: {_REASONS[self.stopped]}."
 
 
 @dataclass
@@ -101,7 +70,7 @@ class Run:
         self._suggesting = False  # a model is being fitted or searched, which may take a minute
 
     def __call__(self) -> RunSummary:
-        """Go on until it ends; what it did not finish then is there for others to take over."""
+        """Run until an end is reached; what is not finished then is left for others to take over."""
         began = self._began = time.monotonic()
         try:
             with self._heartbeat:
@@ -128,7 +97,7 @@ class Run:
         self._stop_asked = True
 
     def _give_up(self) -> None:
-        """Record results that came at the last moment, and let others take over the rest."""
+        """Record results that came at the last moment, and hand everything else back."""
         for number, outcomes in self._results().items():
             with suppress(RewardError):
                 stands = self._records.tell(number, outcomes, self._worker)
@@ -179,7 +148,7 @@ class Run:
         self._pause = SHORTEST_PAUSE
 
     def _wait(self) -> None:
-        """Until an evaluation is done, or it is time to look up."""
+        """Wait until an evaluation is done, or it is time to look at what others do."""
         if self._n_busy < self._evaluators.width() and not self._stopped:
             seconds, self._pause = self._pause, min(LONGEST_PAUSE, 1.5 * self._pause)
         else:
@@ -192,7 +161,7 @@ class Run:
             time.sleep(seconds)
 
     def _collect(self) -> None:
-        """Record what is done, or takes too long."""
+        """Record evaluations that are done or have timed out."""
         self._given_up = {future for future in self._given_up if not future.done()}
         for future, job in list(self._jobs.items()):
             if future.done():
@@ -316,12 +285,12 @@ class Run:
 
     @property
     def _wanted(self) -> float:
-        """How many completed trials end the run."""
+        """Number of completed trials that ends the run."""
         evaluations = self._plan.ends.evaluations
         return float("inf") if evaluations is None else evaluations
 
     def _missing(self, optimizer: Optimizer) -> float:
-        """How many trials are wanted beside those that are there or under way."""
+        """Number of trials that are still to be suggested."""
         budget = self._plan.ends.budget
         if budget is not None and sum(optimizer.total_cost()) >= budget:
             return 0
@@ -346,7 +315,7 @@ class Run:
         return optimizer.suggest(int(min(self._plan.batch or 1, before_the_last)))
 
     def _last_states(self, optimizer: Optimizer) -> list[Point] | None:
-        """The states that have not had their last evaluation, or None if its time has not come."""
+        """The states that still need their last evaluation, or None if that phase has not begun."""
         if self._plan.finish is None:
             return None
         states, trials = _all_states(optimizer), under_way(optimizer)
@@ -358,7 +327,7 @@ class Run:
 
 
 def _little_left(suggested: SuggestedTrials, ends: Ends) -> Stopped | None:
-    """Why what was suggested is not worth an evaluation, or None."""
+    """Why the suggestion is not worth an evaluation, or None."""
     gain, cost = suggested.expected_gain, suggested.expected_cost
     if gain is None:
         return None
@@ -370,7 +339,7 @@ def _little_left(suggested: SuggestedTrials, ends: Ends) -> Stopped | None:
 
 
 def _plain(outcomes: Outcomes) -> float | dict[str, float]:
-    """What an objective returns for these outcomes."""
+    """The value that an objective would return for these outcomes."""
     noise = {} if outcomes.noise is None else {"noise": outcomes.noise}
     more = {**noise, **outcomes.measured}
     return {"reward": outcomes.reward, **more} if more else outcomes.reward

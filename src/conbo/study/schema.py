@@ -1,4 +1,4 @@
-"""The tables of a database of studies, and how they came to be what they are."""
+"""The tables of a database of studies, and the migrations from earlier versions."""
 
 from collections.abc import Callable
 from importlib.metadata import version as installed_version
@@ -118,7 +118,7 @@ def newest_version() -> int:
 
 
 def schema_version(connection: Connection) -> int:
-    """The version of the tables that are there, 0 if there are none; raises StorageError if they are too new."""
+    """The version of the tables in the database, 0 if there are none; raises StorageError if they are too new."""
     if not inspect(connection).has_table(VERSIONS.name):
         return 0
     version = connection.scalar(select(VERSIONS.c.version)) or 0
@@ -135,7 +135,7 @@ def schema_version(connection: Connection) -> int:
 
 
 def migrate(connection: Connection) -> None:
-    """Create the tables, or bring them up to date from whatever version they have."""
+    """Create the tables, or migrate them from the version that they have."""
     version = schema_version(connection)
     made = {"version": newest_version(), "conbo": installed_version("conbo")}
     if version == 0:

@@ -1,4 +1,4 @@
-"""An optimizer whose trials are in a database, where others may work on the same study at the same time."""
+"""An optimizer whose trials are in a database, so that others may work on the same study at the same time."""
 
 import logging
 import random
@@ -22,7 +22,7 @@ _log = logging.getLogger("conbo")
 
 
 class Heartbeat:
-    """While this lasts, a thread renews a worker's leases: of its trials, and of its turn to suggest."""
+    """A context in which a thread renews a worker's leases: those of its trials, and that of its turn to suggest."""
 
     def __init__(self, records: Records, worker: str, lease: float = TURN) -> None:
         self.worker, self.lease = worker, lease
@@ -63,7 +63,7 @@ class Heartbeat:
 
 
 class SharedOptimizer:
-    """The optimizer and the records, kept in step."""
+    """The optimizer and the records of a study, kept in step."""
 
     def __init__(
         self, records: Records, build: Callable[[dict[str, Any]], Optimizer], settings: dict[str, Any]
@@ -75,7 +75,7 @@ class SharedOptimizer:
             self._optimizer = self._built(settings)
 
     def up_to_date(self) -> Optimizer:
-        """The optimizer, which knows all that is recorded now."""
+        """The optimizer, with everything that is recorded now."""
         with self._lock:
             news = self.records.news()
             with errors_about(self.records.origin):
@@ -98,7 +98,7 @@ class SharedOptimizer:
         lease: float | None = None,
         owner: str | None = None,
     ) -> list[Trial]:
-        """New trials, as `choose` chooses them, with a turn to suggest waited for; `owner` as in `Records.add`."""
+        """New trials, as `choose` chooses them, after waiting for a turn to suggest; `owner` is as in `Records.add`."""
         with Heartbeat(self.records, worker) as heartbeat:
             pause = 0.01
             while True:
@@ -115,7 +115,7 @@ class SharedOptimizer:
         lease: float | None,
         owner: str | None = None,
     ) -> list[Trial] | None:
-        """The same, or None where it is another worker's turn."""
+        """New trials, as in `add`, or None if it is another worker's turn."""
         if not self.records.take_turn(heartbeat.worker, TURN):
             return None
         heartbeat.has_turn = True

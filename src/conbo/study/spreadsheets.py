@@ -1,8 +1,8 @@
-"""Texts in CSV files that a spreadsheet would take for formulas, and the way back.
+"""Texts in CSV files that a spreadsheet would run as formulas are escaped.
 
 A spreadsheet runs a cell that begins with `=`, `+`, `-`, `@`, a tab or a carriage return. Such a text is written with
-an apostrophe before it, which is taken away when it is read. A text that has apostrophes before such a beginning gets
-one more, so that every text is read as it was. Numbers are left alone.
+an apostrophe in front, which is removed when it is read. A text that already has apostrophes in front gets one more, so
+every text is read as it was. Numbers are not changed.
 """
 
 import re

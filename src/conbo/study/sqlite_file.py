@@ -7,13 +7,13 @@ from pathlib import Path
 
 
 def copy_sqlite(source: str, target: Path) -> None:
-    """Copy a database as it is at one moment, with what is still in the log beside it; others may go on writing."""
+    """Copy a database as it is at one moment, including the log beside it, while others may go on writing."""
     with closing(_connected(source)) as one, closing(sqlite3.connect(target)) as other:
         one.backup(other)
 
 
 def keep_backup(source: str, version: int) -> Path:
-    """Copy a database to a new file beside it, before its tables of this version are changed."""
+    """Copy a database to a new file beside it, before its tables are migrated from this version."""
     path = Path(source)
     names = (f"{path.name}.backup-v{version}{mark}" for mark in ("", *(f"-{n}" for n in range(2, 1000))))
     target = next(free for free in map(path.with_name, names) if not free.exists())
@@ -28,15 +28,15 @@ def keep_backup(source: str, version: int) -> Path:
 
 
 def log_size(source: str) -> int:
-    """How many bytes there are in the write-ahead log beside a database."""
+    """Number of bytes in the write-ahead log beside a database."""
     log = Path(f"{source}-wal")
     return log.stat().st_size if log.exists() else 0
 
 
 def is_cut_off(source: str) -> bool:
-    """Whether the end of a database is missing: SQLite itself may not notice, and read what is left.
+    """Whether the end of a database file is missing, which SQLite itself may not notice.
 
-    Only a file without a log beside it, or with an empty one, says for sure how long it must be.
+    Only a file without a log beside it, or with an empty one, tells for sure how long it must be.
     """
     path = Path(source)
     if not path.is_file() or log_size(source):

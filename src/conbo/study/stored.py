@@ -18,14 +18,36 @@ from conbo.study.stored_fields import settings_of
 
 
 def study_names(storage: Storage) -> list[str]:
-    """The names of all studies in a database."""
+    """List the studies in a database.
+
+    Parameters
+    ----------
+    storage
+        Path of an SQLite file, or URL of a PostgreSQL database.
+
+    Returns
+    -------
+    list of str
+        The names, in the order in which the studies were created.
+
+    Raises
+    ------
+    StorageError
+        If there is no such database, or it cannot be read.
+
+    Examples
+    --------
+    >>> study = conbo.Study(space, storage="warehouse.db", name="monday")
+    >>> conbo.study_names("warehouse.db")
+    ['monday']
+    """
     return _names(_existing(storage))
 
 
 def stored_settings(storage: Storage, name: str) -> tuple[dict[str, Any], str]:
-    """The settings of a study as they were stored, and, for errors, where they are and by which conbo.
+    """The stored settings of a study, and where they come from, for error messages.
 
-    Raises StudyError with the names there are if the study is unknown.
+    Raises StudyError, which lists the known names, if the study is unknown.
     """
     database = _existing(storage)
     row = _open(database, name)
@@ -35,7 +57,7 @@ def stored_settings(storage: Storage, name: str) -> tuple[dict[str, Any], str]:
 
 
 def stored_records(storage: Storage, name: str) -> Records:
-    """The trials of a study alone, for which no model is needed; raises as `stored_settings` does."""
+    """The trials of a study, without loading a model; raises as `stored_settings` does."""
     database = _existing(storage)
     row = _open(database, name)
     return _records(database, row)
@@ -61,8 +83,8 @@ def create_or_resume(
 ) -> tuple[Records, dict[str, Any]]:
     """The records of a study and its settings.
 
-    Of a study that is there, settings that were not given are as they are stored, or as they were before conbo had
-    them; those that are taken once are not compared.
+    For an existing study, settings that were not given are as they are stored, or as they were before conbo had them.
+    Settings that are `taken_once` are not compared.
     """
     if not isinstance(name, str) or not name or "\0" in name:
         raise SettingError(f"`name` must be a non-empty string, but got {name!r}.")

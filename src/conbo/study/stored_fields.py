@@ -1,4 +1,4 @@
-"""What the rows of a database must be, column by column: whatever wrote them, a damaged one is refused."""
+"""The format of the database's rows, checked column by column: a damaged row is refused, whatever wrote it."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -24,18 +24,25 @@ _OPTIONAL = (
 
 
 def settings_of(text: object) -> dict[str, Any]:
-    """The settings of a study, from their JSON."""
+    """The settings of a study from their JSON."""
     if not isinstance(text, str):
         raise RecordError(f"`settings` must be a text, but got {type(text).__name__}.")
     settings = dict(Fields.of(parse_json(text), "settings").record)
     model = settings.get("model")
-    if isinstance(model, Mapping) and model.get("type") == GaussianProcess.__name__ and "actions" in model:
+    if isinstance(model, Mapping) and model.get("type") == GaussianProcess.__name__:
         settings["model"] = _up_to_date(model)
     return settings
 
 
 def _up_to_date(model: Mapping[str, Any]) -> dict[str, Any]:
-    """The model of a study that conbo 0.1 began, by today's settings; one of the user's choice stays a single one."""
+    """A stored model in today's settings: `state_kernel` was once called `states`."""
+    renamed = "states" in model and "state_kernel" not in model
+    settings = {"state_kernel" if renamed and name == "states" else name: value for name, value in model.items()}
+    return _from_0_1(settings) if "actions" in settings else settings
+
+
+def _from_0_1(model: Mapping[str, Any]) -> dict[str, Any]:
+    """The model of a study that conbo 0.1 began, in today's settings; one that the user chose stays a single model."""
     settings = {name: value for name, value in model.items() if name != "actions"}
     single = {"main_effects": "none", "output_warping": "none", "members": 1}
     today = {field.name: field.default for field in dataclasses.fields(GaussianProcess)}
@@ -44,7 +51,7 @@ def _up_to_date(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_trial(row: Mapping[str, Any]) -> None:
-    """Raise RecordError, which names the column, unless the row of a trial is a valid one."""
+    """Raise RecordError, which names the column, unless the row of a trial is valid."""
     fields = Fields(row)
     fields.whole("number")
     completed = fields.text("status", get_args(Status)) == "completed"
@@ -69,7 +76,7 @@ def check_trial(row: Mapping[str, Any]) -> None:
 
 
 def trial_of(row: Mapping[str, Any]) -> Trial:
-    """The trial of a row that `check_trial` has passed; the points and outcomes are checked here."""
+    """The trial of a row that passed `check_trial`; points and outcomes are checked here."""
     fields = Fields(row)
     points = Fields({name: parse_json(fields.text(name)) for name in ("state", "action")})
     return Trial(

@@ -3,54 +3,108 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from conbo.bound_states import InfeasibleStatesWarning
-from conbo.errors import StudyError
+from conbo.direction import Direction
 from conbo.method_list import DEFAULT_METHOD, Method
-from conbo.notices import listening
-from conbo.optimizer import Direction, Optimizer, at_least
+from conbo.optimizer import Optimizer
 from conbo.outcome_constraints import DEFAULT_CONFIDENCE, Failures, OutcomeConstraints
 from conbo.prices import Cost, with_cost
-from conbo.record_fields import errors_about
 from conbo.reward_range import RewardRange
+from conbo.setting_rules import at_least
 from conbo.spaces import Point, Space, Value
 from conbo.state_distributions import RecipeLike
 from conbo.study.asking import ask, fail, release, renew, tell
 from conbo.study.database import Database, Storage
 from conbo.study.description import Settings, from_record
-from conbo.study.executors import AnyObjective, Borrowed, Evaluators, Here, Processes
+from conbo.study.evaluating import Evaluating
+from conbo.study.learned import Learned
 from conbo.study.notebook_view import html_of, line_of
-from conbo.study.plan import EVALUATIONS, Ends, Plan, check_callbacks, check_plan
 from conbo.study.proofs import Proofs
-from conbo.study.records import MAX_LOST_WORKERS
-from conbo.study.run import Run, RunSummary
+from conbo.study.run import Run
 from conbo.study.shared import SharedOptimizer
-from conbo.study.stored import create_or_resume, stored_settings
+from conbo.study.stored import create_or_resume
 from conbo.study.trial_tables import TrialTables
 from conbo.study.workers import worker_name
 from conbo.trials import Outcomes, Trial
 
 if TYPE_CHECKING:
     from conbo.belief import ModelLike
-    from conbo.policies.policy import Policy
-    from conbo.study.progress import Progress
-    from conbo.summary import StudySummary
 
 
-class Study(TrialTables, Proofs):
-    """Learns the best action for every state; the settings are those of `Optimizer`.
+class Study(TrialTables, Learned, Evaluating, Proofs):
+    """Learns the best action for every state from noisy evaluations.
 
-    With `storage`, a file for SQLite or the URL of a PostgreSQL database, the study is kept there under its name. If
-    it is there already it goes on where it stopped, unless its settings were others, which raises StudyError. Any
-    number of processes may work on it at once. `device` is neither stored nor compared: it belongs to the machine.
-    A new study learns from failures; one that is there goes on as it was begun, unless `failures` says otherwise, which
-    raises StudyError, too.
+    With a `storage`, the study is kept there under its name. The same call continues it later or in another process,
+    and any number of processes may work on it at the same time.
+
+    Parameters
+    ----------
+    space
+        States and actions.
+    direction
+        "maximize" or "minimize" the reward.
+    method
+        How points are chosen: a name from `conbo.methods`, or your own `Method`.
+    state_distribution
+        P[s], how often states occur: a mapping from names of states to `Uniform`, `Triangular`, `Normal` or `Weights`,
+        or a `Density` or function of the whole state. By default states are uniform.
+    model
+        What is fitted to the rewards: a `GaussianProcess`, a function that makes a BoTorch model, or any `Model`. By
+        default the model that belongs to the method.
+    seed
+        Seed of all suggestions; 0 by default. The same seed and rewards give the same suggestions.
+    initial
+        Number of completed Sobol trials before the method takes over. By default 2 d + 2 for d parameters, at most 20;
+        with a `prior`, 2.
+    cost
+        What an evaluation costs: a function of state and action, or "learned" if costs are told with the rewards. The
+        method then maximizes gain per cost.
+    prior
+        An earlier `Study` of a similar problem, or its `Policy`. A snapshot of its results is modeled together with
+        this study, which learns how far to trust them (a warm start).
+    reward_range
+        Known limits of the expected reward, such as (0, 1) for an accuracy or (0, None) for a waiting time. Predictions
+        stay inside; single rewards may exceed the limits by noise.
+    common_random_numbers
+        Whether the method also chooses the seed of every trial, so that a simulator can give several actions the same
+        randomness.
+    seeds
+        All seeds that there are, such as recorded days; the policy is then for their mean. Implies
+        `common_random_numbers`.
+    outcome_constraints
+        Limits on outcomes that are told with the rewards, such as ``{"wait": conbo.AtMost(5)}``. They are learned.
+    confidence
+        Probability with which the policy satisfies all learned limits, where there are such actions.
+    failures
+        Whether failed trials teach where evaluations fail: "learn" (from the second one on) or "ignore". A new study
+        learns; a stored one continues as it was begun.
+    name
+        Name of the study in its storage.
+    storage
+        Path of an SQLite file, or URL of a PostgreSQL database; by default memory.
+    device
+        Where the model is fitted and searched, as torch names it: "cpu", "cuda", "cuda:1". It is not stored.
+
+    Raises
+    ------
+    SettingError
+        If a setting is out of range, or a method needs finitely many states and there are more.
+    SpaceError
+        If the state distribution does not fit the space.
+    StudyError
+        If a study of this name is stored with other settings.
+    StorageError
+        If the database cannot be reached, read or written.
+
+    Examples
+    --------
+    >>> study = conbo.Study(space, state_distribution={"demand": conbo.Triangular(30)}, seed=1)
+    >>> study.run(profit, evaluations=3, progress=False).completed
+    3
     """
 
     def __init__(
@@ -129,7 +183,7 @@ class Study(TrialTables, Proofs):
         return html_of(self)
 
     def _optimizer(self, record: dict[str, Any]) -> Optimizer:
-        """An optimizer for settings as they are stored."""
+        """An optimizer for stored settings."""
         self._settings = s = from_record(record, self._settings)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", InfeasibleStatesWarning)  # said when the study was made
@@ -137,7 +191,7 @@ class Study(TrialTables, Proofs):
 
     @property
     def direction(self) -> Direction:
-        """Whether rewards are maximised or minimised."""
+        """Whether rewards are maximized or minimized."""
         return self._settings.direction
 
     @property
@@ -157,7 +211,7 @@ class Study(TrialTables, Proofs):
 
     @property
     def seed(self) -> int:
-        """On which all suggestions depend."""
+        """The seed of all suggestions."""
         return self._settings.seed
 
     @property
@@ -166,9 +220,31 @@ class Study(TrialTables, Proofs):
         return self._settings.common_random_numbers
 
     def add_choices(self, name: str, choices: Iterable[Value], state_distribution: RecipeLike = None) -> None:
-        """More choices for a categorical state or action; all trials stay as they are.
+        """Add choices to a categorical state or action. All trials stay as they are.
 
-        Where P[s] has weights for the choices of this state, it must be given anew.
+        Parameters
+        ----------
+        name
+            The parameter.
+        choices
+            The new choices, which come after the old ones.
+        state_distribution
+            The new P[s]. It is needed if the present one has weights for the choices of this state.
+
+        Raises
+        ------
+        SpaceError
+            If the parameter is unknown or not categorical, or a choice is not new.
+        SettingError
+            If `state_distribution` is needed and missing.
+
+        Examples
+        --------
+        >>> shops = conbo.Space(states={"shop": conbo.Categorical(["north"])}, actions={"stock": conbo.Real(0, 150)})
+        >>> study = conbo.Study(shops)
+        >>> study.add_choices("shop", ["south"])
+        >>> study.space.states["shop"].choices
+        ('north', 'south')
         """
 
         def change(_: Optimizer) -> list[Trial]:
@@ -188,28 +264,82 @@ class Study(TrialTables, Proofs):
     def ask(
         self, n: int | None = None, state: Point | None = None, *, lease: float | None = None
     ) -> Trial | list[Trial]:
-        """One new trial, or a list of n; `state` is one that the environment dictates.
+        """Suggest the next trial, or several at once.
 
-        Trials that were enqueued come first, or those of them that are in this state.
-        It is yours: no other worker is given it, and it is awaited until it is told or failed. With a `lease`, it is
-        yours for so many seconds, unless you `renew` that: then a run, or whoever else asks with a lease, is given it.
+        Enqueued trials come first; with a `state`, only those in that state. An asked trial is yours: no other worker
+        gets it, and it counts as pending until `tell` or `fail`.
+
+        Parameters
+        ----------
+        n
+            Number of trials; without it, a single trial is returned instead of a list.
+        state
+            The state that the environment has set; by default the method chooses it.
+        lease
+            Seconds for which the trial is yours, unless you `renew` them; then a run, or whoever else asks with a
+            lease, gets it. By default it is yours until `tell` or `fail`.
+
+        Returns
+        -------
+        Trial or list of Trial
+            The new trials.
+
+        Raises
+        ------
+        PointError
+            If the state does not belong to the space or has no feasible action.
+        SettingError
+            If `n` is not a positive integer, or `lease` is not a positive number.
+
+        Examples
+        --------
+        >>> study = conbo.Study(space)
+        >>> trial = study.ask(state={"demand": 60})
+        >>> study.tell(trial, profit(trial.state, trial.action))
         """
         wanted = 1 if n is None else at_least(1, "n", n)
         trials = ask(self._shared, wanted, state, lease)
         return trials[0] if n is None else trials
 
     def renew(self, trial: Trial, lease: float) -> None:
-        """Keep a trial that was asked for with a lease: it is yours for so many seconds from now.
+        """Keep a trial that was asked for with a lease.
+
+        Parameters
+        ----------
+        trial
+            The trial, as `ask` returned it.
+        lease
+            Seconds from now for which it is yours.
 
         Raises
         ------
         TrialError
-            If the lease had ended and the trial was given to somebody else, or the trial has ended.
+            If the lease had ended and another worker has the trial, or the trial has ended.
+        SettingError
+            If `lease` is not a positive number.
         """
         renew(self._shared, trial, trial.worker, lease)
 
     def release(self, trial: Trial) -> None:
-        """Give back a trial that was asked for with a lease, so that others are given it at once."""
+        """Give back a trial that was asked for with a lease, so that others can have it at once.
+
+        Parameters
+        ----------
+        trial
+            The trial, as `ask` returned it. Nothing happens if it is another worker's, or has ended.
+
+        Raises
+        ------
+        TrialError
+            If the trial is unknown.
+
+        Examples
+        --------
+        >>> study = conbo.Study(space)
+        >>> trial = study.ask(lease=60)
+        >>> study.renew(trial, lease=120)
+        >>> study.release(trial)
+        """
         release(self._shared, trial, trial.worker)
 
     def tell(
@@ -221,170 +351,49 @@ class Study(TrialTables, Proofs):
         outcomes: Mapping[str, float] | None = None,
         cost: float | None = None,
     ) -> None:
-        """The reward of a trial (or of its number), and the reward's variance where it is known.
+        """Record the reward of a trial. Telling the same again does nothing.
 
-        A variance is given for all trials or for none; to repeat what was told does nothing. The `cost` of the
-        evaluation is for studies that learn it. Further `outcomes` by name, such as `{"wait": 4.2}`, are recorded
-        beside the reward; all that are constrained must be told.
+        Parameters
+        ----------
+        trial
+            The trial or its number.
+        reward
+            The reward, in the user's sign.
+        noise
+            Variance of the reward. Give it for all trials of a study or for none.
+        outcomes
+            Further results by name, such as ``{"wait": 4.2}``. They are recorded; all that are
+            constrained must be told.
+        cost
+            What the evaluation cost, for a study with ``cost="learned"``.
+
+        Raises
+        ------
+        TrialError
+            If the trial is unknown, has failed, or was told something else.
+        RewardError
+            If a value is not one finite number, or noise or cost is missing or unexpected.
         """
         tell(self._shared, trial, Outcomes(reward, noise, with_cost(outcomes, cost)))
 
     def fail(self, trial: Trial | int, error: str = "") -> None:
-        """A trial (or its number) that will not have a reward.
+        """Record that a trial will not get a reward.
 
-        With an `error`, it counts as an evaluation that failed and may teach where others fail; without, it is
-        cancelled.
-        """
-        fail(self._shared, trial, error)
-
-    def total_cost(self) -> float:
-        """What all trials cost up to now; running and failed ones, and others without a cost, as it is expected."""
-        return sum(self._shared.up_to_date().total_cost())
-
-    def best_observed(self) -> list[dict[str, Any]]:
-        """For each of finitely many states its best trial's action, reward and number, None where it has none."""
-        return self._shared.up_to_date().best_observed()
-
-    def policy(self) -> Policy:
-        """The best action for every state, by what was told up to now."""
-        return self._shared.up_to_date().policy()
-
-    def policy_value(self) -> float:
-        """The model's own estimate of the policy's expected reward over P[s]."""
-        return self._shared.up_to_date().policy_value()
-
-    def summary(self) -> StudySummary:
-        """What was learned up to now, by the model.
-
-        Returns
-        -------
-        StudySummary
-            What the policy and the best single action are worth, what it is worth to know the state, and where most is
-            left to learn. Printed, it is two or three sentences.
+        Parameters
+        ----------
+        trial
+            The trial or its number.
+        error
+            Why it failed, which may teach where others fail. Without an error, the trial counts as cancelled.
 
         Raises
         ------
-        ConboError
-            If no trial is completed yet.
+        TrialError
+            If the trial is unknown or already has a reward.
 
         Examples
         --------
-        >>> print(study.summary())  # doctest: +SKIP
-        The policy is worth 165.9 ± 7.1; the best single action for all states 110.4: knowing the state is worth
-        55.5 ± 8.2. Most is left to learn around demand 80 to 100; one evaluation is expected to gain at most 3.2 in
-        its state. (± is 1.96 standard deviations of the mean, without noise.)
+        >>> study = conbo.Study(space)
+        >>> study.fail(study.ask(), "the simulator crashed")
         """
-        return self._shared.up_to_date().summary()
-
-    def run(
-        self,
-        objective: AnyObjective,
-        evaluations: int | None = None,
-        *,
-        budget: float | None = None,
-        max_seconds: float | None = None,
-        worth: float | None = None,
-        workers: int | None = None,
-        executor: Executor | None = None,
-        batch: int | None = None,
-        timeout: float | None = None,
-        retries: int = 0,
-        stop_below: float | None = None,
-        finish: Literal["best-observed"] | None = None,
-        on_interrupt: Literal["wait", "cancel"] = "wait",
-        lease: float = 60.0,
-        max_lost_workers: int = MAX_LOST_WORKERS,
-        callbacks: Sequence[Callable[[Study, Trial], object]] = (),
-        progress: bool = True,
-    ) -> RunSummary:
-        """Evaluate `objective(state, action)` until the study has so many completed trials in total, by default 80.
-
-        With common random numbers it is called as `objective(state, action, seed)`. In a space without states the
-        state is {}. The objective returns the reward, or a mapping such as
-        `{"reward": 1.2, "noise": 0.1, "wait": 4.2}`, whose other values are recorded as outcomes of the trial. Where it
-        raises, or returns anything else than finite numbers, the trial is tried `retries` more times and then has
-        failed, and the run goes on.
-
-        - `workers`: local processes, or how many evaluations an `executor` runs at once, where it does not say; by
-          default the objective runs here, one evaluation after the other;
-        - `executor`: anything with the `submit` of concurrent.futures: pools, Dask's `client.get_executor()`, mpi4py;
-        - `batch`: so many trials are asked for together, and all told before the next; by default a new one is asked
-          for as soon as one is told;
-        - `timeout`: seconds after which an evaluation has failed: it is killed, in a process of its own; an `executor`
-          goes on with it, and that place stays busy;
-        - `budget`: the run ends when all trials of the study together have cost this much, running ones counted at
-          their expected cost; the last evaluation may exceed it. The study needs a `cost`. Then `evaluations` may be
-          left out;
-        - `max_seconds`: no evaluation begins later than this after the beginning of the run;
-        - `worth`: what a unit of reward is worth in units of cost. The run ends when the expected gain of the next
-          evaluation is worth less than the evaluation is expected to cost;
-        - `stop_below`: the run ends when the expected gain of the next evaluation is below this;
-        - `finish="best-observed"`: the last evaluations, one for each state, look for the best action of that state;
-        - `on_interrupt`: after Ctrl-C, "wait" for the running evaluations, or "cancel" them, as a second Ctrl-C does;
-        - `lease`: seconds after which another worker takes over a trial if this one gives no sign of life;
-        - `max_lost_workers`: a trial fails when this many workers have died while evaluating it. Raise it where jobs
-          are preempted, because a failed trial is one that an undisturbed study would not have;
-        - `callbacks`: functions that are called here, as `callback(study, trial)`, after every trial that this run
-          completed or that failed. They may call `study.stop()`, and what they raise ends the run.
-        """
-        wanted = EVALUATIONS if evaluations is None and budget is None else evaluations
-        ends = Ends(wanted, budget, max_seconds, stop_below, worth)
-        plan = Plan(ends, batch, timeout, retries, finish, on_interrupt, lease, max_lost_workers)
-        optimizer = self._shared.up_to_date()
-        check_plan(plan, objective, workers, optimizer)
-        check_callbacks(callbacks)
-        _ = optimizer.learner  # loads torch now, rather than in the middle of the run
-        evaluators: Evaluators
-        if executor is not None:
-            evaluators = Borrowed(executor, workers)
-        elif (workers or 1) > 1 or timeout is not None:
-            evaluators = Processes(workers or 1, objective)
-        else:
-            evaluators = Here()
-        from conbo.loops import compiling  # Numba and the bar are slow to import, and only a run needs them
-        from conbo.study.progress import Progress
-
-        compiling.begin()  # while the initial design is evaluated
-        completed = self._shared.up_to_date().n_completed
-        with Progress(completed, wanted, self.policy_value, progress) as bar, _shown_by(bar, progress):
-            run = Run(self._shared, evaluators, objective, plan, bar, [partial(each, self) for each in callbacks])
-            self._runs.append(run)
-            try:
-                summary = run()
-            finally:
-                self._runs.remove(run)
-            self._shared.records.settle()
-            if summary.stopped == "interrupted":
-                kept = self._shared.up_to_date().n_completed
-                bar.note(f"Interrupted: {kept}{'' if wanted is None else f' of {wanted}'} evaluations are kept.")
-        if progress:
-            print(summary)
-        return summary
-
-    def stop(self) -> None:
-        """End the run that is going on: no evaluation is begun any more, and the running ones are waited for.
-
-        It is called from a callback, from another thread, or from an objective that runs in this process.
-
-        Raises
-        ------
-        StudyError
-            If no run of this study is going on in this process.
-        """
-        if not self._runs:
-            raise StudyError("`stop` ends a run that is going on, but no run of this study is going on here.")
-        for run in tuple(self._runs):
-            run.stop()
-
-
-def open_study(storage: Storage, name: str = "default", *, device: str = "cpu") -> Study:
-    """A study that is in a database; raises StudyError with the names there are if it is not."""
-    settings, origin = stored_settings(storage, name)
-    with errors_about(origin):
-        s = from_record(settings)
-    return Study(s.space, **s.of_optimizer(), name=name, storage=storage, device=device)
-
-
-def _shown_by(bar: Progress, progress: bool) -> AbstractContextManager[None]:
-    """While a bar is shown, log lines appear above it."""
-    return listening(bar.note) if progress else nullcontext()
+        fail(self._shared, trial, error)

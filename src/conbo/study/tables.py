@@ -17,9 +17,9 @@ MEASURED = "outcome:"  # the column of a measured outcome is this before its nam
 
 
 def observations(trials: Iterable[Trial]) -> list[dict[str, Any]]:
-    """The trials as rows of a table, which all have the same columns; there is one for the seeds if there are any.
+    """The trials as rows of a table with the same columns, one of them for seeds if there are any.
 
-    A parameter that is named like the column of a measured outcome takes the place of that column.
+    A parameter that has the name of an outcome's column replaces that column.
     """
     known = list(trials)
     measured, seeded = measured_columns(known), has_seeds(known)
@@ -32,7 +32,7 @@ def has_seeds(trials: Iterable[Trial]) -> bool:
 
 
 def with_errors(trials: Iterable[Trial]) -> list[dict[str, Any]]:
-    """The same with a column `error` after the status, for trials that failed; a parameter may have its name."""
+    """The rows of `observations` with a column `error` after the status, unless a parameter has that name."""
     known, rows = list(trials), []
     for trial, row in zip(known, observations(known), strict=True):
         error = {} if "error" in row else {"error": trial.error if trial.status == "failed" else None}
@@ -42,18 +42,18 @@ def with_errors(trials: Iterable[Trial]) -> list[dict[str, Any]]:
 
 
 def measured_columns(trials: Iterable[Trial]) -> dict[str, str]:
-    """The columns for all that was measured beside the rewards, with its names, in the order of their first trials."""
+    """The columns of all measured outcomes with the outcomes' names, in the order of their first trials."""
     return {f"{MEASURED}{name}": name for trial in trials for name in trial.measured}
 
 
 def measured_cells(row: Mapping[Any, Any], parameters: Container[str]) -> dict[str, Any]:
-    """What a row of a file has in the columns of measured outcomes, by name, without the empty cells."""
+    """The measured outcomes in a row of a file, by name, without empty cells."""
     columns = [column for column in row if str(column).startswith(MEASURED) and column not in parameters]
     return {column.removeprefix(MEASURED): row[column] for column in columns if row[column] not in (None, "")}
 
 
 def full_table(space: Space, trials: Iterable[Trial]) -> tuple[list[str], list[dict[str, Any]]]:
-    """The columns of a table with all that is recorded of the trials, and its rows."""
+    """The columns and rows of a table with everything that is recorded of the trials."""
     known = list(trials)
     parameters = [*space.states, *space.actions]
     more = [name for name in FILE_COLUMNS if name not in parameters]
@@ -67,7 +67,7 @@ def full_table(space: Space, trials: Iterable[Trial]) -> tuple[list[str], list[d
 
 
 def write_csv(path: str | Path, space: Space, trials: Iterable[Trial]) -> None:
-    """All trials, one line for each."""
+    """Write all trials, one line for each."""
     header, rows = full_table(space, trials)
     with Path(path).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -77,7 +77,7 @@ def write_csv(path: str | Path, space: Space, trials: Iterable[Trial]) -> None:
 
 
 def read_csv(path: str | Path, space: Space, seeded: bool = False) -> list[Trial]:
-    """The results in a file as completed trials, numbered from 0; raises StudyError with all rows that are none."""
+    """The results in a file as completed trials, numbered from 0; raises StudyError, which lists all wrong rows."""
     columns, rows, lines = csv_rows(path)
     return results_of(f"'{path}'", columns, rows, space, [f"line {line}" for line in lines], seeded)
 
@@ -90,14 +90,14 @@ def results_of(
     places: Sequence[str] | None = None,
     seeded: bool = False,
 ) -> list[Trial]:
-    """The rows of a table as completed trials, numbered from 0; raises StudyError with all rows that are none.
+    """The rows of a table as completed trials, numbered from 0; raises StudyError, which lists all wrong rows.
 
-    `places` says where each row is, for errors; by default they are rows 1, 2, 3, …
+    `places` says where each row is, for errors; by default rows 1, 2, 3, …
 
-    The table has a column for every parameter and one for the reward, and may have one for its `noise`, and others
-    like `outcome:wait` for what was measured beside it. In a study that chooses seeds (`seeded`), it has one for
-    these. Where there is a `status`, rows that are not completed are
-    passed over. Other columns do not matter. A text is read as the number or the choice that it stands for.
+    The table has a column for every parameter and for the reward, and optionally one for its `noise` and others such as
+    `outcome:wait`. In a study that chooses seeds (`seeded`), it also has one for these. If there is a `status`, rows
+    that are not completed are skipped. Other columns are ignored. A text is read as the number or the choice that it
+    stands for.
     """
     needed = (*space.states, *space.actions, *([SEED] if seeded else []), "reward")
     if missing := [name for name in needed if name not in columns]:
@@ -163,7 +163,7 @@ def _seed(cell: Any) -> int:
 
 
 def _value(parameter: Parameter, cell: Any) -> Any:
-    """What the cell stands for; what it cannot stand for is left to validation."""
+    """The value that the cell stands for; other cells are left to validation."""
     if not isinstance(parameter, Categorical):
         return _number(cell)
     meant = [choice for choice in parameter.choices if str(choice) == cell]

@@ -1,4 +1,4 @@
-"""The trials of a study as tables, files and dataframes, and the way in for results and points from elsewhere."""
+"""The trials of a study as tables, files and dataframes; earlier results and enqueued points come in here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from conbo.study.tables import full_table, observations, read_csv, results_of, w
 from conbo.study.workers import worker_name
 from conbo.trials import ENQUEUED, Outcomes, Trial, unlike_before
 
-MANY_RESULTS = 5000  # whose import takes seconds
+MANY_RESULTS = 5000  # imports of more results are announced in the log, because they take seconds
 
 
 class TrialTables:
@@ -32,54 +32,112 @@ class TrialTables:
 
     @property
     def trials(self) -> tuple[Trial, ...]:
-        """All trials with all that is recorded of them."""
+        """All trials, in the order of their numbers."""
         return self._shared.up_to_date().trials
 
     @property
     def observations(self) -> list[dict[str, Any]]:
         """All trials as rows of a table: number, states, actions, seed if there are seeds, reward and status.
 
-        What was measured beside the reward is in columns such as `outcome:wait`, None where a trial has none.
+        Other measured outcomes are in columns such as `outcome:wait`, which are None where a trial has none.
         """
         return observations(self.trials)
 
     def to_csv(self, path: str | Path) -> None:
-        """Write all trials to a file, with all that is recorded of them."""
+        """Write all trials to a CSV file, with everything that is recorded of them.
+
+        Parameters
+        ----------
+        path
+            The file, which is overwritten.
+
+        Examples
+        --------
+        >>> study.to_csv("trials.csv")
+        """
         write_csv(path, self.space, self.trials)
 
     def import_csv(self, path: str | Path) -> int:
-        """Add earlier results, and return how many; if a row is not a result, all such rows are named in the error.
+        """Add earlier results from a CSV file: all rows, or none if one of them is wrong.
 
-        The file has a column for every parameter and `reward`, and may have `noise` and others like `outcome:wait`.
-        With common random numbers it has a column `seed`, too.
+        Parameters
+        ----------
+        path
+            A file with a column for every parameter and `reward`, and optionally `noise`, `status` and columns such as
+            `outcome:wait`; with common random numbers, also `seed`. Rows whose status is not "completed" are skipped.
+
+        Returns
+        -------
+        int
+            Number of results added.
+
+        Raises
+        ------
+        StudyError
+            If a column is missing or a row is not a result; the message lists all such rows.
+        RewardError
+            If the file has `noise` and earlier trials have none, or the other way round.
+
+        Examples
+        --------
+        >>> study.to_csv("trials.csv")
+        >>> conbo.Study(space).import_csv("trials.csv") == len(study.trials)
+        True
         """
         return len(self._add(read_csv(path, self.space, self._has_seeds)))
 
     def trials_dataframe(self, backend: str = "pandas") -> Any:
-        """All trials with all that is recorded of them, as a dataframe.
+        """Return all trials as a dataframe, with everything that is recorded of them.
 
         Parameters
         ----------
         backend
             The library of the dataframe, such as "pandas", "polars" or "pyarrow".
+
+        Returns
+        -------
+        dataframe
+            One row for every trial.
+
+        Raises
+        ------
+        ConboError
+            If narwhals or the backend is not installed.
+
+        Examples
+        --------
+        >>> study.trials_dataframe().shape[0] == len(study.trials)
+        True
         """
         columns, rows = full_table(self.space, self.trials)
         return frame_of({name: [row[name] for row in rows] for name in columns}, backend)
 
     def add_trials(self, results: Any) -> int:
-        """Add earlier results, and return how many; if a row is not a result, all such rows are named in the error.
+        """Add earlier results: all rows, or none if one of them is wrong.
 
         Parameters
         ----------
         results
             A dataframe of any library that narwhals reads, or a list of rows like those of `observations`. It has a
-            column for every parameter and `reward`, and may have `noise` and others like `outcome:wait`. With common
-            random numbers it has a column `seed`, too. Rows whose `status` is another than "completed" are passed over.
+            column for every parameter and `reward`, and optionally `noise`, `status` and columns such as
+            `outcome:wait`; with common random numbers, also `seed`. Rows whose status is not "completed" are skipped.
+
+        Returns
+        -------
+        int
+            Number of results added.
 
         Raises
         ------
         StudyError
-            If a column is missing or a row is not a result; then nothing is added.
+            If a column is missing or a row is not a result; the message lists all such rows.
+        RewardError
+            If there is a `noise` and earlier trials have none, or the other way round.
+
+        Examples
+        --------
+        >>> conbo.Study(space).add_trials([{"demand": 60, "stock": 55, "reward": 165}])
+        1
         """
         if isinstance(results, list) and all(isinstance(row, Mapping) for row in results):
             source, columns, rows = "the list", list(results[0]) if results else [], results
@@ -97,7 +155,7 @@ class TrialTables:
         outcomes: Mapping[str, float] | None = None,
         seed: int | None = None,
     ) -> Trial:
-        """Add an earlier result, as if its trial had been asked for and told.
+        """Add one earlier result, as if its trial had been asked for and told.
 
         Parameters
         ----------
@@ -115,20 +173,33 @@ class TrialTables:
 
         Raises
         ------
-        PointError, RewardError
-            If the point is not one of the space, or the reward is not one finite number.
+        PointError
+            If the point does not belong to the space.
+        RewardError
+            If a value is not one finite number, or `noise` is given for some trials only.
         TrialError
             If the seed is missing or cannot be one of this study.
+
+        Examples
+        --------
+        >>> conbo.Study(space).add_trial({"demand": 60}, {"stock": 55}, reward=165).number
+        0
         """
         told = Outcomes(reward, noise, {} if outcomes is None else outcomes)
         (added,) = self._add([self._trial(state, action, seed).told(told)])
         return added
 
     def enqueue(self, state: Point, action: Point, seed: int | None = None) -> Trial:
-        """Have a point of your own evaluated first: by the next run, or by whoever asks next.
+        """Enqueue a point of your own, to be evaluated before any suggestion, by the next run or whoever asks next.
 
-        Until then it is pending, like any other trial without a reward. In a study with common random numbers it has
-        the `seed`, or a new one.
+        Until then it counts as pending, like any other trial without a reward.
+
+        Parameters
+        ----------
+        state, action
+            The point; in a space without states the state is {}.
+        seed
+            The seed of the trial, in a study with common random numbers; by default a new one.
 
         Returns
         -------
@@ -138,11 +209,14 @@ class TrialTables:
         Raises
         ------
         PointError
-            If the point is not one of the space.
+            If the point does not belong to the space.
 
         Examples
         --------
-        >>> study.enqueue({"demand": 60}, {"stock": 60})  # doctest: +SKIP
+        >>> study = conbo.Study(space)
+        >>> trial = study.enqueue({"demand": 60}, {"stock": 60})
+        >>> study.ask() == trial
+        True
         """
         optimizer = self._shared.up_to_date()
         if seed is None and optimizer.seed_rule is not None:

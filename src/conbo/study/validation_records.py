@@ -1,4 +1,4 @@
-"""The validations of a study in a database, apart from its trials: no model is ever fitted to them."""
+"""The validations of a study in a database, separate from its trials because no model is fitted to them."""
 
 import json
 
@@ -18,7 +18,7 @@ class ValidationRecords:
         self._of_study = VALIDATIONS.c.study == study
 
     def all(self) -> list[Validation]:
-        """All of them, in the order in which they were begun."""
+        """All validations, in the order in which they were begun."""
         query = select(VALIDATIONS.c.number, VALIDATIONS.c.record).where(self._of_study).order_by(VALIDATIONS.c.number)
         rows = self._database.read(lambda connection: connection.execute(query).all())
         known = []
@@ -28,12 +28,12 @@ class ValidationRecords:
         return known
 
     def count(self) -> int:
-        """How many there are."""
+        """Number of validations."""
         query = select(func.count()).select_from(VALIDATIONS).where(self._of_study)
         return self._database.read(lambda connection: connection.scalar(query)) or 0
 
     def add(self, validation: Validation) -> int:
-        """Keep a new one; its number."""
+        """Store a new validation and return its number."""
 
         def work(connection: Connection) -> int:
             last = connection.scalar(select(func.max(VALIDATIONS.c.number)).where(self._of_study))
@@ -45,7 +45,7 @@ class ValidationRecords:
         return self._database.write(work)
 
     def replace(self, number: int, validation: Validation) -> None:
-        """Keep what is measured by now."""
+        """Store what has been measured so far."""
         change = update(VALIDATIONS).where(self._of_study, VALIDATIONS.c.number == number)
         values = {"record": _text(validation)}
         self._database.write(lambda connection: connection.execute(change.values(values)) and None)

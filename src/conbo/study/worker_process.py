@@ -1,4 +1,4 @@
-"""What happens where an objective is evaluated in another process; for this it need not import torch."""
+"""The code that runs in the process of an evaluation, without importing torch."""
 
 import os
 import pickle
@@ -22,17 +22,14 @@ MAX_MESSAGE = 10_000  # characters of a message, and of a traceback, that travel
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception as text, because not every exception can be pickled, and not every pickled one can be read."""
+    """An exception as text, because not every exception can be pickled and read back."""
 
     error: str  # its type and message
     traceback: str
 
 
 def evaluate(objective: Callable[..., Any], *arguments: Any) -> "Outcomes | Failure":
-    """What the objective returned for state, action and perhaps a seed.
-
-    Whatever goes wrong becomes text, and the rest of a result never travels.
-    """
+    """The outcomes that the objective returned, or a `Failure`; nothing else is sent back."""
     try:
         return outcomes_of(objective(*arguments))
     except Exception as error:
@@ -40,13 +37,13 @@ def evaluate(objective: Callable[..., Any], *arguments: Any) -> "Outcomes | Fail
 
 
 def load(objective: bytes) -> None:
-    """Import all that a pickled objective needs, which may take seconds; an evaluation says what goes wrong."""
+    """Import everything that a pickled objective needs, which may take seconds; the evaluation reports errors."""
     with suppress(Exception):
         pickle.loads(objective)
 
 
 def load_and_evaluate(objective: bytes, *arguments: Any) -> "Outcomes | Failure":
-    """What a pickled objective returned, which need not be readable here."""
+    """The outcomes of a pickled objective, which need not be readable here."""
     try:
         function = pickle.loads(objective)
     except Exception as error:
@@ -56,7 +53,7 @@ def load_and_evaluate(objective: bytes, *arguments: Any) -> "Outcomes | Failure"
 
 
 def error_text(error: BaseException) -> str:
-    """The type and the message of an exception, even of one that cannot say what it means."""
+    """Type and message of an exception, even of one whose message cannot be made."""
     try:
         message = str(error)
     except Exception as wrong:
@@ -65,16 +62,16 @@ def error_text(error: BaseException) -> str:
 
 
 def located_text(error: BaseException) -> str:
-    """The same with the place where an objective raised it: "ValueError: no (simulator.py, line 7)".
+    """Type, message and place of an exception in the objective: "ValueError: no (simulator.py, line 7)".
 
-    It is the last line of the objective's own file, even if the exception came from a library that this line calls.
+    The place is the last line of the objective's own file, even if a library that it calls raised the exception.
     """
     text, place = error_text(error), _place(error)
     return shortened(text, MAX_MESSAGE - len(place)) + place
 
 
 def _place(error: BaseException) -> str:
-    """Empty if the exception did not pass through the objective."""
+    """The place of an exception in the objective; empty if it did not pass through the objective."""
     ours = (PACKAGE, "<string>")  # which is the constructor of a dataclass
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
     own = [frame for frame in frames if frame.filename == frames[0].filename]
@@ -82,7 +79,7 @@ def _place(error: BaseException) -> str:
 
 
 def prepare(parent: int) -> None:
-    """Leave Ctrl-C, which reaches all processes of a terminal, to the parent; end when the parent has ended."""
+    """Leave Ctrl-C, which reaches all processes of a terminal, to the parent, and end when the parent has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), name="conbo parent watch", daemon=True).start()
 

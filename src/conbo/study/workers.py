@@ -1,4 +1,4 @@
-"""Who works on a study, by name, and whether a worker of this machine is still there."""
+"""The names of workers, and whether a worker on this machine is still alive."""
 
 import hashlib
 import os
@@ -13,18 +13,18 @@ _RETIRED: set[str] = set()
 
 
 def worker_name() -> str:
-    """A name like no other, from which processes on the same machine can tell whether this one has ended."""
+    """A unique name, from which other processes on this machine can tell whether this one has ended."""
     pid = os.getpid()
     return f"{socket.gethostname()}:{pid}:{_machine()}.{_start(pid) or 0}.{secrets.token_hex(3)}"
 
 
 def retire(worker: str) -> None:
-    """A worker of this process has ended, though the process has not."""
+    """Record that a worker of this process has ended, though the process has not."""
     _RETIRED.add(worker)
 
 
 def is_gone(worker: str) -> bool:
-    """Whether the worker is known to have ended, with its process or, if that is this one, before."""
+    """Whether the worker is known to have ended, with its process or before it."""
     if worker in _RETIRED:
         return True
     parts = re.fullmatch(r".*:(\d{1,9}):(\w+)\.(\w+)\.\w+", worker, re.DOTALL)
@@ -42,7 +42,7 @@ def is_gone(worker: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _machine() -> str:
-    """The place whose process numbers mean the same: containers may share a host name, or even the host."""
+    """An identifier of where process numbers mean the same: containers may share a host name, or even the host."""
     parts = [socket.gethostname()]
     with suppress(OSError):  # elsewhere than on Linux
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
@@ -51,9 +51,9 @@ def _machine() -> str:
 
 
 def _start(pid: int) -> str | None:
-    """When a process was started, in ticks since the machine was; None if that cannot be known.
+    """When a process was started, in ticks since the machine booted; None if that cannot be known.
 
-    A process that has ended, but that its parent has not reaped yet, counts as ended.
+    A process that has ended but was not reaped by its parent counts as ended.
     """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()

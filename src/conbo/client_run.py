@@ -1,0 +1,138 @@
+"""How a client of a service runs an objective, and keeps the lease of its trial."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from conbo.errors import AccessError, ConboError, StorageError, TrialError, shortened
+from conbo.trials import Outcomes, Trial, outcomes_of
+
+if TYPE_CHECKING:
+    from conbo.study.executors import AnyObjective
+    from conbo.study.run_summary import RunSummary, Stopped
+
+LEASE = 60.0  # seconds, which a run renews
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between two looks at what other clients do
+
+
+class Service(Protocol):
+    """What a run needs of its client."""
+
+    def status(self) -> dict[str, Any]:
+        """Settings and progress of the study."""
+
+    def renew(self, trial: Trial, lease: float) -> None:
+        """Keep a trial."""
+
+    def release(self, trial: Trial) -> None:
+        """Give a trial back."""
+
+    def _ask(self, body: dict[str, Any]) -> list[Trial]: ...
+
+    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]: ...
+
+
+class ClientRun:
+    """One client's part in a study: ask, evaluate, tell, until there are enough trials."""
+
+    def __init__(
+        self,
+        client: Service,
+        objective: AnyObjective,
+        evaluations: int,
+        retries: int,
+        max_seconds: float | None,
+        lease: float,
+    ) -> None:
+        self._client, self._objective, self._evaluations = client, objective, evaluations
+        self._retries, self._max_seconds, self._lease = retries, max_seconds, lease
+        self._completed = self._failed = self._retried = self._late = self._failures_in_a_row = 0
+
+    def __call__(self) -> RunSummary:
+        """Evaluate until the run ends."""
+        from conbo.study.run_summary import RunSummary
+
+        began, pause = time.monotonic(), SHORTEST_PAUSE
+        stopped: Stopped = "evaluations"
+        try:
+            while self._client.status()["completed"] < self._evaluations:
+                if self._max_seconds is not None and time.monotonic() - began >= self._max_seconds:
+                    stopped = "max_seconds"
+                    break
+                trials = self._client._ask({"n": 1, "lease": self._lease, "evaluations": self._evaluations})
+                for trial in trials:
+                    self._evaluate(trial)
+                    pause = SHORTEST_PAUSE
+                if not trials:  # all that are missing are being evaluated elsewhere
+                    time.sleep(pause)
+                    pause = min(LONGEST_PAUSE, 1.5 * pause)
+        except KeyboardInterrupt:
+            stopped = "interrupted"
+        seconds = time.monotonic() - began
+        return RunSummary(self._completed, self._failed, self._retried, self._late, seconds, stopped)
+
+    def _evaluate(self, trial: Trial) -> None:
+        from conbo.study.worker_process import located_text
+
+        for attempt in range(self._retries + 1):
+            try:
+                with _LeaseKeeper(self._client, trial, self._lease):
+                    outcomes = outcomes_of(self._objective(*trial.arguments))
+                    self._tell(trial, outcomes)
+                return
+            except (AccessError, StorageError, TrialError):
+                raise
+            except Exception as error:
+                text = located_text(error)
+                if attempt < self._retries:
+                    self._retried += 1
+                else:
+                    self._fail(trial, text, error)
+            except BaseException:
+                self._client.release(trial)
+                raise
+
+    def _tell(self, trial: Trial, outcomes: Outcomes) -> None:
+        measured = {"reward": outcomes.reward, "noise": outcomes.noise, "outcomes": dict(outcomes.measured)}
+        answer = self._client._post(f"/trials/{trial.number}/tell", {**measured, "worker": trial.worker})
+        self._failures_in_a_row = 0
+        self._completed += answer["stands"]
+        self._late += not answer["stands"]
+
+    def _fail(self, trial: Trial, text: str, error: Exception) -> None:
+        from conbo.study.run import MOST_FAILURES
+
+        self._client._post(f"/trials/{trial.number}/fail", {"error": text, "worker": trial.worker})
+        self._failed += 1
+        self._failures_in_a_row += 1
+        if self._failures_in_a_row == MOST_FAILURES:
+            raise ConboError(f"the objective failed {MOST_FAILURES} times in a row: {shortened(text)}") from error
+
+
+class _LeaseKeeper:
+    """While this lasts, a thread renews the lease of a trial."""
+
+    def __init__(self, client: Service, trial: Trial, lease: float) -> None:
+        self._client, self._trial, self._lease = client, trial, lease
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="conbo lease", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._end.set()
+
+    def _beat(self) -> None:
+        while not self._end.wait(self._lease / 3):
+            try:
+                self._client.renew(self._trial, self._lease)
+            except TrialError:
+                return  # another worker has it: the first result will stand
+            except ConboError:
+                continue

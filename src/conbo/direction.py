@@ -1,0 +1,13 @@
+"""The sign of minimization: users see rewards as they are, while models and methods always maximize.
+
+Every place that turns a reward into what is maximized, or back, multiplies it by `sign_of`.
+"""
+
+from typing import Literal, TypeAlias
+
+Direction: TypeAlias = Literal["maximize", "minimize"]
+
+
+def sign_of(maximize: bool) -> int:
+    """The factor between a user's reward and the number that is maximized: 1, or -1 where rewards are minimized."""
+    return 1 if maximize else -1

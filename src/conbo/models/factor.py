@@ -1,0 +1,146 @@
+"""A correlation over one block of columns, states or actions: one factor of a kernel."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conbo.models.columns import Columns, squared_distances
+from conbo.models.profiles import MATERN52, Profile
+from conbo.models.warp import Warp
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A correlation over one block of columns, as a function of their distance after warping; 1 at distance zero.
+
+    Parameters
+    ----------
+    columns
+        How columns become features.
+    lengthscales
+        One lengthscale for each column (d,), in units of the unit cube.
+    profile
+        The correlation as a function of the scaled distance.
+    warp
+        Input warping; None for none.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from conbo.models.columns import Columns
+    >>> from conbo.models.kernels import Factor
+    >>> factor = Factor(Columns((0,)), torch.tensor([0.5], dtype=torch.float64))
+    >>> features = factor.scaled(torch.tensor([[0.2], [0.2]], dtype=torch.float64))
+    >>> float(factor.correlation(features, features)[0, 1])
+    1.0
+    """
+
+    columns: Columns
+    lengthscales: Tensor  # (d,)
+    profile: Profile = MATERN52
+    warp: Warp | None = None
+
+    @cached_property
+    def feature_scales(self) -> Tensor:
+        """Multipliers (width,) of the features, after which profiles see plain distances."""
+        return self.profile.unit / self.lengthscales[list(self.columns.owner)]
+
+    @cached_property
+    def box(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Lower and upper end of every scaled feature, and whether it may move: (width,) each."""
+        upper = self.feature_scales
+        free = torch.zeros(len(upper), dtype=torch.bool, device=upper.device)
+        free[list(self.columns.numeric_features)] = True
+        return torch.zeros_like(upper), upper, free
+
+    def scaled(self, points: Tensor) -> Tensor:
+        """Turn points into scaled features.
+
+        Parameters
+        ----------
+        points
+            Unit-cube points (..., d).
+
+        Returns
+        -------
+        Tensor
+            Scaled features (..., width).
+        """
+        warped = points if self.warp is None else self.warp(points)
+        return self.columns.features(warped) * self.feature_scales
+
+    def unscaled(self, features: Tensor) -> Tensor:
+        """Turn scaled features back into points.
+
+        Parameters
+        ----------
+        features
+            Scaled features (..., width). Those outside the box are moved to its edge.
+
+        Returns
+        -------
+        Tensor
+            Unit-cube points (..., d).
+        """
+        warped = self.columns.points(features / self.feature_scales).clamp(0, 1)
+        return warped if self.warp is None else self.warp.inverse(warped)
+
+    def in_unit_cube(self, gradient: Tensor, features: Tensor) -> Tensor:
+        """A gradient in scaled features (..., width), at these, as one in points (..., d); categories do not move."""
+        gradient = gradient * self.feature_scales
+        if self.columns.categorical:
+            by_column = gradient.new_zeros(*gradient.shape[:-1], len(self.columns.categories))
+            by_column[..., list(self.columns.numeric)] = gradient[..., list(self.columns.numeric_features)]
+            gradient = by_column
+        return gradient if self.warp is None else gradient * self.warp.slope(self.unscaled(features))
+
+    def tables(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute φ, ψ and χ of the profile.
+
+        Parameters
+        ----------
+        a, b
+            Scaled features (..., p, width) and (..., q, width).
+
+        Returns
+        -------
+        tuple of Tensor
+            φ, ψ and χ (..., p, q).
+        """
+        return self.profile.tables(squared_distances(a, b))
+
+    def correlation(self, a: Tensor, b: Tensor) -> Tensor:
+        """Compute the correlation φ.
+
+        Parameters
+        ----------
+        a, b
+            Scaled features (..., p, width) and (..., q, width).
+
+        Returns
+        -------
+        Tensor
+            Correlations (..., p, q).
+        """
+        return self.profile.value(squared_distances(a, b))
+
+    def record(self) -> dict[str, Any]:
+        """Describe lengthscales and warp by plain values.
+
+        Returns
+        -------
+        dict
+            `lengthscales`, and `warp` if there is one.
+        """
+        record: dict[str, Any] = {"lengthscales": self.lengthscales.tolist()}
+        if self.warp is not None:
+            record["warp"] = {"log_a": self.warp.log_a.tolist(), "log_b": self.warp.log_b.tolist()}
+        return record
+
+    def to(self, device: torch.device) -> "Factor":
+        """The same on another device."""
+        warp = None if self.warp is None else self.warp.to(device)
+        return replace(self, lengthscales=self.lengthscales.to(device), warp=warp)

@@ -1,0 +1,100 @@
+"""The policy of a study behind a service: every answer is asked for there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from conbo.prediction import Prediction
+from conbo.spaces import Point, Value
+
+PAGE = 1000  # trials or states in one answer
+
+
+class Service(Protocol):
+    """What a remote policy needs of its client."""
+
+    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]: ...
+
+
+class RemotePolicy:
+    """The policy of a study behind a service. `Client.policy` makes it.
+
+    Parameters
+    ----------
+    client
+        The client of the study.
+    fresh
+        Whether answers wait until the service has fitted all rewards.
+
+    Examples
+    --------
+    >>> policy = conbo.Client("http://127.0.0.1:8080").policy()
+    """
+
+    def __init__(self, client: Service, fresh: bool) -> None:
+        self._client, self._fresh = client, fresh
+
+    def __call__(self, state: Point | None = None, *, extrapolate: bool = False) -> dict[str, Value]:
+        """Choose the action for a state.
+
+        Parameters
+        ----------
+        state, extrapolate
+            As in `Policy`.
+
+        Returns
+        -------
+        dict
+            The action by name.
+        """
+        return self.predict(state, extrapolate=extrapolate).action
+
+    def many(self, states: Sequence[Point], *, extrapolate: bool = False) -> list[dict[str, Value]]:
+        """Choose the actions for many states.
+
+        Parameters
+        ----------
+        states, extrapolate
+            As in `Policy.many`.
+
+        Returns
+        -------
+        list of dict
+            The actions, in the order of the states.
+        """
+        return [prediction.action for prediction in self.predict_many(states, extrapolate=extrapolate)]
+
+    def predict(self, state: Point | None = None, *, extrapolate: bool = False) -> Prediction:
+        """Choose the action for a state, and estimate its reward.
+
+        Parameters
+        ----------
+        state, extrapolate
+            As in `Policy.predict`.
+
+        Returns
+        -------
+        Prediction
+            The action, its expected reward and the standard deviation of that estimate.
+        """
+        return self.predict_many([{} if state is None else state], extrapolate=extrapolate)[0]
+
+    def predict_many(self, states: Sequence[Point], *, extrapolate: bool = False) -> list[Prediction]:
+        """Choose the actions for many states, and estimate their rewards.
+
+        Parameters
+        ----------
+        states, extrapolate
+            As in `Policy.predict_many`.
+
+        Returns
+        -------
+        list of Prediction
+            One for every state, in the same order.
+        """
+        found: list[Prediction] = []
+        for first in range(0, len(states), PAGE):
+            body = {"states": list(states[first : first + PAGE]), "extrapolate": extrapolate, "fresh": self._fresh}
+            found += [Prediction(**row) for row in self._client._post("/policy", body)["predictions"]]
+        return found

@@ -1,0 +1,44 @@
+"""Rules that several settings share; each raises SettingError with the rule and the value."""
+
+from collections.abc import Mapping
+from typing import get_args
+
+import numpy as np
+
+from conbo.direction import Direction
+from conbo.errors import SettingError
+from conbo.spaces import Space
+from conbo.state_distributions import Product, RecipeLike, Weights
+
+
+def check_settings(space: object, direction: object, device: object) -> None:
+    """Raise SettingError unless these are a space, a direction and the name of a device."""
+    if not isinstance(space, Space):
+        raise SettingError(f"`space` must be a Space, but got {space!r}.")
+    if direction not in get_args(Direction):
+        raise SettingError(f"`direction` must be 'maximize' or 'minimize', but got {direction!r}.")
+    if not isinstance(device, str) or not device:
+        raise SettingError(f"`device` must be the name of a device, such as 'cpu' or 'cuda', but got {device!r}.")
+
+
+def at_least(least: int, name: str, value: object) -> int:
+    """The value as an int; raises SettingError unless it is an integer of at least this size."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise SettingError(f"`{name}` must be an integer of at least {least}, but got {name}={value!r}.")
+    return int(value)
+
+
+def has_weights(recipe: RecipeLike, name: str) -> bool:
+    """Whether this P[s] has a weight for each value of a state; a new value would have none."""
+    marginals = recipe.marginals if isinstance(recipe, Product) else recipe
+    return isinstance(marginals.get(name) if isinstance(marginals, Mapping) else marginals, Weights)
+
+
+def with_new_choices(given: RecipeLike, present: RecipeLike, space: Space, name: str) -> RecipeLike:
+    """P[s] after a parameter got new choices: the given one, or the present one unless it has weights for choices."""
+    if given is None and name in space.states and has_weights(present, name):
+        raise SettingError(
+            f"`state_distribution` must be given with new choices of '{name}', since P[s] has weights for its choices, "
+            "but got none."
+        )
+    return present if given is None else given

@@ -1,0 +1,84 @@
+"""The columns of a space: checked, encoded to rows of the unit cube, and decoded to named values."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from conbo.errors import PointError, SpaceError, closest, quoted, shortened
+from conbo.parameters import Array, Categorical, Integer, Parameter, Real, Value
+
+Point: TypeAlias = Mapping[str, Value]
+
+RESERVED_NAMES = ("number", "reward", "status")  # columns of every table of trials
+MAX_NAME = 200  # characters of the name of a parameter or a study
+
+
+def check_parameters(role: str, parameters: object) -> None:
+    """Raise SpaceError unless these are parameters with usable names; `role` is "states" or "actions"."""
+    if not isinstance(parameters, Mapping):
+        raise SpaceError(f"`{role}` must be a mapping from names to parameters, but got {parameters!r}.")
+    for name, parameter in parameters.items():
+        if not isinstance(name, str) or not name:
+            raise SpaceError(f"the names of `{role}` must be non-empty strings, but got {name!r}.")
+        if len(name) > MAX_NAME:
+            rule = f"the names of `{role}` must have at most {MAX_NAME} characters"
+            raise SpaceError(f"{rule}, but got {len(name)}: {shortened(repr(name))}.")
+        if name in RESERVED_NAMES:
+            raise SpaceError(f"a parameter must not be named like a column of the trials, but got '{name}'.")
+        if not isinstance(parameter, Real | Integer | Categorical):
+            raise SpaceError(f"'{name}' must be Real, Integer or Categorical, but got {parameter!r}.")
+
+
+def column_categories(parameters: Mapping[str, Parameter]) -> tuple[int, ...]:
+    """Number of choices of every column, 0 for a number."""
+    return tuple(p.n_levels if isinstance(p, Categorical) else 0 for p in parameters.values())
+
+
+def encode(parameters: Mapping[str, Parameter], points: Sequence[Point]) -> Array:
+    """Valid points as the rows of an (n, columns) array in the unit cube."""
+    array = np.empty((len(points), len(parameters)))
+    for column, (name, parameter) in enumerate(parameters.items()):
+        array[:, column] = parameter.encode([point[name] for point in points])
+    return array
+
+
+def decode(parameters: Mapping[str, Parameter], array: ArrayLike) -> list[dict[str, Value]]:
+    """The rows of an (n, columns) array as named values."""
+    rows = np.asarray(array, dtype=np.float64)
+    columns = [parameter.decode(rows[:, column]) for column, parameter in enumerate(parameters.values())]
+    return [{name: values[i] for name, values in zip(parameters, columns, strict=True)} for i in range(len(rows))]
+
+
+def snap(parameters: Sequence[Parameter], array: ArrayLike) -> Array:
+    """The nearest valid rows, for an array (..., columns)."""
+    points = np.array(array, dtype=np.float64)  # a copy
+    for column, parameter in enumerate(parameters):
+        points[..., column] = parameter.snap(points[..., column])
+    return points
+
+
+def validate(role: str, parameters: Mapping[str, Parameter], point: object) -> dict[str, Value]:
+    """The point with plain values, in the order of the columns; raises PointError if it is not valid."""
+    if not isinstance(point, Mapping):
+        raise PointError(f"{role} must be a mapping from names to values, but got {point!r}.")
+    for name in point:
+        if name not in parameters:
+            raise PointError(f"unknown {role} parameter {name!r}: {closest(str(name), parameters)}")
+    if missing := [name for name in parameters if name not in point]:
+        raise PointError(f"{role} must give every parameter a value, but {quoted(missing)} is missing.")
+    return {name: parameter.validate(name, point[name]) for name, parameter in parameters.items()}
+
+
+def with_more_choices(name: str, choices: Iterable[Value], parameters: Mapping[str, Parameter]) -> Categorical:
+    """The categorical parameter of this name with more choices, after those that it has; raises SpaceError."""
+    parameter = parameters.get(name)
+    if parameter is None:
+        raise SpaceError(f"unknown parameter {name!r}: {closest(str(name), parameters)}")
+    if not isinstance(parameter, Categorical):
+        raise SpaceError(f"'{name}' must be categorical to be given more choices, but it is {parameter!r}.")
+    new = Categorical(choices).choices
+    if known := [choice for choice in new if choice in parameter.choices]:
+        raise SpaceError(f"a new choice must not be one of '{name}' already, but got {known[0]!r}.")
+    return Categorical((*parameter.choices, *new))

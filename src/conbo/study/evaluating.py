@@ -1,0 +1,190 @@
+"""The part of a study that evaluates an objective: `run` and `stop`. The loop itself is in `run.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Literal, cast
+
+from conbo.errors import StudyError
+from conbo.notices import listening
+from conbo.study.executors import AnyObjective, Borrowed, Evaluators, Here, Processes
+from conbo.study.lost_workers import MAX_LOST_WORKERS
+from conbo.study.plan import EVALUATIONS, Ends, Plan, check_callbacks, check_plan
+from conbo.study.run import Run
+from conbo.study.run_summary import RunSummary
+from conbo.study.shared import SharedOptimizer
+from conbo.trials import Trial
+
+if TYPE_CHECKING:
+    from conbo.study.progress import Progress
+    from conbo.study.study import Study
+
+
+class Evaluating:
+    """The methods of a study that evaluate an objective."""
+
+    _shared: SharedOptimizer
+    _runs: list[Run]
+
+    def run(
+        self,
+        objective: AnyObjective,
+        evaluations: int | None = None,
+        *,
+        budget: float | None = None,
+        max_seconds: float | None = None,
+        worth: float | None = None,
+        workers: int | None = None,
+        executor: Executor | None = None,
+        batch: int | None = None,
+        timeout: float | None = None,
+        retries: int = 0,
+        stop_below: float | None = None,
+        finish: Literal["best-observed"] | None = None,
+        on_interrupt: Literal["wait", "cancel"] = "wait",
+        lease: float = 60.0,
+        max_lost_workers: int = MAX_LOST_WORKERS,
+        callbacks: Sequence[Callable[[Study, Trial], object]] = (),
+        progress: bool = True,
+    ) -> RunSummary:
+        """Evaluate an objective until the study has enough completed trials.
+
+        An evaluation that raises, or returns anything but finite numbers, is repeated `retries` times; then the trial
+        has failed, and the run goes on. It gives up after ten failed trials in a row.
+
+        Parameters
+        ----------
+        objective
+            Called as ``objective(state, action)`` with two dicts, or with common random numbers as
+            ``objective(state, action, seed)``; the state is {} in a space without states. Returns the reward, or a
+            mapping such as ``{"reward": 1.2, "noise": 0.1, "wait": 4.2}``, whose other values are recorded.
+        evaluations
+            Number of completed trials of the study at which the run ends, including those of earlier runs; 80 by
+            default, unlimited if there is a `budget`.
+        budget
+            Total cost of all trials at which the run ends; running ones count with their expected cost. The last
+            evaluation may exceed it. The study needs a `cost`.
+        max_seconds
+            Seconds after which no new evaluation begins.
+        worth
+            Value of one unit of reward, in units of cost. The run ends when the next evaluation is expected to gain
+            less than it costs. The study needs a `cost`.
+        workers
+            Number of evaluations at the same time, in local processes, or in the `executor` if that does not tell its
+            size. By default the objective runs in this process, one evaluation after the other.
+        executor
+            Anything with the `submit` of concurrent.futures: a pool, Dask's ``client.get_executor()``, mpi4py.
+        batch
+            Number of trials suggested at once, all of which are told before the next batch. By default a new trial is
+            suggested whenever a worker is free.
+        timeout
+            Seconds after which an evaluation has failed. A local process is killed; an executor is not interrupted, and
+            its place stays busy.
+        retries
+            Number of times a failed evaluation is repeated.
+        stop_below
+            The run ends when the next evaluation is expected to gain less than this, in units of reward.
+        finish
+            "best-observed" spends the last evaluations, one in each of finitely many states, on the search for the best
+            reward of that state.
+        on_interrupt
+            After Ctrl-C, "wait" for running evaluations or "cancel" them. A second Ctrl-C always cancels.
+        lease
+            Seconds without a sign of life after which another worker takes over a trial.
+        max_lost_workers
+            Number of workers that may die while evaluating a trial before it counts as failed. Raise it where jobs are
+            preempted.
+        callbacks
+            Functions called in this process as ``callback(study, trial)`` after every trial that this run completed or
+            that failed. They may call `stop`. An exception in one of them ends the run.
+        progress
+            Whether to show a progress bar and print the summary.
+
+        Returns
+        -------
+        RunSummary
+            How many trials this run completed and failed, and why it ended.
+
+        Raises
+        ------
+        SettingError
+            If a setting is out of range, or does not fit the method or the study.
+        ConboError
+            If the objective failed ten times in a row, or the executor is broken.
+        StorageError
+            If the database could not be reached or written for too long; the message lists rewards that are not
+            recorded.
+
+        Examples
+        --------
+        >>> study = conbo.Study(space)
+        >>> print(study.run(profit, evaluations=4, progress=False))
+        4 evaluations completed in ... s: done.
+        """
+        wanted = EVALUATIONS if evaluations is None and budget is None else evaluations
+        ends = Ends(wanted, budget, max_seconds, stop_below, worth)
+        plan = Plan(ends, batch, timeout, retries, finish, on_interrupt, lease, max_lost_workers)
+        optimizer = self._shared.up_to_date()
+        check_plan(plan, objective, workers, optimizer)
+        check_callbacks(callbacks)
+        _ = optimizer.learner  # loads torch now, rather than in the middle of the run
+        evaluators: Evaluators
+        if executor is not None:
+            evaluators = Borrowed(executor, workers)
+        elif (workers or 1) > 1 or timeout is not None:
+            evaluators = Processes(workers or 1, objective)
+        else:
+            evaluators = Here()
+        from conbo.loops import compiling  # Numba and the bar are slow to import, and only a run needs them
+        from conbo.study.progress import Progress
+
+        compiling.begin()  # while the initial design is evaluated
+        completed = self._shared.up_to_date().n_completed
+
+        def policy_value() -> float:
+            return self._shared.up_to_date().policy_value()
+
+        with Progress(completed, wanted, policy_value, progress) as bar, _shown_by(bar, progress):
+            study = cast("Study", self)
+            run = Run(self._shared, evaluators, objective, plan, bar, [partial(each, study) for each in callbacks])
+            self._runs.append(run)
+            try:
+                summary = run()
+            finally:
+                self._runs.remove(run)
+            self._shared.records.settle()
+            if summary.stopped == "interrupted":
+                kept = self._shared.up_to_date().n_completed
+                bar.note(f"Interrupted: {kept}{'' if wanted is None else f' of {wanted}'} evaluations are kept.")
+        if progress:
+            print(summary)
+        return summary
+
+    def stop(self) -> None:
+        """End the run that is going on. Running evaluations are completed, and no new ones begin.
+
+        Call it from a callback, from another thread, or from an objective that runs in this process.
+
+        Raises
+        ------
+        StudyError
+            If no run of this study is going on in this process.
+
+        Examples
+        --------
+        >>> study = conbo.Study(space)
+        >>> study.run(profit, 80, callbacks=[lambda study, trial: study.stop()], progress=False).stopped
+        'stop'
+        """
+        if not self._runs:
+            raise StudyError("`stop` ends a run that is going on, but no run of this study is going on here.")
+        for run in tuple(self._runs):
+            run.stop()
+
+
+def _shown_by(bar: Progress, progress: bool) -> AbstractContextManager[None]:
+    """While a bar is shown, log lines appear above it."""
+    return listening(bar.note) if progress else nullcontext()

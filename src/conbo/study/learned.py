@@ -1,0 +1,108 @@
+"""The part of a study that says what was learned: policy, value, summary, costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from conbo.study.shared import SharedOptimizer
+
+if TYPE_CHECKING:
+    from conbo.policies.policy import Policy
+    from conbo.summary import StudySummary
+
+
+class Learned:
+    """What a study has learned from the rewards up to now."""
+
+    _shared: SharedOptimizer
+
+    def total_cost(self) -> float:
+        """Sum up what all trials have cost.
+
+        Returns
+        -------
+        float
+            The total, with the expected cost for trials whose cost is not known, such as running and failed ones; 0 in
+            a study without costs.
+        """
+        return sum(self._shared.up_to_date().total_cost())
+
+    def best_observed(self) -> list[dict[str, Any]]:
+        """List the best trial of every state, where there are finitely many states.
+
+        Returns
+        -------
+        list of dict
+            For every state its `state`, and the `action`, `reward` and `number` of its best trial; None where it has
+            none. States of probability zero are listed only if they have a completed trial.
+
+        Raises
+        ------
+        SettingError
+            If there are infinitely many states: use `policy` then.
+
+        Examples
+        --------
+        >>> shops = conbo.Space(states={"shop": conbo.Categorical(["north"])}, actions={"stock": conbo.Real(0, 150)})
+        >>> study = conbo.Study(shops)
+        >>> trial = study.add_trial({"shop": "north"}, {"stock": 40}, reward=80)
+        >>> study.best_observed()
+        [{'state': {'shop': 'north'}, 'action': {'stock': 40.0}, 'reward': 80.0, 'number': 0}]
+        """
+        return self._shared.up_to_date().best_observed()
+
+    def policy(self) -> Policy:
+        """Learn the best action for every state from the rewards so far.
+
+        Returns
+        -------
+        Policy
+            A function from states to actions. It does not change when more rewards are told.
+
+        Raises
+        ------
+        ConboError
+            If no trial is completed yet.
+
+        Examples
+        --------
+        >>> study.policy()({"demand": 60})
+        {'stock': ...}
+        """
+        return self._shared.up_to_date().policy()
+
+    def policy_value(self) -> float:
+        """Estimate the policy's expected reward over P[s], by the model alone; `validate` measures it.
+
+        Returns
+        -------
+        float
+            The estimate.
+
+        Raises
+        ------
+        ConboError
+            If no trial is completed yet.
+        """
+        return self._shared.up_to_date().policy_value()
+
+    def summary(self) -> StudySummary:
+        """Summarize what the model has learned.
+
+        Returns
+        -------
+        StudySummary
+            What the policy and the best single action are worth, what it is worth to know the state, and where most is
+            left to learn. Printed, it is two or three sentences.
+
+        Raises
+        ------
+        ConboError
+            If no trial is completed yet.
+
+        Examples
+        --------
+        >>> print(study.summary())
+        The policy is worth ...
+        """
+        return self._shared.up_to_date().summary()

@@ -1,0 +1,65 @@
+"""Lost workers: how their trials are given back and taken over by others.
+
+A worker that ends hands its trials back at once (`hand_back`). The leases of one that dies silently end after a while,
+because its heartbeat (in `shared.py`) no longer renews them; on the same machine, `workers.is_gone` knows sooner. Then
+another worker takes the trial over (`take_over`). A trial that has lost too many workers is assumed to crash them, and
+fails.
+"""
+
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import Connection, Row, and_, update
+
+from conbo.study.schema import TRIALS
+from conbo.study.study_rows import StudyRows
+from conbo.study.workers import is_gone
+from conbo.trials import LOST, Trial
+
+MAX_LOST_WORKERS = 10  # after this many lost workers, the trial itself is assumed to crash them
+HANDED_BACK = 0.0  # the end of a lease that anyone may take over
+
+
+class LostWorkers(StudyRows):
+    """The trials that workers have left behind."""
+
+    def take_over(
+        self, worker: str, lease: float, in_hand: Collection[int], max_lost_workers: int = MAX_LOST_WORKERS
+    ) -> Trial | None:
+        """Lease a trial whose worker is gone to this worker, and return it; None if there is none.
+
+        `in_hand` are the trials that the worker already has. A trial fails after `max_lost_workers`; only workers that
+        had begun to evaluate it count.
+        """
+
+        def left_behind(connection: Connection) -> list[Row[Any]]:
+            now = self._database.now(connection)
+            leased = TRIALS.c.status == "running", TRIALS.c.leased_until.is_not(None)
+            rows = [row for row in self._rows(connection, *leased) if row.number not in in_hand]
+            return [row for row in rows if row.leased_until < now or row.worker == worker or is_gone(row.worker)]
+
+        def take(connection: Connection) -> Trial | None:
+            change = self._lock(connection)
+            now = self._database.now(connection)
+            for row in left_behind(connection):  # again: another worker may have been faster
+                begun = row.started is not None
+                lost = row.lost + (begun and row.leased_until != HANDED_BACK)
+                if lost >= max_lost_workers:
+                    error = f"{lost} {LOST}"
+                    values = {"status": "failed", "error": error, "finished": now, "leased_until": None}
+                    self._update(connection, row.number, change, values)
+                    continue
+                values = {"worker": worker, "attempts": row.attempts + begun, "lost": lost, "started": None}
+                self._update(connection, row.number, change, values | {"leased_until": now + lease})
+                return self._trial(connection, row.number)
+            return None
+
+        return self._database.write(take, lasting=False) if self._database.read(left_behind) else None
+
+    def hand_back(self, worker: str, number: int | None = None) -> None:
+        """Give back everything that is leased to this worker, or one trial, so that others can take it over at once."""
+        these = self._leased_to(worker)
+        free = update(TRIALS).where(these if number is None else and_(these, TRIALS.c.number == number))
+        self._database.write(
+            lambda connection: connection.execute(free.values(leased_until=HANDED_BACK)) and None, lasting=False
+        )
