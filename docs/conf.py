@@ -7,7 +7,7 @@ author = "The conbo developers"
 copyright = "The conbo developers"
 version = release = conbo.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 
 html_theme = "furo"
@@ -19,5 +19,23 @@ myst_heading_anchors = 3
 
 default_role = "literal"  # docstrings use single backticks for code, as Markdown does
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # the signatures' aliases say more than what they stand for
+autodoc_typehints = "description"  # beside the parameters: in signatures they would hide the names
+autodoc_typehints_description_target = "documented_params"
+autodoc_type_aliases = {
+    name: name
+    for name in (
+        "Array",
+        "Cost",
+        "Direction",
+        "Feasible",
+        "KernelReader",
+        "ModelLike",
+        "Point",
+        "RecipeLike",
+        "Storage",
+        "Value",
+    )
+}
+napoleon_google_docstring = False
+napoleon_use_rtype = False
 autodoc_preserve_defaults = True
