@@ -208,8 +208,8 @@ def violation(problem: Problem, policy: Policy, n_states: int = 256, seed: int =
     Examples
     --------
     >>> problem = conbo.problems.branin_constrained()
-    >>> conbo.problems.violation(problem, problem.optimal_action, n_states=16)
-    0.0
+    >>> conbo.problems.violation(problem, lambda state: {"x": 15.0}, n_states=16)
+    1.0
     """
     if problem.violates is None:
         raise SettingError(f"`violates` must be known for a violation, but '{problem.name}' has no constraints.")
