@@ -6,7 +6,10 @@ import pytest
 import torch
 from hypothesis import settings
 
+import chromium
 import missing_tools
+
+browser = chromium.browser  # one for all tests of pages
 
 settings.register_profile("conbo", deadline=None, derandomize=True, max_examples=30)
 settings.load_profile("conbo")

@@ -41,7 +41,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "report": ("view_commands", "Write a study as one self-contained HTML page."),
     },
     "Serve": {
-        "serve": ("server_commands", "Serve the studies of a database over HTTP."),
+        "serve": ("server_commands", "Serve the studies of a database over HTTP, with a dashboard."),
         "token": ("server_commands", "Make a token for the service, or list or revoke tokens."),
     },
     "Prove": {

@@ -19,7 +19,7 @@ _NEEDED = ("fastapi", "jinja2", "matplotlib", "plotly", "uvicorn")  # the extra 
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True)
 @click.option("--token-file", type=_FILE, help="The file of `conbo token`; without it, only this machine may call.")
 def serve(storage: str, host: str, port: int, token_file: Path | None) -> None:
-    """Serve the studies of a database over HTTP.
+    """Serve the studies of a database over HTTP, with a dashboard.
 
     Several services may share a database, like several workers. TLS is the business of a proxy before it.
 

@@ -3,12 +3,12 @@
 // what that costs.
 
 const explorer = (function () {
-  const record = JSON.parse(data("explorer-record"));
+  let record = JSON.parse(data("explorer-record"));
   const states = record.states.map(createParameter), actions = record.actions.map(createParameter);
   const NEAREST = 5, CURVE = 61;
   const state = [...record.start]; // in the unit cube
   const own = actions.map(() => null); // where the reader moved an action, else null: the recommendation
-  const answer = record.model ? fromModel(record.model) : fromTable(record.table);
+  let answer = record.model ? fromModel(record.model) : fromTable(record.table);
   const MODEL = "#2f7ebc", POLICY = "#f26419", INK = "#22223b"; // as in all plots
   const FONT = { family: getComputedStyle(document.body).fontFamily, size: 13 };
   let shownAction = 0;
@@ -130,9 +130,10 @@ const explorer = (function () {
   const parameters = [...states, ...actions];
   const columns = parameters.map(({ name }) => trials.columns.indexOf(name));
   const rewards = trials.columns.indexOf("reward");
-  const observed = trials.rows.filter((row) => row[rewards] !== null).map((row) => (
+  const observations = () => trials.rows.filter((row) => row[rewards] !== null).map((row) => (
     { row, point: parameters.map((p, j) => p.encode(row[columns[j]])) }
   ));
+  let observed = observations();
   // states count first: the same state with another action is nearer than another state with the same action
   const weightOfAction = 1 / 16;
 
@@ -219,6 +220,13 @@ const explorer = (function () {
   return {
     ready: answer.ready,
     show,
+    renew() { // what the page knows has changed, and the reader's state and actions stay
+      record = JSON.parse(data("explorer-record"));
+      answer = record.model ? fromModel(record.model) : fromTable(record.table);
+      observed = observations();
+      show();
+      answer.ready.then(show);
+    },
     state: () => Object.fromEntries(states.map((p, j) => [p.name, p.decode(state[j])])),
     recommend(values) { // { name: value } → what the page would show
       const units = states.map((p) => p.encode(values[p.name])), now = answer.at(units);

@@ -61,11 +61,11 @@ def report(study: Studied, path: str | Path, *, problem: Problem | None = None) 
     Path(path).write_text(page(view_of(study), problem), encoding="utf-8")
 
 
-def page(view: View, problem: Problem | None = None) -> str:
-    """The page's text."""
+def page(view: View, problem: Problem | None = None, live: str = "") -> str:
+    """The page's text; for a `live` study of a service, its name, all but the data is loaded from `/assets`."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["script_json"] = _script_json
-    return environment.from_string(_file("template.html.j2")).render(
+    return environment.from_string(asset("template.html.j2")).render(
         title=view.title,
         sentences=view.summary.sentences,
         margin=MARGIN_IN_WORDS,
@@ -74,15 +74,17 @@ def page(view: View, problem: Problem | None = None) -> str:
         sections=sections(view, problem),
         explorer=explorer_record(view),
         trials=_table(view),
-        style=Markup(_file("style.css")),
-        plotly=Markup(get_plotlyjs()),
-        scripts=[Markup(_file(name)) for name in SCRIPTS],
+        live=live,
+        style="" if live else Markup(asset("style.css")),
+        plotly="" if live else Markup(get_plotlyjs()),
+        scripts={name: "" if live else Markup(asset(name)) for name in SCRIPTS},
         written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         settings=_settings(view),
     )
 
 
-def _file(name: str) -> str:
+def asset(name: str) -> str:
+    """The text of a file that belongs to the page."""
     return files("conbo.reports").joinpath(name).read_text(encoding="utf-8")
 
 

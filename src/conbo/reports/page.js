@@ -24,7 +24,7 @@ function element(tag, properties = {}, ...children) {
 // charts
 
 function loadPlotly() {
-  if (!window.Plotly) document.body.append(element("script", { textContent: data("plotly") }));
+  if (!window.Plotly && data("plotly")) document.body.append(element("script", { textContent: data("plotly") }));
   return window.Plotly;
 }
 
@@ -126,13 +126,15 @@ unfold();
 
 // the table of trials, a page at a time
 
-const trials = JSON.parse(data("trials")); // { columns: [names], rows: [[values]] }
+let trials = JSON.parse(data("trials")); // { columns: [names], rows: [[values]] }
 
-(function table() {
+const trialTable = (function table() {
   const ROWS = 20;
   const host = document.getElementById("trial-table"), status = document.getElementById("trial-page");
   const [before, after] = ["trial-before", "trial-after"].map((id) => document.getElementById(id));
-  let order = trials.rows.map((_, i) => i), page = 0, sorted = 0, falling = false;
+  const head = element("tr"), body = element("tbody");
+  let heads = [], order = [], page = 0, sorted = 0, falling = false;
+  host.append(element("thead", {}, head), body);
 
   const compare = (a, b) => {
     if (a === b) return 0;
@@ -141,19 +143,29 @@ const trials = JSON.parse(data("trials")); // { columns: [names], rows: [[values
     const smaller = typeof a === typeof b ? a < b : String(a) < String(b);
     return smaller === falling ? 1 : -1;
   };
-  const heads = trials.columns.map((name, column) => {
+
+  function sortButton(name, column) {
     const button = element("button", { type: "button", className: "sort" }, name);
     button.addEventListener("click", () => {
       falling = sorted === column && !falling;
       sorted = column;
-      order.sort((a, b) => compare(trials.rows[a][column], trials.rows[b][column]) || a - b);
       page = 0;
-      show();
+      sort();
     });
     return element("th", { scope: "col" }, button);
-  });
-  const body = element("tbody");
-  host.append(element("thead", {}, element("tr", {}, ...heads)), body);
+  }
+
+  // the rows of `trials` as they are now, in the reader's order and at the reader's page
+  function renew() {
+    if (heads.length !== trials.columns.length) head.replaceChildren(...(heads = trials.columns.map(sortButton)));
+    order = trials.rows.map((_, i) => i);
+    sort();
+  }
+
+  function sort() {
+    order.sort((a, b) => compare(trials.rows[a][sorted], trials.rows[b][sorted]) || a - b);
+    show();
+  }
 
   function show() {
     heads.forEach((head, column) => {
@@ -167,7 +179,8 @@ const trials = JSON.parse(data("trials")); // { columns: [names], rows: [[values
   }
   before.addEventListener("click", () => { page--; show(); });
   after.addEventListener("click", () => { page++; show(); });
-  show();
+  renew();
+  return { renew };
 })();
 
 function trialRow(values) {

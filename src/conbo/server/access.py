@@ -8,7 +8,7 @@ import asyncio
 import ipaddress
 import json
 import logging
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -88,8 +88,11 @@ def check_host(host: str, tokens: TokenFile | None) -> None:
 class Guard:
     """The service behind its checks."""
 
-    def __init__(self, app: ASGIApp, tokens: TokenFile | None, sessions: Sessions | None) -> None:
+    def __init__(
+        self, app: ASGIApp, tokens: TokenFile | None, sessions: Sessions | None, end: Callable[[], None]
+    ) -> None:
         self._app, self._tokens, self._sessions = app, tokens, sessions
+        self.end = end  # ends streams that would keep the service from ending
         self._rates = RateLimit(RATE, BURST)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

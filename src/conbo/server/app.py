@@ -1,7 +1,7 @@
 """The service as one application, and the server that runs it."""
 
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +12,9 @@ from fastapi import FastAPI
 from conbo.notices import LOG
 from conbo.server.access import Guard, check_host
 from conbo.server.answers import add_error_answers
+from conbo.server.live import Live
 from conbo.server.model_processes import NewExecutor, OneProcess
+from conbo.server.pages import event_routes, page_routes
 from conbo.server.routes import session_routes, study_routes
 from conbo.server.service import Service
 from conbo.server.sessions import Sessions
@@ -50,12 +52,19 @@ def create_app(storage: str, tokens: TokenFile | None = None, new: NewExecutor =
     )
     add_error_answers(app, service.without_place)
     app.include_router(session_routes(tokens, sessions))
+    live = Live(service)
+    app.include_router(event_routes(live))
     app.include_router(study_routes(service))
-    return Guard(app, tokens, sessions)
+    app.include_router(page_routes(service, live))
+    return Guard(app, tokens, sessions, live.end)
 
 
 class Server(uvicorn.Server):
-    """A server that says where it is as soon as it listens."""
+    """A server that says where it is as soon as it listens, and ends its streams when it ends."""
+
+    def __init__(self, config: uvicorn.Config, end: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._end = end
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen."""
@@ -63,6 +72,11 @@ class Server(uvicorn.Server):
         if self.started:
             host, port, *_ = self.servers[0].sockets[0].getsockname()
             LOG.info("Serving http://%s:%d/ now; Ctrl-C ends it.", f"[{host}]" if ":" in host else host, port)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer what was asked, and end."""
+        self._end()
+        await super().shutdown(sockets)
 
 
 def server(app: Guard, host: str, port: int, behind_proxy: bool) -> Server:
@@ -82,7 +96,7 @@ def server(app: Guard, host: str, port: int, behind_proxy: bool) -> Server:
         timeout_graceful_shutdown=SHUTDOWN,
         h11_max_incomplete_event_size=MAX_HEADERS,
     )
-    return Server(config)
+    return Server(config, app.end)
 
 
 def serve(storage: str, host: str, port: int, token_file: Path | None) -> None:

@@ -95,6 +95,13 @@ def report(storage: str, name: str) -> str:
     return page(_view(storage, name))
 
 
+def live_page(storage: str, name: str) -> str:
+    """The same as a page of the dashboard."""
+    from conbo.reports.html import page
+
+    return page(_view(storage, name), live=name)
+
+
 def _view(storage: str, name: str) -> "View":
     from conbo.plots.view import view_of
 

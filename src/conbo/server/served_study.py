@@ -23,6 +23,7 @@ class ServedStudy:
         self._trials: list[Trial] = []
         self._lock = threading.Lock()
         self.version = 0  # counts what changed since this was made
+        self._counted: tuple[int, dict[Status, int]] = -1, {}  # for a version
         self.why_read_only = ""
         self._study: Study | None = None
         try:
@@ -55,10 +56,13 @@ class ServedStudy:
             raise StudyError(self.why_read_only)
         return self._study
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> dict[Status, int]:
         """How many trials are completed, running and failed."""
-        found = Counter(trial.status for trial in self.trials())
-        return {status: found[status] for status in STATUSES}
+        trials, version = self.trials(), self.version
+        if version != self._counted[0]:  # many dashboards may ask every second
+            found = Counter(trial.status for trial in trials)
+            self._counted = version, {status: found[status] for status in STATUSES}
+        return dict(self._counted[1])
 
     def status(self) -> dict[str, Any]:
         """Settings and progress, as `conbo status --json` shows them."""
@@ -73,7 +77,3 @@ class ServedStudy:
             **self.counts(),
             "read_only": self.why_read_only or None,
         }
-
-    def release(self) -> None:
-        """Give connections to a database server back until they are needed again."""
-        self._records.release()

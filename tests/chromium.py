@@ -5,11 +5,14 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
 
 from missing_tools import skip_without
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 OPTIONS = [
     "--headless",
@@ -25,8 +28,10 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
+def browser() -> "Iterator[Browser]":
     """Chromium, from `CONBO_CHROMIUM`, the path or Playwright's own folder."""
+    from playwright.sync_api import sync_playwright  # slow, and few tests need it
+
     path = os.environ.get("CONBO_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     with sync_playwright() as playwright:
         if path is None and Path(playwright.chromium.executable_path).exists():

@@ -1,0 +1,128 @@
+"""What the dashboard shows while a study goes on: progress as events, and reports that are drawn anew."""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC
+from typing import Any
+
+from conbo.errors import ConboError
+from conbo.server import model_work
+from conbo.server.access import Caller, RefusedError
+from conbo.server.served_study import ServedStudy
+from conbo.server.service import Service
+from conbo.trials import Trial
+
+LOOK = 1.0  # seconds between two looks at a study
+ALIVE = 15.0  # seconds after which a stream says that it lives, and its token is checked
+MAX_STREAMS = 200
+MAX_RUNNING = 20  # running trials that are listed
+REST = 2.0  # a report is drawn anew at the earliest after this many times as long as the last one took
+
+_log = logging.getLogger("conbo.server")
+
+
+@dataclass
+class Drawing:
+    """The newest report of a study."""
+
+    page: str = ""  # HTML; empty before the first one
+    number: int = 0  # counts the reports
+    of: tuple[int, int] = (0, 0)  # completed and failed trials that it shows
+    trouble: str = ""  # why there is none
+    again: float = 0.0  # when the next one may be drawn, by time.monotonic
+    task: "asyncio.Task[None] | None" = None
+
+
+class Live:
+    """The studies that somebody watches."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._drawings: dict[str, Drawing] = {}
+        self._streams = 0
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        """End all streams, because the service ends."""
+        self._ending.set()
+
+    async def drawing(self, name: str) -> Drawing:
+        """The newest report of a study; if it is outdated, another one is begun."""
+        study = await self._service.study(name)
+        drawing = self._drawings.setdefault(name, Drawing())
+        counts = await self._service.read(study.counts)
+        now = counts["completed"], counts["failed"]
+        idle = drawing.task is None or drawing.task.done()
+        if idle and counts["completed"] and now != drawing.of and time.monotonic() >= drawing.again:
+            drawing.task = asyncio.create_task(self._draw(name, drawing, now))
+        return drawing
+
+    async def _draw(self, name: str, drawing: Drawing, now: tuple[int, int]) -> None:
+        began = time.monotonic()
+        try:
+            drawing.page = await self._service.draw(name, model_work.live_page)
+            drawing.trouble = ""
+        except ConboError as error:
+            drawing.trouble = self._service.without_place(str(error))
+        except Exception:
+            _log.exception("a report could not be drawn")
+            drawing.trouble = "the report could not be drawn; the service's log says why."
+        drawing.of, drawing.number = now, drawing.number + 1
+        ended = time.monotonic()
+        drawing.again = ended + REST * (ended - began)
+
+    async def events(self, name: str, caller: Caller) -> AsyncIterator[str]:
+        """Progress and new reports of a study, as server-sent events."""
+        if self._streams >= MAX_STREAMS:
+            raise RefusedError(429, "there are too many open streams: try again later.", {"retry-after": "30"})
+        study = await self._service.study(name)
+        return self._stream(study, caller)
+
+    async def _stream(self, study: ServedStudy, caller: Caller) -> AsyncIterator[str]:
+        self._streams += 1
+        shown: dict[str, Any] = {}
+        said = 0.0
+        try:
+            while caller.is_valid() and not self._ending.is_set():
+                news = {"progress": await self._service.read(progress, study), "report": {"number": 0, "trouble": ""}}
+                if not study.why_read_only:
+                    drawing = await self.drawing(study.name)
+                    news["report"] = {"number": drawing.number, "trouble": drawing.trouble}
+                for kind, record in news.items():
+                    if shown.get(kind) != record:
+                        yield f"event: {kind}\ndata: {json.dumps(record)}\n\n"
+                        said = time.monotonic()
+                shown = news
+                if time.monotonic() - said > ALIVE:
+                    yield ": alive\n\n"
+                    said = time.monotonic()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._ending.wait(), LOOK)
+        except ConboError as error:  # the study was deleted, or the database is away: the browser comes again
+            _log.warning("a stream has ended: %s", error)
+        finally:
+            self._streams -= 1
+
+
+def progress(study: ServedStudy) -> dict[str, Any]:
+    """How far a study is, who works on it, and on what."""
+    running = [trial for trial in study.trials() if trial.status == "running"]
+    workers = {trial.worker for trial in running if not trial.is_enqueued}
+    return {
+        **study.counts(),
+        "workers": len(workers),
+        "enqueued": sum(trial.is_enqueued for trial in running),
+        "trials": [_running(trial) for trial in running[:MAX_RUNNING]],
+        "read_only": study.why_read_only,
+    }
+
+
+def _running(trial: Trial) -> dict[str, Any]:
+    worker = "waits for a worker" if trial.is_enqueued else (trial.worker or "").partition("/")[0].partition(":")[0]
+    started = None if trial.started is None else trial.started.astimezone(UTC).timestamp()
+    return {"number": trial.number, "point": trial.point, "worker": worker, "started": started}
