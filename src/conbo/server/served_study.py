@@ -23,7 +23,7 @@ class ServedStudy:
         self._trials: list[Trial] = []
         self._lock = threading.Lock()
         self.version = 0  # counts what changed since this was made
-        self._counted: tuple[int, dict[Status, int]] = -1, {}  # for a version
+        self._counted: tuple[int, dict[str, int]] = -1, {}  # for a version
         self.why_read_only = ""
         self._study: Study | None = None
         try:
@@ -56,7 +56,7 @@ class ServedStudy:
             raise StudyError(self.why_read_only)
         return self._study
 
-    def counts(self) -> dict[Status, int]:
+    def counts(self) -> dict[str, int]:
         """How many trials are completed, running and failed."""
         trials, version = self.trials(), self.version
         if version != self._counted[0]:  # many dashboards may ask every second
