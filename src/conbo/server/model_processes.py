@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 from conbo.errors import ConboError
 from conbo.study.worker_process import prepare
 
+MEMORY = 4e9  # bytes by which a process may grow before it is replaced: torch and a model of many rewards are no leak
+
 Result = TypeVar("Result")
 NewExecutor = Callable[[], Executor]
 
@@ -19,7 +21,8 @@ class OneProcess(Executor):
     def __init__(self) -> None:
         from loky import ProcessPoolExecutor  # type: ignore[import-untyped]
 
-        self._pool: Any = ProcessPoolExecutor(max_workers=1, initializer=prepare, initargs=(os.getpid(),))
+        start = {"initializer": prepare, "initargs": (os.getpid(),), "env": {"LOKY_MAX_MEMORY_LEAK_SIZE": str(MEMORY)}}
+        self._pool: Any = ProcessPoolExecutor(max_workers=1, **start)
 
     def submit(self, work: Callable[..., Result], /, *arguments: Any, **named: Any) -> "Future[Result]":
         """Begin with the work, or have it wait."""
