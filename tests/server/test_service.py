@@ -237,6 +237,13 @@ def test_policy_and_plots(start: Start, tmp_path: Any) -> None:
     with pytest.raises(PointError, match="must hold, but got demand=500"):
         policy.many(states)
     assert policy(states[0]) == predictions[0].action
+    asked = [{"demand": demand} for demand in (5, 20, 40, 60, 500)]
+    with ThreadPoolExecutor(5) as readers:
+        answers = list(readers.map(lambda one: service.post(f"{STUDY}/policy", {"states": [one]}), asked))
+    assert [answer.status for answer in answers] == [422, 200, 200, 200, 422]  # each has its own answer
+    for answer, state in zip(answers[1:4], asked[1:4], strict=True):
+        (row,) = answer.json["predictions"]
+        assert row["mean"] == pytest.approx(mine.predict(state).mean, rel=1e-6)
     study.tell(study.ask(), 0.0)
     assert service.post(f"{STUDY}/policy", {"states": states[:1], "fresh": True}).json["evaluations"] == 6
     assert service.get(f"{STUDY}?model=true").json["summary"]["evaluations"] == 6

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MAX_STUDIES = 32  # that a process keeps
 MAX_STATES = 1000  # of one request
-REST = 20.0  # a policy is fitted anew at the earliest after this many times as long as the last fit took
+REST = 50.0  # a policy is fitted anew at the earliest after this many times as long as the last fit took
 
 
 def suggest(storage: str, name: str, owner: str, n: int, state: Any, lease: float, total: int | None) -> list[Trial]:

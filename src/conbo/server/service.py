@@ -11,6 +11,7 @@ from conbo.prices import with_cost
 from conbo.server import model_work
 from conbo.server.model_processes import ModelProcesses, NewExecutor, OneProcess
 from conbo.server.new_study import create_study
+from conbo.server.questions import Questions
 from conbo.server.records import (
     UnknownError,
     checked_lease,
@@ -48,6 +49,7 @@ class Service:
         self._database.create()
         self._studies: dict[str, ServedStudy] = {}
         self._asking: dict[str, asyncio.Lock] = {}  # by study: suggestions wait for each other in a queue
+        self._questions: dict[tuple[str, bool], Questions] = {}  # by study, and whether to extrapolate
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="conbo reader")
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="conbo writer")
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -173,8 +175,14 @@ class Service:
     async def policy(self, name: str, states: Sequence[Any], extrapolate: bool, fresh: bool) -> dict[str, Any]:
         """The best actions for states."""
         (await self.study(name)).writable()
-        arguments = self.storage, name, states, extrapolate, fresh
-        return await self._answering.call(name, model_work.answer, *arguments)
+
+        async def ask(states: Sequence[Any]) -> dict[str, Any]:
+            arguments = self.storage, name, states, extrapolate, fresh
+            return await self._answering.call(name, model_work.answer, *arguments)
+
+        if fresh or len(states) > model_work.MAX_STATES:
+            return await ask(states)
+        return await self._questions.setdefault((name, extrapolate), Questions(ask)).answer(states)
 
     async def draw(self, name: str, work: Callable[..., Result], *arguments: Any) -> Result:
         """The result of work that draws pictures of a study."""

@@ -1,0 +1,54 @@
+"""Questions to a policy: those that come while it answers are asked together, because many states cost little more."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
+
+from conbo.server.model_work import MAX_STATES
+
+Ask: TypeAlias = Callable[[Sequence[Any]], Awaitable[dict[str, Any]]]  # from states to an answer of `model_work`
+
+
+class Questions:
+    """The questions of many readers to one policy."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._waiting: list[tuple[Sequence[Any], asyncio.Future[dict[str, Any]]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def answer(self, states: Sequence[Any]) -> dict[str, Any]:
+        """The policy's answer for these states."""
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((states, future))
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._work())
+        return await future
+
+    async def _work(self) -> None:
+        while self._waiting:
+            together = [self._waiting.pop(0)]
+            while self._waiting and sum(len(s) for s, _ in together) + len(self._waiting[0][0]) <= MAX_STATES:
+                together.append(self._waiting.pop(0))
+            try:
+                found = await self._ask([state for states, _ in together for state in states])
+            except Exception:  # one of them may be wrong: each gets its own answer
+                for states, future in together:
+                    await self._alone(states, future)
+                continue
+            rows = iter(found["predictions"])
+            for states, future in together:
+                if not future.done():
+                    future.set_result({**found, "predictions": [next(rows) for _ in states]})
+                else:  # the reader has gone
+                    _ = [next(rows) for _ in states]
+
+    async def _alone(self, states: Sequence[Any], future: "asyncio.Future[dict[str, Any]]") -> None:
+        try:
+            found = await self._ask(states)
+        except Exception as error:
+            if not future.done():
+                future.set_exception(error)
+        else:
+            if not future.done():
+                future.set_result(found)
