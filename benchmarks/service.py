@@ -1,6 +1,6 @@
 """A soak test of the service: 100 clients on loopback, of which 50 ask and tell and 50 read.
 
-    python benchmarks/service.py                  ten minutes, as the figures in docs/service.md
+    python benchmarks/service.py                  ten minutes
     python benchmarks/service.py --minutes 1 --clients 20 --json
 
 The service is `conbo serve` in a process of its own, over an SQLite file, with a token for each client. Readers look at
