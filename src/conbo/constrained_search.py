@@ -1,12 +1,12 @@
-"""The best action of each of many states whose constraints are kept with confidence.
+"""The best action of each of many states that satisfies the learned constraints with confidence.
 
-It is the action with the highest expected reward among those whose probability of keeping all learned constraints is
-at least the confidence; where there is none, it is the most probable one.  One score says both: the expected reward
-where an action is sure enough, and far below all rewards, the logarithm of its probability.
+It is the action with the highest expected reward among those whose probability of satisfying all learned constraints is
+at least the confidence; if there is none, it is the most probable one.  One score expresses both: the expected reward
+if an action is sure enough, and otherwise the logarithm of its probability, far below all rewards.
 
-The pool is scored for every state.  From the best actions that are apart from each other, climbs follow the expected
-reward with a penalty for what they lack of the confidence, stronger in a second round; where no end is sure enough,
-climbs follow the probability itself.  The best score among starts and ends decides.
+The pool is scored for every state.  From the best actions that are far enough apart, local searches maximize the
+expected reward with a penalty for missing confidence, which is stronger in a second round. If no end is sure enough,
+they maximize the probability itself.  The best score among starts and ends wins.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ TOLERANCE = 1e-7  # standardized reward that a step must promise
 
 @dataclass(frozen=True)
 class ConstrainedSearch:
-    """A search over actions that keeps learned constraints; `search` is that of the reward alone."""
+    """A search over actions that satisfies learned constraints; `search` is that of the reward alone."""
 
     posterior: Posterior
     space: Space
@@ -48,7 +48,7 @@ class ConstrainedSearch:
         return self.search.actions
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
-        """The best actions for states (m, d_s) that are sure enough to keep the constraints, else the most probable."""
+        """The best actions for states (m, d_s) that satisfy the constraints with confidence, or the most probable."""
         chunk = max(1, MOST_POINTS // len(self.actions))
         return BestActions.joined([self._best(some, starts, steps) for some in states.split(chunk)])
 
@@ -76,7 +76,7 @@ class ConstrainedSearch:
 
     @cached_property
     def _alike(self) -> Tensor:
-        """Which actions of the pool are too near to each other to start climbs from both: (p, p), one or zero."""
+        """Which actions of the pool are too close to each other to start searches from both: (p, p), one or zero."""
         return (torch.cdist(self.actions, self.actions) < APART * self.actions.shape[-1] ** 0.5).to(self.actions)
 
     def _scores(self, states: Tensor, actions: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ class ConstrainedSearch:
     def _climbed(
         self, states: Tensor, first: Tensor, climbs: "Callable[[Tensor, float], tuple[Tensor, Tensor]]"
     ) -> Tensor:
-        """Where climbs from actions (m, k, d_x) end, as valid actions."""
+        """Where local searches from actions (m, k, d_x) end, as valid actions."""
         (m, k, d_x), at = first.shape, first.flatten(0, 1)
         rows = states.repeat_interleave(k, 0)
         lower, upper = at.new_zeros(d_x), at.new_ones(d_x)
@@ -109,12 +109,12 @@ class ConstrainedSearch:
         return snap_actions(self.space, ends, states[:, None])
 
     def _penalized(self, points: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-        """The expected reward of points (n, d) less a penalty for what they lack of the confidence; gradients."""
+        """The expected reward of points (n, d) minus a penalty for missing confidence, and gradients."""
         mean, slope = self.posterior.mean_and_gradient(points)
         level, rise = self.constraints.levels(points)
         lack = (self.constraints.wanted + MARGIN - level).clamp_min(0)
         return mean - penalty * lack.square(), slope + (2 * penalty * lack)[:, None] * rise
 
     def _level(self, points: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-        """How probable points (n, d) are, whatever their reward; gradients."""
+        """How probable points (n, d) are, whatever their reward, and gradients."""
         return self.constraints.levels(points)

@@ -1,4 +1,4 @@
-"""What is made of trials about constrained outcomes and about failures."""
+"""What trials say about constrained outcomes and about failures."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ from conbo.outcome_constraints import OutcomeConstraint, OutcomeConstraints
 from conbo.spaces import Space
 
 # One member: a probability needs a mean and a variance, and an average of models would make each suggestion several
-# times dearer. Outputs are not warped, because a normal distribution of the slack is what the probability rests on.
+# times as expensive. Outputs are not warped, because the probability assumes that the slack is normal.
 MODEL = GaussianProcess(members=1, output_warping="none")
 FEWEST_FAILURES = 2  # one may be an accident
 SUCCESS = "success"  # the name of the constraint that an evaluation succeeds
@@ -32,7 +32,7 @@ class ConstraintLearner:
     def learn(
         self, space: Space, states: StateDistribution, told: Observations, failed: Tensor
     ) -> LearnedConstraints | None:
-        """What the observations and the failed points (f, d) say; None where there is nothing to keep."""
+        """The constraints learned from the observations and the failed points (f, d); None if there are none."""
         outcomes = tuple(
             self._fitted(name, space, states, _slacks(told, name, constraint), self._memories[name])
             for name, constraint in self._constraints.items()

@@ -1,15 +1,15 @@
-"""How probable it is that an action keeps the constraints that are learned.
+"""The probability that an action satisfies the learned constraints.
 
-Each constraint has a Gaussian process of its own, and constraints are taken to be independent:
+Each constraint has its own Gaussian process, and constraints are assumed to be independent:
 
 ======  ==================  ==================================================================================
 symbol  here                meaning
 ======  ==================  ==================================================================================
 m, v    ``posterior``       mean and variance of the expected slack, standardized
-t       ``threshold``       the standardized slack of an action that just keeps the constraint
+t       ``threshold``       the standardized slack of an action that just satisfies the constraint
 h       ``margins``         (m - t) / √v
-P       ``probability``     Π Φ(h): that the expected outcomes keep all constraints
-Φ⁻¹(P)  ``levels``          the same on the scale of one margin, for climbs
+P       ``probability``     Π Φ(h): that the expected outcomes satisfy all constraints
+Φ⁻¹(P)  ``levels``          the same on the scale of one margin, for local search
 ======  ==================  ==================================================================================
 
 Points are in the unit cube, states first.
@@ -31,7 +31,7 @@ ROUNDING = 1e-9  # of a probability that is compared with the confidence
 
 @dataclass(frozen=True)
 class LearnedConstraint:
-    """One constraint: it is kept where the expected slack is at least the threshold."""
+    """One constraint, which is satisfied where the expected slack is at least the threshold."""
 
     name: str
     posterior: Posterior
@@ -39,12 +39,12 @@ class LearnedConstraint:
     observations: Observations  # with standardized slacks as rewards, for records
 
     def margins(self, points: Tensor) -> Tensor:
-        """By how many standard deviations points (n, d) are expected to keep it: (n,)."""
+        """By how many standard deviations points (n, d) are expected to satisfy the constraint: (n,)."""
         variance = self.posterior.variance(points).clamp_min(LEAST_VARIANCE)
         return (self.posterior.mean(points) - self.threshold) / variance.sqrt()
 
     def margins_and_gradients(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """The same with the gradients (n, d)."""
+        """The margins (n,) of points (n, d), with their gradients (n, d)."""
         moments = self.posterior.moments(points)
         variance = moments.variance.clamp_min(LEAST_VARIANCE)
         margin = (moments.mean - self.threshold) / variance.sqrt()
@@ -54,7 +54,7 @@ class LearnedConstraint:
 
 @dataclass(frozen=True)
 class LearnedConstraints:
-    """All constraints that are learned, and how sure one must be that they are kept."""
+    """All learned constraints, and the confidence with which they must be satisfied."""
 
     outcomes: tuple[LearnedConstraint, ...]
     confidence: float
@@ -62,7 +62,7 @@ class LearnedConstraints:
 
     @property
     def all(self) -> tuple[LearnedConstraint, ...]:
-        """Those of the outcomes and that of success."""
+        """The constraints on outcomes and the one on success."""
         return self.outcomes if self.success is None else (*self.outcomes, self.success)
 
     def log_probability(self, points: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ class LearnedConstraints:
         return float(torch.special.ndtri(torch.tensor(self.confidence, dtype=torch.float64)))
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Which states (m, d_s) resemble a known one (k, d_s) so much that the constraints allow about the same."""
+        """Which states (m, d_s) are so similar to a known one (k, d_s) that the constraints allow about the same."""
         return torch.stack([one.posterior.resemble(states, known, least) for one in self.all]).all(0)
 
 

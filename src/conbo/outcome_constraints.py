@@ -101,14 +101,14 @@ class LearnedSettings:
 
     @classmethod
     def checked(cls, constraints: object, confidence: object, failures: object) -> LearnedSettings:
-        """The settings as they were given; raises SettingError unless they can be those of a study."""
+        """The settings as given; raises SettingError unless they are valid."""
         if failures not in get_args(Failures):
             raise SettingError(f"`failures` must be 'learn' or 'ignore', but got {shortened(repr(failures))}.")
         learns: Failures = "learn" if failures == "learn" else "ignore"
         return cls(checked_constraints(constraints), checked_confidence(confidence), learns)
 
     def check_method(self, name: str, keeps_constraints: bool) -> None:
-        """Raise SettingError if there are constraints and the policy of this method would not keep them."""
+        """Raise SettingError if there are constraints and the policy of this method would not satisfy them."""
         if self.constraints and not keeps_constraints:
             rule = "`outcome_constraints` need a method whose policy follows the model"
             raise SettingError(f"{rule}, like 'conbo' or 'pei', but got method='{name}'.")
@@ -118,7 +118,7 @@ class LearnedSettings:
         check_constrained(self.constraints, measured)
 
     def kept(self, measured: Mapping[str, float]) -> bool:
-        """Whether the measured values keep all constraints, each taken for the mean of its outcome."""
+        """Whether the measured values satisfy all constraints, each value standing for the mean of its outcome."""
         return all(constraint.slack(measured[name]) >= 0 for name, constraint in self.constraints.items())
 
 
@@ -126,7 +126,7 @@ NOTHING_LEARNED = LearnedSettings()
 
 
 def checked_constraints(constraints: object) -> dict[str, OutcomeConstraint]:
-    """The constraints by the names of their outcomes; raises SettingError unless they can be those of a study."""
+    """The constraints by the names of their outcomes; raises SettingError unless they are valid."""
     if constraints is None:
         return {}
     rule = "`outcome_constraints` must map names of outcomes to conbo.AtMost or conbo.AtLeast"
@@ -156,7 +156,7 @@ def check_constrained(constraints: OutcomeConstraints, measured: Mapping[str, fl
 
 
 def constraint_records(constraints: OutcomeConstraints) -> list[dict[str, Any]]:
-    """Plain records, in a list, since JSON stores are free to reorder the keys of an object."""
+    """The constraints as a list of plain records, because JSON stores may reorder the keys of an object."""
     kinds = {kind: name for name, kind in _KINDS.items()}
     return [
         {"name": name, "type": kinds[type(constraint)], "bound": constraint.bound}
@@ -165,7 +165,7 @@ def constraint_records(constraints: OutcomeConstraints) -> list[dict[str, Any]]:
 
 
 def read_constraints(fields: Fields, name: str) -> dict[str, OutcomeConstraint]:
-    """The constraints that `constraint_records` wrote; raises RecordError or SettingError if they are others."""
+    """The constraints that `constraint_records` wrote; raises RecordError or SettingError if a record is not valid."""
     constraints: dict[str, OutcomeConstraint] = {}
     for i, record in enumerate(fields.items(name)):
         one = Fields.of(record, f"{name}[{i}]").only(("name", "type", "bound"))

@@ -1,4 +1,4 @@
-"""Settings of a study that cannot be, or do not go together."""
+"""The rules for the model of a study, and for settings that exclude each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_model(model: object) -> None:
-    """Raise SettingError unless this can be the `model` of a study; None is the one that its method comes with."""
+    """Raise SettingError unless this can be the `model` of a study; None is the model of its method."""
     if isinstance(model, type) and hasattr(model, "fit"):
         raise SettingError(f"`model` must be an instance, but got the class: use {model.__name__}().")
     if model is not None and not hasattr(model, "fit") and not callable(model):
@@ -30,7 +30,7 @@ def check_together(
     seed_rule: SeedRule | None,
     learned: LearnedSettings,
 ) -> None:
-    """Raise SettingError unless these settings of a study go together."""
+    """Raise SettingError if some of these settings of a study exclude each other."""
     given = {"prior": prior, "reward_range": reward_range, "common_random_numbers": seed_rule}
     for name, value in given.items():
         if value is not None and not isinstance(model, GaussianProcess):

@@ -64,7 +64,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Slack:
-    """The same for a constraint, with its variance before the evaluation and its threshold."""
+    """What is expected of a constraint's slack, with its variance before the evaluation and its threshold."""
 
     mean: Tensor  # (k, m, q)
     slope: Tensor  # (k, m, q)
@@ -198,7 +198,7 @@ class ConstrainedGains:
         return ConstrainedLineGains(gain_of(reward, worst, slacks, self._allowed(points), self.nodes), lines)
 
     def lists(self, states: Tensor) -> ShortLists:
-        """The short lists of states (m, d_s); those of states that were asked for before cost nothing."""
+        """The short lists of states (m, d_s), from a cache if possible."""
         keys = [tuple(state) for state in states.tolist()]
         new = {key: row for row, key in enumerate(keys) if key not in self._rows}
         if new or self._known is None:
@@ -229,7 +229,7 @@ class ConstrainedGains:
         return posterior.mean(points), posterior.variance(points).sqrt()
 
     def _allowed(self, points: Tensor) -> Tensor | None:
-        """Which points keep the known limits of the space; None where there are none."""
+        """Which points satisfy the known limits of the space; None if there are none."""
         if self.belief.space.feasible_set is None:
             return None
         return contains(self.belief.space, points).to(points)

@@ -1,8 +1,8 @@
-"""Any acquisition, multiplied by the probability that its point keeps what is learned about constraints.
+"""Any acquisition function, multiplied by the probability that its point satisfies the learned constraints.
 
-For expected improvement this is the constrained expected improvement of Gardner et al. (2014).  A gain that looks
-ahead at the constraints by itself is multiplied by the probability that the evaluation succeeds, and only by this: an
-evaluation that breaks a constraint still teaches, one that fails hardly does.
+For expected improvement, this is the constrained expected improvement of Gardner et al. (2014).  A gain that already
+looks ahead at the constraints is multiplied only by the probability that the evaluation succeeds: an evaluation that
+breaks a constraint still teaches, but one that fails hardly does.
 """
 
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from conbo.learned_constraints import LearnedConstraint, log_probability_and_gra
 
 @dataclass(frozen=True)
 class WhereFeasible:
-    """A recipe for the values of another recipe times a probability; the same where no constraints are learned."""
+    """A recipe for another recipe's values times a probability; the same function if no constraints are learned."""
 
     recipe: UnpricedRecipe
 
     def build(self, belief: Belief, generator: torch.Generator) -> Unpriced:
-        """Ready for use under one belief."""
+        """The function that this recipe makes under one belief."""
         acquisition, learned = self.recipe.build(belief, generator), belief.constraints
         if learned is None:
             return acquisition
@@ -35,7 +35,7 @@ class WhereFeasible:
 
 @dataclass(frozen=True)
 class FeasibleAcquisition:
-    """The values of an acquisition, times the probability of keeping some constraints."""
+    """The values of an acquisition function, times the probability of satisfying some constraints."""
 
     acquisition: Unpriced
     constraints: tuple[LearnedConstraint, ...]
