@@ -51,9 +51,18 @@ class SeedRule:
         return chosen
 
     def filled(self, used: Iterable[int | None], chosen: Sequence[int | None]) -> list[int]:
-        """The chosen seeds, with new ones in place of None."""
-        new = iter(self.new([*used, *chosen], len(chosen)))
-        return [next(new) if seed is None else seed for seed in chosen]
+        """The chosen seeds, with new ones in place of None and of negative numbers: the same for the same number."""
+        new = iter(self.new([*used, *(seed for seed in chosen if seed is None or seed >= 0)], len(chosen)))
+        shared: dict[int, int] = {}
+        filled = []
+        for seed in chosen:
+            if seed is None:
+                filled.append(next(new))
+            elif seed < 0:
+                filled.append(shared[seed] if seed in shared else shared.setdefault(seed, next(new)))
+            else:
+                filled.append(seed)
+        return filled
 
     def of_design(self, numbers: Iterable[int], initial: int) -> list[int]:
         """The seeds of these trials of an initial design with `initial` trials; a few trials share each seed."""

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from conbo.acquisition.conditional import ConBO
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG
 from conbo.belief import Belief, fit_belief
 from conbo.bound_states import bind
@@ -24,6 +25,7 @@ from conbo.models.seed_effects import NEW_SEED, SeededPosterior, SeedEffect, con
 from conbo.models.seeded_family import SeededFamily
 from conbo.models.seeded_modes import PARTS
 from conbo.observations import Observations, Seeds
+from conbo.proposals.seed_choice import paired_seeds
 from random_beliefs import (
     belief_on,
     finite_differences,
@@ -153,6 +155,32 @@ def test_rough_gains_of_seeds_do_not_depend_on_each_other() -> None:
     assert float((plain - together)[[0, 2]].abs().amax()) > 1e-3
 
 
+def test_imagined_rewards_are_as_expected() -> None:
+    belief = seeded_belief()
+    posterior, told = belief.posterior, belief.observations
+    assert isinstance(posterior, SeededPosterior)
+    more, seeds, here = points_in(SPACE, 2, seed=5), torch.tensor([1, -2]), points_in(SPACE, 6, seed=6)
+    after = posterior.imagined(more, seeds)
+    rewards = torch.cat([told.rewards, tensor([0.7, -0.2])])  # whatever they are, they reduce the variance
+    whole = torch.cat([told.points, more]), rewards, torch.cat([posterior.seeds, torch.tensor([1, 8])])
+    expected = condition_with_seeds(KERNEL, 0.3, 0.05, EFFECT, *whole)
+    torch.testing.assert_close(after.mean(here), posterior.mean(here))
+    torch.testing.assert_close(after.variance(here), expected.variance(here))
+    for mine, theirs in ((-2, 8), (1, 1), (NEW_SEED, NEW_SEED)):
+        views = after.for_seeds(torch.tensor([mine])), expected.for_seeds(torch.tensor([theirs]))
+        slopes = [view.look_ahead_slopes(here, here) for view in views]
+        torch.testing.assert_close(*slopes)
+
+
+def test_points_of_a_batch_share_a_new_seed_where_its_constant_hides_everything() -> None:
+    belief = seeded_belief(SeedEffect(30.0, None), seeds=14)
+    points = torch.cat([uniform(2, 1, seed=8).mean().expand(2, 1), tensor([[0.2, 0.5], [0.8, 0.5]])], -1)
+    first, second = paired_seeds(ConBO(HybridKG()), belief, points, [None, None], generator())
+    assert first is not None
+    assert first == second < 0
+    assert paired_seeds(ConBO(HybridKG()), belief, points, [3, None], generator()) == [3, None]
+
+
 def test_with_all_listed_seeds_at_a_point_its_mean_is_known() -> None:
     effect = SeedEffect(0.8, None, Seeds(torch.arange(4), total=4).between)
     point = points_in(SPACE, 1)
@@ -219,7 +247,8 @@ def test_effects_of_seeds_are_there_only_if_rewards_ask_for_them() -> None:
         points = torch.cat([told.points, told.seeds.column], -1)
         rewards = (told.rewards - told.rewards.mean()) / told.rewards.std()
         best, *_ = fit(model.families(space, told.seeds), points, rewards, members=4, with_seeds=True)
-        assert (best.effect is not None and best.effect.constant > 0) == (effect > 0)
+        assert (best.effect is not None) == (effect > 0)
+        assert best.effect is None or best.effect.function is not None  # so few rewards do not rule it out
 
 
 def test_rewards_with_common_seeds_are_fitted_better_by_a_model_that_knows_them() -> None:

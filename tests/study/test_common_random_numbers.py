@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import conbo
+from conbo.common_random_numbers import SeedRule
 from conbo.errors import SettingError, StudyError, TrialError
 from conbo.plots.view import view_of
 from conbo.reports import html
@@ -54,6 +55,11 @@ def test_the_initial_design_shares_seeds_and_new_ones_follow() -> None:
     listed = new_study(seeds=[20, 7, 30], initial=4)
     listed.run(simulated, evaluations=9, progress=False)
     assert Counter(trial.seed for trial in listed.trials) == {20: 3, 7: 3, 30: 3}
+
+
+def test_new_seeds_of_a_batch_may_be_shared() -> None:
+    assert SeedRule().filled([0, 1, 4], [None, -2, 1, -3, -2]) == [2, 3, 1, 5, 3]
+    assert SeedRule((5, 6)).filled([5, 5, 6], [-2, None, -2]) == [6, 5, 6]
 
 
 def test_seeds_are_stored_and_resumed(tmp_path: Path) -> None:
@@ -134,10 +140,17 @@ def test_the_policy_is_right_in_spite_of_the_luck_of_the_day(learned: Study) -> 
     assert max(errors) < 0.2
 
 
+def test_a_batch_has_seeds_too(learned: Study) -> None:
+    asked = learned.ask(3)
+    assert all(isinstance(trial.seed, int) for trial in asked)
+    for trial in asked:
+        learned.fail(trial)
+
+
 def test_such_a_policy_can_be_saved(learned: Study, tmp_path: Path) -> None:
     learned.policy().save(tmp_path / "policy.json")
     record = json.loads((tmp_path / "policy.json").read_text())
-    assert record["seeds"]["values"] == [trial.seed for trial in learned.trials]
+    assert record["seeds"]["values"] == [trial.seed for trial in learned.trials if trial.status == "completed"]
     loaded = conbo.load_policy(tmp_path / "policy.json")
     state = {"s": 0.4}
     assert loaded.predict(state).mean == pytest.approx(learned.policy().predict(state).mean, abs=1e-9)
@@ -145,7 +158,7 @@ def test_such_a_policy_can_be_saved(learned: Study, tmp_path: Path) -> None:
 
 def test_the_report_shows_the_seeds(learned: Study) -> None:
     table = html._table(view_of(learned))
-    assert table["columns"] == ["number", "s", "x", "seed", "reward", "status"]
+    assert table["columns"][:6] == ["number", "s", "x", "seed", "reward", "status"]
     assert [row[3] for row in table["rows"]] == [trial.seed for trial in learned.trials]
 
 

@@ -23,6 +23,7 @@ from conbo.models.posterior import (
     ActionSearch,
     BestActions,
     GainRule,
+    ImaginesRewards,
     KnowsSeeds,
     LookAheadLines,
     Moments,
@@ -186,6 +187,11 @@ class Mixture:
         if any(record is None for record in records):
             return None
         return {"members": records, "weights": self.weights.tolist()}
+
+    def imagined(self, points: Tensor, seeds: Tensor) -> "Mixture":
+        """The same after rewards of these seeds that are just as expected, in the members that know seeds."""
+        known = (one.imagined(points, seeds) if isinstance(one, ImaginesRewards) else one for one in self.members)
+        return Mixture(tuple(known), self.weights)
 
     def conditioned_on(self, points: Tensor, rewards: Tensor, noise: Tensor | None) -> "Mixture | None":
         """The same members and weights with other observations."""

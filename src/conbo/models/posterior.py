@@ -272,6 +272,14 @@ class Posterior(Predicts, ComparesStates, LooksAhead, KeepsRecords, Protocol):
     """A fitted model: all of the above."""
 
 
+@runtime_checkable
+class ImaginesRewards(Protocol):
+    """A posterior that says what would be known after rewards of certain seeds."""
+
+    def imagined(self, points: Tensor, seeds: Tensor) -> Posterior:
+        """The same after rewards at points (k, d) of seeds (k,) that are just as expected."""
+
+
 class Model(Protocol):
     """The type of a model: anything that can be fitted to rewards, such as `GaussianProcess`.
 

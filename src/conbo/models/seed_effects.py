@@ -96,7 +96,8 @@ class SeededPosterior(ExactPosterior):
 
     def __str__(self) -> str:
         parts = ("a constant", self.effect.constant > 0), ("a function", self.effect.function is not None)
-        return f"{super().__str__()}, {' and '.join(name for name, there in parts if there)} of every seed"
+        plain = replace(self, noise=self.within)  # what seeds do is said apart
+        return f"{ExactPosterior.__str__(plain)}, {' and '.join(name for name, there in parts if there)} of every seed"
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
@@ -113,6 +114,29 @@ class SeededPosterior(ExactPosterior):
     def of_rows(self, rows: Tensor) -> Self:
         """The same posterior for some of the candidates whose seeds were given."""
         return self if len(self.next_seeds) == 1 else replace(self, next_seeds=self.next_seeds[rows])
+
+    def imagined(self, points: Tensor, seeds: Tensor) -> Self:
+        """The same after rewards at points (k, d) of these seeds (k,) that are just as expected: no mean changes."""
+        here, features = self.kernel.scaled(points), self.effect.scaled(points)
+        known = self.kernel.covariance(here, self.observed)
+        known = known + self.effect.shared(seeds, self.seeds) * self.effect.covariance(features, self.effect_features)
+        own = self.kernel.covariance(here, here)
+        own = own + self.effect.shared(seeds, seeds) * self.effect.covariance(features, features)
+        own.diagonal().add_(self.within)
+        covariance = self.factor @ self.factor.mT
+        covariance = torch.cat([torch.cat([covariance, known.mT], 1), torch.cat([known, own], 1)])
+        return replace(
+            self,
+            states=torch.cat([self.states, here[0]]),
+            actions=torch.cat([self.actions, here[1]]),
+            factor=cholesky(covariance),
+            weights=torch.cat([self.weights, self.weights.new_zeros(len(points))]),
+            seeds=torch.cat([self.seeds, seeds]),
+            effect_features=(
+                torch.cat([self.effect_features[0], features[0]]),
+                torch.cat([self.effect_features[1], features[1]]),
+            ),
+        )
 
     @cached_property
     def _shared(self) -> Tensor:

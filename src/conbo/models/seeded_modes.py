@@ -3,9 +3,14 @@
 The structures are fitted as if every reward had its own seed.  Then the most probable one is fitted with a constant for
 every seed, with a function, and with both; the other structures only with the parts that are most probable there.  All
 are weighted by their evidence, so a part that explains nothing costs probability.
+
+Unless a constant alone is clearly more probable than a constant with a function, the latter takes its place and its
+probability.  A model without functions takes what is true of one seed for what is true of all.  Few rewards do not
+refute that, and the method would evaluate the same seed again and again.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import log
 
 import torch
@@ -17,6 +22,8 @@ from conbo.models.main_effects import MainEffectsFamily
 from conbo.models.modes import Mode, best_of, local_search, structures, with_main_effects
 from conbo.models.seeded_family import SeededFamily
 
+CONSTANT_MARGIN = 10.0  # nats by which a constant without a function must be more probable than with one, …
+LENGTHSCALE_COST = 1.5  # … beside what Laplace's method takes off for each lengthscale that rewards do not determine
 NOISE_LEFT = log(0.2)  # of the noise's log-variance that stays noise where a climb begins
 
 PARTS = ((True, False), (False, True), (True, True))  # of an effect: whether a constant, whether a function
@@ -38,16 +45,34 @@ def modes_with_seeds(
     if not modes:
         return []
     best = best_of(modes)
-    found = with_seeds(best, [one for one in seeded if one.family == best.target.family], points)
+    found = cautious(with_seeds(best, [one for one in seeded if one.family == best.target.family], points))
     if not found:
         return modes
-    chosen = best_of(found).target.family
-    assert isinstance(chosen, SeededFamily)
+    leader = best_of(found)
+    chosen = leader.target.family
     for other in seeded:
         own = [mode for mode in modes if mode.target.family == other.family]
-        if own and other.parts == chosen.parts and other != chosen:
-            found += with_seeds(best_of(own), [other], points)
+        if own and other.parts == parts_of(leader) and other != chosen:
+            found += [replace(mode, log_odds=leader.log_odds) for mode in with_seeds(best_of(own), [other], points)]
     return modes + found
+
+
+def cautious(modes: Sequence[Mode]) -> list[Mode]:
+    """The modes of one structure; a constant alone stays only if it is clearly more probable than with a function."""
+    alone, both = ([mode for mode in modes if parts_of(mode) == parts] for parts in ((True, False), (True, True)))
+    if not alone or not both:
+        return list(modes)
+    lengthscales = both[0].target.family.n_lengthscales - alone[0].target.family.n_lengthscales
+    if alone[0].evidence > both[0].evidence + CONSTANT_MARGIN + LENGTHSCALE_COST * lengthscales:
+        return list(modes)
+    raised = replace(both[0], log_odds=max(0.0, alone[0].evidence - both[0].evidence))
+    return [*(mode for mode in modes if parts_of(mode) == (False, True)), raised]
+
+
+def parts_of(mode: Mode) -> tuple[bool, bool]:
+    """Which parts of a seed's effect a model has: a constant, a function."""
+    family = mode.target.family
+    return family.parts if isinstance(family, SeededFamily) else (False, False)
 
 
 def with_seeds(plain: Mode, families: Sequence[SeededFamily], points: Tensor) -> list[Mode]:

@@ -23,7 +23,8 @@ class Suggestion:
     expected_costs
         Expected costs (n,) of the points; None if evaluations have no costs.
     seeds
-        Seeds of the points, None for a new one; by default all are new. They matter with common random numbers only.
+        Seeds of the points, None for a new one, and a negative number for a new one that points share; by default all
+        are new. They matter with common random numbers only.
 
     Examples
     --------

@@ -18,7 +18,7 @@ from conbo.belief import Belief
 from conbo.errors import SettingError
 from conbo.proposals import Suggestion
 from conbo.proposals.penalized_batch import penalized_batch, penalized_rows, penalty
-from conbo.proposals.seed_choice import promising_pairs
+from conbo.proposals.seed_choice import paired_seeds, promising_pairs
 from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates
 
@@ -132,6 +132,8 @@ class Maximizer:
         search = self.search(belief, generator, state)
         rows = penalized_rows(belief, search.points, search.values, n)
         seeds = None if search.seeds is None else [search.seeds[row] for row in rows]
+        if seeds is not None and n > 1:
+            seeds = paired_seeds(self.acquisition, belief, search.points[rows], seeds, generator)
         return Suggestion(search.points[rows], belief.scale * search.highest, seeds=seeds)
 
     def search(self, belief: Belief, generator: torch.Generator, state: Tensor | None = None) -> Search:

@@ -3,12 +3,21 @@
 Points are searched for with a new seed, as without common random numbers.  Used seeds are then screened at the best of
 these points, and the most promising pairs of a point and a seed start a local search.  The highest value wins, so a
 used seed is chosen only if it tells more than a new one.
+
+A point of a batch may share the new seed of an earlier point.  It does if its value with that seed, after a reward of
+the earlier point that is exactly as expected, is higher than with a seed of its own.
 """
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from conbo.acquisition.priced import SeedsMatter
+from conbo.acquisition.priced import PerCost, SeedsMatter, UnpricedRecipe
+from conbo.belief import Belief
+from conbo.models.posterior import ImaginesRewards
+from conbo.models.seed_effects import NEW_SEED
 
 MOST_SEEDS = 64  # that are screened at every point, those with the most rewards
 PAIRS = 4  # of a point and a seed, that are climbed from
@@ -22,3 +31,23 @@ def promising_pairs(acquisition: SeedsMatter, points: Tensor) -> tuple[Tensor, T
     best = values.max(-1)
     order = best.values.argsort(descending=True, stable=True)[:PAIRS]
     return points[order], seen[best.indices[order]]
+
+
+def paired_seeds(
+    recipe: UnpricedRecipe, belief: Belief, points: Tensor, seeds: Sequence[int | None], generator: torch.Generator
+) -> list[int | None]:
+    """The seeds of a batch (n, d), in which points may share a new seed; a negative number stands for each of these."""
+    # every new seed of the batch has a number of its own, apart from those of seeds and from NEW_SEED
+    chosen = [NEW_SEED - 1 - place if seed is None else seed for place, seed in enumerate(seeds)]
+    for place, seed in enumerate(seeds):
+        new = list(dict.fromkeys(number for number in chosen[:place] if number < 0))
+        if seed is not None or not new or not isinstance(belief.posterior, ImaginesRewards):
+            continue
+        before = torch.tensor(chosen[:place], device=points.device)
+        imagined = replace(belief, posterior=belief.posterior.imagined(points[:place], before))
+        acquisition = PerCost(recipe).build(imagined, generator)
+        assert isinstance(acquisition, SeedsMatter)  # as it did for the first point
+        options = torch.tensor([NEW_SEED, *new], device=points.device)
+        best = int(acquisition.for_seeds(options)(points[place].expand(len(options), -1)).argmax())
+        chosen[place] = chosen[place] if best == 0 else new[best - 1]
+    return [number if number >= 0 or chosen.count(number) > 1 else None for number in chosen]
