@@ -372,6 +372,7 @@ ROW = {
     "finished": 1.8e9,
     "late": None,
     "change": 3,
+    "seed": None,
 }
 JSON_COLUMNS = ("state", "action", "outcomes")
 
