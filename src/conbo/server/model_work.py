@@ -37,7 +37,7 @@ class _Known:
     """A policy, the trials that it rests on, and when it may be fitted again."""
 
     policy: "Policy"
-    completed: list[Trial]
+    ended: list[Trial]  # failures may teach, too
     again: float  # by time.monotonic
 
 
@@ -57,19 +57,20 @@ def answer(storage: str, name: str, states: Sequence[Any], extrapolate: bool, fr
         | ({} if p.probability is None else {"probability": p.probability})
         for p in predictions
     ]
-    return {"evaluations": len(known.completed), "predictions": rows}
+    evaluations = sum(trial.status == "completed" for trial in known.ended)
+    return {"evaluations": evaluations, "predictions": rows}
 
 
 def _up_to_date(study: Study, known: _Known | None) -> _Known:
-    completed = [trial for trial in study.trials if trial.status == "completed"]
+    ended = [trial for trial in study.trials if trial.status != "running"]
     began = time.monotonic()
-    if known is not None and known.completed == completed:
+    if known is not None and known.ended == ended:
         return known
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # there is nobody to read them here
         policy = study.policy()
-    ended = time.monotonic()
-    return _Known(policy, completed, ended + REST * (ended - began))
+    now = time.monotonic()
+    return _Known(policy, ended, now + REST * (now - began))
 
 
 def summarize(storage: str, name: str) -> dict[str, Any]:
