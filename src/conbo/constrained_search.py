@@ -4,12 +4,13 @@ It is the action with the highest expected reward among those whose probability 
 at least the confidence; if there is none, it is the most probable one.  One score expresses both: the expected reward
 if an action is sure enough, and otherwise the logarithm of its probability, far below all rewards.
 
-The pool is scored for every state.  From the best actions that are far enough apart, local searches maximize the
-expected reward with a penalty for missing confidence, which is stronger in a second round. If no end is sure enough,
-they maximize the probability itself.  The best score among starts and ends wins.
+If the best action without constraints is sure enough, it is the answer.  For all other states the pool is scored.  From
+the best actions that are far enough apart, local searches maximize the expected reward with a penalty for missing
+confidence, which is stronger in a second round.  If no end is sure enough, they maximize the probability itself.  The
+best score among starts and ends wins.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,6 +26,7 @@ from conbo.models.snapping import FAR_BELOW, action_limits, masked, snap_actions
 from conbo.spaces import Space
 
 MOST_POINTS = 50_000  # of states and actions of the pool, scored at once
+NOT_SURE = -FAR_BELOW / 4  # scores below this are those of actions that are not sure enough
 LEAST_LOG = -1e4  # logarithms of probabilities below this are all the same
 APART = 0.1  # distance in the unit cube, over the root of the dimension, below which two actions are one start
 PENALTIES = (10.0, 1000.0)  # standardized reward for a lack of one standard deviation, in each round of climbs
@@ -53,26 +55,36 @@ class ConstrainedSearch:
         return BestActions.joined([self._best(some, starts, steps) for some in states.split(chunk)])
 
     def _best(self, states: Tensor, starts: int, steps: int) -> BestActions:
-        m, d_x = len(states), self.actions.shape[-1]
-        pooled = self._scores(states, self.actions.expand(m, -1, -1))
+        free = snap_actions(self.space, self.search.best(states, 1, steps).actions, states)
+        width = 2 * (min(starts, len(self.actions)) + 1)  # starts and ends
+        found = free[:, None].expand(-1, width, -1).clone()
+        scores = self._scores(states, free[:, None])
+        rest = scores[:, 0] < NOT_SURE  # elsewhere the best action without constraints keeps them, and is the best
+        scores = scores.expand(-1, width).clone()
+        if bool(rest.any()):
+            found[rest], scores[rest] = self._searched(states[rest], free[rest], starts)
+        best = scores.argmax(-1, keepdim=True)
+        chosen = found.gather(1, best[..., None].expand(-1, -1, free.shape[-1]))[:, 0]
+        return BestActions(chosen, self.posterior.mean(torch.cat([states, chosen], -1)), found)
+
+    def _searched(self, states: Tensor, free: Tensor, starts: int) -> tuple[Tensor, Tensor]:
+        """Starts and ends (m, 2 k, d_x) of climbs in states (m, d_s), and their scores (m, 2 k)."""
+        pooled = self._scores(states, self.actions.expand(len(states), -1, -1))
         pooled = masked(self.space, states, self.actions, pooled)
-        first = self.actions[distinct_best(pooled, self._alike, starts)]  # (m, k, d_x)
-        free = self.search.best(states, 1, steps).actions[:, None]  # often this is it
-        first = snap_actions(self.space, torch.cat([first, free], 1), states[:, None])
-        k = first.shape[1]
-        ends = self._climbed(states, first, self._penalized)
+        first = self.actions[distinct_best(pooled, self._alike, starts)]  # (m, k - 1, d_x)
+        first = torch.cat([snap_actions(self.space, first, states[:, None]), free[:, None]], 1)
+        ends = self._climbed(states, first, self._penalized, PENALTIES)
         found = torch.cat([first, ends], 1)
         scores = self._scores(states, found)
-        lost = scores.amax(-1) < -FAR_BELOW / 4
+        lost = scores.amax(-1) < NOT_SURE
         if bool(lost.any()):
-            likely = self._climbed(states[lost], first[lost], self._level)
+            k = first.shape[1]
+            likely = self._climbed(states[lost], first[lost], self._level, PENALTIES[:1])
             better = self._scores(states[lost], likely)
             kept = better > scores[lost, k:]
             found[lost, k:] = torch.where(kept[..., None], likely, found[lost, k:])
             scores[lost, k:] = torch.where(kept, better, scores[lost, k:])
-        best = scores.argmax(-1, keepdim=True)
-        chosen = found.gather(1, best[..., None].expand(-1, -1, d_x))[:, 0]
-        return BestActions(chosen, self.posterior.mean(torch.cat([states, chosen], -1)), found)
+        return found, scores
 
     @cached_property
     def _alike(self) -> Tensor:
@@ -88,14 +100,18 @@ class ConstrainedSearch:
         return scores.unflatten(0, actions.shape[:2])
 
     def _climbed(
-        self, states: Tensor, first: Tensor, climbs: "Callable[[Tensor, float], tuple[Tensor, Tensor]]"
+        self,
+        states: Tensor,
+        first: Tensor,
+        climbs: Callable[[Tensor, float], tuple[Tensor, Tensor]],
+        penalties: Sequence[float],
     ) -> Tensor:
-        """Where local searches from actions (m, k, d_x) end, as valid actions."""
+        """Where local searches from actions (m, k, d_x) end, as valid actions; there is one round per penalty."""
         (m, k, d_x), at = first.shape, first.flatten(0, 1)
         rows = states.repeat_interleave(k, 0)
         lower, upper = at.new_zeros(d_x), at.new_ones(d_x)
         limits = action_limits(self.space, rows)
-        for penalty in PENALTIES:
+        for penalty in penalties:
 
             def function(actions: Tensor, which: Tensor, penalty: float = penalty) -> tuple[Tensor, Tensor]:
                 value, gradient = climbs(torch.cat([rows[which], actions], -1), penalty)
