@@ -52,7 +52,7 @@ def test_the_last_to_listen_hears_alone_and_others_keep_their_handlers(caplog: p
 def test_a_run_shows_the_lines_above_its_bar(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conbo.models.fit.LONG", 0.0)
+    monkeypatch.setattr("conbo.models.fit.ANNOUNCED_SECONDS", 0.0)
     space = Space(actions={"x": Real(0, 1)})
     Study(space, method="expected-improvement", initial=3).run(lambda state, action: action["x"], evaluations=4)
     error_output = capsys.readouterr().err

@@ -95,7 +95,7 @@ def test_many_rewards_are_fitted_as_well_as_few(name: str, known: bool, monkeypa
     points, rewards = data(space, n=120)
     noise = torch.full((120,), 0.01, dtype=torch.float64) if known else None
     whole = fit([family], points, rewards, noise)
-    monkeypatch.setattr("conbo.models.modes.MANY", 40)
+    monkeypatch.setattr("conbo.models.modes.SCREENED_REWARDS", 40)
     # of several maxima, as loadings have them, another may be found
     least = whole.objective - (1.0 if family.typical_loadings else 0.01)
     assert fit([family], points, rewards, noise).objective >= least
@@ -171,7 +171,7 @@ def test_noise_varies_only_where_it_is_learned_and_not_expected_to_be_small() ->
 def test_of_many_rewards_the_noise_varies_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     points, rewards = noisy_rewards(slope=2.5)
     whole = fit([ProductFamily(*columns(reals(1, 2)))], points, rewards)
-    monkeypatch.setattr("conbo.models.modes.MANY", 60)
+    monkeypatch.setattr("conbo.models.modes.SCREENED_REWARDS", 60)
     assert fit([ProductFamily(*columns(reals(1, 2)))], points, rewards).objective == pytest.approx(
         whole.objective, abs=0.01
     )
