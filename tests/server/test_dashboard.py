@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from conbo.gaussian_process import GaussianProcess
 from conbo.server.tokens import TokenFile
@@ -115,6 +115,12 @@ def test_a_study_from_its_first_trial_on(
     )
 
 
+def late(route: Route) -> None:
+    """Loads a script after the first events came."""
+    time.sleep(1)
+    route.continue_()
+
+
 def test_signing_in_by_keyboard(start: Start, reader: Reader, tmp_path: Path) -> None:
     tokens = TokenFile(tmp_path / "tokens.json")
     secret = tokens.add("read")
@@ -123,6 +129,7 @@ def test_signing_in_by_keyboard(start: Start, reader: Reader, tmp_path: Path) ->
     page.keyboard.type("wrong")
     page.keyboard.press("Enter")
     expect(page.get_by_role("alert")).to_have_text("the token is unknown, has expired or was revoked.")
+    page.route("**/assets/waiting.js", late)
     page.get_by_label("Token").fill(secret)
     page.keyboard.press("Enter")
     expect(page.locator("#report-state")).to_have_text("Nothing learned yet: no trial is completed.")

@@ -64,7 +64,14 @@ const live = (function () {
     if (source.readyState !== EventSource.CLOSED) state.textContent = "connection lost; trying again";
     else state.replaceChildren("the session has ended: ", make("a", { href: "" }, "sign in again"));
   });
-  const on = (kind, listener) => source.addEventListener(kind, (event) => listener(JSON.parse(event.data)));
+  const newest = {};
+  for (const kind of ["progress", "report"]) {
+    source.addEventListener(kind, (event) => { newest[kind] = JSON.parse(event.data); });
+  }
+  const on = (kind, listener) => {
+    source.addEventListener(kind, () => listener(newest[kind]));
+    if (kind in newest) listener(newest[kind]); // it came before the script that listens now was loaded
+  };
   on("progress", showProgress);
   return { study, path, on, make, host, inWords, text };
 })();
