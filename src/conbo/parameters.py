@@ -14,7 +14,7 @@ import numbers
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -301,7 +301,7 @@ class Categorical:
 Parameter: TypeAlias = Real | Integer | Categorical
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Whether this is a real number of any type, but not a boolean."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 

@@ -202,7 +202,7 @@ class Density:
 
 def _is_finite(value: object) -> bool:
     """Whether this is a number that a float can hold."""
-    return is_number(value) and abs(value) <= LARGEST_FLOAT  # type: ignore[arg-type]
+    return is_number(value) and abs(value) <= LARGEST_FLOAT
 
 
 Recipe: TypeAlias = MarginalRecipe | Product | Density

@@ -77,8 +77,8 @@ def parts_of(mode: Mode) -> tuple[bool, bool]:
 
 def with_seeds(plain: Mode, families: Sequence[SeededFamily], points: Tensor) -> list[Mode]:
     """The most probable mode of each family, from a mode of the same structure without seeds and from the prior's."""
-    noise = plain.target.noise_of(plain.parameters)
-    level = float(noise.mean()) if isinstance(noise, Tensor) else float(noise)  # type: ignore[arg-type]
+    noise = plain.target.noise_of(plain.parameters)  # a number, or known variances: it does not vary beside seeds
+    level = float(torch.as_tensor(noise, dtype=torch.float64).mean())
     found = []
     for family in families:
         target = LogPosterior(family, points, plain.target.rewards, plain.target.noise)

@@ -352,5 +352,5 @@ def _into_range(parameters: Mapping[str, Parameter], state: Point) -> Point:
     for name, parameter in parameters.items():
         value = inside.get(name)
         if not isinstance(parameter, Categorical) and is_number(value):
-            inside[name] = min(max(value, parameter.low), parameter.high)  # type: ignore[type-var, assignment]
+            inside[name] = min(max(value, parameter.low), parameter.high)
     return inside
