@@ -24,6 +24,7 @@ from conbo.models.fit import fit
 from conbo.models.kernel_families import ProductFamily
 from conbo.models.log_posterior import LOG_LENGTHSCALE_BOUNDS, LOG_VARIANCE_BOUNDS, LogPosterior
 from conbo.models.noise import LOG_NOISE_BOUNDS
+from conbo.models.structures import Structures
 
 SIZES = [(1, 1), (2, 6), (1, 8)]
 N_OBSERVATIONS = 100
@@ -88,7 +89,7 @@ def main() -> None:
             points, rewards = data(d_s, d_x, N_OBSERVATIONS, seed)
             family = ProductFamily(Columns((0,) * d_s), Columns((0,) * d_x))
             start = time.perf_counter()
-            (ours_fit,) = fit([family], points, rewards, small_noise=True)
+            (ours_fit,) = fit(Structures((family,)), points, rewards, small_noise=True)
             ours.append(time.perf_counter() - start)
             mll = peer(points, rewards, d_s)
             start = time.perf_counter()

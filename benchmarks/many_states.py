@@ -40,6 +40,7 @@ from conbo.models.exact import ExactPosterior, condition
 from conbo.models.factorization import cholesky
 from conbo.models.fit import fit
 from conbo.models.kernels import Factor
+from conbo.models.structures import Structures
 from conbo.observations import Observations
 from conbo.spaces import Categorical, Real, Space
 
@@ -136,10 +137,10 @@ def fits(quick: bool) -> Iterable[Row]:
             belief = discrete_belief(5, 100, seed)
             points, rewards = belief.observations.points, belief.observations.rewards
             rewards = (rewards - rewards.mean()) / rewards.std()
-            family, *_ = GaussianProcess("matern52", name).families(belief.space)
+            family, *_ = GaussianProcess("matern52", name).structures(belief.space).plain
             model = MultiTaskGP(numbered(belief), rewards[:, None], task_feature=0, rank=rank, outcome_transform=None)
             mll = ExactMarginalLogLikelihood(model.likelihood, model)
-            measure(times, "conbo", lambda f=family, p=points, r=rewards: fit([f], p, r))
+            measure(times, "conbo", lambda f=family, p=points, r=rewards: fit(Structures((f,)), p, r))
             measure(times, "botorch", lambda mll=mll: fit_gpytorch_mll(mll))
         yield {
             "kernel": f"{name:>12}",

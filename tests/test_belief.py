@@ -122,7 +122,7 @@ def test_poor_data_of_any_size_give_a_model_and_a_valid_suggestion(kind: str, sc
 def test_the_kernel_follows_the_kind_of_states() -> None:
     def kind(space: Space, states: str = "auto") -> type[KernelFamily]:
         model = GaussianProcess(state_kernel=states, main_effects="none")
-        (kind,) = {type(family) for family in model.families(space)}
+        (kind,) = {type(family) for family in model.structures(space).families}
         return kind
 
     assert kind(reals(1, 1)) is kind(reals(0, 1)) is ProductFamily
@@ -130,7 +130,7 @@ def test_the_kernel_follows_the_kind_of_states() -> None:
     assert kind(CATEGORIES, "product") is kind(MIXED, "product") is ProductFamily
     assert kind(CATEGORIES, "trend") is kind(MIXED, "trend") is TrendFamily
     for space in (CATEGORIES, MIXED):
-        (family,) = GaussianProcess("matern52", "multi-task", rank=3, main_effects="none").families(space)
+        (family,) = GaussianProcess("matern52", "multi-task", rank=3, main_effects="none").structures(space).families
         assert isinstance(family, MultiTaskFamily)
         assert family.rank == 3
         assert family.profile is MATERN52
@@ -140,7 +140,7 @@ def test_the_profile_follows_the_rewards() -> None:
     space = reals(1, 1)
     points = points_in(space, 60, seed=3)
     model = GaussianProcess(main_effects="none", members=1)
-    for family in model.families(space):
+    for family in model.structures(space).families:
         assert isinstance(family, ProductFamily)
         covariance, _ = family.covariance(tensor([[-1.0, -1.0, 0.0]]), points)
         factor = torch.linalg.cholesky(covariance[0] + 1e-9 * torch.eye(60, dtype=torch.float64))
@@ -166,7 +166,7 @@ def test_settings_that_make_no_sense_are_refused() -> None:
     for states in ("trend", "multi-task"):
         for space in (reals(1, 1), reals(0, 1)):
             with pytest.raises(SettingError, match=rf"`state_kernel='{states}'` needs a state that is categorical"):
-                GaussianProcess(state_kernel=states).families(space)
+                GaussianProcess(state_kernel=states).structures(space)
 
 
 def test_few_noisy_rewards_are_taken_for_exact_only_on_request() -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from conbo.models.kernel_families import KernelFamily
     from conbo.models.posterior import Posterior
     from conbo.models.profiles import Profile
+    from conbo.models.structures import Structures
     from conbo.observations import Observations, Seeds
     from conbo.spaces import Space
 
@@ -123,26 +124,25 @@ class GaussianProcess:
         if not isinstance(self.members, int) or self.members < 1:
             raise SettingError(f"`members` must be an integer of at least 1, but got members={self.members!r}.")
 
-    def families(self, space: Space, seeds: Seeds | None = None) -> list[KernelFamily]:
-        """The kernels to try, up to their hyperparameters, the smoothest first.
-
-        Given the seeds of rewards, each family also comes with an effect of the seed.
-        """
+    def structures(self, space: Space, seeds: Seeds | None = None) -> Structures:
+        """The kernels to try, up to their hyperparameters; given the seeds of rewards, also with effects of seeds."""
         from conbo.models.main_effects import MainEffectsFamily, effect_columns
         from conbo.models.profiles import profile_of
         from conbo.models.seeded_family import SeededFamily
         from conbo.models.seeded_modes import PARTS
+        from conbo.models.structures import Structures
 
         names = TRIED_PROFILES if self.profile == "auto" else (self.profile,)
         profiles = [profile_of(name) for name in names]
-        families = [self._family(space, profile) for profile in profiles]
-        pairs = list(zip(families, profiles, strict=True))
-        if self.main_effects != "none" and effect_columns(families[0].states):
-            pairs += [(MainEffectsFamily(family, profile), profile) for family, profile in pairs]
-        families = [family for family, _ in pairs]
+        plain = tuple(self._family(space, profile) for profile in profiles)
+        pairs = list(zip(plain, profiles, strict=True))
+        tried = self.main_effects != "none" and effect_columns(plain[0].states)
+        effects = tuple(MainEffectsFamily(*pair) for pair in pairs) if tried else ()
         if seeds is None:
-            return families
-        return families + [SeededFamily(*pair, *parts, seeds.between) for pair in pairs for parts in PARTS]
+            return Structures(plain, effects)
+        pairs += [(effect, effect.profile) for effect in effects]
+        seeded = tuple(SeededFamily(*pair, *parts, seeds.between) for pair in pairs for parts in PARTS)
+        return Structures(plain, effects, seeded)
 
     def _family(self, space: Space, profile: Profile) -> KernelFamily:
         from conbo.models.category_families import MultiTaskFamily, TrendFamily
@@ -211,7 +211,7 @@ class GaussianProcess:
         from conbo.models.schedule import EVERY_REWARD
         from conbo.threads import threads_for
 
-        families, small = self.families(space, observations.seeds), self.noise == "small"
+        structures, small = self.structures(space, observations.seeds), self.noise == "small"
         points, rewards, noise = observations.points, observations.rewards, observations.noise
         with_seeds = [] if observations.seeds is None else [observations.seeds.between]
         if observations.seeds is not None:
@@ -221,7 +221,7 @@ class GaussianProcess:
             announce(*points.shape)
             with threads_for(len(points)):
                 return fit(
-                    families,
+                    structures,
                     points,
                     rewards,
                     noise,
@@ -230,7 +230,6 @@ class GaussianProcess:
                     map_rewards=self.output_warping == "auto",
                     members=self.members,
                     earlier=earlier,
-                    with_seeds=bool(with_seeds),
                 )
 
         settings = [self, space.state_categories, space.action_categories, len(earlier), *with_seeds]
@@ -243,7 +242,7 @@ class GaussianProcess:
             key,
             make,
             lambda made: [one.record for one in made],
-            lambda records: [restored(record, families, points, noise, small) for record in records],
+            lambda records: [restored(record, structures, points, noise, small) for record in records],
             plain,
         )
 

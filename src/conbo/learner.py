@@ -204,7 +204,7 @@ class Learner:
 
     def _prior(self, trials: Iterable[Trial]) -> Belief:
         """The belief before any reward, for methods that do not use the model."""
-        family, *_ = GaussianProcess().families(self._space)
+        family, *_ = GaussianProcess().structures(self._space).plain
         kernel = family.kernel(torch.zeros(family.n_lengthscales + family.n_variances, dtype=torch.float64))
         observations = self._observations(_completed(trials))
         nothing = observations.points[:0], observations.rewards[:0]

@@ -16,6 +16,7 @@ from conbo.models.factorization import cholesky, factorize
 from conbo.models.fit import fit
 from conbo.models.kernel_families import ProductFamily, Pullback
 from conbo.models.log_posterior import LogPosterior
+from conbo.models.structures import Structures
 from conbo.search import likely_peaks
 from kernel_family_cases import columns, data
 from random_beliefs import belief_with, generator, posterior_of, product_kernel, reals, tensor, uniform
@@ -113,9 +114,9 @@ def test_parameters_of_a_broken_covariance_are_impossible(entry: float) -> None:
 @pytest.mark.parametrize("entry", NOT_FINITE)
 def test_a_fit_goes_round_parameters_that_break_the_covariance(entry: float) -> None:
     points, rewards = data(SPACE)
-    (best,) = fit([ProductFamily(*columns(SPACE))], points, rewards)
+    (best,) = fit(Structures((ProductFamily(*columns(SPACE)),)), points, rewards)
     limit = float(best.kernel.states.lengthscales.log()) - 0.1
-    (result,) = fit([Breaking(*columns(SPACE), entry=entry, limit=limit)], points, rewards)
+    (result,) = fit(Structures((Breaking(*columns(SPACE), entry=entry, limit=limit),)), points, rewards)
 
     assert float(result.kernel.states.lengthscales.log()) >= limit
     assert result.objective == pytest.approx(best.objective, abs=0.1)
@@ -125,7 +126,7 @@ def test_a_fit_goes_round_parameters_that_break_the_covariance(entry: float) -> 
 def test_a_fit_without_any_finite_covariance_is_refused(entry: float) -> None:
     points, rewards = data(SPACE)
     with pytest.raises(ConboError, match="must be finite"):
-        fit([Breaking(*columns(SPACE), entry=entry)], points, rewards)
+        fit(Structures((Breaking(*columns(SPACE), entry=entry),)), points, rewards)
 
 
 @pytest.mark.parametrize("entry", NOT_FINITE)

@@ -22,6 +22,7 @@ from conbo.models.kernel_families import KernelFamily, ProductFamily
 from conbo.models.log_posterior import LOG_LENGTHSCALE_BOUNDS, LOG_VARIANCE_BOUNDS, LogPosterior
 from conbo.models.noise import LOG_NOISE_BOUNDS, HeteroscedasticNoise
 from conbo.models.profiles import SQUARED_EXPONENTIAL
+from conbo.models.structures import Structures
 from kernel_family_cases import FAMILIES, columns, data
 from random_beliefs import belief_with, points_in, product_kernel, reals, uniform
 
@@ -30,7 +31,7 @@ def fit(
     families: Sequence[KernelFamily], points: Tensor, rewards: Tensor, noise: Tensor | None = None, **kw: Any
 ) -> Fit:
     """The most probable model."""
-    return fit_models(families, points, rewards, noise, **kw)[0]
+    return fit_models(Structures(tuple(families)), points, rewards, noise, **kw)[0]
 
 
 def peer(points: Tensor, rewards: Tensor, d_s: int) -> ExactMarginalLogLikelihood:

@@ -19,6 +19,7 @@ from conbo.models.mixture import Mixture
 from conbo.models.output_maps import Limits, LowTail, low_tails
 from conbo.models.profiles import MATERN52
 from conbo.models.schedule import begins_with
+from conbo.models.structures import Structures
 from conbo.models.transformed import TransformedPosterior
 from conbo.observations import Observations
 from conbo.policies.policy import Policy
@@ -38,7 +39,7 @@ def test_the_evidence_is_the_integral_over_the_hyperparameters() -> None:
     told = belief_with(space, product_kernel(space, 0.5, 0.3), n=20, noise=0.05).observations
     noise = torch.full((20,), 0.05, dtype=torch.float64)
     family = ProductFamily(*columns(space))
-    (fitted,) = fit([family], told.points, told.rewards, noise)
+    (fitted,) = fit(Structures((family,)), told.points, told.rewards, noise)
     axes = torch.linspace(-4.0, 3.0, 141, dtype=torch.float64), torch.linspace(-5.0, 5.0, 141, dtype=torch.float64)
     grid = torch.cartesian_prod(*axes)
     densities = LogPosterior(family, told.points, told.rewards, noise)(grid)[0] + grid.sum(-1)  # of the logarithms
@@ -50,7 +51,7 @@ def test_main_effects_are_found_where_there_is_no_interaction() -> None:
     points = uniform(60, 2, seed=3)
     rewards = standardized(torch.sin(6 * points[:, 0]) + torch.sin(5 * points[:, 1]))
     product = ProductFamily(*columns(SPACE))
-    best, *_ = fit([product, MainEffectsFamily(product, MATERN52)], points, rewards, members=6)
+    best, *_ = fit(Structures((product,), (MainEffectsFamily(product, MATERN52),)), points, rewards, members=6)
     assert isinstance(best.kernel, MainEffectsKernel)
     others = uniform(200, 2, seed=4)
     truth = torch.sin(6 * others[:, 0]) + torch.sin(5 * others[:, 1])
@@ -60,15 +61,15 @@ def test_main_effects_are_found_where_there_is_no_interaction() -> None:
 
 def test_models_of_negligible_probability_are_left_out_and_the_others_add_up() -> None:
     told = belief_with(SPACE, product_kernel(SPACE, 0.4, 0.3), n=12, noise=0.1).observations
-    families = GaussianProcess().families(SPACE)
-    fits = fit(families, told.points, told.rewards, members=6)
+    structures = GaussianProcess().structures(SPACE)
+    fits = fit(structures, told.points, told.rewards, members=6)
     weights = probabilities(fits)
     assert 2 <= len(fits) <= 6
     assert float(weights.sum()) == pytest.approx(1.0)
     assert bool((weights.diff() <= 0).all())
     assert float(weights[-1] / weights[0]) > 0.03
-    assert len(fit(families, told.points, told.rewards, members=2)) == 2
-    (alone,) = fit(families, told.points, told.rewards, members=1)
+    assert len(fit(structures, told.points, told.rewards, members=2)) == 2
+    (alone,) = fit(structures, told.points, told.rewards, members=1)
     assert alone.evidence == pytest.approx(fits[0].evidence, abs=0.1)
 
 
@@ -76,7 +77,7 @@ def test_a_noisy_explanation_stays_beside_an_exact_one() -> None:
     """Few noisy rewards: of the likeliest models one says that all is noise, another that little is."""
     points = uniform(14, 2, seed=8)
     rewards = standardized(points[:, 0] + 0.6 * torch.randn(14, generator=torch.Generator().manual_seed(3)).double())
-    fits = fit(GaussianProcess().families(SPACE), points, rewards, members=6)
+    fits = fit(GaussianProcess().structures(SPACE), points, rewards, members=6)
     levels = sorted(one.noise for one in fits if isinstance(one.noise, float))
     assert levels[-1] > 0.1
 
@@ -104,7 +105,7 @@ def test_exploding_costs_are_compressed_and_predicted_in_their_own_units() -> No
 @pytest.mark.parametrize("seed", range(3))
 def test_rewards_of_a_gaussian_process_are_not_compressed(seed: int) -> None:
     told = belief_with(SPACE, product_kernel(SPACE, 0.4, 0.3), n=40, seed=seed).observations
-    fits = fit(GaussianProcess().families(SPACE), told.points, told.rewards, map_rewards=True, members=6)
+    fits = fit(GaussianProcess().structures(SPACE), told.points, told.rewards, map_rewards=True, members=6)
     assert all(one.output is None for one in fits)
 
 

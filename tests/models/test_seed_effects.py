@@ -215,7 +215,7 @@ def test_leaving_one_out_is_conditioning_on_all_others() -> None:
 
 @pytest.mark.parametrize("parts", PARTS)
 def test_the_log_density_has_the_right_gradient(parts: tuple[bool, bool]) -> None:
-    plain, *_ = GaussianProcess(profile="matern52").families(SPACE)
+    plain, *_ = GaussianProcess(profile="matern52").structures(SPACE).plain
     family = SeededFamily(plain, MATERN52, *parts, between=-0.25)
     points = torch.cat([points_in(SPACE, 10), (torch.arange(10) % 3)[:, None].double()], -1)
     target = LogPosterior(family, points, uniform(10, seed=1), "moderate")
@@ -246,7 +246,7 @@ def test_effects_of_seeds_are_there_only_if_rewards_ask_for_them() -> None:
         assert told.seeds is not None
         points = torch.cat([told.points, told.seeds.column], -1)
         rewards = (told.rewards - told.rewards.mean()) / told.rewards.std()
-        best, *_ = fit(model.families(space, told.seeds), points, rewards, members=4, with_seeds=True)
+        best, *_ = fit(model.structures(space, told.seeds), points, rewards, members=4)
         assert (best.effect is not None) == (effect > 0)
         assert best.effect is None or best.effect.function is not None  # so few rewards do not rule it out
 

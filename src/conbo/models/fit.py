@@ -17,15 +17,13 @@ from conbo.errors import ConboError
 from conbo.models.approximate import Summary, condition_by_size
 from conbo.models.exact import ExactPosterior
 from conbo.models.factored import Factored
-from conbo.models.kernel_families import KernelFamily
 from conbo.models.kernels import Kernel
 from conbo.models.log_posterior import Expected, LogPosterior
-from conbo.models.main_effects import MainEffectsFamily
 from conbo.models.modes import (
     Mode,
     best_of,
     local_search,
-    structures,
+    modes_of_families,
     with_heteroscedastic_noise,
     with_main_effects,
     with_mapped_rewards,
@@ -36,10 +34,9 @@ from conbo.models.moving import moved
 from conbo.models.noise import HeteroscedasticNoise
 from conbo.models.output_maps import Limits, LowTail, low_tails, read_tail
 from conbo.models.seed_effects import SeedEffect, condition_with_seeds
-from conbo.models.seeded_family import SeededFamily
-from conbo.models.seeded_modes import modes_with_seeds, seen_by
+from conbo.models.seeded_modes import modes_with_seeds
+from conbo.models.structures import Structures
 from conbo.models.transformed import TransformedPosterior
-from conbo.models.warped_family import WarpedFamily
 from conbo.notices import LOG, in_words
 
 ANNOUNCED_SECONDS = 2.0  # fits that are expected to take longer are announced in the log
@@ -107,7 +104,7 @@ def announce(n: int, d: int) -> None:
 
 @torch.no_grad()
 def fit(
-    families: Sequence[KernelFamily],
+    structures: Structures,
     points: Tensor,
     rewards: Tensor,
     noise: Tensor | None = None,
@@ -117,32 +114,32 @@ def fit(
     map_rewards: bool = False,
     members: int = 1,
     earlier: Sequence[Fit] = (),
-    with_seeds: bool = False,
 ) -> list[Fit]:
     """Fit standardized rewards (n,) at unit-cube points (n, d): the most probable models, the best first.
 
     `noise` holds known variances, else it is learned, and may vary with the point unless it is expected to be small.
     With `warp` actions may be warped, with `map_rewards` the rewards may be mapped.  At most `members` models are
     returned, and none of negligible probability.  Given `earlier` models, which were probable for the first of these
-    rewards, only these are fitted, from where they were.  `with_seeds` says that the last column of the points is the
-    seed, at which some of the families look; then neither actions are warped nor rewards mapped, and noise is the same
-    everywhere.  A pure function of its arguments: the same data give the same models, whatever happened before.
+    rewards, only these are fitted, from where they were.  If some structures have effects of seeds, the last column of
+    the points is the seed; then neither actions are warped nor rewards mapped, and noise is the same everywhere.
+
+    A pure function of its arguments: the same data give the same models, whatever happened before.
     """
     rewards = rewards.cpu()
     expected: Tensor | Expected = noise.cpu() if noise is not None else "small" if small_noise else "moderate"
-    modes = [mode for one in earlier for mode in refitted(one.record, families, points, rewards, expected, with_seeds)]
-    if not modes and with_seeds:
-        modes = at_least_one(modes_with_seeds(families, points, rewards, expected, members > 1))
-    modes = modes or all_modes(families, points, rewards, expected, warp, map_rewards, members > 1)
+    modes = [mode for one in earlier for mode in refitted(one.record, structures, points, rewards, expected)]
+    if not modes and structures.with_seeds:
+        modes = at_least_one(modes_with_seeds(structures, points, rewards, expected, members > 1))
+    modes = modes or all_modes(structures, points, rewards, expected, warp, map_rewards, members > 1)
     modes.sort(key=lambda mode: -mode.evidence)
     modes = without_repetitions(mode for mode in modes if exp(mode.evidence - modes[0].evidence) > LEAST_WEIGHT)
     kept = modes[:members]
-    records = [mode.record(families) for mode in kept]
-    return [restored(record, families, points, noise, small_noise) for record in records]
+    records = [mode.record(structures) for mode in kept]
+    return [restored(record, structures, points, noise, small_noise) for record in records]
 
 
 def all_modes(
-    families: Sequence[KernelFamily],
+    structures: Structures,
     points: Tensor,
     rewards: Tensor,
     noise: Tensor | Expected,
@@ -151,12 +148,10 @@ def all_modes(
     several: bool,
 ) -> list[Mode]:
     """The modes of every family, for plain and for mapped rewards, and of variants that are more probable."""
-    effects = [one for one in families if isinstance(one, MainEffectsFamily) and one.family in families]
-    plain = [family for family in families if family not in effects]
-    modes = at_least_one(structures(plain, points, rewards, noise, several))
+    modes = at_least_one(modes_of_families(structures.plain, points, rewards, noise, several))
     if map_rewards and isinstance(noise, str):
-        modes += with_mapped_rewards(plain, points, rewards, noise, several)
-    modes += with_main_effects(effects, modes)
+        modes += with_mapped_rewards(structures.plain, points, rewards, noise, several)
+    modes += with_main_effects(structures.with_main_effects, modes)
     variants = [(with_heteroscedastic_noise, NOISE_MARGIN)] if noise == "moderate" else []
     variants += [(with_warped_actions, 0.0)] if warp else []
     for variant, margin in variants:
@@ -176,20 +171,19 @@ def at_least_one(modes: list[Mode]) -> list[Mode]:
 
 def refitted(
     record: dict[str, Any],
-    families: Sequence[KernelFamily],
+    structures: Structures,
     points: Tensor,
     rewards: Tensor,
     noise: Tensor | Expected,
-    with_seeds: bool = False,
 ) -> list[Mode]:
     """The mode of a recorded model for other rewards, found from where it was."""
-    family = families[record["family"]]
-    family = WarpedFamily(family) if record["warped"] else family
+    family = structures.read(record)
     maps = [] if record["output"] is None else low_tails(rewards)
     output = next((one for one in maps if one.name == record["map"]), None)
     values = rewards if output is None else output.values(rewards, None)[0]
     jacobian = 0.0 if output is None else float(output.log_slope(rewards).sum())
-    seen = seen_by(family, points) if with_seeds else points
+    unseeded = structures.with_seeds and structures.seeded(family) is None
+    seen = points[:, :-1] if unseeded else points  # the seed is the last column
     target = LogPosterior(family, seen, values, "varying" if record["varying"] else noise)
     start = torch.tensor(record["parameters"], dtype=torch.float64)
     found = local_search(target, start[None])
@@ -204,20 +198,20 @@ def probabilities(fits: Sequence[Fit]) -> Tensor:
 
 def restored(
     record: dict[str, Any],
-    families: Sequence[KernelFamily],
+    structures: Structures,
     points: Tensor,
     noise: Tensor | None = None,
     small_noise: bool = False,
 ) -> Fit:
-    """The fit of a record, given the families and data that it was made from."""
-    family = families[record["family"]]
-    family = WarpedFamily(family) if record["warped"] else family
+    """The fit of a record, given the structures and data that it was made from."""
+    family = structures.read(record)
     expected: Expected = "varying" if record["varying"] else "small" if small_noise else "moderate"
     nothing = points[:0].cpu()
     target = LogPosterior(family, nothing, nothing[:, 0], expected if noise is None else noise.cpu())
     parameters = torch.tensor(record["parameters"], dtype=torch.float64)
     kernel, learned = target.kernel(parameters), target.noise_of(parameters)
-    effect = target.family.effect(parameters) if isinstance(target.family, SeededFamily) else None
+    seeded = structures.seeded(family)
+    effect = None if seeded is None else seeded.effect(parameters)
     if points.device.type != "cpu":
         kernel, learned = kernel.to(points.device), learned if isinstance(learned, float) else learned.to(points.device)
         effect = moved(effect, points.device)

@@ -200,6 +200,14 @@ class Kernel(ABC):
         """
         return None
 
+    def without_main_effects(self) -> "Kernel":
+        """The part of the kernel that `page_columns` describes."""
+        return self
+
+    def page_main_effects(self) -> dict[str, Any] | None:
+        """What the page needs to add the main effects, if there are some."""
+        return None
+
     def warped(self, warp: Warp) -> Self:
         """The same with input warping of the actions."""
         return replace(self, actions=replace(self.actions, warp=warp))  # type: ignore[type-var]

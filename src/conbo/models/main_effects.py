@@ -90,6 +90,18 @@ class MainEffectsKernel(Kernel):
         """The columns that the interaction looks up."""
         return self.interaction.page_columns()
 
+    def without_main_effects(self) -> Kernel:
+        """The interaction."""
+        return self.interaction
+
+    def page_main_effects(self) -> dict[str, Any]:
+        """Both variances, and the scales of the state's main effect: zero for columns that it does not look at."""
+        scales = [0.0] * len(self.states.columns.categories)
+        lengthscales = self.state_effect.lengthscales.tolist()
+        for column, lengthscale in zip(effect_columns(self.states.columns), lengthscales, strict=True):
+            scales[column] = self.state_effect.profile.unit / lengthscale
+        return {"actionVariance": self.action_variance, "stateVariance": self.state_variance, "stateScales": scales}
+
     def warped(self, warp: Warp) -> Self:
         """The same with input warping of the actions."""
         return replace(self, interaction=self.interaction.warped(warp))

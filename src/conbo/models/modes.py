@@ -19,6 +19,7 @@ from conbo.models.kernel_families import KernelFamily
 from conbo.models.log_posterior import Expected, LogPosterior
 from conbo.models.main_effects import MainEffectsFamily
 from conbo.models.output_maps import LowTail, low_tails
+from conbo.models.structures import Structures
 from conbo.models.warped_family import WarpedFamily
 
 CLIMBED_STARTS = 2  # number of the best screened starts from which a local search begins
@@ -64,13 +65,11 @@ class Mode:
         wanted = other.evidence + self.objective - other.objective - margin
         return replace(self, log_odds=wanted - self.evidence)
 
-    def record(self, families: Sequence[KernelFamily]) -> dict[str, Any]:
+    def record(self, structures: Structures) -> dict[str, Any]:
         """The model at this mode as plain values, from which `restored` makes it again."""
-        family, (*_, constant) = self.target.family, self.target(self.parameters[None])
-        warped = isinstance(family, WarpedFamily) and family not in families
+        *_, constant = self.target(self.parameters[None])
         return {
-            "family": families.index(family.family if isinstance(family, WarpedFamily) and warped else family),
-            "warped": warped,
+            **structures.record(self.target.family),
             "varying": self.target.varies,
             "parameters": self.parameters.tolist(),
             "constant": float(constant),
@@ -98,7 +97,7 @@ def without_repetitions(modes: Iterable[Mode]) -> list[Mode]:
     return kept
 
 
-def structures(
+def modes_of_families(
     families: Sequence[KernelFamily], points: Tensor, rewards: Tensor, noise: Tensor | Expected, all_modes: bool
 ) -> list[Mode]:
     """The modes of every family, each found from where the previous one ended."""
@@ -137,7 +136,7 @@ def with_mapped_rewards(
     best = int(heights[1:].argmax()) + 1
     if not heights[best] > heights[0] + MAP_MARGIN:
         return []
-    mapped = structures(families, points, columns[:, best], noise, all_modes)
+    mapped = modes_of_families(families, points, columns[:, best], noise, all_modes)
     return [replace(mode, output=maps[best - 1], log_jacobian=float(jacobians[best])) for mode in mapped]
 
 
@@ -159,10 +158,8 @@ def with_warped_actions(plain: Mode) -> list[Mode]:
     Each of many exponents is weakly determined, so Laplace's method underrates their joint effect. The model is
     therefore weighted by its density at the mode, with a margin.
     """
-    if isinstance(plain.target.family, WarpedFamily):
-        return []
     family, old = WarpedFamily(plain.target.family), plain.target
-    if not family.n_warps:
+    if not family.n_warps or old.kernel(plain.parameters).actions.warp is not None:
         return []
     target = LogPosterior(family, old.points, old.rewards, old.noise)
     own, rest = plain.parameters[: family.n_own], plain.parameters[family.n_own :]

@@ -8,7 +8,6 @@ import torch
 
 from conbo.models.conditioned import Conditioned
 from conbo.models.kernels import Kernel
-from conbo.models.main_effects import MainEffectsKernel, effect_columns
 from conbo.models.noise import LOG_NOISE_BOUNDS, HeteroscedasticNoise
 from conbo.models.output_maps import NODES, WEIGHTS, OutputMap
 from conbo.spaces import Space
@@ -19,9 +18,8 @@ MOST_COMBINATIONS = 400  # of the states' categories, for which the model's tabl
 def page_record(posterior: Conditioned, space: Space) -> dict[str, Any] | None:
     """A record of plain values and tensors; None if the page does not know the kernel."""
     kernel, warp = posterior.kernel, posterior.kernel.actions.warp
-    interaction = kernel.interaction if isinstance(kernel, MainEffectsKernel) else kernel
     built_in = kernel.states.profile.built_in and kernel.states.profile == kernel.actions.profile
-    tables = state_tables(interaction, space) if built_in else None
+    tables = state_tables(kernel.without_main_effects(), space) if built_in else None
     if tables is None:
         return None
     unit = kernel.actions.profile.unit
@@ -35,19 +33,10 @@ def page_record(posterior: Conditioned, space: Space) -> dict[str, Any] | None:
         "actionScales": (unit / kernel.actions.lengthscales).tolist(),
         "actionExponents": None if warp is None else {"a": warp.log_a.exp().tolist(), "b": warp.log_b.exp().tolist()},
         "tables": tables,
-        "mainEffects": main_effects(kernel) if isinstance(kernel, MainEffectsKernel) else None,
+        "mainEffects": kernel.page_main_effects(),
         "weights": posterior.weights,
         "noise": posterior.observed_noise,
     }
-
-
-def main_effects(kernel: MainEffectsKernel) -> dict[str, Any]:
-    """Both variances, and the scales of the state's main effect: zero for columns that it does not look at."""
-    factor = kernel.state_effect
-    scales = [0.0] * len(kernel.states.columns.categories)
-    for column, lengthscale in zip(effect_columns(kernel.states.columns), factor.lengthscales.tolist(), strict=True):
-        scales[column] = factor.profile.unit / lengthscale
-    return {"actionVariance": kernel.action_variance, "stateVariance": kernel.state_variance, "stateScales": scales}
 
 
 def output_record(output: OutputMap, noise: float | HeteroscedasticNoise) -> dict[str, Any]:

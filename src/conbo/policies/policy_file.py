@@ -207,17 +207,25 @@ def read_kernel(record: Mapping[str, Any], space: Space, profile: Profile | None
     >>> same = conbo.load_policy("policy.json", kernel=reader)
     """
     profile = profile or profile_of(record["profile"])
-    coded = record["type"] != "product"
-    states = Factor(Columns(space.state_categories, coded), _tensor(record["state_lengthscales"]), profile)
-    warp = read_warp(record.get("warp"))
-    actions = Factor(Columns(space.action_categories), _tensor(record["action_lengthscales"]), profile, warp)
     if record["type"] == "product":
-        return ProductKernel(states, actions, record["outputscale"])
+        return _product(record, space, profile)
+    states, actions = _factors(record, space, profile, coded=True)
     if record["type"] == "trend":
         trend = Trend(record["trend"], record["difference"])
         return CategoryKernel(states, actions, trend, record["constant"])
     tasks = MultiTask(tuple(map(_tensor, record["loadings"])), tuple(map(_tensor, record["own"])))
     return CategoryKernel(states, actions, tasks, record["constant"])
+
+
+def _product(record: Mapping[str, Any], space: Space, profile: Profile) -> ProductKernel:
+    return ProductKernel(*_factors(record, space, profile), record["outputscale"])
+
+
+def _factors(record: Mapping[str, Any], space: Space, profile: Profile, coded: bool = False) -> tuple[Factor, Factor]:
+    """The factors of states and actions; `coded` says that the states' categories are looked up in tables."""
+    states = Factor(Columns(space.state_categories, coded), _tensor(record["state_lengthscales"]), profile)
+    warp = read_warp(record.get("warp"))
+    return states, Factor(Columns(space.action_categories), _tensor(record["action_lengthscales"]), profile, warp)
 
 
 def _noise(record: float | Mapping[str, Any], space: Space) -> float | HeteroscedasticNoise:
@@ -232,9 +240,9 @@ def _seeds(record: Mapping[str, Any] | None) -> Seeds | None:
 
 
 def _seed_effect(record: Mapping[str, Any], space: Space) -> SeedEffect:
-    function = None if record["function"] is None else read_kernel(record["function"], space)
-    assert function is None or isinstance(function, ProductKernel)  # checked before
-    return SeedEffect(record["constant"], function, record["between"])
+    function = record["function"]
+    kernel = None if function is None else _product(function, space, profile_of(function["profile"]))
+    return SeedEffect(record["constant"], kernel, record["between"])
 
 
 def _tensor(values: list[Any]) -> Tensor:

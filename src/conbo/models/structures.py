@@ -1,0 +1,40 @@
+"""The kernels that a fit tries, up to their hyperparameters, and which of them builds on which."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from conbo.models.kernel_families import KernelFamily
+from conbo.models.main_effects import MainEffectsFamily
+from conbo.models.seeded_family import SeededFamily
+from conbo.models.warped_family import WarpedFamily
+
+
+@dataclass(frozen=True)
+class Structures:
+    """Families of kernels; each may also be fitted with input warping."""
+
+    plain: tuple[KernelFamily, ...]  # the smoothest first
+    with_main_effects: tuple[MainEffectsFamily, ...] = ()  # each built on a plain family
+    with_seeds: tuple[SeededFamily, ...] = ()  # each built on a family without seeds; the last column of points is one
+
+    @property
+    def families(self) -> tuple[KernelFamily, ...]:
+        """All families, in the order in which records number them."""
+        return (*self.plain, *self.with_main_effects, *self.with_seeds)
+
+    def record(self, family: KernelFamily) -> dict[str, Any]:
+        """A family as plain values: its number, and whether it is warped."""
+        known: Sequence[KernelFamily] = self.families
+        if warped := family not in known:
+            known = [WarpedFamily(one) for one in known]
+        return {"family": known.index(family), "warped": warped}
+
+    def read(self, record: dict[str, Any]) -> KernelFamily:
+        """The family of a record."""
+        family = self.families[record["family"]]
+        return WarpedFamily(family) if record["warped"] else family
+
+    def seeded(self, family: KernelFamily) -> SeededFamily | None:
+        """The same family if it has effects of seeds, else None."""
+        return next((one for one in self.with_seeds if one == family), None)
