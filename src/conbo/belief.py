@@ -17,6 +17,7 @@ from conbo.linear_limits import RowLimits
 from conbo.models.botorch_model import ModelFactory, as_model
 from conbo.models.fit import announce
 from conbo.models.fit_memory import FitMemory
+from conbo.models.mixture import Mixture
 from conbo.models.moving import moved
 from conbo.models.posterior import BestSearch, FitsInSteps, Model, Paths, Posterior
 from conbo.models.snapping import action_limits, contains, snap, snap_actions, spread
@@ -105,6 +106,11 @@ class Belief:
         if self.constraints is None:
             return search
         return ConstrainedSearch(self.posterior, self.space, self.constraints, search)
+
+    def of_most_probable(self, share: float) -> "Belief":
+        """The same with the most probable models alone, as few as have this share of the weight; 0 keeps one."""
+        posterior = self.posterior
+        return replace(self, posterior=posterior.most_probable(share)) if isinstance(posterior, Mixture) else self
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
         """Which states (m, d_s) are so much like a known one (k, d_s) that its best action is a good start."""

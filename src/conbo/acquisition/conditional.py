@@ -12,12 +12,17 @@ denser where the candidate matters:
   different from others.  Hundreds of finitely many states are all in the pool.  A state that matters more than a
   cell does, such as the candidate's own where states have little in common, stands for itself alone.
 - `GaussianStates`: the paper's importance sampling from N(s_new, diag(l_s²)), where states outside are lost.
+
+Under an average of models, the integral is the weighted sum of the members' own.  Sampled states are shared out by
+weight, because the error of a member's integral counts only as much as the member: an average costs little more than
+one model.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Protocol
+from math import ceil
+from typing import ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -25,6 +30,7 @@ from torch import Tensor
 from conbo.ascent import BatchedFunction
 from conbo.belief import Belief
 from conbo.errors import SettingError
+from conbo.models.mixture import Mixture, MixtureGains, weighted
 from conbo.models.posterior import KnowsSeeds, StateValue
 from conbo.quasi_random import sobol
 
@@ -36,6 +42,7 @@ SIMILARITY_WEIGHT = (
     0.5  # weight of a state's similarity, relative to the rough estimate of its value, which may be wrong
 )
 SCREENING_STATES = 32  # shared by all screened candidates
+LEAST_SHARE = 0.25  # of the usual number of states, for a member of little weight
 LOOK_AGAIN = 2  # final values use this many times the states of a local search
 CURVE_BITS = 10
 
@@ -83,6 +90,9 @@ class StateRuleRecipe(Protocol):
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
         """The function that this recipe makes under one belief."""
 
+    def shared(self, share: float) -> Self:
+        """The same with a share of the states, where they are sampled."""
+
 
 @dataclass(frozen=True)
 class ExactStates:
@@ -118,6 +128,10 @@ class StratifiedStates:
             raise SettingError(
                 f"`1 <= n_states <= pool` must hold, but got n_states={self.n_states}, pool={self.pool}."
             )
+
+    def shared(self, share: float) -> Self:
+        """The same with a share of the states."""
+        return replace(self, n_states=ceil(share * self.n_states), pool=ceil(share * self.pool))
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
         """The rule with its pool laid out along the curve."""
@@ -189,6 +203,10 @@ class GaussianStates:
         if self.n_states < 1:
             raise SettingError(f"`n_states` must be at least 1, but got {self.n_states}.")
 
+    def shared(self, share: float) -> Self:
+        """The same with a share of the states."""
+        return replace(self, n_states=ceil(share * self.n_states))
+
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
         """The rule with its standard normals drawn once (common random numbers)."""
         exact = exact_states(belief)
@@ -240,10 +258,18 @@ class ConBO:
     value: StateValueRecipe
     states: StateRuleRecipe = StratifiedStates()
 
-    def build(self, belief: Belief, generator: torch.Generator) -> "ConditionalAcquisition":
+    def build(self, belief: Belief, generator: torch.Generator) -> "ConditionalAcquisition | AveragedAcquisition":
         """The function that this recipe makes under one belief."""
         value = self.value.build(belief, generator)
-        return ConditionalAcquisition(belief, value, self.states.build(belief, generator))
+        if not isinstance(value, MixtureGains):
+            return ConditionalAcquisition(belief, value, self.states.build(belief, generator))
+        assert isinstance(belief.posterior, Mixture)
+        parts = []
+        for own, posterior, weight in zip(value.values, belief.posterior.members, value.weights.tolist(), strict=True):
+            member, share = replace(belief, posterior=posterior), max(weight, LEAST_SHARE)
+            rule = self.states.shared(share).build(member, generator)
+            parts.append(ConditionalAcquisition(member, own, rule, ceil(share * SCREENING_STATES)))
+        return AveragedAcquisition(value, tuple(parts))
 
 
 class ConditionalAcquisition:
@@ -251,8 +277,11 @@ class ConditionalAcquisition:
 
     climbs_logarithm = False
 
-    def __init__(self, belief: Belief, value: StateValue, rule: StateRule) -> None:
+    def __init__(
+        self, belief: Belief, value: StateValue, rule: StateRule, screening_states: int = SCREENING_STATES
+    ) -> None:
         self._d_s, self.value, self.rule, self._belief = belief.n_state_dims, value, rule, belief
+        self._screening_states = screening_states
         self._at_all_states = rule.complete and belief.posterior.batches_look_ahead
         self.keeps_constraints: bool = getattr(value, "keeps_constraints", False)  # whether it looks ahead at them
 
@@ -264,7 +293,7 @@ class ConditionalAcquisition:
     def for_seeds(self, seeds: Tensor) -> "ConditionalAcquisition":
         """The same for observations of these seeds: one for each point (c,) that it is called with."""
         assert isinstance(self.value, KnowsSeeds)
-        return ConditionalAcquisition(self._belief, self.value.for_seeds(seeds), self.rule)
+        return ConditionalAcquisition(self._belief, self.value.for_seeds(seeds), self.rule, self._screening_states)
 
     @cached_property
     def _importance(self) -> Callable[[Tensor], Tensor]:
@@ -274,7 +303,7 @@ class ConditionalAcquisition:
         """Rough values (c,) of points (c, d), at a few shared states, or at all states if there are few."""
         if self._at_all_states:
             return self._importance(points) @ self.rule.pool_weights
-        every = max(1, len(self.rule.pool) // SCREENING_STATES)
+        every = max(1, len(self.rule.pool) // self._screening_states)
         states, weights = self.rule.pool[::every], self.rule.pool_weights[::every]
         return self.value.rough(states)(points) @ (weights / weights.sum())
 
@@ -300,5 +329,46 @@ class ConditionalAcquisition:
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
             gains, weights = ahead(points, rows), chosen.weights[rows]
             return (weights * gains.values).sum(-1), gains.gradient(weights)
+
+        return function
+
+
+@dataclass(frozen=True)
+class AveragedAcquisition:
+    """ConBO(s, x) under an average of models: the weighted sum of what the members expect, each with its own states."""
+
+    value: MixtureGains
+    parts: tuple[ConditionalAcquisition, ...]  # one for each member
+    climbs_logarithm: ClassVar[bool] = False
+
+    @property
+    def seen_seeds(self) -> tuple[int, ...]:
+        """The seeds of observations, where they matter to a member."""
+        return self.value.seen_seeds
+
+    def for_seeds(self, seeds: Tensor) -> "AveragedAcquisition":
+        """The same for observations of these seeds, in the members that know seeds."""
+        known = (part.for_seeds(seeds) if isinstance(part.value, KnowsSeeds) else part for part in self.parts)
+        return AveragedAcquisition(self.value.for_seeds(seeds), tuple(known))
+
+    def screen(self, points: Tensor) -> Tensor:
+        """Rough values (c,) of points (c, d)."""
+        return weighted(self.value.weights, [part.screen(points) for part in self.parts])
+
+    def __call__(self, points: Tensor) -> Tensor:
+        """Full values (c,) of points (c, d)."""
+        return self.integral(points, LOOK_AGAIN)
+
+    def integral(self, points: Tensor, times: int = 1) -> Tensor:
+        """The integral (c,) at points (c, d) with `times` the usual number of states."""
+        return weighted(self.value.weights, [part.integral(points, times) for part in self.parts])
+
+    def local(self, starts: Tensor) -> BatchedFunction:
+        """Values and gradients near starts (r, d), with the states chosen around each start held fixed."""
+        functions = [part.local(starts) for part in self.parts]
+
+        def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+            values, gradients = zip(*(one(points, rows) for one in functions), strict=True)
+            return weighted(self.value.weights, values), weighted(self.value.weights, gradients)
 
         return function

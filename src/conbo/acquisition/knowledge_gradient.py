@@ -132,4 +132,4 @@ def look_ahead_pool(belief: Belief, generator: torch.Generator) -> Tensor:
     """Actions (p, d_x): spread out, well observed, and those of the present policy at states that follow P[s]."""
     spread = action_candidates(belief, 32 + 32 * min(belief.space.n_action_dims, 4), generator)
     states = belief.states.sample(POLICY_STATES, generator).to(belief.device)
-    return torch.cat([spread, belief.search(spread).best(states, starts=2).actions])
+    return torch.cat([spread, belief.of_most_probable(0).search(spread).best(states, starts=2).actions])

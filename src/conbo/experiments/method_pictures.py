@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from conbo.acquisition.conditional import ConBO, GaussianStates
+from conbo.acquisition.conditional import ConBO, ConditionalAcquisition, GaussianStates
 from conbo.acquisition.expected_max import expected_max
 from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
 from conbo.belief import Belief, fit_belief
@@ -50,6 +50,7 @@ def draw_per_state() -> Figure:
     top.set(title="The model: every column is a state", ylabel="action x")
     legend_below(figure, [top])
     acquisition = PAPERS_CONBO.build(belief, generator(3))
+    assert isinstance(acquisition, ConditionalAcquisition)  # one model
     chosen = acquisition.states_of(point)
     gains = acquisition.value.at(chosen.states)(point, torch.zeros(1, dtype=torch.long)).values[0]
     inside = chosen.weights[0] > 0

@@ -13,14 +13,15 @@ from conbo.loops.compiling import Array
 from conbo.loops.profiles import coefficients
 
 
-def covariance(profile: str, states: Tensor, actions: Tensor, outputscale: Tensor) -> Tensor:
-    """σ² φ_S φ_X (r, n, n) between points with scaled features (r, n, width) and variances (r,)."""
-    matrix = np.empty((len(states), states.shape[1], states.shape[1]))
-    scratch = np.empty((4, states.shape[1]))
+def covariance(profile: str, states: Array, actions: Array, outputscale: Tensor) -> Tensor:
+    """σ² φ_S φ_X (r, n, n) between points with scaled features (r, width, n) and variances (r,)."""
+    r, _, n = states.shape
+    matrix = np.empty((r, n, n))
+    scratch = np.empty((4, n))
     product_family.covariance(
         coefficients(profile),
-        _by_feature(states),
-        _by_feature(actions),
+        np.ascontiguousarray(states),
+        actions,
         np.ascontiguousarray(outputscale.numpy()),
         matrix,
         scratch,
@@ -30,29 +31,23 @@ def covariance(profile: str, states: Tensor, actions: Tensor, outputscale: Tenso
 
 
 def pullback(
-    profile: str, states: Tensor, actions: Tensor, matrix: Tensor, gradient: Tensor
+    profile: str, states: Array, actions: Array, matrix: Tensor, gradient: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients in the logarithms of lengthscales of features, (r, width) and (r, width), and of the variance (r,).
 
     `gradient` is the symmetric one in the covariance matrix.
     """
-    of_states, of_actions = np.zeros(states[:, 0].shape), np.zeros(actions[:, 0].shape)
-    of_variance = np.zeros(len(matrix))
+    of_states, of_actions = np.zeros(states.shape[:2]), np.zeros(actions.shape[:2])
+    of_variance, scratch = np.zeros(len(matrix)), np.empty((2, states.shape[2]))
     product_family.pull_back(
         coefficients(profile),
-        _by_feature(states),
-        _by_feature(actions),
-        np.ascontiguousarray(matrix.numpy()),
+        np.ascontiguousarray(states),
+        actions,
+        matrix.numpy(),
         np.ascontiguousarray(gradient.numpy()),
         of_states,
         of_actions,
         of_variance,
-        np.empty(states.shape[1]),
-        np.empty(states.shape[1]),
+        *scratch,
     )
     return torch.from_numpy(of_states), torch.from_numpy(of_actions), torch.from_numpy(of_variance)
-
-
-def _by_feature(features: Tensor) -> Array:
-    """(r, width, n): the innermost loops run over points."""
-    return np.ascontiguousarray(features.mT.numpy())

@@ -6,11 +6,14 @@ methods handle r sets of them at once.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from conbo.loops.compiling import Array
 from conbo.models import compiled, compiled_product_family
 from conbo.models.columns import Columns, squared_distances
 from conbo.models.kernels import Factor, Kernel, ProductKernel
@@ -134,11 +137,12 @@ class ProductFamily:
         x = Features(self.actions, self.profile, points[:, d_s:], parameters[:, d_s:d])
         outputscale = parameters[:, d].exp()
         if compiled.handles(self.profile) and points.device.type == "cpu":
-            matrix = compiled_product_family.covariance(self.profile.name, s.scaled, x.scaled, outputscale)
+            blocks = s.by_feature, x.by_feature
+            matrix = compiled_product_family.covariance(self.profile.name, *blocks, outputscale)
 
             def compiled_pullback(gradient: Tensor) -> list[Tensor]:
                 in_states, in_actions, in_variance = compiled_product_family.pullback(
-                    self.profile.name, s.scaled, x.scaled, matrix, gradient
+                    self.profile.name, *blocks, matrix, gradient
                 )
                 return [s.by_column(in_states), x.by_column(in_actions), in_variance[:, None]]
 
@@ -162,12 +166,22 @@ class Features:
 
     def __init__(self, columns: Columns, profile: Profile, points: Tensor, log_lengthscales: Tensor) -> None:
         self._width = len(columns.categories)
-        # without categories columns and features are the same
-        owner = torch.tensor(columns.owner, dtype=torch.long, device=points.device)
-        self._owner = owner if any(columns.categories) else None
-        scales = profile.unit / log_lengthscales.exp()
-        scales = scales if self._owner is None else scales[:, self._owner]
-        self.scaled = columns.features(points) * scales[:, None, :]  # (r, n, features)
+        self._owner: Tensor | None = None  # without categories columns and features are the same
+        scales = profile.unit * (-log_lengthscales).exp()
+        if any(columns.categories):
+            self._owner = torch.tensor(columns.owner, dtype=torch.long, device=points.device)
+            scales = scales[:, self._owner]
+        self._features, self._scales = columns.features(points), scales
+
+    @cached_property
+    def scaled(self) -> Tensor:
+        """(r, n, features)."""
+        return self._features * self._scales[:, None, :]
+
+    @cached_property
+    def by_feature(self) -> Array:
+        """The same as an array (r, features, n) for compiled loops, whose innermost ones run over points."""
+        return np.multiply(self._features.numpy().T, self._scales.numpy()[..., None], order="C")
 
     def by_column(self, table: Tensor) -> Tensor:
         """Values of features (r, features), summed over the features of each column: (r, d)."""
@@ -197,11 +211,11 @@ class Term:
         self, columns: Columns, profile: Profile, points: Tensor, log_lengthscales: Tensor, variance: Tensor
     ) -> None:
         self._features, self._profile = Features(columns, profile, points, log_lengthscales), profile
-        scaled = self._features.scaled
-        self._nothing = scaled[..., :0]  # the other block of a product that has only one
-        self._compiled = compiled.handles(profile) and scaled.device.type == "cpu"
+        self._compiled = compiled.handles(profile) and points.device.type == "cpu"
         if self._compiled:
-            self.matrix = compiled_product_family.covariance(profile.name, self._nothing, scaled, variance)
+            by_feature = self._features.by_feature
+            self._blocks = by_feature[:, :0], by_feature  # a product whose other block is empty
+            self.matrix = compiled_product_family.covariance(profile.name, *self._blocks, variance)
         else:
             self._block = Block(self._features, profile)
             self.matrix = variance[:, None, None] * self._block.value  # (r, n, n)
@@ -211,7 +225,7 @@ class Term:
         """Gradients in the logarithms of lengthscales (r, d) and of the variance (r,)."""
         if self._compiled:
             _, in_features, in_variance = compiled_product_family.pullback(
-                self._profile.name, self._nothing, self._features.scaled, self.matrix, gradient
+                self._profile.name, *self._blocks, self.matrix, gradient
             )
             return self._features.by_column(in_features), in_variance
         return self._block.pullback(gradient * self._slope), (gradient * self.matrix).sum((-2, -1))

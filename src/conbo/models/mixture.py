@@ -52,6 +52,13 @@ class Mixture:
         """The most probable member."""
         return self.members[0]
 
+    def most_probable(self, share: float) -> Posterior:
+        """The first members, as few as have this share of the weight; where that is one, the member itself."""
+        count = 1 + int((self.weights.cumsum(0)[:-1] < share).sum())
+        if count == 1:
+            return self.leader
+        return Mixture(self.members[:count], self.weights[:count] / self.weights[:count].sum())
+
     @property
     def n_state_dims(self) -> int:
         """Number of state columns, which come first in a point."""

@@ -31,8 +31,10 @@ EXACT = 1e-4  # variance of noise below which its slopes do not matter
 WARP_MARGIN = 6.0  # nats of log-density that input warping must gain
 MIN_PROMISED_WARP_GAIN = 3.0  # nats that a Newton step in the exponents must promise before warping is tried
 MAP_MARGIN = 15.0  # nats that output warping must gain, because it costs accuracy near the best action
-VARIANT_HALVING = SuccessiveHalving(iterations=20, survivors=1)  # longer: a variant starts from the model without it
-REACH = 4.0  # nats below the goal at which a variant is abandoned
+MIN_NOISE_GAIN = 1.0  # nats of log-density that heteroscedastic noise must gain before it is weighed
+EFFECT_REACH = 6.0  # nats of log-density that main effects may lack to be as probable as the best model
+VARIANT_HALVING = SuccessiveHalving(iterations=8, survivors=1)  # from then on, a variant must be able to reach its goal
+HOPELESS = 10.0  # nats: a mode of the same model that is lower than the best one by more is improbable
 SAME_PARAMETERS = 0.3  # nats: models whose parameters are all closer than this predict nearly the same
 SAME_MODE = 0.05  # nats: modes of one model whose objectives are closer than this count as one
 
@@ -48,13 +50,19 @@ class Mode:
     log_jacobian: float = 0.0  # of the map, which makes densities of mapped and plain rewards comparable
 
     log_odds: float = 0.0  # nats that are added to the evidence
+    stated_evidence: float | None = None  # in place of that by Laplace's method, which takes many likelihoods
 
     @cached_property
     def evidence(self) -> float:
+        """log p(rewards | model)."""
+        return self.laplace + self.log_odds if self.stated_evidence is None else self.stated_evidence
+
+    @cached_property
+    def laplace(self) -> float:
         """log p(rewards | model) by Laplace's method, minus a margin for output warping."""
         margin = 0.0 if self.output is None else MAP_MARGIN
         volume = self.target.log_volume(self.parameters)
-        return self.objective + self.log_jacobian + volume - margin + self.log_odds
+        return self.objective + self.log_jacobian + volume - margin
 
     def like(self, other: "Mode") -> "Mode":
         """Another mode, with the same output warping as this one."""
@@ -62,8 +70,7 @@ class Mode:
 
     def weighed_by_density(self, other: "Mode", margin: float) -> "Mode":
         """The same mode with the evidence of another one, plus what its own density gains on it beyond a margin."""
-        wanted = other.evidence + self.objective - other.objective - margin
-        return replace(self, log_odds=wanted - self.evidence)
+        return replace(self, stated_evidence=other.evidence + self.objective - other.objective - margin)
 
     def record(self, structures: Structures) -> dict[str, Any]:
         """The model at this mode as plain values, from which `restored` makes it again."""
@@ -76,7 +83,7 @@ class Mode:
             "objective": self.objective,
             "evidence": self.evidence,
             "output": None if self.output is None else self.output.record(),
-            "log_odds": self.log_odds,
+            "log_odds": self.log_odds if self.stated_evidence is None else self.stated_evidence - self.laplace,
             "map": None if self.output is None else self.output.name,
         }
 
@@ -111,14 +118,19 @@ def modes_of_families(
 
 
 def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mode]) -> list[Mode]:
-    """The most probable mode of each profile with main effects."""
-    found = []
+    """The most probable mode of each profile with main effects, unless it would be improbable.
+
+    Main effects hardly change the volume, so densities tell early which model has a chance.
+    """
+    found, leader = [], best_of(modes)
     for family in families:
         alone = [mode for mode in modes if mode.target.family == family.family]
         if alone:
             best = best_of(alone)
             target = LogPosterior(family, best.target.points, best.target.rewards, best.target.noise)
-            found += [best.like(mode) for mode in local_search(target, family.from_interaction(best.parameters)[None])]
+            start = family.from_interaction(best.parameters)
+            goal = best.objective + leader.evidence - best.evidence - EFFECT_REACH
+            found += [best.like(mode) for mode in variant_modes(target, start, goal)]
     return found
 
 
@@ -148,8 +160,7 @@ def with_heteroscedastic_noise(plain: Mode) -> list[Mode]:
         return []
     target = LogPosterior(old.family, old.points, old.rewards, "varying")
     start = torch.cat([plain.parameters, plain.parameters.new_zeros(target.n_slopes)])
-    found = local_search(target, start[None], replace(VARIANT_HALVING, goal=plain.objective - REACH))
-    return [plain.like(mode) for mode in found]
+    return [plain.like(mode) for mode in variant_modes(target, start, plain.objective + MIN_NOISE_GAIN)]
 
 
 def with_warped_actions(plain: Mode) -> list[Mode]:
@@ -166,12 +177,18 @@ def with_warped_actions(plain: Mode) -> list[Mode]:
     start = torch.cat([own, own.new_zeros(family.n_warps), rest])
     if target.promise(start, family.exponents) < MIN_PROMISED_WARP_GAIN:
         return []
-    found = local_search(target, start[None], replace(VARIANT_HALVING, goal=plain.objective + WARP_MARGIN))
+    found = variant_modes(target, start, plain.objective + WARP_MARGIN)
     return [plain.like(mode).weighed_by_density(plain, WARP_MARGIN) for mode in found]
 
 
+def variant_modes(target: LogPosterior, start: Tensor, goal: float) -> list[Mode]:
+    """The mode that is reached from a start (p,), if its log-density is above the goal; the search stops if not."""
+    found = local_search(target, start[None], replace(VARIANT_HALVING, goal=goal))
+    return [mode for mode in found if mode.objective > goal]
+
+
 def local_search(target: LogPosterior, starts: Tensor, halving: SuccessiveHalving = HALVING) -> list[Mode]:
-    """The different modes that are reached from starts (r, p), the best first."""
+    """The different modes that are reached from starts (r, p), the best first, without hopeless ones."""
     lower, upper = target.bounds.T
     starts = starts.clamp(lower, upper)
     curvature = target.curvature(starts)
@@ -179,7 +196,9 @@ def local_search(target: LogPosterior, starts: Tensor, halving: SuccessiveHalvin
     modes: list[Mode] = []
     for row in ascent.values.argsort(descending=True, stable=True).tolist():
         value = float(ascent.values[row])
-        if value > -inf and all(known.objective - value > SAME_MODE for known in modes):
+        if not value > (modes[0].objective - HOPELESS if modes else -inf):
+            break
+        if all(known.objective - value > SAME_MODE for known in modes):
             modes.append(Mode(target, ascent.points[row], value))
     return modes
 

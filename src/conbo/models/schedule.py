@@ -8,13 +8,14 @@ Nothing depends on earlier fits, so a resumed study gets the same numbers.
 number of rewards   what is done
 ==================  =================================================================================
 up to 263           the fit uses every reward, and the factor is made at once
-up to 263           models that were improbable at the last of 20, 22, 24, … rewards are not tried again
+up to 263           models that were improbable at the last of 6, 8, 10, …, 30, 33, … rewards are not tried again
 from 264            the fit uses the first m(n) rewards; the factor gains rows in fixed blocks
 m above 750         the fit uses 750 of the first m rewards, evenly from the first to the last
 ==================  =================================================================================
 """
 
-FIRST_LOOK = 20  # rewards up to which all models are tried at every one; then whenever a tenth more are there
+FIRST_LOOK = 6  # rewards up to which all models are tried at every one; then whenever a tenth more are there
+LEAST_STEP = 2  # rewards, where a tenth would be less
 EVERY_REWARD = 256  # the first step of the schedule: below it, every fit looks at all rewards
 STEP_SHARE = 10  # a step adds one tenth
 LATE_SHARE = (
@@ -37,7 +38,7 @@ def begins_with(n: int) -> int:
         return n
     last = step = FIRST_LOOK
     while step <= n:
-        last, step = step, step + step // STEP_SHARE
+        last, step = step, step + max(LEAST_STEP, step // STEP_SHARE)
     return last
 
 

@@ -8,7 +8,7 @@ import torch
 from plotly import graph_objects as go
 from torch import Tensor
 
-from conbo.acquisition.conditional import ConBO, ConditionalAcquisition
+from conbo.acquisition.conditional import AveragedAcquisition, ConBO, ConditionalAcquisition
 from conbo.acquisition.knowledge_gradient import HybridKG
 from conbo.acquisition.remaining_gain import best_gains, stateless_gains
 from conbo.plots.axes import ParameterAxis, described
@@ -146,7 +146,7 @@ def acquisition(
 
 
 def _add_gain_by_state(
-    figure: go.Figure, view: View, function: ConditionalAcquisition, plane: Plane, star: Tensor
+    figure: go.Figure, view: View, function: ConditionalAcquisition | AveragedAcquisition, plane: Plane, star: Tensor
 ) -> None:
     states = plane.points[0, :, : view.space.n_state_dims]
     with threads_for(len(view.points)), torch.no_grad():

@@ -22,6 +22,7 @@ from conbo.proposals.seed_choice import paired_seeds, promising_pairs
 from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates
 
+WEIGHT_SEARCHED = 0.9  # share of the models' weight that a search looks at: improbable models hardly change the maximum
 NEAR_POLICY = 0.25  # share of the screened points that are near the present policy
 REACH = 0.1  # standard deviation of the distance to it, in the unit cube
 RELATIVE_GAIN = 5e-4  # a local search ends when a step promises to gain less than this share
@@ -138,6 +139,7 @@ class Maximizer:
 
     def search(self, belief: Belief, generator: torch.Generator, state: Tensor | None = None) -> Search:
         """Maximize, and keep everything that was evaluated."""
+        belief = belief.of_most_probable(WEIGHT_SEARCHED)
         acquisition = PerCost(WhereFeasible(self.acquisition)).build(belief, generator)
         candidates = screening_points(belief, self.screened, generator, state)
         screened = acquisition.screen(candidates)
@@ -216,7 +218,7 @@ def screening_points(belief: Belief, n: int, generator: torch.Generator, state: 
         points = fix_state(belief.spread(points), state)
     near = int(NEAR_POLICY * n)
     if near:
-        search = belief.search(action_candidates(belief, 64, generator))
+        search = belief.of_most_probable(0).search(action_candidates(belief, 64, generator))
         best = search.best(points[:near, :d_s], starts=2).actions
         noise = torch.randn(near, d_x, generator=generator, dtype=torch.float64).to(belief.device)
         points[:near, d_s:] = (best + REACH * noise).clamp(0, 1)
