@@ -26,6 +26,7 @@ WEIGHT_SEARCHED = 0.9  # share of the models' weight that a search looks at: imp
 NEAR_POLICY = 0.25  # share of the screened points that are near the present policy
 REACH = 0.1  # standard deviation of the distance to it, in the unit cube
 RELATIVE_GAIN = 5e-4  # a local search ends when a step promises to gain less than this share
+SAME_END = 1e-3  # distance in every coordinate up to which two ends of local searches count as one
 FIRST_STEP = 0.05  # length of a local search's first step, in the unit cube
 FEW_STATES = 50  # with more categories, good states and good actions are crossed and screened once more
 CROSSED_STATES, CROSSED_ACTIONS = 128, 4
@@ -151,8 +152,7 @@ class Maximizer:
         log = acquisition.climbs_logarithm
         tolerance = RELATIVE_GAIN * (1.0 if log else max(float(screened.amax()), 0.0))
         ascent = self._climb(acquisition, belief, starts, tolerance, state)
-        best = ascent.values.argsort(descending=True, stable=True)[: self.finalists]
-        ends = fix_state(belief.snap(ascent.points[best]), state)
+        ends = fix_state(belief.snap(distinct_ends(ascent, self.finalists)), state)
         final = acquisition(ends)
         visited = ascent.history_values.exp() if log else ascent.history_values.clamp_min(0)  # where lost, -inf
         points = torch.cat([ends, fix_state(belief.snap(ascent.history_points), state), candidates])
@@ -258,6 +258,13 @@ def spread_best(belief: Belief, points: Tensor, values: Tensor, k: int) -> Tenso
         score = score * penalty(belief, points, points[best : best + 1])[:, 0].sqrt()
         score[best] = -1.0
     return torch.tensor(chosen, device=points.device)
+
+
+def distinct_ends(ascent: Ascent, k: int) -> Tensor:
+    """The best k ends (at most k, d) of local searches, without those that ended where a better one did."""
+    ends = ascent.points[ascent.values.argsort(descending=True, stable=True)]
+    near = (ends[:, None] - ends).abs().amax(-1) < SAME_END
+    return ends[~near.tril(-1).any(-1)][:k]
 
 
 def box(like: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
