@@ -36,7 +36,9 @@ FLAT = 1e-10  # highest value, in standardized rewards, up to which an acquisiti
 class Acquisition(Protocol):
     """A function to maximize over (state, action) in the unit cube; its values are not negative."""
 
-    climbs_logarithm: bool  # whether `local` gives the logarithms of the values
+    @property
+    def climbs_logarithm(self) -> bool:
+        """Whether `local` gives the logarithms of the values."""
 
     def screen(self, points: Tensor) -> Tensor:
         """Cheap values (c,) of points (c, d)."""
