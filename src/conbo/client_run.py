@@ -1,4 +1,4 @@
-"""How a client of a service runs an objective, and keeps the lease of its trial."""
+"""Run an objective for a service, and keep the lease of its trial meanwhile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Service(Protocol):
     """What a run needs of its client."""
 
     def status(self) -> dict[str, Any]:
-        """Settings and progress of the study."""
+        """Return settings and progress of the study."""
 
     def renew(self, trial: Trial, lease: float) -> None:
         """Keep a trial."""
@@ -36,7 +36,13 @@ class Service(Protocol):
 
 
 class ClientRun:
-    """One client's part in a study: ask, evaluate, tell, until there are enough trials."""
+    """One client's part in a study: ask, evaluate and tell until there are enough trials.
+
+    Parameters
+    ----------
+    client, objective, evaluations, retries, max_seconds, lease
+        As in `Client.run`.
+    """
 
     def __init__(
         self,
@@ -52,7 +58,7 @@ class ClientRun:
         self._completed = self._failed = self._retried = self._late = self._failures_in_a_row = 0
 
     def __call__(self) -> RunSummary:
-        """Evaluate until the run ends."""
+        """Evaluate until the run ends, and say how it went."""
         from conbo.study.run_summary import RunSummary
 
         began, pause = time.monotonic(), SHORTEST_PAUSE
@@ -113,7 +119,7 @@ class ClientRun:
 
 
 class _LeaseKeeper:
-    """While this lasts, a thread renews the lease of a trial."""
+    """A context in which a thread renews the lease of a trial."""
 
     def __init__(self, client: Service, trial: Trial, lease: float) -> None:
         self._client, self._trial, self._lease = client, trial, lease

@@ -1,4 +1,4 @@
-"""HTTP requests to a service, repeated while there is hope."""
+"""HTTP requests to a service, which are repeated for a while if no answer comes."""
 
 import json
 import random
@@ -20,14 +20,25 @@ BUSY = (429, 502, 503, 504)  # statuses after which a request is repeated
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """A redirect would carry the token elsewhere."""
+    """Follows no redirect, which would carry the token elsewhere."""
 
     def redirect_request(self, *arguments: Any) -> None:
-        """None: the answer is an error."""
+        """Return None, which makes the answer an error."""
 
 
 class Connection:
-    """Sends requests to one service."""
+    """Sends requests to one service.
+
+    Parameters
+    ----------
+    url, token, timeout
+        As in `Client`.
+
+    Raises
+    ------
+    SettingError
+        If the URL is not one of HTTP, or contains a token or a password.
+    """
 
     def __init__(self, url: str, token: str | None, timeout: float) -> None:
         parts = urlsplit(url) if isinstance(url, str) else urlsplit("")
@@ -44,7 +55,29 @@ class Connection:
         self._opener = build_opener(_NoRedirects, *([ProxyHandler({})] if here else []))
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None, again: bool = True) -> dict[str, Any]:
-        """The answer of the service; its errors are raised as the library raises them."""
+        """Send a request, and return the answer.
+
+        Parameters
+        ----------
+        method, path, body
+            What is sent; the body becomes JSON.
+        again
+            Whether the request is repeated when no answer comes.
+
+        Returns
+        -------
+        dict
+            The answer.
+
+        Raises
+        ------
+        AccessError
+            If the service refuses the request.
+        StorageError
+            If the service cannot be reached, or its database.
+        ConboError
+            Any other error of the library that the service reports.
+        """
         began, pause = time.monotonic(), 0.1
         while True:
             try:
@@ -79,7 +112,7 @@ class Connection:
 
 
 def _error(error: HTTPError) -> tuple[type[ConboError], str]:
-    """The error that the service names, if it is one of the library's."""
+    """Return the class and the text of the error that the service reports."""
     try:
         record = json.loads(error.read(MAX_ANSWER))["error"]
         kind, text = getattr(errors, str(record["type"]), None), str(record["text"])

@@ -3,7 +3,9 @@
 import threading
 import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from html import escape
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -97,6 +99,32 @@ def test_errors_are_the_librarys(attacked: Running, path: str, body: object, sta
 def test_an_unknown_study(attacked: Running) -> None:
     answer = attacked.get("/v1/studies/winter")
     assert (answer.status, answer.error) == (404, "there is no study 'winter': there are 'default'.")
+
+
+def test_a_name_cannot_be_taken_for_a_part_of_a_path(service: Running) -> None:
+    names = [
+        "default/trials",
+        "default/trials/0",
+        "default/report",
+        "default/events",
+        "a/b",
+        "%2F",
+        "a?b#c",
+        "a\\b",
+        "ä .",
+    ]
+    for number, name in enumerate(names):
+        Study(SPACE, name=name, storage=service.storage)
+        client = conbo.Client(service.url, name=name)
+        client.tell(client.ask(), number)
+    for number, name in enumerate(names):
+        client = conbo.Client(service.url, name=name)
+        assert (client.status()["name"], [trial.reward for trial in client.trials]) == (name, [number])
+        page = service.get(f"/studies/{quote(name, safe='')}")
+        assert (page.status, f'data-study="{escape(name)}"' in page.text) == (200, True)
+    assert service.get(f"{STUDY}/trials").json["total"] == 0
+    not_encoded = service.get("/v1/studies/a/b")
+    assert (not_encoded.status, "a slash in a study's name is written as %2F" in not_encoded.error) == (404, True)
 
 
 def test_not_even_errors_say_where_the_database_is(attacked: Running) -> None:

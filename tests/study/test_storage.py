@@ -197,6 +197,12 @@ def test_bad_names(storage: str, name: Any) -> None:
         stored(storage, name=name)
 
 
+@pytest.mark.parametrize("name", [".", ".."])
+def test_names_that_browsers_take_out_of_addresses(storage: str, name: str) -> None:
+    with pytest.raises(SettingError, match=r"`name` must not be '\.' or '\.\.', which no web address can hold"):
+        stored(storage, name=name)
+
+
 def test_a_name_that_is_too_long(storage: str) -> None:
     stored(storage, name="x" * 200)
     with pytest.raises(SettingError, match="`name` must have at most 200 characters, but got 201: 'xx"):

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
@@ -75,6 +76,7 @@ def page(view: View, problem: Problem | None = None, live: str = "") -> str:
         explorer=explorer_record(view),
         trials=_table(view),
         live=live,
+        live_segment=quote(live, safe=""),
         style="" if live else Markup(asset("style.css")),
         plotly="" if live else Markup(get_plotlyjs()),
         scripts={name: "" if live else Markup(asset(name)) for name in SCRIPTS},

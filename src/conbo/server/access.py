@@ -1,4 +1,4 @@
-"""Who may come in: every request passes here before anything else looks at it.
+"""Decide who may come in: every request passes here before anything else looks at it.
 
 Without a token file the service is for this machine alone. A web page that the user visits is on this machine, too, so
 Host (DNS rebinding), Origin (requests across sites) and the content type (forms) are checked.
@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from conbo.errors import AccessError, SettingError
+from conbo.server.paths import encoded_path
 from conbo.server.rates import RateLimit
 from conbo.server.sessions import Sessions, cookie_value
 from conbo.server.tokens import Right, Token, TokenFile
@@ -48,22 +49,32 @@ _log = logging.getLogger("conbo.server")
 
 @dataclass(frozen=True)
 class Caller:
-    """Who sends a request; without a token file everybody on this machine may do everything."""
+    """Who sends a request. Without a token file, everybody on this machine may do everything."""
 
     token: Token | None
     tokens: TokenFile | None
 
     def allows(self, right: Right) -> bool:
-        """Whether the caller has this right."""
+        """Return whether the caller has this right."""
         return self.tokens is None or (self.token is not None and self.token.allows(right))
 
     def is_valid(self) -> bool:
-        """Whether the caller could still come in: tokens expire and are revoked."""
+        """Return whether the caller could still come in: tokens expire and are revoked."""
         return self.tokens is None or (self.token is not None and self.tokens.valid(self.token.id) is not None)
 
 
 class RefusedError(AccessError):
-    """A request that goes no further."""
+    """A request that goes no further.
+
+    Parameters
+    ----------
+    status
+        Status of the answer, such as 403.
+    text
+        What the client is told.
+    headers
+        Further headers of the answer.
+    """
 
     def __init__(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(text)
@@ -71,7 +82,7 @@ class RefusedError(AccessError):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address always means this machine."""
+    """Return whether a host name or address always means this machine."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -79,20 +90,45 @@ def is_loopback(host: str) -> bool:
 
 
 def check_host(host: str, tokens: TokenFile | None) -> None:
-    """Raise SettingError if others could reach a service that asks for no token."""
+    """Refuse an address at which others could reach a service that asks for no token.
+
+    Parameters
+    ----------
+    host
+        Name or address to listen at.
+    tokens
+        The tokens that the service knows; None if it asks for none.
+
+    Raises
+    ------
+    SettingError
+        If there are no tokens and the host is not a loopback address.
+    """
     if tokens is None and not is_loopback(host):
         rule = "a service without a token file must be on a loopback address such as 127.0.0.1"
         raise SettingError(f"{rule}, but got host={host!r}: `conbo token --right run --file F` makes a token.")
 
 
 class Guard:
-    """The service behind its checks."""
+    """An ASGI application behind the checks of host, origin, token, rate, content type and size.
+
+    Parameters
+    ----------
+    app
+        The application that answers what is allowed. It finds the `Caller` in ``scope["state"]["caller"]``.
+    tokens
+        The tokens that the service knows; None if it asks for none.
+    sessions
+        The sessions of the dashboard; None if there are no tokens.
+    end
+        Ends the streams that would keep the server from ending.
+    """
 
     def __init__(
         self, app: ASGIApp, tokens: TokenFile | None, sessions: Sessions | None, end: Callable[[], None]
     ) -> None:
         self._app, self._tokens, self._sessions = app, tokens, sessions
-        self.end = end  # ends streams that would keep the service from ending
+        self.end = end
         self._rates = RateLimit(RATE, BURST)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -105,6 +141,7 @@ class Guard:
             return
         answer = _Answer(send)
         try:
+            scope["path"] = encoded_path(scope)
             headers = _headers(scope)
             self._check_origin(scope["method"], headers)
             scope.setdefault("state", {})["caller"] = self._caller(scope, headers)
@@ -144,7 +181,7 @@ class Guard:
         return Caller(token, self._tokens)
 
     def _token(self, headers: Mapping[str, str], address: str) -> Token | None:
-        """The token of a request, None if it has none; raises if it has a wrong one."""
+        """Return the token of a request, or None if it has none; raise if it has a wrong one."""
         assert self._tokens is not None
         given = headers.get("authorization")
         if given is not None:
@@ -161,7 +198,7 @@ class Guard:
 
 
 class _Answer:
-    """Sends a response with the headers that every response has."""
+    """Sends a response, with the headers that every response has."""
 
     def __init__(self, send: Send) -> None:
         self._send, self._begun = send, False
@@ -173,7 +210,7 @@ class _Answer:
         await self._send(message)
 
     async def error(self, status: int, kind: str, text: str, headers: Mapping[str, str] | None = None) -> None:
-        """Answer with an error, unless an answer has begun."""
+        """Answer with an error, unless an answer has already begun."""
         if self._begun:
             return
         body = json.dumps({"error": {"type": kind, "text": text}}).encode("ascii")
@@ -188,7 +225,7 @@ def _unauthorized(what: str) -> RefusedError:
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    """The headers of a request; those that decide about access must not be there twice."""
+    """Return the headers of a request. Those that decide about access must not be there twice."""
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key = name.decode("latin-1").lower()
@@ -199,7 +236,7 @@ def _headers(scope: Scope) -> dict[str, str]:
 
 
 async def _body(headers: Mapping[str, str], receive: Receive) -> bytes:
-    """The body of a request that writes: JSON, not too long, and in time."""
+    """Return the body of a request that writes, which must be JSON, not too long, and in time."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise RefusedError(415, f"the Content-Type must be application/json, but got {kind!r}.")
@@ -230,7 +267,7 @@ def _too_long() -> RefusedError:
 
 
 def _replay(body: bytes, later: Receive) -> Receive:
-    """What the application receives in the place of a body that was read already."""
+    """Return what the application receives in place of a body that was already read."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Message:
@@ -240,7 +277,7 @@ def _replay(body: bytes, later: Receive) -> Receive:
 
 
 def _add_headers(message: MutableMapping[str, Any]) -> None:
-    """The security headers, but those that a page has chosen for itself."""
+    """Add the security headers, except those that a page has chosen for itself."""
     headers = list(message.get("headers", ()))
     there = {bytes(name).lower() for name, _ in headers}
     more = [(name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in there]

@@ -1,4 +1,4 @@
-"""Answers as JSON, and errors as the texts of the library with a status that HTTP knows."""
+"""Answers as JSON. Errors carry the library's text and a suitable HTTP status."""
 
 import json
 import logging
@@ -15,27 +15,28 @@ from conbo.server.records import UnknownError
 
 _log = logging.getLogger("conbo.server")
 
+_NO_PATH = "there is no such path: `/openapi.json` lists all, and a slash in a study's name is written as %2F."
 _UNAVAILABLE = "the database cannot be used now: try again later."
 _WRONG = (PointError, RewardError, SettingError, SpaceError, RecordError)
 
 
 class Json(Response):
-    """A JSON answer in plain ASCII, so that no text that a client has sent can break it."""
+    """A JSON answer in plain ASCII, which no text that a client has sent can break."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """The bytes of the answer."""
+        """Return the bytes of the answer."""
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 def error_answer(status: int, kind: str, text: str, headers: dict[str, str] | None = None) -> Json:
-    """An error: which one, and the library's text."""
+    """Return an error with the name of its type and the library's text."""
     return Json({"error": {"type": kind, "text": text}}, status, headers)
 
 
 def status_of(error: ConboError) -> int:
-    """400 and more for what the client should change, 503 for what it may try again."""
+    """Return the status of an error: 4xx if the client should change something, 503 if it may try again."""
     if isinstance(error, UnknownError):
         return 404
     if isinstance(error, StorageError):
@@ -44,7 +45,15 @@ def status_of(error: ConboError) -> int:
 
 
 def add_error_answers(app: FastAPI, without_place: Callable[[str], str]) -> None:
-    """All errors become JSON; what is not the client's to know is in the log."""
+    """Make all errors JSON. What clients need not know goes to the log.
+
+    Parameters
+    ----------
+    app
+        The application.
+    without_place
+        Removes the name of the database from a text.
+    """
 
     @app.exception_handler(ConboError)
     async def expected(request: Request, error: ConboError) -> Response:
@@ -65,7 +74,8 @@ def add_error_answers(app: FastAPI, without_place: Callable[[str], str]) -> None
 
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:
-        return error_answer(error.status_code, "RequestError", f"{error.detail}.", dict(error.headers or {}))
+        text = _NO_PATH if error.status_code == 404 else f"{error.detail}."
+        return error_answer(error.status_code, "RequestError", text, dict(error.headers or {}))
 
     @app.exception_handler(UnicodeEncodeError)
     async def not_text(request: Request, error: UnicodeEncodeError) -> Response:
@@ -77,7 +87,7 @@ def add_error_answers(app: FastAPI, without_place: Callable[[str], str]) -> None
 
 
 def _in_words(error: RequestValidationError) -> str:
-    """The first thing that is wrong with the form of a request."""
+    """Say the first thing that is wrong with the form of a request."""
     first = error.errors()[0]
     _, *path = first["loc"]
     if first["type"] == "json_invalid" or not path:

@@ -32,7 +32,27 @@ Errors are JSON: `{"error": {"type": "RewardError", "text": "..."}}`, with the l
 
 
 def create_app(storage: str, tokens: TokenFile | None = None, new: NewExecutor = OneProcess) -> Guard:
-    """The application, to be run by any ASGI server."""
+    """Make the application, which any ASGI server can run.
+
+    Parameters
+    ----------
+    storage
+        An SQLite file or the URL of a database.
+    tokens
+        The tokens that clients need; None lets everybody on this machine do everything.
+    new
+        Makes the executors that fit models; by default each is a process of its own.
+
+    Returns
+    -------
+    Guard
+        The application behind its checks.
+
+    Raises
+    ------
+    StorageError
+        If the database cannot be used.
+    """
     service = Service(storage, new)
     sessions = None if tokens is None else Sessions(tokens)
 
@@ -60,27 +80,42 @@ def create_app(storage: str, tokens: TokenFile | None = None, new: NewExecutor =
 
 
 class Server(uvicorn.Server):
-    """A server that says where it is as soon as it listens, and ends its streams when it ends."""
+    """A server that logs its address as soon as it listens, and ends its streams when it ends."""
 
     def __init__(self, config: uvicorn.Config, end: Callable[[], None]) -> None:
         super().__init__(config)
         self._end = end
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen."""
+        """Begin to listen, and log the address."""
         await super().startup(sockets)
         if self.started:
             host, port, *_ = self.servers[0].sockets[0].getsockname()
             LOG.info("Serving http://%s:%d/ now; Ctrl-C ends it.", f"[{host}]" if ":" in host else host, port)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer what was asked, and end."""
+        """Answer the requests that have come, and end."""
         self._end()
         await super().shutdown(sockets)
 
 
 def server(app: Guard, host: str, port: int, behind_proxy: bool) -> Server:
-    """A server for the application, which is not started yet."""
+    """Make a server for the application, without starting it.
+
+    Parameters
+    ----------
+    app
+        What `create_app` has made.
+    host, port
+        Where to listen; port 0 takes a free one.
+    behind_proxy
+        Whether to believe the forwarding headers of a proxy on this machine.
+
+    Returns
+    -------
+    Server
+        The server; its method `run` blocks until it ends.
+    """
     config = uvicorn.Config(
         app,
         host=host,
@@ -101,6 +136,15 @@ def server(app: Guard, host: str, port: int, behind_proxy: bool) -> Server:
 
 def serve(storage: str, host: str, port: int, token_file: Path | None) -> None:
     """Run the service until it is interrupted.
+
+    Parameters
+    ----------
+    storage
+        An SQLite file or the URL of a database.
+    host, port
+        Where to listen; port 0 takes a free one.
+    token_file
+        The file of `conbo token`; without one the service is for this machine alone.
 
     Raises
     ------

@@ -11,7 +11,7 @@ from conbo.server.records import LEASE, MAX_TRIALS
 
 
 def _any(description: str, **schema: Any) -> Any:
-    """A field whose value the library checks."""
+    """Describe a field whose value the library checks."""
     return Field(description=description, json_schema_extra=schema)
 
 
@@ -23,12 +23,12 @@ Worker = Annotated[
 
 
 class Body(BaseModel):
-    """A JSON object without other fields than these."""
+    """A JSON object that has no fields but these."""
 
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="constants")
 
     def record(self) -> dict[str, Any]:
-        """The fields by name, as they came."""
+        """Return the fields by name, as they came."""
         return {name: getattr(self, name) for name in type(self).model_fields}
 
 

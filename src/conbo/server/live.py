@@ -1,4 +1,4 @@
-"""What the dashboard shows while a study goes on: progress as events, and reports that are drawn anew."""
+"""What the dashboard shows while a study runs: progress as events, and reports that are redrawn."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ LOOK = 1.0  # seconds between two looks at a study
 ALIVE = 15.0  # seconds after which a stream says that it lives, and its token is checked
 MAX_STREAMS = 200
 MAX_RUNNING = 20  # running trials that are listed
-REST = 2.0  # a report is drawn anew at the earliest after this many times as long as the last one took
+REST = 2.0  # pause before a report is redrawn, as a multiple of the time that the last one took
 
 _log = logging.getLogger("conbo.server")
 
@@ -39,7 +39,13 @@ class Drawing:
 
 
 class Live:
-    """The studies that somebody watches."""
+    """The studies that somebody watches.
+
+    Parameters
+    ----------
+    service
+        Reads the studies, and draws their reports in a process of its own.
+    """
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -52,7 +58,23 @@ class Live:
         self._ending.set()
 
     async def drawing(self, name: str) -> Drawing:
-        """The newest report of a study; if it is outdated, another one is begun."""
+        """Return the newest report of a study, and begin another one if it is outdated.
+
+        Parameters
+        ----------
+        name
+            Name of the study.
+
+        Returns
+        -------
+        Drawing
+            The report, whose page is empty before the first one is drawn.
+
+        Raises
+        ------
+        UnknownError
+            If there is no such study.
+        """
         study = await self._service.study(name)
         drawing = self._drawings.setdefault(name, Drawing())
         counts = await self._service.read(study.counts)
@@ -77,7 +99,27 @@ class Live:
         drawing.again = ended + REST * (ended - began)
 
     async def events(self, name: str, caller: Caller) -> AsyncIterator[str]:
-        """Progress and new reports of a study, as server-sent events."""
+        """Follow a study.
+
+        Parameters
+        ----------
+        name
+            Name of the study.
+        caller
+            Who follows it. The stream ends when the token expires or is revoked.
+
+        Returns
+        -------
+        AsyncIterator of str
+            Server-sent events: `progress` with counts and running trials, `report` with the number of the newest one.
+
+        Raises
+        ------
+        UnknownError
+            If there is no such study.
+        RefusedError
+            If too many streams are open.
+        """
         if self._streams >= MAX_STREAMS:
             raise RefusedError(429, "there are too many open streams: try again later.", {"retry-after": "30"})
         study = await self._service.study(name)
@@ -110,7 +152,7 @@ class Live:
 
 
 def progress(study: ServedStudy) -> dict[str, Any]:
-    """How far a study is, who works on it, and on what."""
+    """Say how far a study is, who works on it, and on what."""
     running = [trial for trial in study.trials() if trial.status == "running"]
     workers = {trial.worker for trial in running if not trial.is_enqueued}
     return {

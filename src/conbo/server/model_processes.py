@@ -16,7 +16,7 @@ NewExecutor = Callable[[], Executor]
 
 
 class OneProcess(Executor):
-    """A process that ends with this one, and is started with the first piece of work."""
+    """A process that is started with the first piece of work, and ends with this one."""
 
     def __init__(self) -> None:
         from loky import ProcessPoolExecutor  # type: ignore[import-untyped]
@@ -25,17 +25,27 @@ class OneProcess(Executor):
         self._pool: Any = ProcessPoolExecutor(max_workers=1, **start)
 
     def submit(self, work: Callable[..., Result], /, *arguments: Any, **named: Any) -> "Future[Result]":
-        """Begin with the work, or have it wait."""
+        """Put work into the queue of the process."""
         future: Future[Result] = self._pool.submit(work, *arguments, **named)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the process, whatever it does."""
+        """End the process, whatever it is doing."""
         self._pool.shutdown(wait=wait, kill_workers=True)
 
 
 class ModelProcesses:
-    """Up to so many processes, started when they are needed; a study goes to the one that knows it, if that is idle."""
+    """A pool of processes that are started when they are needed.
+
+    A study goes to the process that worked on it last, if that one is idle, because it still has the study's model.
+
+    Parameters
+    ----------
+    most
+        Largest number of processes.
+    new
+        Makes an executor that does one piece of work at a time.
+    """
 
     def __init__(self, most: int, new: NewExecutor = OneProcess) -> None:
         self._new, self._free = new, asyncio.Semaphore(most)
@@ -43,7 +53,25 @@ class ModelProcesses:
         self._busy: set[Executor] = set()
 
     async def call(self, study: str, work: Callable[..., Result], *arguments: Any) -> Result:
-        """The result of the work; it waits for a process that is free."""
+        """Do work in the next process that is free.
+
+        Parameters
+        ----------
+        study
+            Name of the study that the work is about.
+        work, arguments
+            A function of `model_work`, and what to call it with.
+
+        Returns
+        -------
+        Result
+            What the function returns.
+
+        Raises
+        ------
+        ConboError
+            If the process died; the next call starts a new one.
+        """
         async with self._free:
             process = self._take(study)
             self._busy.add(process)

@@ -1,4 +1,4 @@
-"""A study from the JSON of a client: plain settings, and nothing that would have to be run."""
+"""Studies from the JSON of clients: plain settings, and nothing that would have to be run."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,7 +26,27 @@ OPTIONAL = (
 
 
 def create_study(storage: str, description: Mapping[str, Any]) -> str:
-    """Create a study, or resume the same; returns its name. What is left out has the library's default."""
+    """Create a study; do nothing if it is there with the same settings.
+
+    Parameters
+    ----------
+    storage
+        An SQLite file or the URL of a database.
+    description
+        Name, space and settings. What is left out has the library's default.
+
+    Returns
+    -------
+    str
+        Name of the study.
+
+    Raises
+    ------
+    SettingError
+        If a setting is wrong, or needs a function.
+    StudyError
+        If a study of this name has other settings.
+    """
     fields = Fields.of(description).only(("name", "space"), optional=OPTIONAL)
     given = {key: fields.value(key) for key in OPTIONAL if fields.has(key)}
     method = fields.text("method") if "method" in given else DEFAULT_METHOD
@@ -44,6 +64,6 @@ def create_study(storage: str, description: Mapping[str, Any]) -> str:
 
 
 def _usual(space: Space, method: str) -> dict[str, Any]:
-    """The record of a study for which nothing else is chosen."""
+    """Return the record of a study with default settings."""
     made = Optimizer(space, method=method)
     return Settings(space, "maximize", method, None, made.model, made.seed, made.initial).to_record()

@@ -1,4 +1,4 @@
-"""The dashboard: a list of studies, and for each study its report, alive.
+"""The dashboard: a list of studies, and for each study a report that renews itself.
 
 Pages load scripts and styles from `/assets` alone, and the content security policy allows no others. So nothing that a
 client has sent could run in them, even if it were not escaped.
@@ -17,8 +17,9 @@ from plotly.offline import get_plotlyjs
 
 from conbo.server.access import Caller
 from conbo.server.live import Live
+from conbo.server.paths import STUDY, STUDY_PAGE
 from conbo.server.records import UnknownError
-from conbo.server.routes import READ, STUDY
+from conbo.server.routes import READ
 from conbo.server.service import Service
 
 # charts set styles in scripts, and panels their heights in attributes
@@ -32,14 +33,14 @@ KEPT = "private, max-age=600"  # for assets, which have no secrets
 
 
 def page_routes(service: Service, live: Live) -> APIRouter:
-    """The pages and what they load."""
+    """Return the routes of the pages and of what they load."""
     routes = APIRouter(include_in_schema=False)
 
     @routes.get("/")
     async def studies(request: Request) -> Response:
         return _studies(request)
 
-    @routes.get("/studies/{name:path}")
+    @routes.get(STUDY_PAGE)
     async def study(name: str, request: Request) -> Response:
         if not _may_read(request):
             return _studies(request, 401)
@@ -64,7 +65,7 @@ def page_routes(service: Service, live: Live) -> APIRouter:
 
 
 def event_routes(live: Live) -> APIRouter:
-    """The stream of a study's progress."""
+    """Return the route of the events of a study."""
     routes = APIRouter()
 
     @routes.get(f"{STUDY}/events", dependencies=READ, summary="Progress as server-sent events")
@@ -98,13 +99,13 @@ def _environment() -> Environment:
 
 @cache
 def _files(*folders: str) -> dict[str, Traversable]:
-    """The files of a folder of the package by name; to list them imports nothing."""
+    """Return the files of a folder of the package by name, without importing it."""
     return {file.name: file for file in files("conbo").joinpath(*folders).iterdir()}
 
 
 @cache
 def _asset(name: str) -> str | None:
-    """A file that pages load; None if there is none of this name."""
+    """Return the text of a file that pages load, or None if there is none of this name."""
     if name == "plotly.js":
         return str(get_plotlyjs())
     known = {**_files("reports"), **_files("server", "static")}

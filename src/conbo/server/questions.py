@@ -1,4 +1,4 @@
-"""Questions to a policy: those that come while it answers are asked together, because many states cost little more."""
+"""Questions to a policy. Those that come while it answers are asked together, because many states cost little more."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -10,7 +10,13 @@ Ask: TypeAlias = Callable[[Sequence[Any]], Awaitable[dict[str, Any]]]  # from st
 
 
 class Questions:
-    """The questions of many readers to one policy."""
+    """The questions of many readers to one policy.
+
+    Parameters
+    ----------
+    ask
+        Answers for many states at once.
+    """
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -18,7 +24,23 @@ class Questions:
         self._task: asyncio.Task[None] | None = None
 
     async def answer(self, states: Sequence[Any]) -> dict[str, Any]:
-        """The policy's answer for these states."""
+        """Ask for the best actions in some states, together with whoever else asks now.
+
+        Parameters
+        ----------
+        states
+            The states by name.
+
+        Returns
+        -------
+        dict
+            The answer of `model_work.answer` for these states.
+
+        Raises
+        ------
+        ConboError
+            What is wrong with these states; those of others do not matter.
+        """
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting.append((states, future))
         if self._task is None or self._task.done():

@@ -1,4 +1,4 @@
-"""How often somebody may call: a token bucket for every caller."""
+"""Limits of how often somebody may call, as a token bucket for every caller."""
 
 import time
 from collections import OrderedDict
@@ -7,14 +7,35 @@ MAX_CALLERS = 10_000  # that are remembered; the one that was silent longest is 
 
 
 class RateLimit:
-    """Allows each caller `burst` requests at once, and `rate` a second in the long run."""
+    """A limit for every caller.
+
+    Parameters
+    ----------
+    rate
+        Requests a second in the long run.
+    burst
+        Requests at once.
+    """
 
     def __init__(self, rate: float, burst: float) -> None:
         self._rate, self._burst = rate, burst
         self._callers: OrderedDict[str, tuple[float, float]] = OrderedDict()  # what is left, and when that was
 
     def wait(self, caller: str, cost: float = 1.0) -> float:
-        """Count a request; the seconds after which the caller should try again, 0 if the request may go on."""
+        """Count a request.
+
+        Parameters
+        ----------
+        caller
+            Who sends it.
+        cost
+            Number of requests that it counts for.
+
+        Returns
+        -------
+        float
+            Seconds after which the caller should try again; 0 if the request may go on.
+        """
         left = self.left(caller)
         allowed = left >= cost
         self._callers[caller] = left - cost if allowed else left, time.monotonic()
@@ -24,6 +45,6 @@ class RateLimit:
         return 0.0 if allowed else (cost - left) / self._rate
 
     def left(self, caller: str) -> float:
-        """How many requests the caller may send at once now."""
+        """Return how many requests the caller may send at once now."""
         before, then = self._callers.get(caller, (self._burst, time.monotonic()))
         return min(self._burst, before + self._rate * (time.monotonic() - then))

@@ -18,7 +18,7 @@ MAX_KEY = 200  # characters of an idempotency key
 
 
 class UnknownError(ConboError):
-    """A study or a trial that is not there; `kind` is the error that the library raises."""
+    """A study or a trial that is not there. `kind` names the error that the library raises."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -26,7 +26,7 @@ class UnknownError(ConboError):
 
 
 def trial_record(trial: Trial) -> dict[str, Any]:
-    """A trial with all that is recorded of it."""
+    """Return a trial with all that is recorded of it."""
     return {
         "number": trial.number,
         "state": trial.state,
@@ -46,16 +46,33 @@ def trial_record(trial: Trial) -> dict[str, Any]:
 
 
 def listed_record(study: ListedStudy) -> dict[str, Any]:
-    """A study in the list of all."""
+    """Return a study as the list of all studies shows it."""
     counts = {status: study.counts.get(status, 0) for status in ("completed", "running", "failed")}
     return {"name": study.name, "created": study.created, **counts}
 
 
 def owner_name(worker: Any, key: Any) -> str:
-    """Under which trials are leased: the worker's label, and a hash of the idempotency key or of a random one.
+    """Return the name under which trials are leased: a label, a slash, and a hash of the idempotency key.
 
     The slash keeps it apart from the names of the library's own workers, which are taken for dead when their process
     has ended.
+
+    Parameters
+    ----------
+    worker
+        The label that the client has given, or None.
+    key
+        The idempotency key that the client has given; None takes a random one.
+
+    Returns
+    -------
+    str
+        The same name for the same label and key.
+
+    Raises
+    ------
+    SettingError
+        If one of them is not a text, or is too long.
     """
     label = "client" if worker is None else worker
     if not isinstance(label, str) or not 0 < len(label) <= MAX_LABEL or not label.isprintable():
@@ -68,14 +85,14 @@ def owner_name(worker: Any, key: Any) -> str:
 
 
 def checked_lease(lease: Any) -> float:
-    """The seconds of a lease; raises SettingError unless it is a number up to a week."""
+    """Return the seconds of a lease; raise SettingError unless it is a positive number up to a week."""
     if not (is_number(lease) and 0 < lease <= MAX_LEASE):
         raise SettingError(f"`0 < lease <= {MAX_LEASE:g}` must hold, but got lease={shortened(repr(lease))}.")
     return float(lease)
 
 
 def checked_number_of_trials(n: Any) -> int:
-    """How many trials are asked for; raises SettingError unless it is a whole number in range."""
+    """Return how many trials are asked for; raise SettingError unless it is an integer in range."""
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MAX_TRIALS:
         raise SettingError(f"`n` must be an integer from 1 to {MAX_TRIALS}, but got n={shortened(repr(n))}.")
     return n

@@ -9,15 +9,14 @@ from conbo.server import model_work
 from conbo.server.access import Caller, RefusedError
 from conbo.server.answers import Json
 from conbo.server.bodies import Ask, Fail, NewStudy, NewTrial, PolicyQuestion, Release, Renew, SignIn, Tell
+from conbo.server.paths import STUDY
 from conbo.server.service import Service
 from conbo.server.sessions import Sessions, cookie, cookie_value
 from conbo.server.tokens import Right, TokenFile
 
-STUDY = "/v1/studies/{name:path}"
-
 
 def needs(right: Right) -> Callable[[Request], None]:
-    """Lets a request pass if its token has the right."""
+    """Return a check that refuses a request whose token does not have the right."""
 
     def check(request: Request) -> None:
         caller: Caller = request.state.caller
@@ -33,7 +32,7 @@ Statuses = Literal["completed", "running", "failed"]
 
 
 def study_routes(service: Service) -> APIRouter:
-    """What clients do with studies. Paths that go on after a study's name come first: names may contain slashes."""
+    """Return the routes of all that clients do with studies."""
     routes = APIRouter(default_response_class=Json)
 
     @routes.get("/v1/studies", dependencies=READ, summary="All studies with the counts of their trials")
@@ -100,7 +99,7 @@ def study_routes(service: Service) -> APIRouter:
 
 
 def session_routes(tokens: TokenFile | None, sessions: Sessions | None) -> APIRouter:
-    """How the dashboard signs in and out."""
+    """Return the routes by which the dashboard signs in and out, and the one that says whether the service runs."""
     routes = APIRouter(default_response_class=Json)
 
     @routes.get("/healthz", summary="Whether the service runs")

@@ -1,4 +1,4 @@
-"""A study as the service's own process knows it: its settings and trials, and what is told of them, without a model."""
+"""A study as the process of the service knows it: settings and trials, without a model."""
 
 import threading
 from collections import Counter
@@ -14,7 +14,20 @@ STATUSES: tuple[Status, ...] = ("completed", "running", "failed")
 
 
 class ServedStudy:
-    """One study of a database. It reads by a connection of its own, so that readers never wait for writers."""
+    """One study of a database. It reads with a connection of its own, so readers never wait for writers.
+
+    Parameters
+    ----------
+    storage
+        An SQLite file or the URL of a database.
+    name
+        Name of the study.
+
+    Raises
+    ------
+    StudyError
+        If there is no such study.
+    """
 
     def __init__(self, storage: str, name: str) -> None:
         self.storage, self.name = storage, name
@@ -32,7 +45,7 @@ class ServedStudy:
             self.why_read_only = f"the study is read-only here, because {error}"
 
     def trials(self) -> tuple[Trial, ...]:
-        """All trials as they are now."""
+        """Return all trials as they are now."""
         with self._lock:
             news = self._records.news()
             if news.settings is not None:
@@ -43,7 +56,7 @@ class ServedStudy:
             return tuple(self._trials)
 
     def trial(self, number: int) -> Trial:
-        """The trial with this number; raises TrialError, as a study does, if there is none."""
+        """Return the trial with this number; raise TrialError, as a study does, if there is none."""
         trials = self.trials()
         if not 0 <= number < len(trials):
             known = f"known are 0 to {len(trials) - 1}" if trials else "none was asked for yet"
@@ -51,13 +64,13 @@ class ServedStudy:
         return trials[number]
 
     def writable(self) -> Study:
-        """The study itself; raises StudyError if it needs a function that only its user has."""
+        """Return the study itself; raise StudyError if it needs a function that only its user has."""
         if self._study is None:
             raise StudyError(self.why_read_only)
         return self._study
 
     def counts(self) -> dict[str, int]:
-        """How many trials are completed, running and failed."""
+        """Return how many trials are completed, running and failed."""
         trials, version = self.trials(), self.version
         if version != self._counted[0]:  # many dashboards may ask every second
             found = Counter(trial.status for trial in trials)
@@ -65,7 +78,7 @@ class ServedStudy:
         return dict(self._counted[1])
 
     def status(self) -> dict[str, Any]:
-        """Settings and progress, as `conbo status --json` shows them."""
+        """Return settings and progress, as `conbo status --json` shows them."""
         settings = self._settings
         method = settings["method"] if isinstance(settings["method"], str) else settings["method"].get("name")
         return {

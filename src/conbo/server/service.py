@@ -1,4 +1,7 @@
-"""The verbs of the service. Whatever may take long happens in another thread or process, never in the event loop."""
+"""The verbs of the service. Whatever may take long happens in another thread or process, never in the event loop.
+
+Arguments named `body` are the fields of the request, as `bodies` declares them; answers are plain records for JSON.
+"""
 
 import asyncio
 import os
@@ -41,6 +44,11 @@ class Service:
         An SQLite file or the URL of a database.
     new
         Makes the executors for what needs a model; by default each is a process.
+
+    Raises
+    ------
+    StorageError
+        If the database cannot be used.
     """
 
     def __init__(self, storage: str, new: NewExecutor = OneProcess) -> None:
@@ -65,19 +73,19 @@ class Service:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def without_place(self, text: str) -> str:
-        """An error's text without the name of the database, which is nobody's business outside."""
+        """Return an error's text without the name of the database, which clients need not know."""
         return text.replace(f" in the database {self._database.name}", "").replace(self._database.name, "the database")
 
     async def read(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """The result of work that reads the database."""
+        """Read the database in a thread, and return the result."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, work, *arguments)
 
     async def write(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """The result of work that writes to the database."""
+        """Write to the database in a thread, and return the result."""
         return await asyncio.get_running_loop().run_in_executor(self._writers, work, *arguments)
 
     async def study(self, name: str) -> ServedStudy:
-        """A study by its name; raises UnknownError if there is none."""
+        """Return a study by its name; raise UnknownError if there is none."""
         if name not in self._studies:
             try:
                 opened = await self.read(ServedStudy, self.storage, name)
@@ -87,16 +95,16 @@ class Service:
         return self._studies[name]
 
     async def studies(self) -> list[dict[str, Any]]:
-        """All studies with the counts of their trials."""
+        """Return all studies with the counts of their trials."""
         return [listed_record(study) for study in await self.read(list_studies, self._database)]
 
     async def create(self, description: dict[str, Any]) -> dict[str, Any]:
-        """A new study, or the same again if its settings are the same."""
+        """Create a study, or do nothing if it is there with the same settings; return its status."""
         name = await self.write(create_study, self.storage, description)
         return await self.status(name)
 
     async def status(self, name: str, model: bool = False) -> dict[str, Any]:
-        """Settings and progress of a study; with `model`, also what was learned."""
+        """Return settings and progress of a study; with `model`, also what was learned."""
         study = await self.study(name)
         status = await self._looked_at(study, study.status)
         if model:
@@ -105,7 +113,29 @@ class Service:
         return status
 
     async def trials(self, name: str, offset: int, limit: int, status: str | None) -> dict[str, Any]:
-        """A part of the trials, in the order of their numbers."""
+        """Return one page of the trials, in the order of their numbers.
+
+        Parameters
+        ----------
+        name
+            Name of the study.
+        offset, limit
+            Which part of the list, and how long.
+        status
+            Only trials of this status; None takes all.
+
+        Returns
+        -------
+        dict
+            The `trials` of the page, and the `total` number on all pages.
+
+        Raises
+        ------
+        SettingError
+            If `offset` or `limit` is out of range.
+        UnknownError
+            If there is no such study.
+        """
         if offset < 0 or not 1 <= limit <= MAX_PAGE:
             rule = f"`offset >= 0` and `1 <= limit <= {MAX_PAGE}` must hold"
             raise SettingError(f"{rule}, but got offset={offset} and limit={limit}.")
@@ -118,12 +148,12 @@ class Service:
         return await self._looked_at(study, page)
 
     async def trial(self, name: str, number: int) -> dict[str, Any]:
-        """One trial."""
+        """Return one trial; raise UnknownError if there is none of this number."""
         study = await self.study(name)
         return trial_record(await self._known(study, number))
 
     async def add_trial(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Enqueue a point, or with a reward add an earlier result."""
+        """Enqueue a point, or add an earlier result if the body has a reward; return the new trial."""
         study = (await self.study(name)).writable()
         point = body["state"], body["action"]
         if body["reward"] is None:
@@ -135,7 +165,29 @@ class Service:
         return trial_record(added)
 
     async def ask(self, name: str, body: dict[str, Any], is_gone: Callable[[], Awaitable[bool]]) -> dict[str, Any]:
-        """Trials to evaluate, leased to the client; the same ones for the same key."""
+        """Suggest trials, and lease them to the client. A repeated request with the same key gets the same ones.
+
+        Parameters
+        ----------
+        name
+            Name of the study.
+        body
+            The fields of the request.
+        is_gone
+            Says whether the client has closed the connection while it waited for its turn.
+
+        Returns
+        -------
+        dict
+            The `trials`, the `worker` whose they are, and the seconds of their `lease`.
+
+        Raises
+        ------
+        SettingError, PointError
+            If a field is wrong.
+        StudyError
+            If the study is read-only here.
+        """
         study = await self.study(name)
         study.writable()
         owner, lease = owner_name(body["worker"], body["key"]), checked_lease(body["lease"])
@@ -148,32 +200,56 @@ class Service:
         return {"trials": [trial_record(trial) for trial in trials], "worker": owner, "lease": lease}
 
     async def tell(self, name: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
-        """Record the outcomes of a trial; to repeat it changes nothing."""
+        """Record the outcomes of a trial, and say whether they stand. A repeated request changes nothing."""
         study = await self.study(name)
         told = Outcomes(body["reward"], body["noise"], with_cost(body["outcomes"], body["cost"]))
         return await self._ended(study, number, tell_for, body["worker"], told)
 
     async def fail(self, name: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
-        """Record that a trial will have no reward."""
+        """Record that a trial will have no reward, and say whether that stands."""
         study = await self.study(name)
         return await self._ended(study, number, fail_for, body["worker"], str(body["error"]))
 
     async def renew(self, name: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
-        """Lease a trial for longer."""
+        """Extend the lease of a trial."""
         study, lease = await self.study(name), checked_lease(body["lease"])
         await self._known(study, number)
         await self.write(renew_for, study.writable(), _owner(body["worker"]), number, lease)
         return {"number": number, "lease": lease}
 
     async def release(self, name: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
-        """Give a trial back."""
+        """Give a trial back, so that others get it."""
         study = await self.study(name)
         await self._known(study, number)
         await self.write(release_for, study.writable(), _owner(body["worker"]), number)
         return {"number": number}
 
     async def policy(self, name: str, states: Sequence[Any], extrapolate: bool, fresh: bool) -> dict[str, Any]:
-        """The best actions for states."""
+        """Return the best actions in some states.
+
+        Parameters
+        ----------
+        name
+            Name of the study.
+        states
+            The states by name.
+        extrapolate
+            Whether a number out of range counts as the nearest one in range.
+        fresh
+            Whether to wait until the policy knows all rewards. Otherwise the newest policy that is ready answers.
+
+        Returns
+        -------
+        dict
+            The `predictions`, and the number of `evaluations` that they rest on.
+
+        Raises
+        ------
+        PointError
+            If a state does not belong to the space.
+        ConboError
+            If no trial is completed yet.
+        """
         (await self.study(name)).writable()
 
         async def ask(states: Sequence[Any]) -> dict[str, Any]:
@@ -185,7 +261,7 @@ class Service:
         return await self._questions.setdefault((name, extrapolate), Questions(ask)).answer(states)
 
     async def draw(self, name: str, work: Callable[..., Result], *arguments: Any) -> Result:
-        """The result of work that draws pictures of a study."""
+        """Draw something of a study in the process for pictures, and return it."""
         (await self.study(name)).writable()
         return await self._drawing.call(name, work, self.storage, name, *arguments)
 
@@ -204,7 +280,7 @@ class Service:
         return {"stands": stands, "trial": trial_record(await self._known(study, number))}
 
     async def _looked_at(self, study: ServedStudy, look: Callable[..., Result], *arguments: Any) -> Result:
-        """The result of a look at a study, which is forgotten if it was deleted."""
+        """Look at a study, and return the result. A study that was deleted is forgotten."""
         try:
             return await self.read(look, *arguments)
         except StudyError as error:
@@ -213,7 +289,7 @@ class Service:
 
 
 def _owner(worker: Any) -> str:
-    """The worker that `ask` named."""
+    """Return the worker that `ask` named; raise SettingError if it could not have named it."""
     if not isinstance(worker, str) or "/" not in worker:
         raise SettingError(f"`worker` must be the one that `ask` has named, but got {shortened(repr(worker))}.")
     return worker

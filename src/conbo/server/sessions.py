@@ -1,4 +1,4 @@
-"""Sessions of the dashboard: a token is exchanged for a cookie that scripts cannot read."""
+"""Sessions of the dashboard, which exchanges a token for a cookie that scripts cannot read."""
 
 import hashlib
 import secrets
@@ -30,7 +30,7 @@ class Sessions:
         self._sessions: OrderedDict[str, Session] = OrderedDict()  # by the hash of the cookie
 
     def open(self, token: Token) -> str:
-        """The value of a cookie for a new session."""
+        """Open a session, and return the value of its cookie."""
         value = secrets.token_urlsafe(32)
         self._sessions[_hash(value)] = Session(token.id, min(token.expires, time.time() + 3600 * HOURS))
         if len(self._sessions) > MAX_SESSIONS:
@@ -38,7 +38,7 @@ class Sessions:
         return value
 
     def find(self, value: str) -> Token | None:
-        """The token of a session, None if the session or the token is no longer valid."""
+        """Return the token of a session, or None if the session or the token is no longer valid."""
         session = self._sessions.get(_hash(value))
         if session is None or time.time() >= session.expires:
             self.close(value)
@@ -51,7 +51,7 @@ class Sessions:
 
 
 def cookie_value(header: str) -> str | None:
-    """The session in a Cookie header, None if there is none."""
+    """Return the session in a Cookie header, or None if there is none."""
     try:
         morsel = SimpleCookie(header).get(COOKIE)
     except CookieError:
@@ -60,11 +60,11 @@ def cookie_value(header: str) -> str | None:
 
 
 def cookie(value: str, secure: bool) -> str:
-    """A Set-Cookie header; an empty value removes the cookie."""
+    """Return a Set-Cookie header. An empty value removes the cookie."""
     kept = f"Max-Age={int(3600 * HOURS)}" if value else "Max-Age=0"
     return f"{COOKIE}={value}; Path=/; {kept}; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}"
 
 
 def _hash(value: str) -> str:
-    """Sessions are looked up by a hash, so that the time of a look-up says nothing about valid values."""
+    """Return the hash by which sessions are found, so that the time of a look-up tells nothing about valid values."""
     return hashlib.sha256(value.encode("utf-8", "backslashreplace")).hexdigest()

@@ -1,4 +1,4 @@
-"""Tokens: who may do what, kept as hashes in a file that a running service reads again when it changes."""
+"""Tokens, which say who may do what. A file keeps their hashes, and a running service rereads it when it changes."""
 
 import hashlib
 import hmac
@@ -39,12 +39,18 @@ class Token:
     label: str = ""
 
     def allows(self, right: Right) -> bool:
-        """Whether this right is included."""
+        """Return whether the token has this right."""
         return RIGHTS.index(right) <= RIGHTS.index(self.right)
 
 
 class TokenFile:
-    """The tokens of a file, as they are now."""
+    """The tokens of a file, as they are now.
+
+    Parameters
+    ----------
+    path
+        The file, which need not exist yet.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -52,7 +58,20 @@ class TokenFile:
         self._tokens: tuple[Token, ...] = ()
 
     def tokens(self) -> tuple[Token, ...]:
-        """All tokens, also those that have expired; raises RecordError if the file is damaged."""
+        """Return all tokens, also those that have expired.
+
+        Returns
+        -------
+        tuple of Token
+            The tokens in the order in which they were made.
+
+        Raises
+        ------
+        RecordError
+            If the file is damaged.
+        StorageError
+            If the file cannot be read.
+        """
         try:
             status = self.path.stat()
             look = (status.st_mtime_ns, status.st_size, status.st_ino)
@@ -66,7 +85,7 @@ class TokenFile:
         return self._tokens
 
     def find(self, secret: str) -> Token | None:
-        """The valid token with this secret. It takes as long for a wrong one as for a right one."""
+        """Return the valid token with this secret, or None. A wrong secret takes as long as a right one."""
         digest = digest_of(secret)
         found = None
         for token in self.tokens():
@@ -75,11 +94,31 @@ class TokenFile:
         return found if found is not None and time.time() < found.expires else None
 
     def valid(self, token_id: str) -> Token | None:
-        """The token with this id, unless it has expired or was revoked."""
+        """Return the token with this id, or None if it has expired or was revoked."""
         return next((t for t in self.tokens() if t.id == token_id and time.time() < t.expires), None)
 
     def add(self, right: Right, days: float = DAYS, label: str = "") -> str:
-        """A new token, of which the file keeps the hash."""
+        """Make a token, of which the file keeps the hash.
+
+        Parameters
+        ----------
+        right
+            "read", "run" or "admin"; each includes those before it.
+        days
+            Days after which the token expires.
+        label
+            Whose token it is, for the list.
+
+        Returns
+        -------
+        str
+            The token itself, which cannot be had again.
+
+        Raises
+        ------
+        SettingError
+            If an argument is out of range.
+        """
         if right not in RIGHTS:
             raise SettingError(f"`right` must be 'read', 'run' or 'admin', but got {right!r}.")
         if not 0 < days < float("inf"):
@@ -94,7 +133,7 @@ class TokenFile:
         return secret
 
     def revoke(self, token_id: str) -> None:
-        """Remove a token; raises SettingError if there is none with this id."""
+        """Remove a token; raise SettingError if there is none with this id."""
         with self._lock():
             known = self.tokens()
             if token_id not in [token.id for token in known]:
@@ -106,7 +145,7 @@ class TokenFile:
         return FileLock(f"{self.path}.lock")
 
     def _write(self, tokens: Sequence[Token]) -> None:
-        """Replace the file at once: a service that reads it meanwhile sees the old one or the new one."""
+        """Replace the file at once, so that a service that reads it meanwhile sees the old one or the new one."""
         text = json.dumps({"tokens": [asdict(token) for token in tokens]}, indent=1)
         handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f"{self.path.name}.")  # for its owner's eyes only
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -115,7 +154,7 @@ class TokenFile:
 
 
 def digest_of(secret: str) -> str:
-    """The hash of a token. It needs no salt and no slow hash, because a token is 256 random bits."""
+    """Return the hash of a token. A token is 256 random bits, so it needs neither salt nor a slow hash."""
     return hashlib.sha256(secret.encode("utf-8", "backslashreplace")).hexdigest()
 
 

@@ -88,6 +88,8 @@ def create_or_resume(
     """
     if not isinstance(name, str) or not name or "\0" in name:
         raise SettingError(f"`name` must be a non-empty string, but got {name!r}.")
+    if name in (".", ".."):
+        raise SettingError(f"`name` must not be '.' or '..', which no web address can hold, but got {name!r}.")
     if len(name) > MAX_NAME:
         rule = f"`name` must have at most {MAX_NAME} characters"
         raise SettingError(f"{rule}, but got {len(name)}: {shortened(repr(name))}.")

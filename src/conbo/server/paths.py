@@ -1,0 +1,37 @@
+"""Paths with a study's name in them.
+
+A name is one percent-encoded segment, so a study may be called `spring/trials` without being taken for the trials of
+`spring`. Servers decode a path before anybody routes it, which loses the difference; here the path stays encoded, and
+only the name is decoded.
+"""
+
+from urllib.parse import quote, unquote
+
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.types import Scope
+
+STUDY = "/v1/studies/{name:study}"  # of the service
+STUDY_PAGE = "/studies/{name:study}"  # of the dashboard
+
+
+class _StudyName(Convertor[str]):
+    """A name as one segment of a path."""
+
+    regex = "[^/]+"
+
+    def convert(self, value: str) -> str:
+        """Return the name that a segment encodes."""
+        return unquote(value)
+
+    def to_string(self, value: str) -> str:
+        """Return the segment that encodes a name."""
+        return quote(value, safe="")
+
+
+register_url_convertor("study", _StudyName())
+
+
+def encoded_path(scope: Scope) -> str:
+    """Return the path of a request as it was sent, without its query."""
+    raw: bytes | None = scope.get("raw_path")
+    return quote(scope["path"]) if raw is None else raw.decode("latin-1")
