@@ -110,6 +110,16 @@ def test_what_is_measured_survives_an_interrupt() -> None:
     assert kept.failed == 0
 
 
+def test_a_bar_counts_the_evaluations(capsys: pytest.CaptureFixture[str]) -> None:
+    study().validate(profit, 8, progress=False)
+    assert capsys.readouterr().err == ""
+    study().validate(profit, 8)
+    assert "validating: 100%" in (bar := capsys.readouterr().err)
+    assert "8/8" in bar
+    study().compare({"stock": 20.0}, profit, 6)
+    assert "6/6" in capsys.readouterr().err
+
+
 def test_failures_are_said() -> None:
     def sometimes(state: Any, action: Any) -> float:
         if state["demand"] > 80:

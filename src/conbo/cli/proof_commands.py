@@ -74,7 +74,7 @@ def validate(
     study = open_existing(source, name)
     states = _states(study.space, path)
     program = checked(objective, study.space, study.common_random_numbers)
-    found = study.validate(program, evaluations, states=states, workers=workers)
+    found = study.validate(program, evaluations, states=states, workers=workers, progress=not as_json)
     click.echo(json.dumps(found.to_dict()) if as_json else str(found))
     return NOTHING_OR_FAILED if found.failed else 0
 
@@ -115,7 +115,9 @@ def compare(
     if evaluated is not None:
         evaluated = checked(evaluated, study.space, study.common_random_numbers)
     states = _states(study.space, path)
-    found = study.compare(rule, evaluated, evaluations, name=label, states=states, workers=workers)
+    found = study.compare(
+        rule, evaluated, evaluations, name=label, states=states, workers=workers, progress=not as_json
+    )
     click.echo(json.dumps(found.to_dict()) if as_json else str(found))
     return NOTHING_OR_FAILED if found.validation is not None and found.validation.failed else 0
 

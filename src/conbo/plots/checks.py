@@ -1,9 +1,12 @@
 """Can the model be trusted, and were the states visited that will matter?"""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 from plotly import graph_objects as go
 
+from conbo.errors import SettingError
 from conbo.plots.style import INK, MODEL, POLICY, QUIET, canvas, dots, line, steps
 from conbo.plots.view import Studied, View, view_of
 from conbo.quasi_random import sobol
@@ -80,13 +83,15 @@ def fresh_evaluations(found: Validation) -> go.Figure:
     return figure.update_xaxes(title_text="reward expected by the model").update_yaxes(title_text="reward measured")
 
 
-def state_coverage(study: Studied) -> go.Figure:
+def state_coverage(study: Studied, names: Sequence[str] = ()) -> go.Figure:
     """Draw where the evaluations were, state by state, against P[s]; without states, along every action.
 
     Parameters
     ----------
     study
         The study.
+    names
+        The states to draw, or without states the actions; by default all.
 
     Returns
     -------
@@ -95,6 +100,8 @@ def state_coverage(study: Studied) -> go.Figure:
 
     Raises
     ------
+    SettingError
+        If a name is not one of these.
     ConboError
         If no trial is completed yet.
 
@@ -104,14 +111,17 @@ def state_coverage(study: Studied) -> go.Figure:
     """
     view = view_of(study)
     space, d_s = view.space, view.space.n_state_dims
-    parameters = space.states or space.actions
+    parameters = list(space.states or space.actions)
+    names = names or parameters
+    if unknown := [name for name in names if name not in parameters]:
+        raise SettingError(f"`names` must be of {', '.join(parameters)}, but got {unknown[0]!r}.")
     expected = view.belief.states.from_uniform(sobol(SAMPLES, d_s, seed=0)).numpy() if d_s else None
-    figure = canvas(len(parameters), height=100 + 190 * len(parameters), vertical_spacing=0.4 / max(len(parameters), 2))
-    for column, name in enumerate(parameters):
-        axis, row = view.axis(name), column + 1
+    figure = canvas(len(names), height=100 + 190 * len(names), vertical_spacing=0.4 / max(len(names), 2))
+    for row, name in enumerate(names, 1):
+        axis, column = view.axis(name), parameters.index(name)
         edges = axis.bins(BINS)
         observed = np.histogram(view.points[:, column].numpy(), edges)[0] / len(view.points)
-        first = {"showlegend": column == 0}
+        first = {"showlegend": row == 1}
         figure.add_trace(steps(axis, edges, observed, "evaluations", MODEL, opacity=0.45, **first), row, 1)
         if expected is not None:
             share = np.histogram(expected[:, column], edges)[0] / SAMPLES

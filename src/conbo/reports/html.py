@@ -19,7 +19,7 @@ from conbo.policies.interaction import has_interaction
 from conbo.problems import Problem
 from conbo.reports.explorer import explorer_record
 from conbo.reports.panels import sections
-from conbo.rounding import MARGIN_IN_WORDS, with_margin
+from conbo.rounding import MARGIN_IN_WORDS, number, with_margin
 from conbo.study.tables import has_seeds, measured_columns
 from conbo.trials import Trial
 
@@ -111,6 +111,7 @@ def _facts(view: View) -> list[tuple[str, str]]:
     facts = [("policy value", with_margin(summary.policy_value, summary.policy_value_std))]
     if summary.value_of_state is not None and summary.value_of_state_std is not None:
         facts.append(("value of the state", with_margin(summary.value_of_state, summary.value_of_state_std)))
+    facts.append(("expected gain left", f"≤ {number(summary.expected_gain, 2)}"))
     facts.append(("evaluations", str(counts["completed"])))
     return facts + [(status, str(counts[status])) for status in ("failed", "running") if counts[status]]
 

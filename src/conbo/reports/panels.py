@@ -151,7 +151,9 @@ def _acquisition(view: View) -> Panel:
 def _coverage(view: View) -> Panel:
     where = "the states that P[s] will bring" if view.space.states else "the range of every action"
     text = f"Where the evaluations were, against {where}."
-    return Panel("state_coverage", "Coverage", text, _one(checks.state_coverage(view)))
+    # a figure for each, because the labels of one need not leave room for the title of the next
+    figures = tuple(checks.state_coverage(view, [name]) for name in view.space.states or view.space.actions)
+    return Panel("state_coverage", "Coverage", text, (Group("", figures),), wide=len(figures) > 1)
 
 
 def _policy_value(view: View) -> Panel:
@@ -160,7 +162,8 @@ def _policy_value(view: View) -> Panel:
         f"What the policy should earn in an average state: now {with_margin(value, std)}. "
         "The solid line is what the model said after each number of evaluations."
     )
-    return Panel("policy_value", "Policy value", text, _one(progress.policy_value(view)))
+    alone = len(view.space.states or view.space.actions) > 1  # the panel beside it is wide
+    return Panel("policy_value", "Policy value", text, _one(progress.policy_value(view)), wide=alone)
 
 
 def _timeline(view: View) -> Panel:

@@ -1,4 +1,4 @@
-"""The progress bar of a run."""
+"""The progress bars of runs and validations."""
 
 import sys
 import threading
@@ -32,6 +32,11 @@ def _bar_class() -> type[Any]:
     from tqdm.notebook import tqdm_notebook
 
     return type("NotebookBar", (tqdm_notebook,), {"_lock": _Bar._lock, "monitor_interval": 0})
+
+
+def evaluation_bar(wanted: int, show: bool) -> Any:
+    """A progress bar that counts the evaluations of a validation, as a context."""
+    return _bar_class()(total=wanted, desc="validating", unit="evaluation", miniters=1, disable=not show)
 
 
 class Progress:

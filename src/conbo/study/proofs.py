@@ -41,6 +41,7 @@ class Proofs:
         states: Sequence[Point] | None = None,
         workers: int | None = None,
         executor: Executor | None = None,
+        progress: bool = True,
     ) -> Validation:
         """Measure what the policy is worth, by fresh evaluations of its actions in fresh states.
 
@@ -60,6 +61,8 @@ class Proofs:
             one, for states like these.
         workers, executor
             As in `run`.
+        progress
+            Whether to show a progress bar.
 
         Returns
         -------
@@ -86,9 +89,8 @@ class Proofs:
         policy = self._shared.up_to_date().policy()
         rule = best_single_rule(policy) if policy.belief.space.states else None
         name = None if rule is None else SINGLE_ACTION
-        return self._measured(
-            policy, rule, name, objective, evaluations, states, _evaluators(workers, executor, objective)
-        )
+        evaluators = _evaluators(workers, executor, objective)
+        return self._measured(policy, rule, name, objective, evaluations, states, evaluators, progress)
 
     def compare(
         self,
@@ -100,6 +102,7 @@ class Proofs:
         states: Sequence[Point] | None = None,
         workers: int | None = None,
         executor: Executor | None = None,
+        progress: bool = True,
     ) -> Comparison:
         """Compare the policy with a rule of your own, such as what is done today.
 
@@ -115,7 +118,7 @@ class Proofs:
             Number of evaluations, in total; half of them are the policy's.
         name
             Name of the rule in sentences and reports.
-        states, workers, executor
+        states, workers, executor, progress
             As in `validate`.
 
         Returns
@@ -148,7 +151,7 @@ class Proofs:
         if objective is None:
             return compared
         evaluators = _evaluators(workers, executor, objective)
-        measured = self._measured(policy, theirs, name, objective, evaluations, states, evaluators)
+        measured = self._measured(policy, theirs, name, objective, evaluations, states, evaluators, progress)
         return compare_by_model(policy, theirs, name, measured)
 
     def validations(self) -> list[Validation]:
@@ -170,8 +173,10 @@ class Proofs:
         evaluations: int,
         states: Sequence[Point] | None,
         evaluators: Evaluators,
+        progress: bool,
     ) -> Validation:
         from conbo.fresh_states import plan_validation
+        from conbo.study.progress import evaluation_bar
 
         if not callable(objective):
             raise SettingError(f"`objective` must be a function of state and action, but got {objective!r}.")
@@ -190,14 +195,16 @@ class Proofs:
         ]
         number, written = records.add(validation), time.monotonic()
         try:
-            for at, future in _evaluated(evaluators, objective, points):
-                error = error_of(future)
-                text = "" if error is None else text_of(error) or "failed"
-                reward = None if error is not None else float(future.result().reward)
-                validation = validation.with_result(*places[at], reward, text)
-                if time.monotonic() - written > WRITE_EVERY:
-                    records.replace(number, validation)
-                    written = time.monotonic()
+            with evaluation_bar(len(points), progress) as bar:
+                for at, future in _evaluated(evaluators, objective, points):
+                    error = error_of(future)
+                    text = "" if error is None else text_of(error) or "failed"
+                    reward = None if error is not None else float(future.result().reward)
+                    validation = validation.with_result(*places[at], reward, text)
+                    bar.update()
+                    if time.monotonic() - written > WRITE_EVERY:
+                        records.replace(number, validation)
+                        written = time.monotonic()
         finally:
             records.replace(number, validation)
         if not validation.has_result:
