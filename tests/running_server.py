@@ -68,7 +68,7 @@ class Running:
 Start = Callable[..., Running]
 
 
-def threads() -> ThreadPoolExecutor:
+def threads(*, background: bool = False) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1)
 
 

@@ -5,13 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-import conbo as library
-from conbo.study import Study, open_study
-
-SPACE = library.Space(states={"demand": library.Real(10, 100)}, actions={"stock": library.Real(0, 150)})
-
 QUICK = """
 import sys
 from conbo.cli import main
@@ -53,22 +46,3 @@ def test_without_tokens_it_stays_on_this_machine(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "Error: a service without a token file must be on a loopback address" in done.stderr
     assert not (tmp_path / "s.db").exists()
-
-
-@pytest.mark.slow
-def test_a_service_with_processes_of_its_own(tmp_path: Path) -> None:
-    storage = str(tmp_path / "s.db")
-    Study(SPACE, storage=storage)
-    words = ["serve", "--storage", storage, "--port", "0"]
-    program = [sys.executable, "-c", "from conbo.cli import main; main()", *words]
-    with subprocess.Popen(program, stderr=subprocess.PIPE, text=True) as service:
-        try:
-            assert service.stderr is not None
-            assert service.stderr.readline().startswith("Without --token-file, only this machine can reach the service")
-            address = service.stderr.readline().split()[1].rstrip(";")
-            client = library.Client(address)
-            trial = client.ask()
-            client.tell(trial, 1.0)
-        finally:
-            service.terminate()
-    assert [trial.reward for trial in open_study(storage).trials] == [1.0]

@@ -1,4 +1,4 @@
-"""Several services, each in a process of its own, over one PostgreSQL database."""
+"""`conbo serve` as it is started by hand: several services over one PostgreSQL database."""
 
 import subprocess
 import sys
@@ -26,6 +26,7 @@ def serve() -> Iterator[Serve]:
         process = subprocess.Popen([*PROGRAM, storage], stderr=subprocess.PIPE, text=True)
         started.append(process)
         assert process.stderr is not None
+        assert process.stderr.readline().startswith("Without --token-file, only this machine can reach the service")
         address = next(word for line in process.stderr for word in line.split() if word.startswith("http://"))
         return process, Running(int(address.rstrip("/").rpartition(":")[2]), storage)
 

@@ -87,7 +87,8 @@ def test_a_told_trial_can_be_told_again_but_not_otherwise(service: Running) -> N
             "action must give every parameter a value, but 'stock' is missing.",
         ),
         ("policy", {"states": [{"demand": 50}]}, 409, "a policy needs at least one completed trial"),
-        ("plots", {}, 405, "Method Not Allowed."),
+        ("plots/slices", {}, 405, "Method Not Allowed."),
+        ("plots", {}, 404, "there is no such path"),
     ],
 )
 def test_errors_are_the_librarys(attacked: Running, path: str, body: object, status: int, text: str) -> None:
@@ -113,13 +114,12 @@ def test_a_name_cannot_be_taken_for_a_part_of_a_path(service: Running) -> None:
         "a\\b",
         "ä .",
     ]
-    for number, name in enumerate(names):
+    for demand, name in enumerate(names, 20):
         Study(SPACE, name=name, storage=service.storage)
+        conbo.Client(service.url, name=name).ask(state={"demand": demand})
+    for demand, name in enumerate(names, 20):
         client = conbo.Client(service.url, name=name)
-        client.tell(client.ask(), number)
-    for number, name in enumerate(names):
-        client = conbo.Client(service.url, name=name)
-        assert (client.status()["name"], [trial.reward for trial in client.trials]) == (name, [number])
+        assert (client.status()["name"], [trial.state["demand"] for trial in client.trials]) == (name, [demand])
         page = service.get(f"/studies/{quote(name, safe='')}")
         assert (page.status, f'data-study="{escape(name)}"' in page.text) == (200, True)
     assert service.get(f"{STUDY}/trials").json["total"] == 0
@@ -227,7 +227,7 @@ def test_while_a_suggestion_is_made_everything_else_goes_on(start: Start, tmp_pa
     storage = str(tmp_path / "two.db")
     waiting = Study(SPACE, storage=storage).ask()
     Study(SPACE, name="other", storage=storage)
-    service = start(storage, new=lambda: Held(may_begin))
+    service = start(storage, new=lambda background=False: Held(may_begin))
     with ThreadPoolExecutor(60) as clients:
         asked = [clients.submit(ask, service) for _ in range(60)]
         while service.get("/healthz").status != 200:

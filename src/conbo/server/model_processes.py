@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from conbo.errors import ConboError
 from conbo.study.worker_process import prepare
@@ -12,16 +12,33 @@ from conbo.study.worker_process import prepare
 MEMORY = 4e9  # bytes by which a process may grow before it is replaced: torch and a model of many rewards are no leak
 
 Result = TypeVar("Result")
-NewExecutor = Callable[[], Executor]
+NICENESS = 5  # of processes in the background, so that readers do not wait for fits where cores are few
+
+
+class NewExecutor(Protocol):
+    """Makes an executor, which may step back for others where it works in the background."""
+
+    def __call__(self, *, background: bool = False) -> Executor:
+        """Return an executor that does one piece of work at a time."""
 
 
 class OneProcess(Executor):
-    """A process that is started with the first piece of work, and ends with this one."""
+    """A process that is started with the first piece of work, and ends with this one.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    background
+        Whether others go first where cores are few.
+    """
+
+    def __init__(self, *, background: bool = False) -> None:
         from loky import ProcessPoolExecutor  # type: ignore[import-untyped]
 
-        start = {"initializer": prepare, "initargs": (os.getpid(),), "env": {"LOKY_MAX_MEMORY_LEAK_SIZE": str(MEMORY)}}
+        start = {
+            "initializer": _begin,
+            "initargs": (os.getpid(), background),
+            "env": {"LOKY_MAX_MEMORY_LEAK_SIZE": str(MEMORY)},
+        }
         self._pool: Any = ProcessPoolExecutor(max_workers=1, **start)
 
     def submit(self, work: Callable[..., Result], /, *arguments: Any, **named: Any) -> "Future[Result]":
@@ -32,6 +49,12 @@ class OneProcess(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the process, whatever it is doing."""
         self._pool.shutdown(wait=wait, kill_workers=True)
+
+
+def _begin(parent: int, background: bool) -> None:
+    prepare(parent)
+    if background and hasattr(os, "nice"):  # not on Windows
+        os.nice(NICENESS)
 
 
 class ModelProcesses:
@@ -47,7 +70,7 @@ class ModelProcesses:
         Makes an executor that does one piece of work at a time.
     """
 
-    def __init__(self, most: int, new: NewExecutor = OneProcess) -> None:
+    def __init__(self, most: int, new: Callable[[], Executor]) -> None:
         self._new, self._free = new, asyncio.Semaphore(most)
         self._idle: dict[Executor, str] = {}  # the study that each saw last
         self._busy: set[Executor] = set()

@@ -1,15 +1,17 @@
-"""What needs a model: suggestions, answers of the policy, pictures. It runs in processes of its own.
+"""What needs a model: suggestions, policies, pictures. It runs in processes of its own.
 
 So the service answers everything else while a model is fitted. Arguments and results are plain records. A process keeps
 the studies that it has seen; all that it writes goes to the database.
 """
 
 import json
-import time
+import pickle
+import tempfile
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conbo.errors import SettingError, StudyError, closest
@@ -24,62 +26,86 @@ if TYPE_CHECKING:
 
 MAX_STUDIES = 32  # that a process keeps
 MAX_STATES = 1000  # of one request
-REST = 50.0  # a policy is fitted anew at the earliest after this many times as long as the last fit took
 
 
 def suggest(storage: str, name: str, owner: str, n: int, state: Any, lease: float, total: int | None) -> list[Trial]:
-    """Trials for the owner."""
+    """Suggest trials for the owner, and lease them."""
     return ask_for(_study(storage, name), owner, n, state, lease, total)
 
 
-@dataclass
-class _Known:
-    """A policy, the trials that it rests on, and when it may be fitted again."""
+@dataclass(frozen=True)
+class FittedPolicy:
+    """Where a policy is, and what it rests on."""
 
-    policy: "Policy"
-    ended: list[Trial]  # failures may teach, too
-    again: float  # by time.monotonic
-
-
-_policies: dict[tuple[str, str], _Known] = {}
+    path: str  # of a file that only this service's processes write and read
+    evaluations: int
 
 
-def answer(storage: str, name: str, states: Sequence[Any], extrapolate: bool, fresh: bool) -> dict[str, Any]:
-    """The policy's actions for states, and how many evaluations they rest on; if `fresh`, on all that there are."""
-    if len(states) > MAX_STATES:
-        raise SettingError(f"there must be at most {MAX_STATES} states in a request, but got {len(states)}.")
-    known = _policies.get((storage, name))
-    if known is None or fresh or time.monotonic() > known.again:
-        known = _policies[storage, name] = _up_to_date(_study(storage, name), known)
-    predictions = known.policy.predict_many(states, extrapolate=extrapolate) if states else []
-    rows = [
+_fitted: dict[tuple[str, str], tuple[FittedPolicy, list[Trial]]] = {}  # failures may teach, so all ended trials count
+
+
+def fit_policy(storage: str, name: str, folder: Path, last: str) -> FittedPolicy:
+    """Fit a policy to all rewards, and write it to a file.
+
+    Parameters
+    ----------
+    storage, name
+        The study.
+    folder
+        Where the file is made.
+    last
+        File of the last policy, which is returned if nothing has changed.
+
+    Returns
+    -------
+    FittedPolicy
+        The file and the number of completed trials.
+
+    Raises
+    ------
+    ConboError
+        If no trial is completed yet.
+    """
+    study = _study(storage, name)
+    ended = [trial for trial in study.trials if trial.status != "running"]
+    fitted, seen = _fitted.get((storage, name), (None, []))
+    if fitted is not None and fitted.path == last and seen == ended:
+        return fitted
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # there is nobody to read them here
+        policy = study.policy()
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=".pickle", delete=False) as file:
+        pickle.dump((policy.belief, policy.maximize, policy.recipe), file, protocol=pickle.HIGHEST_PROTOCOL)
+    made = FittedPolicy(file.name, sum(trial.status == "completed" for trial in ended))
+    _fitted[storage, name] = made, ended
+    return made
+
+
+def answer(path: str, states: Sequence[Any], extrapolate: bool) -> list[dict[str, Any]]:
+    """Return the actions for states, with their predicted rewards, by the policy of a file."""
+    predictions = _policy(path).predict_many(states, extrapolate=extrapolate) if states else []
+    return [
         {"action": p.action, "mean": p.mean, "std": p.std}
         | ({} if p.probability is None else {"probability": p.probability})
         for p in predictions
     ]
-    evaluations = sum(trial.status == "completed" for trial in known.ended)
-    return {"evaluations": evaluations, "predictions": rows}
 
 
-def _up_to_date(study: Study, known: _Known | None) -> _Known:
-    ended = [trial for trial in study.trials if trial.status != "running"]
-    began = time.monotonic()
-    if known is not None and known.ended == ended:
-        return known
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # there is nobody to read them here
-        policy = study.policy()
-    now = time.monotonic()
-    return _Known(policy, ended, now + REST * (now - began))
+@lru_cache(maxsize=MAX_STUDIES)
+def _policy(path: str) -> "Policy":
+    from conbo.policies.policy import Policy
+
+    with Path(path).open("rb") as file:
+        return Policy(*pickle.load(file))  # a file of `fit_policy`
 
 
 def summarize(storage: str, name: str) -> dict[str, Any]:
-    """What was learned, as `Study.summary` says it."""
+    """Return what was learned, as `Study.summary` says it."""
     return _study(storage, name).summary().to_dict()
 
 
 def plot(storage: str, name: str, kind: str) -> dict[str, Any]:
-    """A picture of `conbo.plots`, as plotly's JSON."""
+    """Return a picture of `conbo.plots`, as plotly's JSON."""
     from conbo import plots
 
     kinds = [each.replace("_", "-") for each in plots.__all__ if each != "save"]
@@ -90,14 +116,14 @@ def plot(storage: str, name: str, kind: str) -> dict[str, Any]:
 
 
 def report(storage: str, name: str) -> str:
-    """The self-contained page of `conbo.report`."""
+    """Return the self-contained page of `conbo.report`."""
     from conbo.reports.html import page
 
     return page(_view(storage, name))
 
 
 def live_page(storage: str, name: str) -> str:
-    """The same as a page of the dashboard."""
+    """Return the report as a page of the dashboard."""
     from conbo.reports.html import page
 
     return page(_view(storage, name), live=name)

@@ -7,6 +7,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from conbo.errors import SettingError, StudyError, TrialError, shortened
@@ -14,6 +15,7 @@ from conbo.prices import with_cost
 from conbo.server import model_work
 from conbo.server.model_processes import ModelProcesses, NewExecutor, OneProcess
 from conbo.server.new_study import create_study
+from conbo.server.policies import Policies
 from conbo.server.questions import Questions
 from conbo.server.records import (
     UnknownError,
@@ -61,14 +63,18 @@ class Service:
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="conbo reader")
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="conbo writer")
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self._suggesting = ModelProcesses(max(2, cores // 2), new)
-        self._answering = ModelProcesses(1, new)
-        self._drawing = ModelProcesses(1, new)
+        in_background = partial(new, background=True)
+        self._suggesting = ModelProcesses(max(2, cores // 2), in_background)
+        self._fitting = ModelProcesses(1, in_background)
+        self._drawing = ModelProcesses(1, in_background)
+        self._answering = ModelProcesses(1, new)  # readers wait for it
+        self._policies = Policies(storage, self._fitting)
 
     def close(self) -> None:
         """End all threads and processes."""
-        for processes in (self._suggesting, self._answering, self._drawing):
+        for processes in (self._suggesting, self._fitting, self._drawing, self._answering):
             processes.close()
+        self._policies.close()
         for pool in (self._readers, self._writers):
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -109,7 +115,7 @@ class Service:
         status = await self._looked_at(study, study.status)
         if model:
             study.writable()
-            status["summary"] = await self._answering.call(name, model_work.summarize, self.storage, name)
+            status["summary"] = await self._fitting.call(name, model_work.summarize, self.storage, name)
         return status
 
     async def trials(self, name: str, offset: int, limit: int, status: str | None) -> dict[str, Any]:
@@ -253,10 +259,14 @@ class Service:
         (await self.study(name)).writable()
 
         async def ask(states: Sequence[Any]) -> dict[str, Any]:
-            arguments = self.storage, name, states, extrapolate, fresh
-            return await self._answering.call(name, model_work.answer, *arguments)
+            policy = await self._policies.newest(name, fresh)
+            predictions = await self._answering.call(name, model_work.answer, policy.path, states, extrapolate)
+            return {"evaluations": policy.evaluations, "predictions": predictions}
 
-        if fresh or len(states) > model_work.MAX_STATES:
+        if len(states) > model_work.MAX_STATES:
+            rule = f"there must be at most {model_work.MAX_STATES} states in a request"
+            raise SettingError(f"{rule}, but got {len(states)}.")
+        if fresh:
             return await ask(states)
         return await self._questions.setdefault((name, extrapolate), Questions(ask)).answer(states)
 

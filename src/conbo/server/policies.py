@@ -1,0 +1,111 @@
+"""The newest policy of every study: fitted in one process, asked in another, so that no answer waits for a fit."""
+
+import asyncio
+import logging
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from conbo.errors import ConboError
+from conbo.server import model_work
+from conbo.server.model_processes import ModelProcesses
+
+REST = 10.0  # pause before a policy is fitted again, as a multiple of the time that the last fit took
+AFTER_FAILURE = 10.0  # seconds before another attempt
+
+_log = logging.getLogger("conbo.server")
+
+
+@dataclass
+class _Newest:
+    """What is known of the policy of one study."""
+
+    lock: asyncio.Lock
+    fitted: "model_work.FittedPolicy | None" = None
+    before: str = ""  # file of the policy before it, which may still be asked
+    again: float = 0.0  # when the next fit may begin, by time.monotonic
+    task: "asyncio.Task[object] | None" = None  # a fit that nobody waits for
+
+
+class Policies:
+    """The policies of a service.
+
+    Parameters
+    ----------
+    storage
+        An SQLite file or the URL of a database.
+    fitting
+        The processes that fit policies and write them to files.
+    """
+
+    def __init__(self, storage: str, fitting: ModelProcesses) -> None:
+        self._storage, self._fitting = storage, fitting
+        self._folder = tempfile.TemporaryDirectory(prefix="conbo-policies-", ignore_cleanup_errors=True)
+        self._newest: dict[str, _Newest] = {}
+
+    def close(self) -> None:
+        """Remove all files."""
+        self._folder.cleanup()
+
+    async def newest(self, name: str, fresh: bool) -> "model_work.FittedPolicy":
+        """Return the newest policy of a study, and begin to fit another one if it is due.
+
+        Parameters
+        ----------
+        name
+            Name of the study.
+        fresh
+            Whether to wait until the policy knows all rewards.
+
+        Returns
+        -------
+        FittedPolicy
+            The file of the policy, and what it rests on.
+
+        Raises
+        ------
+        ConboError
+            If no trial is completed yet.
+        """
+        known = self._newest.setdefault(name, _Newest(asyncio.Lock()))
+        if fresh:
+            return await self._fit(name, known)
+        if known.fitted is None:
+            async with known.lock:  # whoever comes first fits, the others wait
+                if known.fitted is None:
+                    return await self._fit_now(name, known)
+            return known.fitted
+        if time.monotonic() >= known.again and (known.task is None or known.task.done()):
+            known.task = asyncio.create_task(self._fit_unseen(name, known))
+        return known.fitted
+
+    async def _fit(self, name: str, known: _Newest) -> "model_work.FittedPolicy":
+        async with known.lock:
+            return await self._fit_now(name, known)
+
+    async def _fit_now(self, name: str, known: _Newest) -> "model_work.FittedPolicy":
+        began = time.monotonic()
+        last = "" if known.fitted is None else known.fitted.path
+        fitted = await self._fitting.call(
+            name, model_work.fit_policy, self._storage, name, Path(self._folder.name), last
+        )
+        ended = time.monotonic()
+        known.again = ended + REST * (ended - began)
+        if fitted.path != last:
+            with suppress(OSError):
+                Path(known.before).unlink()
+            known.fitted, known.before = fitted, last
+        return fitted
+
+    async def _fit_unseen(self, name: str, known: _Newest) -> None:
+        """Fit while nobody waits; the policy before it answers if that goes wrong."""
+        try:
+            await self._fit(name, known)
+            return
+        except ConboError as error:
+            _log.warning("a policy could not be fitted: %s", error)
+        except Exception:
+            _log.exception("a policy could not be fitted")
+        known.again = time.monotonic() + AFTER_FAILURE
