@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from conbo import plots
+from conbo.errors import SettingError
 from conbo.models.exact import ExactPosterior, condition
 from conbo.plots import checks
 from conbo.plots.checks import covered
@@ -54,6 +55,8 @@ def test_coverage_adds_up_and_follows_the_distribution() -> None:
 
 
 def test_without_states_the_actions_are_covered() -> None:
+    with pytest.raises(SettingError, match="`names` must be of .*, but got 'demand'"):
+        plots.state_coverage(view("no_state"), ["demand"])
     figure = plots.state_coverage(view("no_state"))
     titles = [figure.layout[f"xaxis{i}"].title.text for i in ("", 2, 3)]
     assert titles == ["action x", "action rate", "action kind"]

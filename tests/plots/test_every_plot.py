@@ -1,6 +1,7 @@
 """What holds for all plots and all spaces: figures of finite numbers that can be saved."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from plotly import graph_objects as go
 from conbo import plots
 from conbo.errors import ConboError, SettingError
 from conbo.models.botorch_model import ModelFactory
+from conbo.plots.style import evenly, with_count
 from conbo.plots.view import view_of
 from conbo.spaces import Real, Space
 from conbo.study import Study
@@ -109,3 +111,16 @@ def test_a_policy_that_is_not_the_models_best_action() -> None:
     study = one_state(method="knn")
     names = [trace.name for trace in plots.policy_map(study).data]
     assert names == ["policy"]  # of drawn functions nothing follows for it
+
+
+def test_of_very_many_evaluations_a_part_is_drawn() -> None:
+    seen = replace(view("one_state"))
+    n = len(seen.points)
+    vars(seen)["drawn"] = evenly(n, 7)
+    assert evenly(n, 7)[[0, -1]].tolist() == [0, n - 1]
+    for name in ("predicted_reward", "posterior_surface", "acquisition", "policy_value"):
+        (part,) = [trace for trace in draw(name)(seen).data if trace.name and f"(7 of {n} drawn)" in trace.name]
+        assert len(part.x) == len(part.y) == 7
+    checked = [trace for trace in draw("calibration")(seen).data if trace.mode == "markers"]
+    assert sum(len(trace.x) for trace in checked) == 7
+    assert [with_count("all", *pair) for pair in ((3, 3), (2, 3))] == ["all", "all (2 of 3 drawn)"]

@@ -93,6 +93,11 @@ def test_units_of_time(seconds: float, unit: str) -> None:
     assert 1 < figure.data[0].x[0] <= 200
 
 
+def test_imported_results_are_shown_by_number() -> None:
+    figure = plots.timeline(timed(("a", 5, 5, "completed"), ("a", 5, 5, "completed")))
+    assert figure.layout.xaxis.title.text == "trial"
+
+
 def test_without_times_trials_are_shown_by_number() -> None:
     seen = view("mixed")
     untimed = replace(seen, trials=tuple(replace(t, started=None, finished=None) for t in seen.trials))

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from plotly import graph_objects as go
 
 from conbo.errors import SettingError
-from conbo.plots.style import INK, MODEL, POLICY, QUIET, canvas, dots, line, steps
+from conbo.plots.style import INK, MODEL, POLICY, QUIET, canvas, dots, line, steps, with_count
 from conbo.plots.view import Studied, View, view_of
 from conbo.quasi_random import sobol
 from conbo.rounding import NINETY_FIVE
@@ -54,13 +54,16 @@ def calibration(study: Studied) -> go.Figure:
     texts = view.texts
     figure = canvas(height=420)
     figure.add_trace(line(ends, ends, "prediction = reward", QUIET, dash="dash", width=1.5, hoverinfo="skip"))
-    for chosen, name, color in ((inside, "inside its 95 % interval", MODEL), (~inside, "outside", POLICY)):
-        if chosen.any():
-            own = [text for text, here in zip(texts, chosen, strict=True) if here]
+    for own, name, color in ((inside, "inside its 95 % interval", MODEL), (~inside, "outside", POLICY)):
+        chosen = view.drawn[own[view.drawn]]
+        if len(chosen):
             m, s = mean[chosen], std[chosen]
             low, high = m - NINETY_FIVE * s, m + NINETY_FIVE * s
-            hover = {"text": own, "hovertemplate": "%{text}<br>predicted %{y:.4~g}<extra></extra>"}
-            label = f"{name}: {chosen.sum()}"
+            hover = {
+                "text": [texts[i] for i in chosen],
+                "hovertemplate": "%{text}<br>predicted %{y:.4~g}<extra></extra>",
+            }
+            label = with_count(f"{name}: {own.sum()}", len(chosen), int(own.sum()))
             figure.add_trace(dots(view.rewards[chosen], m, label, color, low=low, high=high, size=6, **hover))
     return figure.update_xaxes(title_text="reward observed").update_yaxes(title_text="predicted from all others")
 

@@ -14,7 +14,7 @@ from conbo.acquisition.remaining_gain import best_gains, stateless_gains
 from conbo.plots.axes import ParameterAxis, described
 from conbo.plots.planes import HEIGHT, Plane, plane_of
 from conbo.plots.policy_plots import along
-from conbo.plots.style import INK, MODEL, POLICY, band, canvas, crowd, dots, line, surface
+from conbo.plots.style import INK, MODEL, POLICY, band, canvas, crowd, dots, line, surface, with_count
 from conbo.plots.view import Studied, View, view_of
 from conbo.spaces import Array, Point
 from conbo.threads import threads_for
@@ -132,10 +132,9 @@ def acquisition(
     figure.add_trace(surface(plane.x, plane.y, gains, "expected gain", smooth=plane.smooth), 1, 1)
     low, high = figure.layout.yaxis.domain
     figure.data[0].colorbar.update(len=high - low, y=high, yanchor="top")
-    observed = f"{len(view.points)} evaluations"
-    figure.add_trace(
-        dots(*plane.project(view.points), observed, INK, cliponaxis=False, **crowd(len(view.points), 0.5)), 1, 1
-    )
+    shown = view.points[view.drawn]
+    observed = with_count(f"{len(view.points)} evaluations", len(shown), len(view.points))
+    figure.add_trace(dots(*plane.project(shown), observed, INK, cliponaxis=False, **crowd(len(shown), 0.5)), 1, 1)
     text = {"text": [described(view.decode(star)[0])], "hovertemplate": "%{text}<extra></extra>"}
     (x,), (y,) = plane.project(star)
     figure.add_trace(dots([x], [y], "worth most", POLICY, size=15, symbol="star", cliponaxis=False, **text), 1, 1)

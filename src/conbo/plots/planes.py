@@ -9,7 +9,7 @@ from torch import Tensor
 from conbo.plots.axes import ParameterAxis
 from conbo.plots.parameters import slices
 from conbo.plots.policy_plots import along
-from conbo.plots.style import INK, POLICY, canvas, crowd, dots, line, surface
+from conbo.plots.style import INK, POLICY, canvas, crowd, dots, line, surface, with_count
 from conbo.plots.view import Studied, View, view_of
 from conbo.problems import Problem
 from conbo.spaces import Array, Point
@@ -129,10 +129,11 @@ def posterior_surface(
         )
     )
     flat = len(view.space.states) + len(view.space.actions) > 2  # seen from the side: other parameters differ, too
-    hover = {"text": view.texts, "hovertemplate": "%{text}<extra></extra>"}
-    observed = f"{len(view.points)} evaluations"
-    x, y = plane.project(view.points)
-    look = crowd(len(view.points), 0.4 if flat else 1.0) | hover
+    shown = view.points[view.drawn]
+    hover = {"text": [view.texts[i] for i in view.drawn], "hovertemplate": "%{text}<extra></extra>"}
+    observed = with_count(f"{len(view.points)} evaluations", len(shown), len(view.points))
+    x, y = plane.project(shown)
+    look = crowd(len(shown), 0.4 if flat else 1.0) | hover
     figure.add_trace(dots(x, y, observed, INK, cliponaxis=False, **look))
     _add_policy(figure, view, plane, problem)
     return figure.update_xaxes(plane.horizontal.layout()).update_yaxes(plane.vertical.layout())

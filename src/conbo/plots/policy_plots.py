@@ -8,7 +8,7 @@ from plotly import graph_objects as go
 from torch import Tensor
 
 from conbo.plots.axes import ParameterAxis, described, label
-from conbo.plots.style import POLICY, QUIET, TRUTH, band, canvas, dots, line, steps
+from conbo.plots.style import POLICY, QUIET, TRUTH, band, canvas, dots, line, steps, with_count
 from conbo.plots.view import Studied, View, view_of
 from conbo.problems import Problem
 from conbo.rounding import BAND, NINETY_FIVE, with_margin
@@ -119,9 +119,9 @@ def predicted_reward(
     if not view.space.states:
         states = view.center()[None]
         mean, std = view.predict(torch.cat([states, view.actions(states)], -1))
-        observed = np.sort(view.rewards)
-        share = (np.arange(len(observed)) + 0.5) / len(observed)
-        figure.add_trace(dots(observed, share, "observed rewards", QUIET))
+        share = (np.arange(len(view.rewards)) + 0.5) / len(view.rewards)
+        name = with_count("observed rewards", len(view.drawn), len(view.rewards))
+        figure.add_trace(dots(np.sort(view.rewards)[view.drawn], share[view.drawn], name, QUIET))
         figure.add_trace(line([mean[0]] * 2, [0, 1], f"best action: {with_margin(mean[0], std[0])}", POLICY))
         ends = [mean[0] - NINETY_FIVE * std[0], mean[0] + NINETY_FIVE * std[0]]
         figure.add_trace(band(ends, [0, 0], [1, 1], BAND, POLICY))
@@ -134,8 +134,9 @@ def predicted_reward(
     low, high = mean - NINETY_FIVE * std, mean + NINETY_FIVE * std
     texts = [described(values) for values in view.decode(points)]
     hover = {"text": texts, "hovertemplate": "%{text}<br>reward %{y:.4~g}<extra></extra>"}
-    observed_at = axis.positions(view.points[:, column].numpy())
-    observed = dots(observed_at, view.rewards, "observed rewards", QUIET, size=5, opacity=0.6)
+    observed_at = axis.positions(view.points[view.drawn, column].numpy())
+    name = with_count("observed rewards", len(view.drawn), len(view.rewards))
+    observed = dots(observed_at, view.rewards[view.drawn], name, QUIET, size=5, opacity=0.6)
     figure.add_trace(observed)
     if axis.is_category:
         figure.add_trace(dots(x, mean, f"policy, {BAND}", POLICY, size=9, low=low, high=high, **hover))

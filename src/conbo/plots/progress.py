@@ -10,7 +10,7 @@ from plotly import graph_objects as go
 from conbo.belief import Belief, ModelLike, fit_belief, standardized
 from conbo.plots.axes import label
 from conbo.plots.policy_plots import around
-from conbo.plots.style import FAILED, MODEL, POLICY, QUIET, WAITING, band, canvas, dots, line
+from conbo.plots.style import FAILED, MODEL, POLICY, QUIET, WAITING, band, canvas, dots, evenly, line, with_count
 from conbo.plots.view import Studied, View, view_of
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.rounding import BAND, NINETY_FIVE, number
@@ -59,8 +59,9 @@ def policy_value(study: Studied) -> go.Figure:
     counts = list(values)
     value, std, hindsight = (np.array(column) for column in zip(*values.values(), strict=True))
     figure = canvas(height=340)
-    n = np.arange(1, len(view.points) + 1)
-    figure.add_trace(dots(n, view.rewards, "observed rewards", QUIET, size=4, opacity=0.5, rim=0))
+    n, shown = len(view.points), view.drawn
+    name = with_count("observed rewards", len(shown), n)
+    figure.add_trace(dots(shown + 1, view.rewards[shown], name, QUIET, size=4, opacity=0.5, rim=0))
     low, high = value - NINETY_FIVE * std, value + NINETY_FIVE * std
     if len(counts) == 1:
         figure.add_trace(dots(counts, value, f"policy value, {BAND}", POLICY, low=low, high=high))
@@ -69,7 +70,7 @@ def policy_value(study: Studied) -> go.Figure:
         figure.add_trace(line(counts, value, "policy value, as estimated then", POLICY))
         figure.add_trace(line(counts, hindsight, "the same policy, judged by all rewards", MODEL, dash="dash"))
     figure.update_yaxes(title_text="reward", range=around(view.rewards, low, high, hindsight))
-    return figure.update_xaxes(title_text="evaluations", range=[0, len(n) + 1])
+    return figure.update_xaxes(title_text="evaluations", range=[0, n + 1], exponentformat="none")
 
 
 def checkpoints(n: int) -> list[int]:
@@ -130,7 +131,8 @@ def timeline(study: Studied) -> go.Figure:
     """
     trials = view_of(study).trials
     timed = [trial for trial in trials if trial.started is not None]
-    return _by_worker(timed) if timed else _by_number(trials)
+    moments = {moment for trial in timed for moment in (trial.started, trial.finished) if moment is not None}
+    return _by_worker(timed) if len(moments) > 1 else _by_number(trials)  # imported results have one moment
 
 
 def _by_worker(trials: list[Trial]) -> go.Figure:
@@ -152,8 +154,9 @@ def _by_worker(trials: list[Trial]) -> go.Figure:
         place[own], thickness[own] = row - 0.4 + 0.8 * (lanes + 0.5) / n, 0.7 / n
     figure = canvas(height=130 + max(108, min(36 * len(workers), 400 + 12 * len(workers))))
     for status, color in COLORS.items():
-        chosen = [i for i, trial in enumerate(trials) if trial.status == status]
-        if chosen:
+        own = [i for i, trial in enumerate(trials) if trial.status == status]
+        if own:
+            chosen = [own[i] for i in evenly(len(own))]
             figure.add_trace(
                 go.Bar(
                     base=[spans[i][0] for i in chosen],
@@ -161,7 +164,7 @@ def _by_worker(trials: list[Trial]) -> go.Figure:
                     y=place[chosen],
                     width=thickness[chosen],
                     orientation="h",
-                    name=f"{status}: {len(chosen)}",
+                    name=with_count(f"{status}: {len(own)}", len(chosen), len(own)),
                     marker={"color": color},
                     text=[_told(trials[i]) for i in chosen],
                     textposition="none",
@@ -189,11 +192,12 @@ def _by_number(trials: tuple[Trial, ...]) -> go.Figure:
     order = list(COLORS)
     figure = canvas(height=220)
     for status, color in COLORS.items():
-        chosen = [trial for trial in trials if trial.status == status]
-        if chosen:
+        own = [trial for trial in trials if trial.status == status]
+        if own:
+            chosen = [own[i] for i in evenly(len(own))]
             texts = {"text": [_told(trial) for trial in chosen], "hovertemplate": "%{text}<extra></extra>"}
             numbers, row = [trial.number for trial in chosen], [order.index(status)] * len(chosen)
-            name = f"{status}: {len(chosen)}"
+            name = with_count(f"{status}: {len(own)}", len(chosen), len(own))
             figure.add_trace(dots(numbers, row, name, color, size=12, symbol="line-ns-open", **texts))
     ticks = {"tickvals": list(range(len(order))), "ticktext": order}
     figure.update_yaxes(**ticks, range=[len(order) - 0.4, -0.6], showgrid=False)

@@ -18,6 +18,7 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, s
 GRID = "#e6e8ee"
 
 ROW_HEIGHT, MARGIN_HEIGHT = 210, 120  # pixels
+MOST_DRAWN = 2000  # dots or bars of one kind in a plot: browsers are slow with more
 MOST_LARGE = 300  # points over a surface that are drawn large
 BANDS = 16  # of a surface's colors, at most
 MOST_TICKS = 6  # of the scale of its colors
@@ -87,6 +88,16 @@ def dots(x: ArrayLike, y: ArrayLike, name: str, color: str, **options: Any) -> g
         whiskers = {"type": "data", "symmetric": False, "array": high - y, "arrayminus": y - low}
         options["error_y"] = {**whiskers, "color": faint(color, 0.6), "thickness": 2, "width": 4}
     return go.Scatter(x=x, y=y, name=name, mode="markers", marker=marker, **options)
+
+
+def evenly(n: int, most: int = MOST_DRAWN) -> NDArray[np.intp]:
+    """Indices of at most `most` of n things, evenly chosen from the first to the last."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.intp))
+
+
+def with_count(name: str, drawn: int, of: int) -> str:
+    """A name for a legend, with the number of things that are drawn if that is not all."""
+    return name if drawn == of else f"{name} ({drawn} of {of} drawn)"
 
 
 def crowd(n: int, opacity: float = 1.0) -> dict[str, Any]:

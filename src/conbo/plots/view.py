@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from conbo.belief import Belief, ModelLike
@@ -14,6 +15,7 @@ from conbo.direction import sign_of
 from conbo.errors import SettingError
 from conbo.gaussian_process import GaussianProcess
 from conbo.plots.axes import ParameterAxis, described
+from conbo.plots.style import evenly
 from conbo.policies import StatePolicy
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.policy import Policy
@@ -186,6 +188,11 @@ class View:
         return [
             f"{described(point)}<br>{reward}" for point, reward in zip(self.decode(self.points), rewards, strict=True)
         ]
+
+    @cached_property
+    def drawn(self) -> NDArray[np.intp]:
+        """Indices of the observations that are drawn as dots: all of them, unless there are very many."""
+        return evenly(len(self.points))
 
     @cached_property
     def given_away(self) -> dict[str, float]:
