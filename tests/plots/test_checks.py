@@ -55,7 +55,7 @@ def test_coverage_adds_up_and_follows_the_distribution() -> None:
 
 
 def test_without_states_the_actions_are_covered() -> None:
-    with pytest.raises(SettingError, match="`names` must be of .*, but got 'demand'"):
+    with pytest.raises(SettingError, match=r"`names` must be of .*, but got 'demand'"):
         plots.state_coverage(view("no_state"), ["demand"])
     figure = plots.state_coverage(view("no_state"))
     titles = [figure.layout[f"xaxis{i}"].title.text for i in ("", 2, 3)]
