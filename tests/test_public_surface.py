@@ -79,7 +79,7 @@ def test_signatures() -> None:
     options = ["workers", "executor", "batch", "timeout", "retries", "stop_below", "finish", "on_interrupt", "lease"]
     options += ["max_lost_workers", "callbacks"]
     assert names(conbo.Study.run) == ["self", "objective", *ends, *options, "progress"]
-    fresh = ["objective", "evaluations", "states", "workers", "executor"]
+    fresh = ["objective", "evaluations", "states", "workers", "executor", "progress"]
     assert names(conbo.Study.validate) == ["self", *fresh]
     assert names(conbo.Study.compare) == ["self", "rule", *fresh[:2], "name", *fresh[2:]]
     assert names(conbo.open_study) == ["storage", "name", "device"]
