@@ -25,7 +25,8 @@ from conbo.models.seed_effects import NEW_SEED, SeededPosterior, SeedEffect, con
 from conbo.models.seeded_family import SeededFamily
 from conbo.models.seeded_modes import PARTS
 from conbo.observations import Observations, Seeds
-from conbo.proposals.seed_choice import paired_seeds
+from conbo.proposals.maximizer import Maximizer
+from conbo.proposals.seed_choice import MOST_REWARDS, open_seeds, paired_seeds
 from random_beliefs import (
     belief_on,
     finite_differences,
@@ -179,6 +180,29 @@ def test_points_of_a_batch_share_a_new_seed_where_its_constant_hides_everything(
     assert first is not None
     assert first == second < 0
     assert paired_seeds(ConBO(HybridKG()), belief, points, [3, None], generator()) == [3, None]
+
+
+def test_a_seed_with_many_rewards_is_closed_unless_there_are_no_new_ones() -> None:
+    often = torch.tensor([7] * MOST_REWARDS + [3] * (MOST_REWARDS - 1) + [5])
+    belief = seeded_belief(n=len(often))
+    points, rewards = belief.observations.points, belief.observations.rewards
+    posterior = condition_with_seeds(KERNEL, 0.3, 0.05, EFFECT, points, rewards, often)
+    for total, expected in ((None, [3, 5]), (4, [3, 5]), (3, [7, 3, 5])):
+        told = replace(belief.observations, seeds=Seeds(often, total))
+        acquisition = ConBO(HybridKG()).build(replace(belief, observations=told, posterior=posterior), generator())
+        assert open_seeds(acquisition, told) == expected
+
+
+def test_where_all_used_seeds_are_closed_the_next_one_is_new() -> None:
+    which = torch.arange(2 * MOST_REWARDS) % 2
+    belief = seeded_belief(SeedEffect(30.0, None), n=len(which), seeds=2)
+    maximizer = Maximizer(ConBO(HybridKG()), screened=64, starts=4)
+    chosen = {}
+    for total in (None, 2):
+        told = replace(belief.observations, seeds=Seeds(which, total))
+        chosen[total] = maximizer.propose(replace(belief, observations=told), 1, generator()).seeds
+    assert chosen[None] == [None]
+    assert chosen[2] in ([0], [1])
 
 
 def test_with_all_listed_seeds_at_a_point_its_mean_is_known() -> None:

@@ -19,6 +19,7 @@ from conbo.models.mixture import Mixture
 from conbo.models.noise import HeteroscedasticNoise
 from conbo.models.output_maps import Limits, LowTail, OutputMap
 from conbo.models.posterior import Posterior
+from conbo.models.seed_effects import SeedEffect, condition_with_seeds
 from conbo.models.transformed import TransformedPosterior
 from conbo.plots.view import View
 from conbo.policies.policy import Policy
@@ -56,6 +57,10 @@ def process(kernel: Kernel, noise: float | HeteroscedasticNoise = 1e-2, output: 
     return known if output is None else TransformedPosterior(known, output)
 
 
+def with_seeds(effect: SeedEffect, kernel: Kernel) -> Posterior:
+    return condition_with_seeds(kernel, 0.1, 1e-2, effect, POINTS, REWARDS, 2**62 + torch.arange(len(POINTS)) % 7)
+
+
 def with_main_effects(kernel: Kernel) -> MainEffectsKernel:
     columns = kernel.states.columns
     chosen = Columns(tuple(columns.categories[column] for column in effect_columns(columns)))
@@ -80,6 +85,9 @@ POSTERIORS: dict[str, Posterior] = {
     "low tail, warped, varying noise": process(warped(with_main_effects(TREND)), NOISE, TAIL),
     "limits": process(PRODUCT, output=Limits(-inf, 1.2)),
     "limits and a low tail": process(PRODUCT, output=Limits(-0.5, 1.2, TAIL)),
+    "seeds": with_seeds(SeedEffect(0.3, product_kernel(SPACE, 0.7, 0.9, 0.2)), PRODUCT),
+    "listed seeds": with_seeds(SeedEffect(0.3, SMOOTH, -1 / 6), with_main_effects(SMOOTH)),
+    "a constant of every seed, or none": mixture(with_seeds(SeedEffect(0.3, None), TREND), process(PRODUCT, 0.3)),
     "mixture of warps": mixture(process(warped(PRODUCT)), process(SMOOTH), process(warped(TREND, seed=3))),
     "mixture of all": mixture(
         process(with_main_effects(TREND)), process(warped(SMOOTH), NOISE, TAIL), process(PRODUCT, 0.1, Limits(-2, 1.0))

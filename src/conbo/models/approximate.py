@@ -168,7 +168,9 @@ class ApproximatePosterior(ExactPosterior):
         """Always None, because the page would need all the rewards."""
         return None
 
-    def conditioned_on(self, points: Tensor, rewards: Tensor, noise: Tensor | None) -> ExactPosterior:
+    def conditioned_on(
+        self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
+    ) -> ExactPosterior:
         """The same hyperparameters with other observations, exactly if these are few."""
         known = self.noise if noise is None else noise
         return condition_by_size(self.kernel, self.constant, known, points, rewards, self.noise)[0]

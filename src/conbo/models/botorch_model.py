@@ -210,7 +210,9 @@ class BotorchPosterior:
     def page_record(self, space: Space) -> None:
         """Always None: the page of a report cannot compute a BoTorch model."""
 
-    def conditioned_on(self, points: Tensor, rewards: Tensor, noise: Tensor | None) -> None:
+    def conditioned_on(
+        self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
+    ) -> None:
         """Always None: a fitted BoTorch model cannot be conditioned on other observations."""
 
 

@@ -102,8 +102,10 @@ class ExactPosterior(Conditioned):
         """What the page needs to compute the posterior, if it knows the kernel."""
         return page_record(self, space)
 
-    def conditioned_on(self, points: Tensor, rewards: Tensor, noise: Tensor | None) -> "ExactPosterior":
-        """The same hyperparameters with other observations."""
+    def conditioned_on(
+        self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
+    ) -> "ExactPosterior":
+        """The same hyperparameters with other observations, whose seeds do not matter here."""
         known = self.noise if noise is None else noise
         return condition(self.kernel, self.constant, known, points, rewards, self.noise)
 

@@ -200,9 +200,11 @@ class Mixture:
         known = (one.imagined(points, seeds) if isinstance(one, ImaginesRewards) else one for one in self.members)
         return Mixture(tuple(known), self.weights)
 
-    def conditioned_on(self, points: Tensor, rewards: Tensor, noise: Tensor | None) -> "Mixture | None":
+    def conditioned_on(
+        self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
+    ) -> "Mixture | None":
         """The same members and weights with other observations."""
-        members = [member.conditioned_on(points, rewards, noise) for member in self.members]
+        members = [member.conditioned_on(points, rewards, noise, seeds) for member in self.members]
         known = tuple(member for member in members if member is not None)
         return Mixture(known, self.weights) if len(known) == len(members) else None
 

@@ -151,7 +151,9 @@ class OneStudy:
     def page_record(self, space: Space) -> None:
         """Always None, because the page of a report knows one study."""
 
-    def conditioned_on(self, points: Tensor, rewards: Tensor, noise: Tensor | None) -> None:
+    def conditioned_on(
+        self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
+    ) -> None:
         """Always None, because the earlier study's observations are not available here."""
 
 

@@ -264,8 +264,13 @@ class KeepsRecords(Protocol):
     def page_record(self, space: Space) -> dict[str, Any] | None:
         """What the page of a report needs to compute the posterior by itself; None: show a table of values."""
 
-    def conditioned_on(self, points: Tensor, rewards: Tensor, noise: Tensor | None) -> "Posterior | None":
-        """The same hyperparameters with other observations; `noise` holds variances where these are known."""
+    def conditioned_on(
+        self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
+    ) -> "Posterior | None":
+        """The same hyperparameters with other observations; `noise` holds variances where these are known.
+
+        `seeds` (n,) are those of the rewards, where they have some.
+        """
 
 
 class Posterior(Predicts, ComparesStates, LooksAhead, KeepsRecords, Protocol):

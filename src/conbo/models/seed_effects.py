@@ -71,6 +71,19 @@ class SeedEffect:
         same = (a[:, None] == b) & (b != NEW_SEED)
         return torch.where(same, 1.0, self.between).to(torch.float64)
 
+    def page_record(self) -> dict[str, Any]:
+        """The same for the page of a report."""
+        function = None
+        if self.function is not None:
+            states, actions = self.function.states, self.function.actions
+            unit = actions.profile.unit
+            function = {
+                "variance": self.function.outputscale,
+                "stateScales": (unit / states.lengthscales).tolist(),
+                "actionScales": (unit / actions.lengthscales).tolist(),
+            }
+        return {"constant": self.constant, "between": self.between, "function": function}
+
     def record(self) -> dict[str, Any]:
         """The effect as plain values, for a saved policy."""
         function = None if self.function is None else self.function.record()
@@ -179,11 +192,21 @@ class SeededPosterior(ExactPosterior):
         return {**super().record(), "noise": self.within, "seed_effect": self.effect.record()}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """Always None, because the page cannot compute correlated noise."""
-        return None
+        """What the page needs to compute the posterior: the effect of seeds is apart from the noise."""
+        record = super().page_record(space)
+        if record is None:
+            return None
+        within = (self.observed_noise - self.effect.variance).clamp_min(0)
+        seeds = self.seeds.unique(return_inverse=True)[1].double()  # the page's numbers hold no large ones
+        return {**record, "noise": within, "seedEffect": {**self.effect.page_record(), "seeds": seeds}}
 
-    def conditioned_on(self, points: Tensor, rewards: Tensor, noise: Tensor | None) -> None:  # type: ignore[override]
-        """Always None, because the seeds of these rewards are not known."""
+    def conditioned_on(
+        self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
+    ) -> "SeededPosterior":
+        """The same hyperparameters with other observations; without seeds, each of them has one of its own."""
+        own = torch.arange(len(points), device=points.device) if seeds is None else seeds
+        known = self.within if noise is None else noise
+        return condition_with_seeds(self.kernel, self.constant, known, self.effect, points, rewards, own, self.within)
 
 
 def condition_with_seeds(

@@ -153,7 +153,9 @@ class TransformedPosterior:
         record = self.process.page_record(space)
         return None if record is None else {**record, "output": output_record(self.output, self.process.noise)}
 
-    def conditioned_on(self, points: Tensor, rewards: Tensor, noise: Tensor | None) -> "TransformedPosterior":
+    def conditioned_on(
+        self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
+    ) -> "TransformedPosterior":
         """The same hyperparameters and map with other observations."""
         values, variances = self.output.values(rewards, noise)
         return replace(self, process=self.process.conditioned_on(points, values, variances))

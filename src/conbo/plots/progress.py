@@ -101,7 +101,8 @@ def earlier(belief: Belief, n: int, model: ModelLike) -> Belief | None:
     first = belief.observations.first(n)
     seen = standardized(first, belief.shift, belief.scale)
     with threads_for(n):
-        known = belief.posterior.conditioned_on(seen.points, seen.rewards, seen.noise)
+        seeds = None if seen.seeds is None else seen.seeds.values
+        known = belief.posterior.conditioned_on(seen.points, seen.rewards, seen.noise, seeds)
         if known is not None and n <= MOST_FITTED:
             return fit_belief(belief.space, belief.states, first, model)
     return None if known is None else replace(belief, observations=first, posterior=known)

@@ -18,7 +18,7 @@ from conbo.belief import Belief
 from conbo.errors import SettingError
 from conbo.proposals import Suggestion
 from conbo.proposals.penalized_batch import penalized_batch, penalized_rows, penalty
-from conbo.proposals.seed_choice import paired_seeds, promising_pairs
+from conbo.proposals.seed_choice import open_seeds, paired_seeds, promising_pairs
 from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates
 
@@ -165,13 +165,14 @@ class Maximizer:
         values = torch.cat([final, rest])
         seeds: list[int | None] | None = None
         if isinstance(acquisition, SeedsMatter) and acquisition.seen_seeds:
-            pairs = promising_pairs(acquisition, torch.cat([ends, starts]))
-            again, gains, used = self._with_used_seeds(acquisition, belief, *pairs, tolerance, state)
             seeds = [None] * len(points)
-            if belief.observations.seeds_are_used_up:  # then a point for a new seed is one for the best used one
-                seeds = [int(used[gains.argmax()])] * len(points)
-                values = values.clamp_max(float(gains.amax()) * (1 - 1e-9))
-            points, values, seeds = torch.cat([points, again]), torch.cat([values, gains]), [*seeds, *used.tolist()]
+            if known := open_seeds(acquisition, belief.observations):
+                pairs = promising_pairs(acquisition, torch.cat([ends, starts]), known)
+                again, gains, used = self._with_used_seeds(acquisition, belief, *pairs, tolerance, state)
+                if belief.observations.seeds_are_used_up:  # then a point for a new seed is one for the best used one
+                    seeds = [int(used[gains.argmax()])] * len(points)
+                    values = values.clamp_max(float(gains.amax()) * (1 - 1e-9))
+                points, values, seeds = torch.cat([points, again]), torch.cat([values, gains]), [*seeds, *used.tolist()]
         if belief.space.feasible_set is not None:  # a rounded integer state may have no feasible action
             feasible = belief.contains(points)
             points, values = points[feasible], values[feasible]

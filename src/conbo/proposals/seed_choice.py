@@ -4,10 +4,15 @@ Points are searched for with a new seed, as without common random numbers.  Used
 these points, and the most promising pairs of a point and a seed start a local search.  The highest value wins, so a
 used seed is chosen only if it tells more than a new one.
 
+A seed with many rewards is closed.  A gain looks one reward ahead, and the first reward of a new seed tells little by
+itself because its constant is unknown.  Gains alone would therefore never open a new seed, and what is peculiar to the
+first few seeds would never average out.
+
 A point of a batch may share the new seed of an earlier point.  It does if its value with that seed, after a reward of
 the earlier point that is exactly as expected, is higher than with a seed of its own.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,14 +23,24 @@ from conbo.acquisition.priced import PerCost, SeedsMatter, UnpricedRecipe
 from conbo.belief import Belief
 from conbo.models.posterior import ImaginesRewards
 from conbo.models.seed_effects import NEW_SEED
+from conbo.observations import Observations
 
 MOST_SEEDS = 64  # that are screened at every point, those with the most rewards
+MOST_REWARDS = 6  # of one seed: its constant takes one in six, and the seeds are many enough to average over
 PAIRS = 4  # of a point and a seed, that are climbed from
 
 
-def promising_pairs(acquisition: SeedsMatter, points: Tensor) -> tuple[Tensor, Tensor]:
+def open_seeds(acquisition: SeedsMatter, observations: Observations) -> list[int]:
+    """The used seeds that the next reward may have; all of them where there are no new ones."""
+    if observations.seeds is None or observations.seeds_are_used_up:
+        return list(acquisition.seen_seeds)
+    rewards = Counter(observations.seeds.values.tolist())
+    return [seed for seed in acquisition.seen_seeds if rewards[seed] < MOST_REWARDS]
+
+
+def promising_pairs(acquisition: SeedsMatter, points: Tensor, used: Sequence[int]) -> tuple[Tensor, Tensor]:
     """The points (r, d) whose cheap values with a used seed are highest, and that seed (r,) for each."""
-    seen = torch.tensor(acquisition.seen_seeds[:MOST_SEEDS], device=points.device)
+    seen = torch.tensor(used[:MOST_SEEDS], device=points.device)
     rows, seeds = points.repeat_interleave(len(seen), 0), seen.repeat(len(points))
     values = acquisition.for_seeds(seeds).screen(rows).unflatten(0, (len(points), len(seen)))
     best = values.max(-1)

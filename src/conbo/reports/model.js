@@ -3,6 +3,8 @@
 //
 //   k = A(s, s') κ(x, x') + B(s, s'),   A = T(c, c') φ(r) + σ_X²,   B = U(c, c') φ(r) + σ_S² φ(r')
 //
+// Rewards of the same seed of a simulator have correlated noise.
+//
 // c is the combination of a state's categories, r the scaled distance of what else is in a state, r' that in the scales
 // of the state's main effect. Points are rows of the unit cube, states first. Rewards are standardized and to be
 // maximized. Actions may be warped: all that is asked here is about warped ones.
@@ -12,6 +14,7 @@ function createProcess(record) {
   const dS = stateScales.length, dX = actionScales.length, d = dS + dX;
   const points = floats(record.points), weights = floats(record.weights), noise = floats(record.noise);
   const n = weights.length;
+  const effect = record.seedEffect ?? null, seeds = effect && floats(effect.seeds);
   const effects = record.mainEffects ?? { actionVariance: 0, stateVariance: 0, stateScales };
   const { warp } = createWarp(record.actionExponents); // of one number of an action
   const warped = (action) => action.map(warp);
@@ -145,7 +148,18 @@ function createProcess(record) {
     const { scale, offset } = stateRow(points.subarray(i * d, i * d + dS), i + 1);
     const row = scale.map((value, j) => value * kappa(points, i * d + dS, points, j * d + dS) + offset[j]);
     row[i] += noise[i];
+    if (effect) for (let j = 0; j <= i; j++) row[j] += seedEffect(i, j);
     return row;
+  }
+
+  // the prior covariance of what the seeds of observations i and j do to their rewards
+  function seedEffect(i, j) {
+    const shared = seeds[i] === seeds[j] ? 1 : effect.between;
+    if (!effect.function || !shared) return shared * effect.constant;
+    const { variance, stateScales: ofState, actionScales: ofAction } = effect.function;
+    const inState = phi(squaredDistance(points, i * d, points, j * d, ofState, stateCounts));
+    const inAction = phi(squaredDistance(points, i * d + dS, points, j * d + dS, ofAction, actionCounts));
+    return shared * (effect.constant + variance * inState * inAction);
   }
 
   // L⁻¹ k of a warped action in a state, of which variances and covariances are made; null until `prepare` is done
