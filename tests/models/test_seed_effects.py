@@ -288,6 +288,15 @@ def test_rewards_with_common_seeds_are_fitted_better_by_a_model_that_knows_them(
     assert errors[0] < 0.8 * errors[1]
 
 
+def test_with_a_new_seed_for_every_reward_the_belief_is_that_without_seeds() -> None:
+    space, model, told = reals(1, 1), GaussianProcess(profile="matern52"), simulated(0.0, 0.3)
+    here = points_in(space, 9, seed=9)
+    each = replace(told, seeds=Seeds(torch.arange(len(told)) + 3))
+    beliefs = [fit_belief(space, bind(None, space), one, model) for one in (each, replace(told, seeds=None))]
+    for moment in ("mean", "variance"):
+        torch.testing.assert_close(*(getattr(belief.posterior, moment)(here) for belief in beliefs), rtol=0, atol=0)
+
+
 def test_a_mixture_knows_the_seeds_of_its_members() -> None:
     belief = seeded_belief()
     told, plain = (

@@ -121,16 +121,17 @@ def fit(
     With `warp` actions may be warped, with `map_rewards` the rewards may be mapped.  At most `members` models are
     returned, and none of negligible probability.  Given `earlier` models, which were probable for the first of these
     rewards, only these are fitted, from where they were.  If some structures have effects of seeds, the last column of
-    the points is the seed; then neither actions are warped nor rewards mapped, and noise is the same everywhere.
+    the points is the seed.
 
     A pure function of its arguments: the same data give the same models, whatever happened before.
     """
     rewards = rewards.cpu()
     expected: Tensor | Expected = noise.cpu() if noise is not None else "small" if small_noise else "moderate"
     modes = [mode for one in earlier for mode in refitted(one.record, structures, points, rewards, expected)]
-    if not modes and structures.with_seeds:
-        modes = at_least_one(modes_with_seeds(structures, points, rewards, expected, members > 1))
-    modes = modes or all_modes(structures, points, rewards, expected, warp, map_rewards, members > 1)
+    if not modes:
+        seen = structures.seen_by(structures.plain[0], points)
+        modes = all_modes(structures, seen, rewards, expected, warp, map_rewards, members > 1)
+        modes += modes_with_seeds(structures.with_seeds, modes, points)
     modes.sort(key=lambda mode: -mode.evidence)
     modes = without_repetitions(mode for mode in modes if exp(mode.evidence - modes[0].evidence) > LEAST_WEIGHT)
     kept = modes[:members]
@@ -147,7 +148,7 @@ def all_modes(
     map_rewards: bool,
     several: bool,
 ) -> list[Mode]:
-    """The modes of every family, for plain and for mapped rewards, and of variants that are more probable."""
+    """The modes of every family without seeds, for plain and for mapped rewards, and of more probable variants."""
     modes = at_least_one(modes_of_families(structures.plain, points, rewards, noise, several))
     if map_rewards and isinstance(noise, str):
         modes += with_mapped_rewards(structures.plain, points, rewards, noise, several)
@@ -182,8 +183,7 @@ def refitted(
     output = next((one for one in maps if one.name == record["map"]), None)
     values = rewards if output is None else output.values(rewards, None)[0]
     jacobian = 0.0 if output is None else float(output.log_slope(rewards).sum())
-    unseeded = structures.with_seeds and structures.seeded(family) is None
-    seen = points[:, :-1] if unseeded else points  # the seed is the last column
+    seen = structures.seen_by(family, points)
     target = LogPosterior(family, seen, values, "varying" if record["varying"] else noise)
     start = torch.tensor(record["parameters"], dtype=torch.float64)
     found = local_search(target, start[None])
@@ -206,7 +206,7 @@ def restored(
     """The fit of a record, given the structures and data that it was made from."""
     family = structures.read(record)
     expected: Expected = "varying" if record["varying"] else "small" if small_noise else "moderate"
-    nothing = points[:0].cpu()
+    nothing = structures.seen_by(family, points[:0]).cpu()
     target = LogPosterior(family, nothing, nothing[:, 0], expected if noise is None else noise.cpu())
     parameters = torch.tensor(record["parameters"], dtype=torch.float64)
     kernel, learned = target.kernel(parameters), target.noise_of(parameters)

@@ -1,24 +1,25 @@
 """Models of rewards with known seeds: which parts of a seed's effect the rewards support.
 
-The structures are fitted as if every reward had its own seed.  Then the most probable one is fitted with a constant for
-every seed, with a function, and with both; the other structures only with the parts that are most probable there.  All
-are weighted by their evidence, so a part that explains nothing costs probability.
+All models are fitted as if every reward had its own seed, as without common random numbers.  Then the most probable
+structure is fitted with a constant for every seed, with a function, and with both; the other structures only with the
+parts that are most probable there.  All are weighted by their evidence, so a part that explains nothing costs
+probability.  Beside effects of seeds, nothing is warped and noise is the same everywhere.
 
 Unless a constant alone is clearly more probable than a constant with a function, the latter takes its place and its
 probability.  A model without functions takes what is true of one seed for what is true of all.  Few rewards do not
 refute that, and the method would evaluate the same seed again and again.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import log
 
 import torch
 from torch import Tensor
 
-from conbo.models.log_posterior import Expected, LogPosterior
-from conbo.models.modes import Mode, best_of, local_search, modes_of_families, with_main_effects
+from conbo.models.log_posterior import LogPosterior
+from conbo.models.modes import Mode, best_of, local_search
 from conbo.models.seeded_family import SeededFamily
-from conbo.models.structures import Structures
 
 CONSTANT_MARGIN = 10.0  # nats by which a constant without a function must be more probable than with one, …
 LENGTHSCALE_COST = 1.5  # … beside what Laplace's method takes off for each lengthscale that rewards do not determine
@@ -29,31 +30,27 @@ CONSTANT, FUNCTION, BOTH = (True, False), (False, True), (True, True)
 PARTS: tuple[Parts, ...] = (CONSTANT, FUNCTION, BOTH)
 
 
-def modes_with_seeds(
-    structures: Structures, points: Tensor, rewards: Tensor, noise: Tensor | Expected, all_modes: bool
-) -> list[Mode]:
-    """The modes of all structures without effects of seeds, and of the promising ones with them.
+def modes_with_seeds(families: Sequence[SeededFamily], modes: Sequence[Mode], points: Tensor) -> list[Mode]:
+    """The modes of promising structures with effects of seeds, given all modes without them.
 
-    The last column of points (n, d + 1) is the seed.
+    The last column of points (n, d + 1) is the seed.  If no two rewards share one, effects of seeds are only noise.
     """
-    modes = modes_of_families(structures.plain, points[:, :-1], rewards, noise, all_modes)
-    modes += with_main_effects(structures.with_main_effects, modes)
-    if not modes:
+    if not families or len(points[:, -1].unique()) == len(points):
         return []
-    best = best_of(modes)
-    same = [one for one in structures.with_seeds if one.family == best.target.family]
-    others = [one for one in structures.with_seeds if one not in same]
+    unwarped = [mode for mode in modes if mode.output is None and not mode.target.varies]
+    own = [[mode for mode in unwarped if mode.target.family == family.family] for family in families]
+    best = best_of([mode for of_structure in own for mode in of_structure])
+    same = [one for one in families if one.family == best.target.family]
     found = cautious({one.parts: mode for one in same for mode in with_seeds(best, one, points)})
     if not found:
-        return modes
+        return []
     parts = max(found, key=lambda parts: found[parts].evidence)
-    modes += found.values()
-    for other in others:
-        own = [mode for mode in modes if mode.target.family == other.family]
-        if own and other.parts == parts:
-            seeded = with_seeds(best_of(own), other, points)
-            modes += [replace(mode, log_odds=found[parts].log_odds) for mode in seeded]
-    return modes
+    seeded = list(found.values())
+    for other, of_structure in zip(families, own, strict=True):
+        if of_structure and other not in same and other.parts == parts:
+            more = with_seeds(best_of(of_structure), other, points)
+            seeded += [replace(mode, log_odds=found[parts].log_odds) for mode in more]
+    return seeded
 
 
 def cautious(modes: dict[Parts, Mode]) -> dict[Parts, Mode]:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.main_effects import MainEffectsFamily
 from conbo.models.seeded_family import SeededFamily
@@ -34,6 +36,10 @@ class Structures:
         """The family of a record."""
         family = self.families[record["family"]]
         return WarpedFamily(family) if record["warped"] else family
+
+    def seen_by(self, family: KernelFamily, points: Tensor) -> Tensor:
+        """The columns of points that a family looks at: the seed, which is last, only if it has effects of seeds."""
+        return points[:, :-1] if self.with_seeds and self.seeded(family) is None else points
 
     def seeded(self, family: KernelFamily) -> SeededFamily | None:
         """The same family if it has effects of seeds, else None."""
