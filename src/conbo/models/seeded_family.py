@@ -92,6 +92,11 @@ class SeededFamily(ExtendedFamily):
         lengthscales = own[:, : self.family.n_lengthscales].mean(-1, keepdim=True).expand(1, self._n_effect)
         return self._joined(own, lengthscales, variances)[0]
 
+    def with_effect_of(self, other: "SeededFamily", theirs: Tensor, parameters: Tensor) -> Tensor:
+        """The start of a local search, given the family's parameters (p,): effects as in another fit (q,)."""
+        _, lengthscales, variances = other._split(theirs[None])
+        return self._joined(parameters[None], lengthscales, variances)[0]
+
     @property
     def _functions(self) -> ProductFamily:
         """The family of the seeds' functions, whose covariance depends on distances alone."""

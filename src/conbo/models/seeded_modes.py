@@ -45,11 +45,16 @@ def modes_with_seeds(families: Sequence[SeededFamily], modes: Sequence[Mode], po
     if not found:
         return []
     parts = max(found, key=lambda parts: found[parts].evidence)
+    leader, leading = found[parts], next(one for one in same if one.parts == parts)
     seeded = list(found.values())
     for other, of_structure in zip(families, own, strict=True):
         if of_structure and other not in same and other.parts == parts:
-            more = with_seeds(best_of(of_structure), other, points)
-            seeded += [replace(mode, log_odds=found[parts].log_odds) for mode in more]
+            target = LogPosterior(other, points, leader.target.rewards, leader.target.noise)
+            start = other.with_effect_of(leading, leader.parameters, best_of(of_structure).parameters)
+            if target.learned:
+                start[-1] = leader.parameters[-1]
+            more = local_search(target, start[None])[:1]
+            seeded += [replace(mode, log_odds=leader.log_odds) for mode in more]
     return seeded
 
 

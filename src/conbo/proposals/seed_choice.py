@@ -5,8 +5,8 @@ these points, and the most promising pairs of a point and a seed start a local s
 used seed is chosen only if it tells more than a new one.
 
 A seed with many rewards is closed.  A gain looks one reward ahead, and the first reward of a new seed tells little by
-itself because its constant is unknown.  Gains alone would therefore never open a new seed, and what is peculiar to the
-first few seeds would never average out.
+itself because its constant is unknown.  Gains alone would therefore rarely open a new seed, and what is peculiar to the
+first few seeds would not average out.
 
 A point of a batch may share the new seed of an earlier point.  It does if its value with that seed, after a reward of
 the earlier point that is exactly as expected, is higher than with a seed of its own.
@@ -55,7 +55,8 @@ def paired_seeds(
     # every new seed of the batch has a number of its own, apart from those of seeds and from NEW_SEED
     chosen = [NEW_SEED - 1 - place if seed is None else seed for place, seed in enumerate(seeds)]
     for place, seed in enumerate(seeds):
-        new = list(dict.fromkeys(number for number in chosen[:place] if number < 0))
+        before_this = Counter(chosen[:place])
+        new = [number for number, times in before_this.items() if number < 0 and times < MOST_REWARDS]
         if seed is not None or not new or not isinstance(belief.posterior, ImaginesRewards):
             continue
         before = torch.tensor(chosen[:place], device=points.device)
