@@ -27,7 +27,7 @@ def test_a_long_fit_is_announced_and_a_short_one_is_not() -> None:
     with listening(lines.append):
         announce(100, 8)
         announce(5000, 8)
-    assert lines == ["Fitting the model to 5,000 rewards; this takes about 4 minutes."]
+    assert lines == ["Fitting the model to 5,000 rewards; this takes about 2 minutes."]
     assert expected_seconds(100, 8) < 2 < expected_seconds(500, 8)
 
 

@@ -138,3 +138,22 @@ def test_without_slopes_noise_that_varies_is_as_probable_as_noise_that_does_not(
 
 def covariance_of(kernel: Kernel, points: Tensor) -> Tensor:
     return kernel.covariance(kernel.scaled(points), kernel.scaled(points))
+
+
+def test_many_parameters_are_split_into_calls_that_an_interrupt_need_not_wait_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    space, family = FAMILIES["matern"]
+    points, rewards = data(space)
+    columns = torch.stack([rewards, rewards.square()], -1)
+    whole = LogPosterior(family, points, rewards, "moderate")
+    monkeypatch.setattr("conbo.models.log_posterior.MOST_WORK", 3 * len(points) ** 3)
+    split, starts, sizes = LogPosterior(family, points, rewards, "moderate"), whole.starts(), []
+    solve = split._solve
+    monkeypatch.setattr(split, "_solve", lambda some: (sizes.append(len(some)), solve(some))[1])
+
+    for parts, wholes in zip(split(starts), whole(starts), strict=True):
+        torch.testing.assert_close(parts, wholes)
+    torch.testing.assert_close(split.of_rewards(starts, columns), whole.of_rewards(starts, columns))
+
+    assert sizes == [3, 3, 2, 3, 3, 2]

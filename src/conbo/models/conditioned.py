@@ -26,7 +26,7 @@ from conbo.models.kernels import Kernel
 from conbo.models.noise import HeteroscedasticNoise
 from conbo.models.posterior import Moments
 
-SOLVED = 5 * 10**9  # multiplications of each half of a solve, in one call
+SOLVED = 10**9  # multiplications of each half of a solve, in one call
 CHUNK = 4096  # points per pass: the tables between them and the observations stay in the processor's cache
 
 

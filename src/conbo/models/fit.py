@@ -88,12 +88,12 @@ class Fit:
 
 
 def expected_seconds(n: int, d: int) -> float:
-    """Rough duration of a fit to n rewards at points with d columns, on two cores.
+    """Rough duration of a fit of all models to n rewards at points with d columns, on one core.
 
-    It was measured with eight columns (2.6, 9.1 and 37 s for 500, 1,000 and 2,000 rewards) and with two and four; a
+    It was measured with eight columns (2.1, 4.0 and 8.3 s for 281, 493 and 750 rewards) and with two (1.3 s for 281); a
     slow or busy machine may take several times as long.
     """
-    return 0.76 * (4 + d) * (n / 1000) ** 2
+    return 0.78 * (8 + d) * (n / 1000) ** 1.4
 
 
 def announce(n: int, d: int) -> None:

@@ -44,6 +44,7 @@ SCREENED_STARTS = 8  # quasi-random starts whose objective is looked at, beside 
 MUCH_NOISE = 0.3  # variance
 DIFFERENCE = 1e-3  # step in a parameter over which gradients are compared
 LEAST_CURVATURE = 0.3  # of a log-density, in units of the prior's spread
+MOST_WORK = 10**9  # n³ of all covariances that one call factorizes: well below a second, so that Ctrl-C is answered
 IMAGINED = 8  # sets of rewards from which the curvature at a start is estimated
 
 Array: TypeAlias = NDArray[np.float64]
@@ -70,6 +71,7 @@ class LogPosterior:
         self._spread = self._by_kind(sqrt(3), 1.0, LOADING_SPREAD, width, SLOPE_SPREAD)
         self._logarithm = self._by_kind(1.0, 1.0, 0.0, 1.0, 0.0)
         self._log_spread = np.log(self._spread * sqrt(2 * pi)) * self._by_kind(1.0, 1.0, 1.0, 1.0, 0.0)
+        self._most_at_once = max(1, MOST_WORK // max(1, len(points)) ** 3)
         self._likelihood_constant = -0.5 * len(points) * log(2 * pi)
         loading_bounds = tuple(-largest for largest in family.largest_loadings), family.largest_loadings
         bounds = LOG_LENGTHSCALE_BOUNDS, LOG_VARIANCE_BOUNDS, loading_bounds, LOG_NOISE_BOUNDS, SLOPE_BOUNDS
@@ -92,6 +94,9 @@ class LogPosterior:
 
     def __call__(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Objectives (r,), gradients (r, p), and the constant mean that goes with each (r,)."""
+        if len(parameters) > self._most_at_once:
+            value, gradient, mean = zip(*(self(part) for part in parameters.split(self._most_at_once)), strict=True)
+            return torch.cat(value), torch.cat(gradient), torch.cat(mean)
         factor, inverse, failed, pullback = self._solve(parameters)
         # numpy: its calls on so small arrays cost a fraction of torch's
         rewards, precision = self.rewards.numpy(), inverse.numpy()
@@ -110,6 +115,8 @@ class LogPosterior:
 
     def of_rewards(self, parameters: Tensor, rewards: Tensor) -> Tensor:
         """Objectives (r, k) of parameters (r, p) for each of k other columns of rewards (n, k)."""
+        if len(parameters) > self._most_at_once:
+            return torch.cat([self.of_rewards(part, rewards) for part in parameters.split(self._most_at_once)])
         factor, inverse, failed, _ = self._solve(parameters)
         sums = inverse.sum(-1)  # (r, n)
         mean = (sums @ rewards) / sums.sum(-1, keepdim=True)
@@ -220,13 +227,13 @@ class LogPosterior:
         return values.sum(-1), gradients
 
     def _noise(self, parameters: Tensor) -> tuple[Tensor, Callable[[Tensor], list[Tensor]]]:
-        """Variances (r, n) or (n,), and a function from gradients in them (r, n) to gradients in parameters."""
+        """Variances (r, n), (r, 1) or (n,), and a function from gradients in them (r, n) to gradients in parameters."""
         if not isinstance(self.noise, str):
             return self.noise, lambda _: []
-        *_, level, slopes = parameters.split(self._counts, -1)
         if not self.varies:
-            variances = level.exp().expand(-1, len(self.points))
-            return variances, lambda gradient: [gradient.sum(-1, keepdim=True) * variances[:, :1]]
+            variances = parameters[:, -1:].exp()  # (r, 1): the same for all rewards
+            return variances, lambda gradient: [gradient.sum(-1, keepdim=True) * variances]
+        *_, level, slopes = parameters.split(self._counts, -1)
         low, high = LOG_NOISE_BOUNDS
         logarithms = level + slopes @ self._features.mT
         variances = logarithms.clamp(low, high).exp()

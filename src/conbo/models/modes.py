@@ -120,17 +120,22 @@ def modes_of_families(
 def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mode]) -> list[Mode]:
     """The most probable mode of each profile with main effects, unless it would be improbable.
 
-    Main effects hardly change the volume, so densities tell early which model has a chance.
+    Main effects hardly change the volume, so densities tell early which model has a chance.  The most probable profile
+    comes first: where main effects do not help it, they help no other.
     """
-    found, leader = [], best_of(modes)
+    pairs = []
     for family in families:
         alone = [mode for mode in modes if mode.target.family == family.family]
         if alone:
-            best = best_of(alone)
-            target = LogPosterior(family, best.target.points, best.target.rewards, best.target.noise)
-            start = family.from_interaction(best.parameters)
-            goal = best.objective + leader.evidence - best.evidence - EFFECT_REACH
-            found += [best.like(mode) for mode in variant_modes(target, start, goal)]
+            pairs.append((family, best_of(alone)))
+    found: list[Mode] = []
+    for family, best in sorted(pairs, key=lambda pair: -pair[1].evidence):
+        target = LogPosterior(family, best.target.points, best.target.rewards, best.target.noise)
+        goal = best.objective + best_of(modes).evidence - best.evidence - EFFECT_REACH
+        own = variant_modes(target, family.from_interaction(best.parameters), goal)
+        if not own:
+            break
+        found += [best.like(mode) for mode in own]
     return found
 
 
