@@ -121,7 +121,8 @@ def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mod
     """The most probable mode of each profile with main effects, unless it would be improbable.
 
     Main effects hardly change the volume, so densities tell early which model has a chance.  The most probable profile
-    comes first: where main effects do not help it, they help no other.
+    comes first: where main effects do not help it, they help no other, and a profile that lags by far more than they
+    gain stays behind.
     """
     pairs = []
     for family in families:
@@ -130,6 +131,9 @@ def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mod
             pairs.append((family, best_of(alone)))
     found: list[Mode] = []
     for family, best in sorted(pairs, key=lambda pair: -pair[1].evidence):
+        gain = max(0.0, best_of(found).evidence - best_of(modes).evidence) if found else inf
+        if best.evidence + gain < best_of(modes).evidence - HOPELESS:
+            break
         target = LogPosterior(family, best.target.points, best.target.rewards, best.target.noise)
         goal = best.objective + best_of(modes).evidence - best.evidence - EFFECT_REACH
         own = variant_modes(target, family.from_interaction(best.parameters), goal)
