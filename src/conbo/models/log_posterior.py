@@ -95,8 +95,9 @@ class LogPosterior:
     def __call__(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Objectives (r,), gradients (r, p), and the constant mean that goes with each (r,)."""
         if len(parameters) > self._most_at_once:
-            value, gradient, mean = zip(*(self(part) for part in parameters.split(self._most_at_once)), strict=True)
-            return torch.cat(value), torch.cat(gradient), torch.cat(mean)
+            parts = [self(part) for part in parameters.split(self._most_at_once)]
+            values, gradients, means = (torch.cat(column) for column in zip(*parts, strict=True))
+            return values, gradients, means
         factor, inverse, failed, pullback = self._solve(parameters)
         # numpy: its calls on so small arrays cost a fraction of torch's
         rewards, precision = self.rewards.numpy(), inverse.numpy()
