@@ -122,12 +122,14 @@ def bench(
 @click.argument("figures", metavar="FIGURE...", nargs=-1)
 @click.option("--list", "listed", is_flag=True, help="List the figures.")
 @click.option("--quick", is_flag=True, help="A smaller version: minutes instead of hours.")
+@click.option("--stale", is_flag=True, help="Run nothing, list the recorded runs that today's code would make anew.")
 @click.option("--out", type=FOLDER, help="Folder of runs and figures; default: out/reproduction, with -quick if so.")
 @_shared_options
 def reproduce(
     figures: Sequence[str],
     listed: bool,
     quick: bool,
+    stale: bool,
     out: Path | None,
     jobs: int,
     minutes: float | None,
@@ -142,9 +144,13 @@ def reproduce(
     \b
       conbo reproduce --list
       conbo reproduce synthetic --quick
+      conbo reproduce --stale --out results
     """
     from conbo.experiments.paper_figures import FIGURES, PICTURES, known_name
 
+    if stale:
+        _show_stale([known_name(name) for name in figures if name != "all"], out or Path("out/reproduction"))
+        return
     if listed or not figures:
         titles = PICTURES | {name: f"{figure.title} ({len(figure.tasks())} runs)" for name, figure in FIGURES.items()}
         width = max(map(len, titles))
@@ -162,6 +168,15 @@ def reproduce(
         _draw(name, folder, quick)
     if failed:
         raise SystemExit(SOME_FAILED)
+
+
+def _show_stale(names: Sequence[str], folder: Path) -> None:
+    from conbo.experiments.paper_figures import FIGURES
+    from conbo.experiments.run_file import read_folder
+    from conbo.experiments.staleness import stale_table
+
+    chosen = [FIGURES[name] for name in names or FIGURES if name in FIGURES]
+    click.echo(stale_table(chosen, read_folder(folder)))
 
 
 def _draw(name: str, folder: Path, quick: bool) -> None:

@@ -4,6 +4,7 @@
 line                                                           says
 =============================================================  =====================================================
 `{"format": "conbo-run", "version": 1, "problem": ..., ...}`   the settings; the first line of every run
+`{"origin": {"version": ..., "platform": ..., "code": ...}}`    what made the lines that follow; see `origin.py`
 `{"trial": 7, "state": ..., "action": ..., "reward": ...}`     one evaluation, with constrained outcomes where there are
                                                                any, and the seconds that asking for it took
 `{"checkpoint": 20, "score": ..., ...}`                        how good the policy was after so many evaluations
@@ -76,6 +77,15 @@ class Seconds(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Origin:
+    """What made a run, or a part of it."""
+
+    version: str  # of this package
+    platform: str
+    code: str  # a fingerprint of the modules that the numbers depend on
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """How good the policy was, and what suggestions cost since the checkpoint before."""
 
@@ -94,6 +104,7 @@ class Run:
     """What is known of a run."""
 
     settings: RunSettings
+    origins: list[Origin] = field(default_factory=list)  # more than one where other code went on with it
     trials: list[Trial] = field(default_factory=list)
     seconds: dict[int, Seconds] = field(default_factory=dict)  # by the first trial of each suggestion
     checkpoints: list[Checkpoint] = field(default_factory=list)
@@ -114,6 +125,11 @@ class Run:
 def header(settings: RunSettings) -> dict[str, Any]:
     """The first line of a run."""
     return {"format": FORMAT, "version": VERSION, **asdict(settings)}
+
+
+def origin_line(origin: Origin) -> dict[str, Any]:
+    """The line of what makes the next part of a run."""
+    return {"origin": asdict(origin)}
 
 
 def trial_line(trial: Trial, seconds: Seconds | None) -> dict[str, Any]:
@@ -201,6 +217,7 @@ def open_run(path: Path, settings: RunSettings) -> Run:
 def lines_of(run: Run, with_trials: bool = True) -> Iterator[dict[str, Any]]:
     """The lines that describe a run."""
     yield header(run.settings)
+    yield from map(origin_line, run.origins)
     if with_trials:
         yield from (trial_line(trial, run.seconds.get(trial.number)) for trial in run.trials)
     yield from map(checkpoint_line, run.checkpoints)
@@ -262,7 +279,11 @@ def _seed_habit(fields: Fields) -> SeedHabit:
 
 def _add(run: Run, fields: Fields) -> None:
     run.failure = None  # the run went on
-    if fields.has("trial"):
+    if fields.has("origin"):
+        names = [field.name for field in dataclass_fields(Origin)]
+        origin = fields.only(("origin",)).fields("origin").only(names)
+        run.origins.append(Origin(*(origin.text(name) for name in names)))
+    elif fields.has("trial"):
         optional = ("seconds", "seed", "outcomes")
         _add_trial(run, fields.only(("trial", "state", "action", "reward"), optional=optional))
     elif fields.has("checkpoint"):

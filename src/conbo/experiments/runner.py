@@ -18,6 +18,7 @@ import torch
 
 from conbo.experiments.evaluation import evaluate
 from conbo.experiments.final_round import after_final_round
+from conbo.experiments.origin import origin_of
 from conbo.experiments.problem_names import load_problem
 from conbo.experiments.run_file import (
     Checkpoint,
@@ -29,6 +30,7 @@ from conbo.experiments.run_file import (
     complete_line,
     failure_line,
     open_run,
+    origin_line,
     trial_line,
 )
 from conbo.experiments.run_lock import run_lock
@@ -75,6 +77,9 @@ def _make(task: Task, path: Path, deadline: float | None) -> Result:
     run = open_run(path, task.settings)
     if run.complete >= task.evaluations:
         return Result("complete", 0)  # by another process, since the sweep began
+    if run.origins[-1:] != [origin := origin_of(task.settings, task.method)]:
+        run.origins.append(origin)
+        append(path, origin_line(origin))
     before = run.evaluations
     try:
         with warnings.catch_warnings():

@@ -1,0 +1,178 @@
+"""Where a run comes from: version, platform, and a fingerprint of the code that its numbers depend on.
+
+The fingerprint is a hash of source files: the modules of the method's recipe and of the problem, the optimizer and the
+scoring, and all that these import, without the recipes of other methods, other problems, storage and presentation.
+Comments, docstrings and blank lines do not count, so better words leave recorded runs as they are.
+"""
+
+import ast
+import hashlib
+import platform
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import lru_cache, partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import conbo
+from conbo.experiments.problem_names import load_problem
+from conbo.experiments.run_file import Origin, Run, RunSettings
+
+SOURCE = Path(conbo.__file__).parent
+ROOTS = ("conbo.optimizer", "conbo.experiments.evaluation", "conbo.experiments.scoring")
+FINAL_ROUND = "conbo.experiments.final_round"
+# Modules that list, store, name or show things. What they list is followed from the recipes and problems themselves.
+IGNORED = frozenset(
+    {
+        "conbo",
+        "conbo.dataframes",
+        "conbo.errors",
+        "conbo.experiments.origin",
+        "conbo.experiments.problem_names",
+        "conbo.experiments.run_file",
+        "conbo.html_pieces",
+        "conbo.method_list",
+        "conbo.method_table",
+        "conbo.notices",
+        "conbo.policies.policy_file",
+        "conbo.policies.policy_map",
+        "conbo.problems",
+        "conbo.record_fields",
+        "conbo.summary",
+    }
+)
+LIBRARIES = ("torch", "numba")  # whose versions are named beside that of Python
+DIGITS = 16  # of a fingerprint
+
+
+def origin_of(settings: RunSettings, method: object) -> Origin:
+    """The origin of a run that is made here and now."""
+    return Origin(conbo.__version__, platform_name(), code_of(settings, method))
+
+
+def code_of(settings: RunSettings, method: object) -> str:
+    """The fingerprint of the code that a run of this method with these settings depends on."""
+    problem = load_problem(settings.problem)
+    named = {*modules_within(method), *modules_within(problem), *ROOTS}
+    named |= {FINAL_ROUND} if settings.final_round else set()
+    followed = sorted(reachable(named))
+    return _fingerprint(tuple(followed), _data_files(settings.problem))
+
+
+def is_stale(run: Run, code: str) -> bool:
+    """Whether a part of a run was made by other code than this, or nobody knows by which."""
+    return not run.origins or any(origin.code != code for origin in run.origins)
+
+
+@lru_cache(maxsize=1)
+def platform_name() -> str:
+    """System, processor, Python and the libraries that decide how numbers are rounded."""
+    parts = [f"{platform.system()} {platform.machine()}", f"Python {platform.python_version()}"]
+    return ", ".join([*parts, *(f"{name} {_version(name)}" for name in LIBRARIES)])
+
+
+def modules_within(value: object) -> Iterator[str]:
+    """The modules of this package that define a value, or anything that it holds."""
+    if isinstance(value, partial):
+        for part in (value.func, *value.args, *value.keywords.values()):
+            yield from modules_within(part)
+        return
+    if isinstance(value, Mapping):
+        for part in value.values():
+            yield from modules_within(part)
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for part in value:
+            yield from modules_within(part)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from modules_within(getattr(value, field.name))
+    owner = getattr(value, "__self__", None)  # of a bound method
+    if is_dataclass(owner):
+        yield from modules_within(owner)
+    home = getattr(value, "__module__", None)
+    if isinstance(home, str) and home.startswith("conbo."):
+        yield home
+
+
+def reachable(modules: Iterable[str]) -> set[str]:
+    """These modules and all that they import, directly or not."""
+    found: set[str] = set()
+    waiting = [module for module in modules if module not in IGNORED]
+    while waiting:
+        module = waiting.pop()
+        if module not in found:
+            found.add(module)
+            waiting.extend(imported for imported in imports_of(module) if imported not in IGNORED)
+    return found
+
+
+@lru_cache(maxsize=None)
+def imports_of(module: str) -> frozenset[str]:
+    """The modules of this package that a module imports when it runs."""
+    return frozenset(_imports(_tree(module)))
+
+
+@lru_cache(maxsize=None)
+def code_lines(module: str) -> str:
+    """The source of a module without comment lines, docstrings and blank lines."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    dropped: set[int] = set()
+    for node in ast.walk(_tree(module)):
+        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
+            text = node.body[0]
+            dropped.update(range(text.lineno, (text.end_lineno or text.lineno) + 1))
+    lines = enumerate(_path(module).read_text(encoding="utf-8").splitlines(), start=1)
+    kept = (line.rstrip() for number, line in lines if number not in dropped)
+    return "\n".join(line for line in kept if line and not line.lstrip().startswith("#"))
+
+
+def _imports(node: ast.AST) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+            continue  # these names are for type checkers
+        if isinstance(child, ast.Import):
+            yield from (alias.name for alias in child.names if _is_ours(alias.name))
+        elif isinstance(child, ast.ImportFrom) and child.module and _is_ours(child.module):
+            submodules = [name for alias in child.names if _is_ours(name := f"{child.module}.{alias.name}")]
+            yield from submodules
+            if len(submodules) < len(child.names):
+                yield child.module
+        else:
+            yield from _imports(child)
+
+
+def _is_ours(module: str) -> bool:
+    return module.split(".")[0] == "conbo" and _path(module).is_file()
+
+
+def _path(module: str) -> Path:
+    place = SOURCE.joinpath(*module.split(".")[1:])
+    return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+
+
+@lru_cache(maxsize=None)
+def _tree(module: str) -> ast.Module:
+    return ast.parse(_path(module).read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=None)
+def _fingerprint(modules: tuple[str, ...], data: tuple[Path, ...]) -> str:
+    parts = [f"{module}\n{code_lines(module)}\n".encode() for module in modules]
+    parts += [path.name.encode() + b"\n" + path.read_bytes() for path in data]
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:DIGITS]
+
+
+def _data_files(problem: str) -> tuple[Path, ...]:
+    """The files that a problem reads: its tables, or the file of one's own in which it is."""
+    source, _, _ = problem.rpartition(":") if ".py:" in problem else problem.partition(":")
+    if source.endswith(".py"):
+        return (Path(source),)
+    return tuple(sorted((SOURCE / "problems" / "data").glob(f"{source}*")))
+
+
+def _version(library: str) -> Any:
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return "absent"

@@ -1,0 +1,54 @@
+"""Which recorded runs were made by other code, or another recipe, than the same runs would be made by today."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from conbo.experiments.origin import code_of, is_stale
+from conbo.experiments.paper_figures import Figure
+from conbo.experiments.run_file import Key, Run
+from conbo.experiments.runner import Task
+from conbo.experiments.summary import markdown
+from conbo.rounding import counted
+
+NO_RECORD = "no record of the code that made them"
+OTHER_RECIPE = "the method's settings are others now"
+OTHER_CODE = "code that they depend on has changed since {versions}"
+
+
+def why_stale(run: Run, task: Task) -> str | None:
+    """Why a run has to be made again, or None if the same code would make it today."""
+    if not run.origins:
+        return NO_RECORD
+    if run.settings.recipe != task.settings.recipe:
+        return OTHER_RECIPE
+    if is_stale(run, code_of(task.settings, task.method)):
+        versions = ", ".join(dict.fromkeys(origin.version for origin in run.origins))
+        return OTHER_CODE.format(versions=versions)
+    return None
+
+
+def stale_table(figures: Sequence[Figure], runs: Mapping[Key, Run]) -> str:
+    """The stale runs of figures as a Markdown table, a row for each method on a problem, and how many there are."""
+    stale: Counter[tuple[str, str, str, str]] = Counter()
+    keys: dict[Key, bool] = {}
+    for figure in figures:
+        for task in figure.tasks():
+            if (key := task.settings.key) not in runs:
+                continue
+            why = why_stale(runs[key], task)
+            keys[key] = why is not None
+            if why is not None:
+                batch = f", batches of {task.settings.batch}" if task.settings.batch > 1 else ""
+                stale[figure.name, task.settings.problem + batch, task.settings.method, why] += 1
+    said = f"{sum(keys.values())} of {counted(len(keys), 'recorded run', 'recorded runs')} are stale."
+    if not stale:
+        return said
+    rows = [["figure", "problem", "method", "runs", "why"]]
+    rows += [[figure, problem, method, str(n), why] for (figure, problem, method, why), n in stale.items()]
+    return f"{markdown(rows)}\n\n{said}"
+
+
+def stale_counts(figure: Figure, runs: Mapping[Key, Run]) -> tuple[int, int]:
+    """Number of recorded runs of a figure, and how many of them are stale."""
+    found = [(runs[key], task) for task in figure.tasks() if (key := task.settings.key) in runs]
+    return len(found), sum(why_stale(run, task) is not None for run, task in found)
