@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from conbo.experiments.alternatives import in_words
 from conbo.experiments.drawing import (
     draw_comparisons,
     draw_costs,
@@ -104,6 +105,11 @@ def draw_batches(runs: Sequence[Run]) -> Figure:
     return figure
 
 
+def draw_alternatives(runs: Sequence[Run]) -> Figure:
+    """Costs against evaluations, with the best grid of every other library, a panel for each problem."""
+    return draw_comparisons([in_words(comparison) for comparison in compare(runs)])
+
+
 @styled
 def draw_networks(runs: Sequence[Run]) -> Figure:
     """The policy's cost over evaluations, observed errors with and without a final round, and the overhead."""
@@ -145,6 +151,8 @@ DRAWINGS: dict[str, Callable[[Sequence[Run]], Figure]] = {
     "batches": draw_batches,
     "common-random-numbers": draw_sweep,
     "cnn": draw_networks,
+    "alternatives": draw_alternatives,
+    "fresh-seeds": draw_sweep,
 }
 
 

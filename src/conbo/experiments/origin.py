@@ -10,7 +10,7 @@ import hashlib
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ IGNORED = frozenset(
         "conbo.summary",
     }
 )
-LIBRARIES = ("torch", "numba")  # whose versions are named beside that of Python
+LIBRARIES = ("torch", "numba", "botorch", "optuna", "ax-platform")  # whose versions are named beside that of Python
 DIGITS = 16  # of a fingerprint
 
 
@@ -107,13 +107,13 @@ def reachable(modules: Iterable[str]) -> set[str]:
     return found
 
 
-@lru_cache(maxsize=None)
+@cache
 def imports_of(module: str) -> frozenset[str]:
     """The modules of this package that a module imports when it runs."""
     return frozenset(_imports(_tree(module)))
 
 
-@lru_cache(maxsize=None)
+@cache
 def code_lines(module: str) -> str:
     """The source of a module without comment lines, docstrings and blank lines."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -151,12 +151,12 @@ def _path(module: str) -> Path:
     return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
 
 
-@lru_cache(maxsize=None)
+@cache
 def _tree(module: str) -> ast.Module:
     return ast.parse(_path(module).read_text(encoding="utf-8"))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _fingerprint(modules: tuple[str, ...], data: tuple[Path, ...]) -> str:
     parts = [f"{module}\n{code_lines(module)}\n".encode() for module in modules]
     parts += [path.name.encode() + b"\n" + path.read_bytes() for path in data]

@@ -1,4 +1,4 @@
-"""The figures of the paper as tables of settings, and three figures of our own: on methods, the model and seeds.
+"""The figures of the paper as tables of settings, and figures of our own: on methods, the model, seeds and rivals.
 
 The paper gives the functions, the methods and the sweeps.  What it does not give (initial points, budgets, repetitions,
 test states) is chosen here, the same for all methods.
@@ -11,6 +11,9 @@ from functools import partial
 from conbo.acquisition.conditional import ConBO, StateValueRecipe
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG, MonteCarloKG
 from conbo.errors import SettingError
+from conbo.experiments.alternatives import GRID_SIZES, LIBRARIES, OURS
+from conbo.experiments.botorch_contextual import BotorchContextual
+from conbo.experiments.grid_search import GridSearch
 from conbo.experiments.run_file import Key, Run, SeedHabit
 from conbo.experiments.runner import Task
 from conbo.experiments.scoring import Scoring
@@ -167,6 +170,32 @@ _BATCHES = [
     for sweep in (_AMBULANCES, _WAREHOUSES)
     for batch in (1, 4, 8)
 ]
+_ALTERNATIVES = [
+    replace(
+        sweep,
+        problems=[problem],
+        methods=[
+            replace(METHODS[DEFAULT_METHOD], name=OURS),
+            with_model("uniform", GaussianProcess()),
+            BotorchContextual(),
+            *(GridSearch(library, k) for library in LIBRARIES for k in GRID_SIZES[problem]),
+        ],
+        seeds=5,
+        final_round=False,
+    )
+    for sweep in (_SYNTHETIC, _AMBULANCES, _WAREHOUSES, _NETWORKS)
+    for problem in sweep.problems
+    if problem in GRID_SIZES
+]
+_FRESH_SEEDS = [
+    replace(_WAREHOUSES, methods=named("conbo-5", DEFAULT_METHOD), first_seed=10),
+    replace(
+        _WAREHOUSES,
+        problems=["assemble_to_order:demand_enters=production_time"],
+        methods=named("conbo-5", DEFAULT_METHOD),
+    ),
+    replace(_NETWORKS, methods=named("transfer-ei", DEFAULT_METHOD), first_seed=10),
+]
 
 FIGURES = {
     figure.name: figure
@@ -239,6 +268,18 @@ FIGURES = {
             "Hyperparameters of a network for five data sets (surrogate), with and without a final round",
             [_NETWORKS],
             [replace(_NETWORKS, evaluations=40, seeds=1)],
+        ),
+        Figure(
+            "alternatives",
+            "What you would use instead: other libraries with the same evaluations",
+            _ALTERNATIVES,
+            [replace(_ALTERNATIVES[0], methods=_ALTERNATIVES[0].methods[:4], evaluations=14, seeds=1)],
+        ),
+        Figure(
+            "fresh-seeds",
+            "Settings that were chosen on some seeds, on others",
+            _FRESH_SEEDS,
+            [replace(sweep, evaluations=24, seeds=1) for sweep in _FRESH_SEEDS],
         ),
     )
 }

@@ -97,6 +97,7 @@ class Checkpoint:
     best_observed: float | None = None  # where there are few states: the best reward of each, averaged
     final_round: float | None = None  # the same after a last evaluation in each state, chosen to improve it
     violation: float | None = None  # where there are constraints: the share of states in which the policy breaks one
+    observed_mean: float | None = None  # the expected reward of the actions that were observed best
 
 
 @dataclass
@@ -309,7 +310,7 @@ def _add_trial(run: Run, fields: Fields) -> None:
 
 
 def _checkpoint(run: Run, fields: Fields) -> Checkpoint:
-    optional = ("fit_seconds", "suggest_seconds", "best_observed", "final_round", "violation")
+    optional = ("fit_seconds", "suggest_seconds", "best_observed", "observed_mean", "final_round", "violation")
     fields.only(("checkpoint", "score", "measure"), optional)
     evaluations = fields.whole("checkpoint", least=1)
     if run.checkpoints and evaluations <= (last := run.checkpoints[-1].evaluations):

@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias, TypeVar
 import numpy as np
 import torch
 
+from conbo.experiments.contestants import Contestant, Entry, contestant
 from conbo.experiments.evaluation import evaluate
 from conbo.experiments.final_round import after_final_round
 from conbo.experiments.origin import origin_of
@@ -36,7 +37,6 @@ from conbo.experiments.run_file import (
 from conbo.experiments.run_lock import run_lock
 from conbo.experiments.scoring import Scorer, Scoring, scorer
 from conbo.method_list import Method
-from conbo.optimizer import Optimizer
 
 T = TypeVar("T")
 Outcome: TypeAlias = Literal["complete", "failed", "paused", "busy"]
@@ -47,7 +47,7 @@ class Task:
     """A run to be made."""
 
     settings: RunSettings
-    method: Method
+    method: Entry
     evaluations: int
 
 
@@ -95,15 +95,7 @@ def _continue(run: Run, path: Path, task: Task, deadline: float | None) -> bool:
     """Continue the run, and return whether it is complete."""
     settings, problem = task.settings, load_problem(task.settings.problem)
     judge = _judge(settings.problem, Scoring(settings.test_states, settings.replications))
-    optimizer = Optimizer(
-        problem.space,
-        state_distribution=problem.state_distribution,
-        method=task.method,
-        seed=settings.seed,
-        initial=settings.initial,
-        common_random_numbers=settings.seed_habit == "chosen",
-        outcome_constraints=problem.outcome_constraints,
-    )
+    optimizer = contestant(task.method, problem, settings, task.evaluations)
     optimizer.restore(run.trials)
     while True:
         fit_seconds = _timed(optimizer.fit)[0]
@@ -137,18 +129,20 @@ def _is_due(run: Run, evaluations: int) -> bool:
     return last == 0 or passed or last < run.evaluations == evaluations
 
 
-def _checkpoint(run: Run, task: Task, judge: Scorer, optimizer: Optimizer) -> Checkpoint:
+def _checkpoint(run: Run, task: Task, judge: Scorer, optimizer: Contestant) -> Checkpoint:
     last = run.checkpoints[-1].evaluations if run.checkpoints else 0
     costs = [seconds for number, seconds in run.seconds.items() if number >= last]
-    rounds, policy = run.settings.final_round, optimizer.policy()
+    score, policy = judge.best(optimizer.policies())
+    method = task.method if run.settings.final_round and isinstance(task.method, Method) else None
     return Checkpoint(
         evaluations=run.evaluations,
-        score=judge.score(policy),
+        score=score,
         measure=judge.measure,
         fit_seconds=float(np.mean([cost.fit for cost in costs])) if costs else None,
         suggest_seconds=float(np.mean([cost.suggest for cost in costs])) if costs else None,
-        best_observed=judge.best_observed(run.trials) if rounds else None,
-        final_round=after_final_round(judge, task.method, run.settings.seed, run.trials) if rounds else None,
+        best_observed=judge.best_observed(run.trials) if method else None,
+        observed_mean=judge.mean_of_best_observed(run.trials) if method else None,
+        final_round=after_final_round(judge, method, run.settings.seed, run.trials) if method else None,
         violation=judge.violation(policy),
     )
 

@@ -13,7 +13,7 @@ import torch
 
 from conbo.bound_states import bind
 from conbo.errors import SettingError
-from conbo.policies.policy import Policy
+from conbo.experiments.contestants import ActionRule
 from conbo.problems.problem import Problem
 from conbo.quasi_random import sobol
 from conbo.spaces import Array, Point, Value
@@ -50,13 +50,19 @@ class Scorer:
         """What a score is: an opportunity cost (low is good) or a reward (high is good)."""
         return "mean reward" if self.optimal is None else "opportunity cost"
 
-    def score(self, policy: Policy) -> float:
+    def score(self, policy: ActionRule) -> float:
         """The opportunity cost of a policy over P[s], or its mean reward where the best is unknown."""
         pairs = enumerate(zip(self.states, policy.many(self.states), strict=True))
         rewards = np.array([self._mean_reward(state, action, number) for number, (state, action) in pairs])
         return float(self.weights @ (rewards if self.optimal is None else self.optimal - rewards))
 
-    def violation(self, policy: Policy) -> float | None:
+    def best(self, policies: Sequence[ActionRule]) -> tuple[float, ActionRule]:
+        """The best score of several policies, and the policy that has it."""
+        sign = 1 if self.optimal is not None else -1
+        scored = [(self.score(policy), policy) for policy in policies]
+        return min(scored, key=lambda pair: sign * pair[0])
+
+    def violation(self, policy: ActionRule) -> float | None:
         """The share of states, by P[s], in which a policy breaks a constraint in truth; None without constraints."""
         breaks = self.problem.violates
         if breaks is None:
@@ -66,8 +72,24 @@ class Scorer:
 
     def best_observed(self, trials: Sequence[Trial]) -> float | None:
         """The best reward observed in each state, averaged over P[s]; None if some test state was not tried."""
-        seen = [[t.reward for t in trials if t.state == state and t.reward is not None] for state in self.states]
-        return float(self.weights @ np.array([max(rewards) for rewards in seen])) if all(seen) else None
+        best = self._best_trials(trials)
+        return None if best is None else float(self.weights @ np.array([reward for reward, _ in best]))
+
+    def mean_of_best_observed(self, trials: Sequence[Trial]) -> float | None:
+        """The expected reward of the actions that were observed best: what is left of good luck."""
+        best = self._best_trials(trials)
+        if best is None:
+            return None
+        pairs = enumerate(zip(self.states, best, strict=True))
+        means = [self._mean_reward(state, action, number) for number, (state, (_, action)) in pairs]
+        return float(self.weights @ np.array(means))
+
+    def _best_trials(self, trials: Sequence[Trial]) -> list[tuple[float, Point]] | None:
+        """The best reward of each test state and its action; None if some test state was not tried."""
+        seen = [
+            [(t.reward, t.action) for t in trials if t.state == state and t.reward is not None] for state in self.states
+        ]
+        return [max(pairs, key=lambda pair: pair[0]) for pairs in seen] if all(seen) else None
 
     def _mean_reward(self, state: Point, action: Point, number: int) -> float:
         if self.problem.mean_reward is not None:

@@ -14,13 +14,13 @@ from typing import Literal, TypeAlias
 from tqdm import tqdm
 
 from conbo.errors import SettingError
+from conbo.experiments.contestants import Entry, contestant
 from conbo.experiments.problem_names import load_problem
 from conbo.experiments.run_file import Key, Run, RunSettings, SeedHabit, append, lines_of, read_file, read_folder
 from conbo.experiments.run_lock import run_lock
 from conbo.experiments.runner import Result, Task, make_run
 from conbo.experiments.scoring import Scoring
 from conbo.method_list import PUBLISHED_MODEL, Method
-from conbo.optimizer import Optimizer
 
 Changed: TypeAlias = Literal["stop", "keep", "again"]
 
@@ -35,7 +35,7 @@ class Sweep:
     """Every problem with every method at every seed, by the same rules."""
 
     problems: Sequence[str]
-    methods: Sequence[Method]  # their names are the labels
+    methods: Sequence[Entry]  # their names are the labels
     evaluations: int
     initial: int
     seeds: int
@@ -44,6 +44,7 @@ class Sweep:
     scoring: Scoring = DEFAULT_SCORING
     final_round: bool = False
     seed_habit: SeedHabit = "new"
+    first_seed: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.initial <= self.evaluations:
@@ -57,12 +58,12 @@ class Sweep:
         """All runs, seed by seed: a sweep that is stopped has compared all methods at some seeds."""
         return [
             Task(self._settings(problem, method, seed), method, self.evaluations)
-            for seed in range(self.seeds)
+            for seed in range(self.first_seed, self.first_seed + self.seeds)
             for problem in self.problems
             for method in self.methods
         ]
 
-    def _settings(self, problem: str, method: Method, seed: int) -> RunSettings:
+    def _settings(self, problem: str, method: Entry, seed: int) -> RunSettings:
         return RunSettings(
             problem=problem,
             method=method.name,
@@ -78,8 +79,10 @@ class Sweep:
         )
 
 
-def recipe_of(method: Method) -> str:
+def recipe_of(method: Entry) -> str:
     """Everything that distinguishes a method from others, as text."""
+    if not isinstance(method, Method):
+        return repr(method)
     policy = f", {method.policy!r}" if method.policy else ""
     model = f", {method.model!r}" if method.model != PUBLISHED_MODEL else ""
     return f"{method.proposal!r}{policy}{model}{', states as actions' if method.states_as_actions else ''}"
@@ -194,12 +197,7 @@ def _left_open(executor: Executor) -> Iterator[Executor]:
 def _check(task: Task, run: Run | None, changed: Changed) -> None:
     """Raise an error about what is wrong before anything runs."""
     problem = load_problem(task.settings.problem)
-    Optimizer(  # do they fit together?
-        problem.space,
-        state_distribution=problem.state_distribution,
-        method=task.method,
-        outcome_constraints=problem.outcome_constraints,
-    )
+    contestant(task.method, problem, task.settings, task.evaluations)  # do they fit together?
     if task.settings.seed_habit != "new" and not problem.takes_seed:
         raise SettingError(f"the problem must take seeds, but `evaluate` of '{task.settings.problem}' does not.")
     if run is None:

@@ -1,0 +1,40 @@
+"""What one would use instead, for readers who know none of the labels: names, and the best grid of each library."""
+
+from dataclasses import replace
+
+from conbo.experiments.grid_search import Library
+from conbo.experiments.summary import Comparison
+
+OURS = "conbo, default"  # the label of our default in this figure, which has runs of its own
+RANDOM, CONTEXTUAL = "uniform/auto", "botorch EI at drawn states"
+LIBRARIES: tuple[Library, ...] = ("optuna", "ax")
+NAMES = {OURS: "conbo", RANDOM: "random search with conbo's model", CONTEXTUAL: "BoTorch: EI at states drawn from P[s]"}
+GRIDS = {"optuna": "Optuna: k states, each on its own", "ax": "Ax: k states, each on its own"}
+
+# the numbers of states that are tried; the one that is best in the end is shown
+GRID_SIZES = {
+    "branin": (3, 5, 8, 12),
+    "ambulances": (1, 4, 9),
+    "assemble_to_order": (1, 2, 4, 8),
+    "cifar_cnn_table": (1, 5),
+}
+
+
+def best_grid(comparison: Comparison, library: str) -> str | None:
+    """The label of a library's grid with the lowest cost in the end, or None if there are no runs of it."""
+    mine = [label for label in comparison.methods if label.startswith(f"{library} k=")]  # the best first
+    return mine[0] if mine else None
+
+
+def in_words(comparison: Comparison) -> Comparison:
+    """The same comparison with readable names, and only the best grid of each library."""
+    shown = {label: name for label, name in NAMES.items() if label in comparison.costs}
+    for library, name in GRIDS.items():
+        if (best := best_grid(comparison, library)) is not None:
+            shown[best] = name.replace("k states", f"{best.partition('=')[2]} states")
+    return replace(
+        comparison,
+        costs={name: comparison.costs[label] for label, name in shown.items()},
+        fit_seconds={name: comparison.fit_seconds[label] for label, name in shown.items()},
+        suggest_seconds={name: comparison.suggest_seconds[label] for label, name in shown.items()},
+    )

@@ -1,0 +1,72 @@
+"""The best action of one state by Ax's default model.  Needs the extra `ax`."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from conbo.errors import ConboError
+from conbo.experiments.grid_search import Parameters, best_observed
+from conbo.spaces import Categorical, Integer, Parameter, Point, Value
+
+try:
+    from ax.api.client import Client
+    from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
+except ModuleNotFoundError as error:
+    raise ConboError("this alternative needs Ax, which is not installed: pip install 'conbo[ax]'") from error
+
+METRIC = "reward"
+
+
+@dataclass(frozen=True)
+class AxSearch:
+    """A client for the actions alone, rebuilt for every suggestion, so that a run can be continued anywhere."""
+
+    actions: Parameters
+    exact: bool  # whether rewards have no noise, which Ax can be told
+
+    def suggest(self, tried: Sequence[tuple[Point, float]], seed: int) -> dict[str, Value]:
+        """The next action."""
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            (parameters,) = self._client(tried).get_next_trials(max_trials=1).values()
+        return dict(parameters)
+
+    def best(self, tried: Sequence[tuple[Point, float]]) -> dict[str, Value]:
+        """The best observed action if rewards are exact, else the one that Ax's model predicts to be best."""
+        if self.exact or len(tried) < 2:
+            return best_observed(tried)
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            client = self._client(tried)
+            client.get_next_trials(max_trials=1)  # the client predicts once it has a model
+            parameters, *_ = client.get_best_parameterization(use_model_predictions=True)
+        return dict(parameters)
+
+    def _client(self, tried: Sequence[tuple[Point, float]]) -> Any:
+        for name in ("ax", "ax.api.client"):
+            logging.getLogger(name).setLevel(logging.ERROR)  # Ax reports every trial
+        client = Client()
+        client.configure_experiment(parameters=[_config(name, one) for name, one in self.actions.items()])
+        client.configure_optimization(objective=METRIC)
+        client.configure_generation_strategy(initialization_budget=1, initialize_with_center=False)
+        for action, reward in tried:
+            index = client.attach_trial(parameters=dict(action))
+            outcome: Any = (reward, 0.0) if self.exact else reward
+            client.complete_trial(trial_index=index, raw_data={METRIC: outcome})
+        return client
+
+
+def _config(name: str, parameter: Parameter) -> Any:
+    if isinstance(parameter, Categorical):
+        kind: Any = "str" if isinstance(parameter.choices[0], str) else "float"
+        values: Any = list(parameter.choices)
+        return ChoiceParameterConfig(name=name, values=values, parameter_type=kind)
+    return RangeParameterConfig(
+        name=name,
+        bounds=(parameter.low, parameter.high),
+        parameter_type="int" if isinstance(parameter, Integer) else "float",
+        scaling="log" if parameter.log else "linear",
+    )

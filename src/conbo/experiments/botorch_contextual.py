@@ -1,0 +1,157 @@
+"""Contextual expected improvement by BoTorch: the state is drawn from P[s], the action maximizes EI given the state.
+
+One model of states and actions (BoTorch's `SingleTaskGP` with its own priors), fitted after every evaluation.  The
+incumbent is the best posterior mean of the drawn state, and the policy the action with the best posterior mean.
+"""
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from botorch.acquisition.analytic import LogExpectedImprovement, PosteriorMean
+from botorch.fit import fit_gpytorch_mll
+from botorch.generation.gen import gen_candidates_scipy
+from botorch.models.gp_regression import SingleTaskGP
+from botorch.models.gp_regression_mixed import MixedSingleTaskGP
+from botorch.optim.optimize import optimize_acqf
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch import Tensor
+
+from conbo.bound_states import bind
+from conbo.experiments.contestants import ActionRule
+from conbo.experiments.run_file import RunSettings
+from conbo.optimizer import Optimizer
+from conbo.problems.problem import Problem
+from conbo.quasi_random import sobol
+from conbo.spaces import Point, Space, Value
+from conbo.trials import Outcomes, Trial
+
+STARTS, SCREENED = 10, 256  # of `optimize_acqf`
+POOL = 512  # actions that are tried in every state before the best one is refined
+EXACT_NOISE = 1e-6  # share of the rewards' variance that the model is told where rewards are exact
+_STATE, _SEARCH = 6, 7  # random streams of their own
+
+
+@dataclass(frozen=True)
+class BotorchContextual:
+    """Expected improvement at states drawn from P[s]."""
+
+    name: str = "botorch EI at drawn states"
+
+    def enter(self, problem: Problem, settings: RunSettings, evaluations: int) -> "ContextualContestant":
+        """The contestant for one run."""
+        return ContextualContestant(problem, settings)
+
+
+class ContextualContestant:
+    """The initial design of our methods, then contextual expected improvement."""
+
+    def __init__(self, problem: Problem, settings: RunSettings) -> None:
+        self._problem, self._space, self._settings = problem, problem.space, settings
+        self._distribution = bind(problem.state_distribution, problem.space)
+        self._trials: list[Trial] = []
+        self._fitted: tuple[int, Any] = (-1, None)
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """All trials so far."""
+        return tuple(self._trials)
+
+    def restore(self, trials: Iterable[Trial]) -> None:
+        """Take over the trials of a run that is continued."""
+        self._trials.extend(trials)
+
+    def fit(self) -> None:
+        """Fit the model to all rewards so far."""
+        if len(self._trials) >= self._settings.initial and self._fitted[0] != len(self._trials):
+            self._fitted = len(self._trials), self._model()
+
+    def ask(self, n: int = 1) -> list[Trial]:
+        """The initial design, then one point after the other."""
+        first = len(self._trials)
+        if first < self._settings.initial:
+            return self._design()[first : first + n]
+        return [self._suggested(number) for number in range(first, first + n)]
+
+    def tell(self, trial: Trial, reward: float, *, outcomes: Mapping[str, float] | None = None) -> None:
+        """The reward of the next trial."""
+        told = Trial(trial.number, trial.state, trial.action, "completed", Outcomes(reward, None, dict(outcomes or {})))
+        self._trials.append(told)
+
+    def policies(self) -> list[ActionRule]:
+        """The action with the best posterior mean."""
+        self.fit()
+        return [MeanPolicy(self._space, self._fitted[1])]
+
+    def _design(self) -> list[Trial]:
+        ours = Optimizer(
+            self._space,
+            state_distribution=self._problem.state_distribution,
+            method="uniform",
+            seed=self._settings.seed,
+            initial=self._settings.initial,
+        )
+        return ours.ask(self._settings.initial)
+
+    def _model(self) -> Any:
+        states = self._space.encode_states([trial.state for trial in self._trials])
+        actions = self._space.encode_actions([trial.action for trial in self._trials])
+        points = torch.from_numpy(np.concatenate([states, actions], axis=1))
+        rewards = torch.tensor([[trial.reward] for trial in self._trials], dtype=torch.float64)
+        variances = EXACT_NOISE * rewards.var().expand_as(rewards) if self._problem.noise == 0 else None
+        categories = (*self._space.state_categories, *self._space.action_categories)
+        kinds = [column for column, n in enumerate(categories) if n]
+        own = (
+            MixedSingleTaskGP(points, rewards, kinds, variances) if kinds else SingleTaskGP(points, rewards, variances)
+        )
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(own.likelihood, own))
+        return own
+
+    def _suggested(self, number: int) -> Trial:
+        self.fit()
+        model = self._fitted[1]
+        state = self._distribution.sample(1, torch.Generator().manual_seed(self._own(number, _STATE)))
+        d_s, d_x = self._space.n_state_dims, self._space.n_action_dims
+        bounds = torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, d_s + d_x)
+        fixed = dict(enumerate(state[0].tolist()))
+        with torch.random.fork_rng():
+            torch.manual_seed(self._own(number, _SEARCH))
+            improvement = LogExpectedImprovement(model, best_f=best_actions(model, state, d_x)[1].max())
+            found, _ = optimize_acqf(
+                improvement, bounds, q=1, num_restarts=STARTS, raw_samples=SCREENED, fixed_features=fixed
+            )
+        (named,) = self._space.decode_states(state.numpy())
+        return Trial(number, named, self._space.decode_actions(found[:, d_s:].numpy())[0])
+
+    def _own(self, number: int, stream: int) -> int:
+        return int(np.random.SeedSequence([self._settings.seed, number, stream]).generate_state(1)[0])
+
+
+def best_actions(model: Any, states: Tensor, d_x: int) -> tuple[Tensor, Tensor]:
+    """The actions (m, d_x) with the best posterior means (m,) in states (m, d_s): a pool, then a local search."""
+    pool = sobol(POOL, d_x, seed=0)
+    with torch.no_grad():
+        points = torch.cat([states[:, None].expand(-1, POOL, -1), pool.expand(len(states), -1, -1)], -1)
+        means = model.posterior(points).mean[..., 0]  # (m, pool)
+    start = torch.cat([states, pool[means.argmax(-1)]], -1)[:, None]
+    fixed = dict(enumerate(states.T))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a search that starts at its optimum is told to have failed
+        found, values = gen_candidates_scipy(start, PosteriorMean(model), 0.0, 1.0, fixed_features=fixed)
+    return found[:, 0, states.shape[1] :].detach(), values.detach()
+
+
+@dataclass(frozen=True)
+class MeanPolicy:
+    """The action with the best posterior mean."""
+
+    space: Space
+    model: Any
+
+    def many(self, states: Sequence[Point]) -> list[dict[str, Value]]:
+        """The action for each state."""
+        encoded = torch.from_numpy(self.space.encode_states(list(states)))
+        return self.space.decode_actions(best_actions(self.model, encoded, self.space.n_action_dims)[0].numpy())

@@ -1,0 +1,82 @@
+"""What takes part in an experiment: our optimizer with a method, or another way of spending the same evaluations.
+
+A contestant asks for evaluations, is told their rewards and offers policies.  Where it offers several, such as the
+nearest state's action and an interpolated one, it is scored by whichever is best: the best foot forward.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+from conbo.experiments.run_file import RunSettings
+from conbo.method_list import Method
+from conbo.optimizer import Optimizer
+from conbo.problems.problem import Problem
+from conbo.spaces import Point, Value
+from conbo.trials import Trial
+
+
+class ActionRule(Protocol):
+    """A policy as far as it is scored."""
+
+    def many(self, states: Sequence[Point]) -> list[dict[str, Value]]:
+        """The action for each state."""
+
+
+class Contestant(Protocol):
+    """Spends evaluations and offers policies; a function of its seed and the rewards."""
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """All trials so far."""
+
+    def restore(self, trials: Iterable[Trial]) -> None:
+        """Take over the trials of a run that is continued."""
+
+    def fit(self) -> None:
+        """Fit what the next suggestion needs, so that its time can be taken apart."""
+
+    def ask(self, n: int = 1) -> list[Trial]:
+        """The next points to evaluate."""
+
+    def tell(self, trial: Trial, reward: float, *, outcomes: Mapping[str, float] | None = None) -> None:
+        """The reward of a trial."""
+
+    def policies(self) -> Sequence[ActionRule]:
+        """The policies of which the best one counts."""
+
+
+class Alternative(Protocol):
+    """Settings of another way than ours; implementations are frozen dataclasses."""
+
+    @property
+    def name(self) -> str:
+        """The label in tables and files."""
+
+    def enter(self, problem: Problem, settings: RunSettings, evaluations: int) -> Contestant:
+        """The contestant for one run."""
+
+
+Entry: TypeAlias = Method | Alternative
+
+
+class Ours(Optimizer):
+    """Our optimizer as a contestant."""
+
+    def policies(self) -> list[ActionRule]:
+        """Its only policy."""
+        return [self.policy()]
+
+
+def contestant(entry: Entry, problem: Problem, settings: RunSettings, evaluations: int) -> Contestant:
+    """What takes part in one run."""
+    if not isinstance(entry, Method):
+        return entry.enter(problem, settings, evaluations)
+    return Ours(
+        problem.space,
+        state_distribution=problem.state_distribution,
+        method=entry,
+        seed=settings.seed,
+        initial=settings.initial,
+        common_random_numbers=settings.seed_habit == "chosen",
+        outcome_constraints=problem.outcome_constraints,
+    )

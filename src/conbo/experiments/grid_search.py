@@ -1,0 +1,196 @@
+"""Ordinary Bayesian optimization for finitely many states: each state of a grid on its own, by another library.
+
+The states are the midpoints of equal shares of P[s], all of them where there are no more.  They are visited in turn,
+each begins with quasi-random actions, and then the library suggests the next action from the rewards of that state
+alone.  In other states the policy takes the action of the nearest one, or interpolates between the grid's actions.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Literal, Protocol, TypeAlias
+
+import numpy as np
+from scipy.interpolate import RegularGridInterpolator
+
+from conbo.bound_states import bind
+from conbo.errors import SettingError, TrialError
+from conbo.experiments.contestants import ActionRule
+from conbo.experiments.run_file import RunSettings
+from conbo.problems.problem import Problem
+from conbo.quasi_random import sobol_points
+from conbo.spaces import Array, Parameter, Point, Space, Value
+from conbo.trials import Outcomes, Trial
+
+Library: TypeAlias = Literal["optuna", "ax"]
+Parameters: TypeAlias = Mapping[str, Parameter]
+_DESIGN, _ASK = 4, 5  # random streams of their own
+
+
+class StateSearch(Protocol):
+    """A library's search for the best action of one state."""
+
+    def suggest(self, tried: Sequence[tuple[Point, float]], seed: int) -> dict[str, Value]:
+        """The next action, given actions and their rewards."""
+
+    def best(self, tried: Sequence[tuple[Point, float]]) -> dict[str, Value]:
+        """The action that the library would recommend."""
+
+
+@dataclass(frozen=True)
+class GridSearch:
+    """A library on a grid of this many states, each on its own."""
+
+    library: Library
+    states: int
+
+    def __post_init__(self) -> None:
+        if self.states < 1:
+            raise SettingError(f"`states >= 1` must hold, but got states={self.states}.")
+
+    @property
+    def name(self) -> str:
+        """The label in tables and files."""
+        return f"{self.library} k={self.states}"
+
+    def enter(self, problem: Problem, settings: RunSettings, evaluations: int) -> "GridContestant":
+        """The contestant for one run."""
+        return GridContestant(problem, self.states, self._search(problem), settings, evaluations)
+
+    def _search(self, problem: Problem) -> StateSearch:
+        exact = problem.noise == 0
+        if self.library == "optuna":
+            from conbo.experiments.optuna_search import OptunaSearch
+
+            return OptunaSearch(problem.space.actions, exact)
+        from conbo.experiments.ax_search import AxSearch
+
+        return AxSearch(problem.space.actions, exact)
+
+
+class GridContestant:
+    """The states of a grid in turn."""
+
+    def __init__(
+        self, problem: Problem, states: int, search: StateSearch, settings: RunSettings, evaluations: int
+    ) -> None:
+        self._space, self._search, self._seed = problem.space, search, settings.seed
+        self._grid = state_grid(problem, states)
+        k, d_x = len(self._grid), problem.space.n_action_dims
+        # the design of our methods, and no more than half of what a state gets in all
+        share = min(2 * d_x + 2, evaluations // (2 * k))
+        self._startup = max(share, -(-settings.initial // k), 1)
+        self._trials: list[Trial] = []
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """All trials so far."""
+        return tuple(self._trials)
+
+    def restore(self, trials: Iterable[Trial]) -> None:
+        """Take over the trials of a run that is continued."""
+        self._trials.extend(trials)
+
+    def fit(self) -> None:
+        """Nothing: the library fits its model as it suggests."""
+
+    def ask(self, n: int = 1) -> list[Trial]:
+        """The next points: in each state in turn, quasi-random actions first."""
+        asked = []
+        for number in range(len(self._trials), len(self._trials) + n):
+            place, turn = number % len(self._grid), number // len(self._grid)
+            state = self._states[place]
+            action = self._designed(place, turn) if turn < self._startup else self._suggested(place, number)
+            asked.append(Trial(number, dict(state), action))
+        return asked
+
+    def tell(self, trial: Trial, reward: float, *, outcomes: Mapping[str, float] | None = None) -> None:
+        """The reward of the next trial."""
+        if trial.number != len(self._trials):
+            raise TrialError(f"trial {len(self._trials)} must be told next, but got trial {trial.number}.")
+        told = Trial(trial.number, trial.state, trial.action, "completed", Outcomes(reward, None, dict(outcomes or {})))
+        self._trials.append(told)
+
+    def policies(self) -> list[ActionRule]:
+        """The nearest state's action, and actions interpolated over the grid where it is complete."""
+        tried = [self._tried(place) for place in range(len(self._grid))]
+        known = [place for place, pairs in enumerate(tried) if pairs]
+        actions = self._space.encode_actions([self._search.best(tried[place]) for place in known])
+        found: list[ActionRule] = [NearestState(self._space, self._grid[known], actions)]
+        if len(known) == len(self._grid) and can_interpolate(self._space, self._grid):
+            found.append(InterpolatedActions(self._space, self._grid, actions))
+        return found
+
+    @cached_property
+    def _states(self) -> list[dict[str, Value]]:
+        return self._space.decode_states(self._grid)
+
+    def _tried(self, place: int) -> list[tuple[Point, float]]:
+        mine = self._trials[place :: len(self._grid)]
+        return [(trial.action, trial.reward) for trial in mine if trial.reward is not None]
+
+    def _designed(self, place: int, turn: int) -> dict[str, Value]:
+        own = int(np.random.SeedSequence([self._seed, place, _DESIGN]).generate_state(1)[0])
+        points = sobol_points(self._startup, self._space.n_action_dims, own)
+        return self._space.decode_actions(points[turn : turn + 1])[0]
+
+    def _suggested(self, place: int, number: int) -> dict[str, Value]:
+        own = int(np.random.SeedSequence([self._seed, number, _ASK]).generate_state(1)[0])
+        return self._search.suggest(self._tried(place), own)
+
+
+def state_grid(problem: Problem, k: int) -> Array:
+    """States (k, d_s) of the unit cube: all of them if there are no more, else midpoints of equal shares of P[s]."""
+    distribution, d_s = bind(problem.state_distribution, problem.space), problem.space.n_state_dims
+    if (listed := distribution.listed(max_states=k)) is not None:
+        return listed[0]
+    side = round(k ** (1 / d_s))
+    if side**d_s != k:
+        raise SettingError(f"a grid over {d_s} states must have a whole number of states a side, but got k={k}.")
+    midpoints = (np.arange(side) + 0.5) / side
+    return distribution.transform(np.array(list(product(midpoints, repeat=d_s))))
+
+
+def can_interpolate(space: Space, grid: Array) -> bool:
+    """Whether numbers lie between the grid's states and actions: no categories, and a side of two at least."""
+    numeric = not any(space.state_categories) and not any(space.action_categories)
+    return numeric and all(len(np.unique(column)) > 1 for column in grid.T)
+
+
+@dataclass(frozen=True)
+class NearestState:
+    """The action of the nearest state of a grid."""
+
+    space: Space
+    grid: Array  # (k, d_s)
+    actions: Array  # (k, d_x)
+
+    def many(self, states: Sequence[Point]) -> list[dict[str, Value]]:
+        """The action for each state."""
+        given = self.space.encode_states(list(states))
+        apart = ((given[:, None] - self.grid) ** 2).sum(-1)  # (m, k)
+        return self.space.decode_actions(self.actions[apart.argmin(1)])
+
+
+@dataclass(frozen=True)
+class InterpolatedActions:
+    """Actions that are linear between the states of a grid, and constant beyond its ends."""
+
+    space: Space
+    grid: Array  # (k, d_s), the product of its columns' values
+    actions: Array  # (k, d_x)
+
+    def many(self, states: Sequence[Point]) -> list[dict[str, Value]]:
+        """The action for each state."""
+        axes = [np.unique(column) for column in self.grid.T]
+        order = np.lexsort(self.grid.T[::-1])
+        values = self.actions[order].reshape(*map(len, axes), -1)
+        ends = np.array([[axis[0], axis[-1]] for axis in axes]).T
+        given = np.clip(self.space.encode_states(list(states)), *ends)
+        return self.space.decode_actions(RegularGridInterpolator(axes, values)(given))
+
+
+def best_observed(tried: Sequence[tuple[Point, float]]) -> dict[str, Value]:
+    """The action with the highest reward."""
+    return dict(max(tried, key=lambda pair: pair[1])[0])
