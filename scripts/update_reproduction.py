@@ -3,9 +3,9 @@
     python scripts/update_reproduction.py                       draw and count anew what results/ holds
     python scripts/update_reproduction.py out/runs.jsonl.xz ... first take over runs from packs or folders
 
-A run that is there twice counts where its method is as it is today, and then where it got farther.  The text of
-docs/reproduction.md, and of docs/methods.md for the figure of that name, is written by hand; what stands between
-`<!-- name -->` and `<!-- end -->` is not.
+A run that is there twice counts where its method is as it is today, and then where it got farther.  The text of the
+pages is written by hand and has no figures; what stands between `<!-- name -->` and `<!-- end -->` is written here:
+docs/reproduction.md, the figure of docs/methods.md, the tables of docs/entropy.md, and two blocks of README.md.
 """
 
 import re
@@ -16,22 +16,32 @@ from pathlib import Path
 
 from PIL import Image
 
-from conbo.experiments.claims import claims_table, goal_table
+from conbo.experiments.alternatives import sentence
+from conbo.experiments.claims import claims_table
 from conbo.experiments.drawing import save
 from conbo.experiments.figure_drawings import DRAWINGS
+from conbo.experiments.goal import goal_table, standing_sentence
 from conbo.experiments.method_pictures import PICTURES
-from conbo.experiments.paper_figures import FIGURES, MODEL_RIVALS, with_model
+from conbo.experiments.paper_figures import FIGURES
 from conbo.experiments.run_file import PACK_SUFFIX, Key, Run, pack, read_file, read_folder
-from conbo.experiments.summary import compare, markdown, table
-from conbo.gaussian_process import GaussianProcess
-from conbo.method_table import DEFAULT_METHOD, METHODS
+from conbo.experiments.staleness import stale_counts
+from conbo.experiments.summary import Comparison, compare, markdown, table, with_error
+from conbo.method_table import DEFAULT_METHOD
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PICTURES_FOLDER = ROOT / "results", ROOT / "docs/pictures/reproduction"
-PAGE, METHODS_PAGE = ROOT / "docs/reproduction.md", ROOT / "docs/methods.md"
+PAGE, METHODS_PAGE, README = ROOT / "docs/reproduction.md", ROOT / "docs/methods.md", ROOT / "README.md"
+README_PROBLEMS = {
+    "branin": "Branin, 1 state and 1 action",
+    "rosenbrock": "Rosenbrock, 1 state and 1 action",
+    "assemble_to_order": "assemble to order, 1 and 8",
+    "ambulances": "ambulances, 2 and 6",
+}
+README_METHODS = {"conbo": "`conbo`", "expected-improvement": "expected improvement", "uniform": "random search"}
 REFERENCES = {
     "methods": "uniform",
     "common-random-numbers": "conbo, new seeds",
+    "alternatives": "conbo, default",
 }  # whom the methods of a figure are compared with, if not with our default
 WITHOUT_TABLES = ("widths", "global")  # these would have one for every width and many rows for n_z
 
@@ -94,19 +104,33 @@ def settings_table() -> str:
 
 
 def made_table(runs: dict[Key, Run]) -> str:
-    """How much of each figure there is."""
-    rows = [["figure", "complete runs", "of"]]
+    """How much of each figure there is, and how many of its runs older code has made."""
+    rows = [["figure", "complete runs", "of", "stale"]]
     for figure in FIGURES.values():
         complete = sum(run.is_complete for run in figure.select(runs))
-        rows.append([figure.name, str(complete), str(len(figure.tasks()))])
+        rows.append([figure.name, str(complete), str(len(figure.tasks())), str(stale_counts(figure, runs)[1])])
     return markdown(rows)
+
+
+def readme_table(runs: dict[Key, Run]) -> str:
+    """Three methods on four problems, as the front page shows them."""
+    rows = [["problem", "evaluations", *README_METHODS.values()]]
+    found = {(c.problem, c.batch): c for c in compare(run for run in runs.values() if run.is_complete)}
+    for problem, words in README_PROBLEMS.items():
+        comparison = found[problem, 1]
+        rows.append([words, f"{comparison.evaluations[-1]:.0f}", *(last_cost(comparison, m) for m in README_METHODS)])
+    return markdown(rows)
+
+
+def last_cost(comparison: Comparison, method: str) -> str:
+    return with_error(float(comparison.mean(method)[-1]), float(comparison.error(method)[-1]))
 
 
 def blocks(runs: dict[Key, Run]) -> dict[str, str]:
     """The generated parts of the page by name."""
-    same_model = [with_model(name, GaussianProcess()).name for name in MODEL_RIVALS]
     parts = {"claims": claims_table(runs), "settings": settings_table(), "made": made_table(runs)}
-    parts |= {"goal": goal_table(runs, METHODS), "same-model": goal_table(runs, same_model)}
+    parts |= {"goal": goal_table(runs), "goal-as-published": goal_table(runs, as_published=True)}
+    parts["standing"] = standing_sentence(runs)
     print(parts["made"])
     for figure in FIGURES.values():
         complete = figure.shown(runs)
@@ -132,6 +156,8 @@ def main() -> None:
     write_results(runs)
     draw(runs)
     parts = blocks(runs)
+    alternatives = [sentence(comparison) for comparison in compare(FIGURES["alternatives"].shown(runs))]
+    write_page(README, {"costs": readme_table(runs), "alternatives": " ".join(alternatives)})
     write_page(METHODS_PAGE, {"methods": parts.pop("methods")})
     write_page(PAGE, parts)
 

@@ -1,7 +1,8 @@
 import pytest
 
-from conbo.experiments.claims import CLAIMS, GROUPS, claims_table, counted, goal_table, mixed, verdict
-from conbo.experiments.evidence import Check, Evidence
+from conbo.experiments.claims import CLAIMS, GROUPS, claims_table, counted, mixed, verdict
+from conbo.experiments.evidence import Check, Evidence, Scored
+from conbo.experiments.goal import goal_table, standing_sentence
 from conbo.experiments.paper_figures import FIGURES
 from conbo.experiments.run_file import Checkpoint, Run, RunSettings
 
@@ -36,7 +37,9 @@ def test_costs_are_compared_by_their_paired_intervals():
     assert holds(evidence.costs("not above", ["branin"], ["a"], ["b", "c"])) == [True, True]
     assert holds(evidence.costs("not above", ["branin"], ["b"], ["a"])) == [False]
     (check,) = evidence.costs("below", ["branin"], ["a"], ["b"])
-    assert check.text == "branin, a − b = -0.6 [-0.6, -0.6]"
+    assert check.text == "branin, a − b = -0.6 [-0.6, -0.6], p = 0.0078"
+    (check,) = evidence.costs("not above", ["branin"], ["b"], ["a"])
+    assert (check.decided, check.standing) == (True, "worse")
 
 
 def test_what_was_not_run_is_not_checked():
@@ -51,9 +54,13 @@ def test_what_was_not_run_is_not_checked():
     assert Evidence(unfinished).near_zero(["branin"], ["a"]) == []
 
 
-def test_near_zero_is_a_hundredth_of_the_first_cost():
-    runs = runs_of("branin", "good", (100.0, 10.0, 0.5)) | runs_of("branin", "bad", (100.0, 10.0, 1.5))
-    assert holds(Evidence(runs).near_zero(["branin"], ["good", "bad"])) == [True, False]
+def test_near_zero_is_scaled_by_the_best_method():
+    runs = runs_of("branin", "best", (100.0, 10.0, 0.01)) | runs_of("branin", "good", (100.0, 10.0, 0.1))
+    runs |= runs_of("branin", "random search", (100.0, 10.0, 0.5))
+    evidence = Evidence(runs)
+    assert holds(evidence.near_zero(["branin"], ["best", "good", "random search"])) == [True, True, False]
+    least = runs_of("branin", "best", (1e6, 10.0, 0.0)) | runs_of("branin", "good", (1e6, 10.0, 0.1))
+    assert holds(Evidence(least).near_zero(["branin"], ["best", "good"])) == [True, True]
 
 
 def test_batches_are_compared_with_single_evaluations():
@@ -63,25 +70,44 @@ def test_batches_are_compared_with_single_evaluations():
     )
     evidence = Evidence(runs)
     assert holds(evidence.batches("ambulances", ["a", "b"], [4, 8])) == [True, False]
-    assert holds(evidence.batch_overhead("ambulances", ["a", "b"], 4, most=1.5)) == [True, False]
+    cheap, dear = evidence.batch_overhead("ambulances", ["a", "b"], 4, most=1.5)
+    assert (cheap.decided, dear.decided) == (False, False)  # seconds of busy machines
+    assert "a batch of 4 takes 1.1 times as long as one point (as claimed" in cheap.text
+    assert "(not as claimed" in dear.text
+
+
+def test_a_speed_up_that_half_the_evaluations_would_show_too_is_undecided():
+    flat = (0.9, 0.11, 0.1)  # nothing happens in the second half
+    runs = runs_of("ambulances", "a", flat) | runs_of("ambulances", "a", flat, batch=4)
+    (check,) = Evidence(runs).batches("ambulances", ["a"], [4])
+    assert (check.holds, check.decided) == (False, False)
+    assert "but so are single evaluations stopped at 50" in check.text
+    assert verdict([check]) == "undecided"
 
 
 def test_observed_rewards_with_and_without_a_final_round():
     runs = runs_of("cnn", "a", GOOD, observed=(0.8, 0.9, 0.94), final=(0.8, 0.95, 0.96))
     runs |= runs_of("cnn", "tr", BAD, observed=(0.8, 0.8, 0.8), final=(0.8, 0.93, 0.93))
     evidence = Evidence(runs)
+    transfer = Scored("tr", "final_round")
     for at, without, with_round in ((50, False, True), (100, True, True)):
-        below = evidence.observed("below", "cnn", at, ["a"], "best_observed", "tr", "final_round")
+        below = evidence.observed("below", "cnn", at, [(Scored("a", "best_observed"), transfer)])
         assert holds(below) == [without]
-        below = evidence.observed("below", "cnn", at, ["a"], "final_round", "tr", "final_round")
+        below = evidence.observed("below", "cnn", at, [(Scored("a", "final_round"), transfer)])
         assert holds(below) == [with_round]
-    assert holds(evidence.observed("below", "cnn", 50, ["a"], "final_round", None, "best_observed")) == [True]
+    assert holds(evidence.observed("level", "cnn", 50, [(transfer, transfer)])) == [True]
+    assert holds(evidence.observed("level", "cnn", 50, [(Scored("a", "final_round"), transfer)])) == [False]
+    # by what the policies truly earn
+    assert holds(evidence.observed("below", "cnn", 100, [(Scored("a", "score"), Scored("tr", "score"))])) == [True]
+    assert evidence.observed("below", "cnn", 100, [(Scored("a", "observed_mean"), transfer)]) == []  # not recorded
 
 
 def test_overheads_are_compared_as_ratios():
     evidence = Evidence(runs_of("cnn", "a", GOOD, seconds=0.1) | runs_of("cnn", "b", GOOD, seconds=0.17))
-    assert holds(evidence.slower("cnn", "b", "a", 1.3, 2.0)) == [True]
-    assert holds(evidence.slower("cnn", "b", "a", 2.0, 9.0)) == [False]
+    ((fits,), (misses,)) = evidence.slower("cnn", "b", "a", 1.3, 2.0), evidence.slower("cnn", "b", "a", 2.0, 9.0)
+    assert "takes 1.7 times as long as a (as claimed, but on busy machines)" in fits.text
+    assert "(not as claimed" in misses.text
+    assert verdict([fits]) == "undecided"
 
 
 @pytest.mark.parametrize(
@@ -90,6 +116,12 @@ def test_overheads_are_compared_as_ratios():
         ([Check(True, "x"), Check(True, "y")], "reproduced", "2 of 2 hold"),
         ([Check(True, "x"), Check(False, "y")], "partly", "1 of 2 hold; not y"),
         ([Check(False, str(i)) for i in range(5)], "not reproduced", "0 of 5 hold; not 0; 1; 2; 2 more"),
+        ([Check(False, "x", decided=False)], "undecided", "0 of 1 hold, 1 undecided; not x"),
+        (
+            [Check(True, "x", standing="better"), Check(False, "y", standing="level")],
+            "partly",
+            "1 of 2 hold (better 1, level 1, worse 0); not y",
+        ),
     ],
 )
 def test_verdicts_and_counts(checks, said, count):
@@ -108,7 +140,7 @@ def test_every_claim_has_a_row_whether_it_was_run_or_not():
     said = {line.split("|")[2].strip(): line.split("|")[3].strip() for line in lines[2:]}
     assert said["KNN is worst."] == "reproduced"
     assert said["ConBO-5 is better than ConBO-3."] == "reproduced"
-    assert said["PEQI is about as good as UNI."] == "reproduced"
+    assert said["PEQI is about as good as UNI."] == "reproduced"  # the same costs at every seed
     assert said["PEQI is much worse than EI."] == "not reproduced"
     assert said["MTS, REVI and ConBO are better than UNI, EI and PEQI."] == "partly"
     assert said["KG_d is worst."] == "not run yet"
@@ -117,13 +149,33 @@ def test_every_claim_has_a_row_whether_it_was_run_or_not():
     assert {claim.group for claim in CLAIMS} == set(GROUPS)
 
 
+def goal_row(runs, as_published=False):
+    return [cell.strip() for cell in goal_table(runs, as_published).splitlines()[-1].strip("|").split("|")]
+
+
 def test_the_goal_is_a_share_of_the_best_rivals_evaluations():
     runs = (
         runs_of("branin", "conbo", GOOD) | runs_of("branin", "rival", (0.9, 0.7, 0.5)) | runs_of("branin", "bad", BAD)
     )
-    row = [cell.strip() for cell in goal_table(runs, ["rival", "bad"]).splitlines()[-1].strip("|").split("|")]
+    row = goal_row(runs)
     assert row[:2] == ["branin", "rival"]
-    assert row[-2:] == ["50 %", "met"]
-    runs = runs_of("branin", "conbo", BAD) | runs_of("branin", "rival", GOOD)
-    assert "more" in goal_table(runs, ["rival", "bad"]).splitlines()[-1]
-    assert "missed" in goal_table(runs, ["rival", "bad"]).splitlines()[-1]
+    assert row[-3:] == ["better", "50 %", "met"]
+    row = goal_row(runs_of("branin", "conbo", BAD) | runs_of("branin", "rival", GOOD))
+    assert row[-3:] == ["worse", "more", "missed"]
+
+
+def test_every_label_that_was_run_is_a_rival_but_for_our_own():
+    runs = runs_of("branin", "conbo", (0.9, 0.5, 0.3)) | runs_of("branin", "bad", BAD)
+    runs |= runs_of("branin", "kg-hybrid n_z=5", (0.9, 0.3, 0.2)) | runs_of("branin", "bad/auto", (0.9, 0.2, 0.1))
+    runs |= runs_of("branin", "conbo/matern52", (0.9, 0.2, 0.0)) | runs_of(
+        "branin", "conbo, new seeds", (0.9, 0.2, 0.0)
+    )
+    runs |= runs_of("branin", "optuna k=4", (0.9, 0.2, 0.0), seeds=5)  # too few to tell
+    assert goal_row(runs)[1] == "bad/auto"
+    assert goal_row(runs, as_published=True)[1] == "kg-hybrid n_z=5"
+    assert "worse on 1: branin (bad/auto)" in standing_sentence(runs)
+
+
+def test_a_method_that_gets_worse_again_needs_longer():
+    bumpy = runs_of("branin", "conbo", (0.2, 0.9, 0.1)) | runs_of("branin", "rival", (0.9, 0.7, 0.5))
+    assert goal_row(bumpy)[-2:] == ["75 %", "missed"]

@@ -57,14 +57,17 @@ def test_test_states_meet_independent_random_numbers():
 
 def test_best_observed_rewards_are_averaged_over_the_states():
     space = Space(states={"set": Categorical(["a", "b"])}, actions={"x": Real(0, 1)})
-    judge = scorer(Problem("two", space, None, evaluate=lambda *_: 0.0), Scoring(5, 1))
+    judge = scorer(Problem("two", space, None, evaluate=lambda s, a, g: 10 * a["x"]), Scoring(5, 1))
     rewards = [("a", 1.0), ("a", 3.0), ("b", 2.0)]
     trials = [
-        Trial(i, {"set": state}, {"x": 0.5}, status="completed", outcomes=Outcomes(r))
+        Trial(i, {"set": state}, {"x": i / 10}, status="completed", outcomes=Outcomes(r))
         for i, (state, r) in enumerate(rewards)
     ]
     assert judge.best_observed(trials) == pytest.approx(2.5)
     assert judge.best_observed(trials[:2]) is None
+    # the expected rewards of trials 1 and 2, whatever was observed there
+    assert judge.mean_of_best_observed(trials) == pytest.approx((1.0 + 2.0) / 2)
+    assert judge.mean_of_best_observed(trials[:2]) is None
 
 
 def test_scoring_checks_its_settings():

@@ -5,7 +5,7 @@ import pytest
 
 from conbo.errors import SettingError
 from conbo.experiments.run_file import Checkpoint, Run, RunSettings
-from conbo.experiments.summary import compare, paired_difference, table, with_error
+from conbo.experiments.summary import compare, last_crossing, table, with_error
 
 
 def runs_of(method, scores, measure="opportunity cost", problem="branin", batch=1, seconds=0.1):
@@ -42,17 +42,18 @@ def test_the_share_of_evaluations_to_reach_another_methods_final_cost():
     assert math.isnan(comparison.share_of_evaluations("fast", against="slow"))
 
 
-def test_differences_are_paired_by_seed():
-    rng = np.random.default_rng(0)
-    hardness = rng.normal(0, 10, 40)  # of a seed, for both methods
-    mine, others = hardness + 1 + rng.normal(0, 0.5, 40), hardness
-    gap = paired_difference(mine, others)
-    assert gap.mean == pytest.approx(1.0, abs=0.3)
-    assert 0.5 < gap.low < gap.mean < gap.high < 1.5
-    assert gap.pairs == 40
-    # the bootstrap interval of a mean is about two standard errors wide on both sides
-    error = (mine - others).std(ddof=1) / math.sqrt(40)
-    assert (gap.high - gap.low) / 2 == pytest.approx(1.96 * error, rel=0.1)
+def test_a_method_must_stay_at_the_cost_that_it_needs():
+    evaluations = np.array([10.0, 20.0, 30.0, 40.0])
+    assert last_crossing(evaluations, np.array([4.0, 1.0, 3.0, 1.0]), 2.0) == pytest.approx(35)  # not 16.7
+    assert math.isnan(last_crossing(evaluations, np.array([4.0, 1.0, 1.0, 3.0]), 2.0))  # it ends above
+    assert last_crossing(evaluations, np.array([2.0, 1.0, 1.5, 0.5]), 2.0) == 10
+
+
+def test_two_methods_are_compared_at_the_seeds_that_both_have():
+    (comparison,) = compare([*runs_of("fast", FAST), *runs_of("slow", SLOW[:2])])
+    both = comparison.between("slow", "fast")
+    assert both.seeds.tolist() == [0, 1]
+    assert both.mean("fast")[-1] == pytest.approx(0.4)
 
 
 def test_missing_seeds_are_left_out_of_pairs_and_ranks():

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from conbo.experiments.grid_search import Library
-from conbo.experiments.summary import Comparison
+from conbo.experiments.summary import Comparison, with_error
 
 OURS = "conbo, default"  # the label of our default in this figure, which has runs of its own
 RANDOM, CONTEXTUAL = "uniform/auto", "botorch EI at drawn states"
@@ -37,4 +37,17 @@ def in_words(comparison: Comparison) -> Comparison:
         costs={name: comparison.costs[label] for label, name in shown.items()},
         fit_seconds={name: comparison.fit_seconds[label] for label, name in shown.items()},
         suggest_seconds={name: comparison.suggest_seconds[label] for label, name in shown.items()},
+    )
+
+
+def sentence(comparison: Comparison) -> str:
+    """What all alternatives cost in the end, in one sentence."""
+    shown = in_words(comparison)
+    costs = {name: with_error(float(shown.mean(name)[-1]), float(shown.error(name)[-1])) for name in shown.methods}
+    ours = costs.pop(NAMES[OURS])
+    others = "; ".join(f"{name}: {cost}" for name, cost in costs.items())
+    seeds, evaluations = shown.runs(NAMES[OURS]), shown.evaluations[-1]
+    return (
+        f"With the same {evaluations:.0f} evaluations of {comparison.problem.capitalize()} ({seeds} seeds), the policy of "
+        f"conbo costs {ours}. {others}. The numbers k of states are the best ones in hindsight."
     )

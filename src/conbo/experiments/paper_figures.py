@@ -4,6 +4,7 @@ The paper gives the functions, the methods and the sweeps.  What it does not giv
 test states) is chosen here, the same for all methods.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -64,9 +65,15 @@ class Figure:
         return [runs[key] for task in self.tasks(quick) if (key := task.settings.key) in runs]
 
     def shown(self, runs: Mapping[Key, Run]) -> list[Run]:
-        """The complete runs of the figure, or none if fewer than half of them exist."""
+        """The complete runs of the problems of which at least half of the runs are complete."""
+        planned = Counter(task.settings.problem for task in self.tasks())
         complete = [run for run in self.select(runs) if run.is_complete]
-        return complete if 2 * len(complete) >= len(self.tasks()) else []
+        made = Counter(run.settings.problem for run in complete)
+        return [run for run in complete if 2 * made[run.settings.problem] >= planned[run.settings.problem]]
+
+    def is_mostly_made(self, runs: Mapping[Key, Run]) -> bool:
+        """Whether at least half of all runs are complete."""
+        return 2 * sum(run.is_complete for run in self.select(runs)) >= len(self.tasks())
 
 
 def named(*names: str) -> list[Method]:

@@ -44,7 +44,7 @@ def stale_table(figures: Sequence[Figure], runs: Mapping[Key, Run]) -> str:
     if not stale:
         return said
     rows = [["figure", "problem", "method", "runs", "why"]]
-    rows += [[figure, problem, method, str(n), why] for (figure, problem, method, why), n in stale.items()]
+    rows += [[figure, problem, method, str(n), why] for (figure, problem, method, why), n in sorted(stale.items())]
     return f"{markdown(rows)}\n\n{said}"
 
 

@@ -5,7 +5,7 @@ Scores are treated as costs: rewards are negated, so that lower is always better
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
 
@@ -13,32 +13,23 @@ import numpy as np
 from scipy.stats import rankdata
 
 from conbo.errors import SettingError
+from conbo.experiments.paired_tests import Difference, p_value, paired_difference
 from conbo.experiments.run_file import Checkpoint, Run
 from conbo.rounding import counted
 from conbo.spaces import Array, closest
 
-RESAMPLES = 10_000
-INTERVAL = 0.95
 FEWEST_PAIRS = 10  # with fewer, a percentile bootstrap interval is clearly too narrow
 WIDEST = 60  # column of a table that is aligned
 
-Score: TypeAlias = Literal["score", "best_observed", "final_round", "violation"]  # which of a checkpoint's
+Score: TypeAlias = Literal["score", "best_observed", "observed_mean", "final_round", "violation"]  # of a checkpoint
 MEASURES = {
+    "score": "true mean of the policy's action",
     "best_observed": "best observed reward",
+    "observed_mean": "true mean of the best observed action",
     "final_round": "best observed reward after a final round",
     "violation": "share of states with a broken constraint",
 }
 LOW_IS_GOOD = ("opportunity cost", MEASURES["violation"])
-
-
-@dataclass(frozen=True)
-class Difference:
-    """The mean of paired differences, and its bootstrap interval."""
-
-    mean: float
-    low: float
-    high: float
-    pairs: int
 
 
 @dataclass(frozen=True)
@@ -93,19 +84,18 @@ class Comparison:
         return paired_difference(self._of(method)[:, checkpoint], self._of(against)[:, checkpoint])
 
     def evaluations_to_reach(self, method: str, cost: float) -> float:
-        """Number of evaluations after which the mean cost of a method is this low, interpolated between checkpoints."""
-        means = self.mean(method)
-        if not (reached := np.flatnonzero(means <= cost)).size:
-            return float("nan")
-        at = int(reached[0])
-        if at == 0:
-            return float(self.evaluations[0])
-        part = (means[at - 1] - cost) / (means[at - 1] - means[at])
-        return float(self.evaluations[at - 1] + part * (self.evaluations[at] - self.evaluations[at - 1]))
+        """Number of evaluations from which on the mean cost stays this low, interpolated between checkpoints."""
+        return last_crossing(self.evaluations, self.mean(method), cost)
 
     def share_of_evaluations(self, method: str, against: str) -> float:
-        """The share of a method's evaluations at which the other reaches its final mean cost."""
+        """The share of a method's evaluations from which on the other stays at or below its final mean cost."""
         return self.evaluations_to_reach(against, float(self.mean(method)[-1])) / float(self.evaluations[-1])
+
+    def between(self, *methods: str) -> "Comparison":
+        """The same comparison of these methods alone, at the seeds that all of them have completed."""
+        shared = np.isfinite(np.stack([self._of(method)[:, -1] for method in methods])).all(0)
+        costs = {method: self.costs[method][shared] for method in methods}
+        return replace(self, costs=costs, seeds=self.seeds[shared])
 
     def _of(self, method: str) -> Array:
         if method not in self.costs:
@@ -118,16 +108,16 @@ class Comparison:
         return complete if len(complete) else np.full((1, costs.shape[1]), np.nan)
 
 
-def paired_difference(costs: Array, others: Array) -> Difference:
-    """Paired difference over the seeds that both have (NaN is missing), with a percentile bootstrap interval."""
-    differences = costs - others
-    differences = differences[np.isfinite(differences)]
-    if len(differences) == 0:
-        return Difference(float("nan"), float("nan"), float("nan"), 0)
-    drawn = np.random.default_rng(0).integers(len(differences), size=(RESAMPLES, len(differences)))
-    tail = (1 - INTERVAL) / 2
-    low, high = np.quantile(differences[drawn].mean(1), [tail, 1 - tail])
-    return Difference(float(differences.mean()), float(low), float(high), len(differences))
+def last_crossing(evaluations: Array, means: Array, cost: float) -> float:
+    """Number of evaluations after the last one at which a curve of mean costs is above a cost; NaN if it ends there."""
+    above = np.flatnonzero(~(means <= cost))
+    if not above.size:
+        return float(evaluations[0])
+    last = int(above[-1])
+    if last == len(means) - 1:
+        return float("nan")
+    part = (means[last] - cost) / (means[last] - means[last + 1])
+    return float(evaluations[last] + part * (evaluations[last + 1] - evaluations[last]))
 
 
 def compare(runs: Iterable[Run], score: Score = "score") -> list[Comparison]:
@@ -174,7 +164,7 @@ def table(comparison: Comparison, against: str) -> str:
     columns = list(dict.fromkeys([0, middle, len(comparison.evaluations) - 1]))
     known = against in comparison.costs
     head = ["method", "runs", *(f"at {comparison.evaluations[c]:.0f}" for c in columns), "rank"]
-    head += [f"above {against} [95 %]", f"{against} needs"] if known else []
+    head += [f"above {against} [95 %]", "p", f"{against} needs"] if known else []
     rows = [[*head, "fit", "suggest"]]
     for method in comparison.methods:
         mean, error = comparison.mean(method), comparison.error(method)
@@ -182,7 +172,7 @@ def table(comparison: Comparison, against: str) -> str:
         row += [with_error(sign * mean[c], error[c]) for c in columns]
         row.append(f"{comparison.ranks[method]:.1f}")
         if known:
-            row += ["", ""] if method == against else _against(comparison, method, against)
+            row += ["", "", ""] if method == against else _against(comparison, method, against)
         row += [_milliseconds(comparison.fit_seconds[method]), _milliseconds(comparison.suggest_seconds[method])]
         rows.append(row)
     batches = f" in batches of {comparison.batch}" if comparison.batch > 1 else ""
@@ -225,7 +215,7 @@ def _against(comparison: Comparison, method: str, against: str) -> list[str]:
     gap = comparison.difference(method, against)
     share = comparison.share_of_evaluations(method, against)
     needs = "more" if np.isnan(share) else f"{100 * share:.0f} %"
-    return [f"{gap.mean:.2g} [{gap.low:.2g}, {gap.high:.2g}]", needs]
+    return [f"{gap.mean:.2g} [{gap.low:.2g}, {gap.high:.2g}]", p_value(gap.p), needs]
 
 
 def _median(values: Sequence[float | None]) -> float:

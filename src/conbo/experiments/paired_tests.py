@@ -1,0 +1,133 @@
+"""Differences of two methods over the same seeds: an interval, a permutation test, and tests against a margin.
+
+====================  ==============================================================================================
+interval              percentile bootstrap of the mean difference, 95 %
+p                     two-sided sign-flip test: were the signs of the differences chosen by chance?
+better, worse         the interval is on one side of zero and p is below 5 %; otherwise the methods are level
+not worse, equal      one-sided t-tests (5 % each) of whether the mean difference is within a margin
+power                 how often such a test would say so if there were no difference at all
+====================  ==============================================================================================
+
+A bootstrap interval from ten seeds is too narrow, and a permutation test alone says nothing about size, so a
+difference counts only if both agree.  "Level" is no evidence of equality: that is what margins and power are for.
+"""
+
+import math
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal, TypeAlias
+
+import numpy as np
+from scipy.stats import nct, t
+
+from conbo.spaces import Array
+
+RESAMPLES = 10_000
+INTERVAL = 0.95
+SIGNIFICANT = 0.05
+MOST_EXACT = 14  # pairs of which all signs are tried
+FLIPS = 20_000  # random signs for more pairs
+ROUNDING = 1e-12  # relative: sums of the same numbers in another order are equal
+
+Standing: TypeAlias = Literal["better", "level", "worse"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The mean of paired differences of costs, its bootstrap interval, and the p-value of its sign."""
+
+    mean: float
+    low: float
+    high: float
+    p: float
+    pairs: int
+
+    @property
+    def standing(self) -> Standing:
+        """Whether costs are lower, higher, or neither by both tests."""
+        if not self.p < SIGNIFICANT:
+            return "level"
+        return "better" if self.high < 0 else "worse" if self.low > 0 else "level"
+
+    def __str__(self) -> str:
+        p = p_value(self.p)
+        return f"{self.mean:.2g} [{self.low:.2g}, {self.high:.2g}], p {p if p.startswith('<') else f'= {p}'}"
+
+
+@dataclass(frozen=True)
+class WithinMargin:
+    """Whether a mean difference is below a margin: shown, refuted, or neither, and how often it could be shown."""
+
+    holds: bool
+    refuted: bool
+    margin: float
+    power: float
+
+    def __str__(self) -> str:
+        said = "within" if self.holds else "beyond" if self.refuted else "undecided about"
+        return f"{said} the margin {self.margin:.2g}, power {100 * self.power:.0f} %"
+
+
+def paired_difference(costs: Array, others: Array) -> Difference:
+    """Paired difference over the seeds that both have; NaN is missing."""
+    differences = paired(costs, others)
+    if len(differences) == 0:
+        return Difference(math.nan, math.nan, math.nan, math.nan, 0)
+    drawn = np.random.default_rng(0).integers(len(differences), size=(RESAMPLES, len(differences)))
+    tail = (1 - INTERVAL) / 2
+    low, high = np.quantile(differences[drawn].mean(1), [tail, 1 - tail])
+    p = sign_flip_p(differences)
+    return Difference(float(differences.mean()), float(low), float(high), p, len(differences))
+
+
+def paired(costs: Array, others: Array) -> Array:
+    """The differences over the seeds that both have."""
+    differences = np.asarray(costs - others)
+    return np.asarray(differences[np.isfinite(differences)])
+
+
+def sign_flip_p(differences: Array) -> float:
+    """The share of all choices of signs whose sum is as far from zero as that of these differences.
+
+    All choices are tried for few pairs, else random ones, of which the given signs are one.
+    """
+    n, observed = len(differences), abs(float(differences.sum()))
+    least = observed - ROUNDING * float(np.abs(differences).sum())
+    if n <= MOST_EXACT:
+        signs = np.array(list(product((1.0, -1.0), repeat=n)))
+        return float((np.abs(signs @ differences) >= least).mean())
+    signs = np.random.default_rng(0).choice((1.0, -1.0), size=(FLIPS, n))
+    as_far = int((np.abs(signs @ differences) >= least).sum())
+    return (as_far + 1) / (FLIPS + 1)
+
+
+def not_worse(differences: Array, margin: float) -> WithinMargin:
+    """Whether the mean difference is below a margin, by a one-sided t-test."""
+    n = len(differences)
+    error = _standard_error(differences)
+    reach = float(t.ppf(1 - SIGNIFICANT, n - 1)) * error
+    mean = float(differences.mean())
+    return WithinMargin(mean + reach < margin, mean - reach > margin, margin, power_of_margin(margin, error, n))
+
+
+def equal(differences: Array, margin: float) -> WithinMargin:
+    """Whether the mean difference is within a margin on both sides, by two one-sided t-tests."""
+    above, below = not_worse(differences, margin), not_worse(-differences, margin)
+    power = max(0.0, 2 * above.power - 1)
+    return WithinMargin(above.holds and below.holds, above.refuted or below.refuted, margin, power)
+
+
+def power_of_margin(margin: float, error: float, n: int) -> float:
+    """How often the one-sided t-test from n pairs shows that a difference, which is zero in truth, is in the margin."""
+    if error == 0:
+        return 1.0 if margin > 0 else 0.0
+    return float(nct.cdf(-t.ppf(1 - SIGNIFICANT, n - 1), n - 1, -margin / error))
+
+
+def p_value(p: float) -> str:
+    """A p-value in two digits; below a thousandth it is only said to be there."""
+    return "nan" if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.2g}"
+
+
+def _standard_error(differences: Array) -> float:
+    return float(differences.std(ddof=1) / math.sqrt(len(differences)))

@@ -1,0 +1,91 @@
+from dataclasses import replace
+
+import pytest
+
+from conbo.experiments import origin
+from conbo.experiments.grid_search import GridSearch
+from conbo.experiments.origin import code_lines, code_of, imports_of, is_stale, modules_within, origin_of, reachable
+from conbo.experiments.paper_figures import FIGURES
+from conbo.experiments.problem_names import load_problem
+from conbo.experiments.run_file import Origin, Run
+from conbo.experiments.staleness import NO_RECORD, OTHER_RECIPE, stale_counts, stale_table, why_stale
+from conbo.method_table import METHODS
+
+
+def task_of(figure, problem, method):
+    return next(t for t in FIGURES[figure].tasks() if (t.settings.problem, t.settings.method) == (problem, method))
+
+
+def code(problem, method):
+    settings = task_of("synthetic", "branin", "conbo").settings
+    return code_of(replace(settings, problem=problem), METHODS[method])
+
+
+def followed(problem, method):
+    return reachable({*modules_within(METHODS[method]), *modules_within(load_problem(problem)), *origin.ROOTS})
+
+
+def test_the_code_of_a_run_is_what_its_method_and_problem_need():
+    default = followed("branin", "conbo")
+    assert {"conbo.acquisition.conditional", "conbo.models.fit", "conbo.problems.synthetic"} <= default
+    assert not {"conbo.acquisition.entropy", "conbo.problems.ambulance_simulator", "conbo.method_table"} & default
+    assert not {module for module in default if module.split(".")[1] in ("study", "reports", "server", "plots", "cli")}
+    assert "conbo.acquisition.entropy" in followed("branin", "conbo-pes")
+    assert "conbo.problems.ambulance_simulator" in followed("ambulances", "uniform")
+    assert "conbo.problems.synthetic" in followed("branin_global", "uniform")
+
+
+def test_runs_of_the_same_code_have_the_same_fingerprint():
+    assert code("branin", "conbo") == code("branin:width=0.5", "conbo-5")  # settings are recorded elsewhere
+    found = [code("branin", "conbo"), code("branin", "revi"), code("ambulances", "conbo"), code("branin", "uniform")]
+    assert len(set(found)) == 4
+    settings = task_of("synthetic", "branin", "conbo").settings
+    assert code_of(settings, GridSearch("optuna", 3)) not in found
+
+
+def test_words_do_not_change_a_fingerprint(tmp_path, monkeypatch):
+    monkeypatch.setattr(origin, "SOURCE", tmp_path)
+
+    def lines(name, text):  # names are new, because what is read is remembered
+        (tmp_path / f"{name}.py").write_text(text)
+        return code_lines(f"conbo.{name}")
+
+    plain = lines("first_words", "def f(x):\n    return x + 1\n")
+    told = '"""A module."""\n\n# why\ndef f(x):\n    """Twice\n    told."""\n\n    return x + 1\n'
+    assert lines("second_words", told) == plain
+    assert lines("third_words", "def f(x):\n    return x + 2\n") != plain
+    lines("__init__", "")
+    lines("importing_words", "from conbo import first_words\nif TYPE_CHECKING:\n    from conbo.third_words import f\n")
+    assert imports_of("conbo.importing_words") == {"conbo.first_words"}
+
+
+def test_a_run_is_stale_if_any_part_of_it_has_another_origin():
+    task = task_of("synthetic", "branin", "uniform")
+    now = origin_of(task.settings, task.method)
+    old = Origin("0.1.0", "Linux x86_64", "other")
+    assert not is_stale(Run(task.settings, [now]), now.code)
+    assert is_stale(Run(task.settings, [old, now]), now.code)
+    assert why_stale(Run(task.settings), task) == NO_RECORD
+    assert why_stale(Run(task.settings, [now]), task) is None
+    assert why_stale(Run(replace(task.settings, recipe="another"), [now]), task) == OTHER_RECIPE
+    assert why_stale(Run(task.settings, [old]), task) == "code that they depend on has changed since 0.1.0"
+
+
+def test_stale_runs_are_listed_by_figure_problem_and_method():
+    figure = FIGURES["synthetic"]
+    tasks = [task for task in figure.tasks() if task.settings.method == "uniform" and task.settings.seed < 2]
+    runs = {task.settings.key: Run(task.settings) for task in tasks}
+    first = tasks[0]
+    runs[first.settings.key] = Run(first.settings, [origin_of(first.settings, first.method)])
+    *_, last, _, said = stale_table([figure], runs).splitlines()
+    assert said == f"{len(tasks) - 1} of {len(tasks)} recorded runs are stale."
+    assert [cell.strip() for cell in last.strip("|").split("|")] == [
+        "synthetic", "rosenbrock:state_distribution=triangular", "uniform", "2", NO_RECORD,
+    ]  # fmt: skip
+    assert stale_counts(figure, runs) == (len(tasks), len(tasks) - 1)
+    assert stale_table([figure], {}) == "0 of 0 recorded runs are stale."
+
+
+@pytest.mark.parametrize("problem", ["ambulances", "assemble_to_order", "cifar_cnn_table"])
+def test_tables_of_a_problem_belong_to_its_code(problem):
+    assert problem in [path.stem for path in origin._data_files(problem)]
