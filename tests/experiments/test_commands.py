@@ -84,8 +84,19 @@ def test_reproduce_lists_its_figures(conbo):
     lines = conbo("reproduce", "--list").output.splitlines()
     assert [line.split()[0] for line in lines] == [
         "per-state", "knowledge-gradients", "penalisation", "synthetic", "methods", "models", "widths", "global",
-        "ambulances", "assemble-to-order", "batches", "common-random-numbers", "cnn",
+        "ambulances", "assemble-to-order", "batches", "common-random-numbers", "cnn", "alternatives",
+        "fresh-seeds",
     ]  # fmt: skip
+
+
+def test_stale_runs_are_listed_and_nothing_is_run(conbo):
+    conbo("bench", "branin", "-m", "uniform", *SMALL, "--out", "runs")
+    result = conbo("reproduce", "synthetic", "--stale", "--out", "runs")
+    assert result.exit_code == 0, result.output
+    assert result.output == "0 of 2 recorded runs are stale.\n"  # they were made just now
+    path = Path("runs/branin~uniform~000.jsonl")
+    path.write_text("".join(line for line in path.read_text().splitlines(True) if '"origin"' not in line))
+    assert "no record of the code that made them" in conbo("reproduce", "--stale", "--out", "runs").output
 
 
 def test_reproduce_draws_pictures_without_runs(conbo):
@@ -105,5 +116,5 @@ def test_run_files_are_plain_json_lines(conbo):
     conbo("bench", "branin", "-m", "uniform", *SMALL, "--out", "runs")
     records = [json.loads(line) for line in Path("runs/branin~uniform~000.jsonl").read_text().splitlines()]
     assert [next(iter(record)) for record in records] == [
-        "format", *["trial"] * 4, "checkpoint", "trial", "checkpoint", "trial", "checkpoint", "complete"
+        "format", "origin", *["trial"] * 4, "checkpoint", "trial", "checkpoint", "trial", "checkpoint", "complete"
     ]  # fmt: skip

@@ -48,6 +48,6 @@ def sentence(comparison: Comparison) -> str:
     others = "; ".join(f"{name}: {cost}" for name, cost in costs.items())
     seeds, evaluations = shown.runs(NAMES[OURS]), shown.evaluations[-1]
     return (
-        f"With the same {evaluations:.0f} evaluations of {comparison.problem.capitalize()} ({seeds} seeds), the policy of "
-        f"conbo costs {ours}. {others}. The numbers k of states are the best ones in hindsight."
+        f"With the same {evaluations:.0f} evaluations of {comparison.problem.capitalize()} ({seeds} seeds), the policy "
+        f"of conbo costs {ours}. {others}. The numbers of states are the best ones in hindsight."
     )
