@@ -8,12 +8,15 @@ pages is written by hand and has no figures; what stands between `<!-- name -->`
 docs/reproduction.md, the figure of docs/methods.md, the tables of docs/entropy.md, and two blocks of README.md.
 """
 
+import json
+import lzma
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
 from conbo.experiments.alternatives import sentence
@@ -31,6 +34,8 @@ from conbo.method_table import DEFAULT_METHOD
 ROOT = Path(__file__).parents[1]
 RESULTS, PICTURES_FOLDER = ROOT / "results", ROOT / "docs/pictures/reproduction"
 PAGE, METHODS_PAGE, README = ROOT / "docs/reproduction.md", ROOT / "docs/methods.md", ROOT / "README.md"
+ENTROPY_PAGE, ENTROPY = ROOT / "docs/entropy.md", RESULTS / "entropy.json.xz"
+LEAST_NATS = 0.02  # informations below have errors in nats, not in percent
 README_PROBLEMS = {
     "branin": "Branin, 1 state and 1 action",
     "rosenbrock": "Rosenbrock, 1 state and 1 action",
@@ -66,13 +71,17 @@ def gathered(sources: Iterable[Path]) -> dict[Key, Run]:
     return runs
 
 
+def by_key(runs: Iterable[Run]) -> dict[Key, Run]:
+    return {run.settings.key: run for run in runs}
+
+
 def write_results(runs: dict[Key, Run]) -> None:
-    """One pack for each figure; runs that figures share are in the first."""
+    """One pack for each figure, unless it holds the same runs already; runs that figures share are in the first."""
     left = dict(runs)
     for figure in FIGURES.values():
-        mine = figure.select(left)
-        if mine:
-            pack(mine, RESULTS / f"{figure.name}{PACK_SUFFIX}")
+        mine, path = figure.select(left), RESULTS / f"{figure.name}{PACK_SUFFIX}"
+        if mine and not (path.exists() and by_key(mine) == by_key(read_file(path))):
+            pack(mine, path)
         left = {key: run for key, run in left.items() if key not in {run.settings.key for run in mine}}
     for key in left:
         print(f"belongs to no figure and is left out: {key}")
@@ -122,6 +131,17 @@ def readme_table(runs: dict[Key, Run]) -> str:
     return markdown(rows)
 
 
+def readme_alternatives(runs: dict[Key, Run]) -> str:
+    """The picture and its numbers in words, if there are any."""
+    figure = FIGURES["alternatives"]
+    sentences = [sentence(comparison) for comparison in compare(figure.shown(runs))]
+    if not sentences:
+        return ""
+    picture = f"![{figure.title}](docs/pictures/reproduction/{figure.name}.png)"
+    lead = "Or you would optimize some states one by one with another library."
+    return "\n\n".join([picture, " ".join([lead, *sentences])])
+
+
 def last_cost(comparison: Comparison, method: str) -> str:
     return with_error(float(comparison.mean(method)[-1]), float(comparison.error(method)[-1]))
 
@@ -141,6 +161,25 @@ def blocks(runs: dict[Key, Run]) -> dict[str, str]:
     return parts
 
 
+def entropy_table() -> str:
+    """Errors of the entropy estimates on posteriors on which settings were chosen, and on others."""
+    measured = [json.loads(line) for line in lzma.decompress(ENTROPY.read_bytes()).decode().splitlines()]
+    half = len(measured) // 2
+    head = ["estimate, draws", "posteriors", "cases", "root mean square", "95 % within", "beyond 10 %", "worst"]
+    rows = [[*head, f"worst below {LEAST_NATS} nats"]]
+    for name in measured[0]["estimates"]:
+        for words, some in (("like those for settings", measured[:half]), ("others", measured[half:])):
+            about = "y*" if name.startswith("MES") else "x*"
+            truth = np.concatenate([np.tile(one["truth"][about], len(one["estimates"][name])) for one in some])
+            values = np.concatenate([np.ravel(one["estimates"][name]) for one in some])
+            large = truth > LEAST_NATS
+            errors = np.abs(values - truth)[large] / truth[large]
+            shares = np.sqrt((errors**2).mean()), np.quantile(errors, 0.95), (errors > 0.1).mean(), errors.max()
+            small = f"{np.abs(values - truth)[~large].max():.2g}"
+            rows.append([name, words, str(large.sum()), *(f"{100 * share:.2g} %" for share in shares), small])
+    return markdown(rows)
+
+
 def write_page(page: Path, parts: dict[str, str]) -> None:
     text = page.read_text(encoding="utf-8")
     for name, content in parts.items():
@@ -156,9 +195,9 @@ def main() -> None:
     write_results(runs)
     draw(runs)
     parts = blocks(runs)
-    alternatives = [sentence(comparison) for comparison in compare(FIGURES["alternatives"].shown(runs))]
-    write_page(README, {"costs": readme_table(runs), "alternatives": " ".join(alternatives)})
+    write_page(README, {"costs": readme_table(runs), "alternatives": readme_alternatives(runs)})
     write_page(METHODS_PAGE, {"methods": parts.pop("methods")})
+    write_page(ENTROPY_PAGE, {"errors": entropy_table() if ENTROPY.exists() else "Not run yet."})
     write_page(PAGE, parts)
 
 

@@ -21,8 +21,9 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 SOME_FAILED = 3
 _HOW_TO_READ = (
     "Means over the complete runs ± standard error; mean rank at the last checkpoint (1 is best); how much a method\n"
-    "costs above `{against}` at the same seeds (positive is worse), with a bootstrap interval; the share of the\n"
-    "method's evaluations that `{against}` needs for the method's final cost; median time of a fit and of a suggestion."
+    "costs above `{against}` at the same seeds (positive is worse), with a bootstrap interval and the p-value of a\n"
+    "sign-flip test; the share of the method's evaluations from which on `{against}` stays at its final cost; the\n"
+    "median time of a fit and of a suggestion."
 )
 
 _SHARED = (
@@ -139,7 +140,8 @@ def reproduce(
     """Run the experiments of the paper.
 
     FIGURE is a name of --list, or `all`.  Runs that the folder already has are not made again: put the packed runs
-    of the folder results/ there, and the figures are only drawn.
+    of the folder results/ there, and the figures are only drawn.  Every run records the version, the platform and a
+    fingerprint of the code that it depends on; --stale lists the runs that were made by other code than today's.
 
     \b
       conbo reproduce --list
