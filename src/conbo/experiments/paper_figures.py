@@ -153,7 +153,7 @@ _AMBULANCES = Sweep(
 _WAREHOUSES = replace(_AMBULANCES, problems=["assemble_to_order"], evaluations=120, initial=20, scoring=WAREHOUSES)
 _NETWORKS = Sweep(
     problems=["cifar_cnn_table"],
-    methods=named("transfer-ei", "mts", "revi", "conbo-3", "conbo-5", DEFAULT_METHOD),
+    methods=named("transfer-ei", "scot", "mts", "revi", "conbo-3", "conbo-5", DEFAULT_METHOD),
     evaluations=100,
     initial=18,
     seeds=10,
@@ -171,7 +171,7 @@ _SEEDS: list[Sweep] = [
     for sweep, repetitions in ((_AMBULANCES, 50), (_WAREHOUSES, 20))
     for habit, label in SEED_LABELS.items()
 ]
-_NOISY_MODELS = [replace(sweep, methods=_MODELS.methods) for sweep in (_WAREHOUSES, _NETWORKS)]
+_NOISY_MODELS = [replace(sweep, methods=_MODELS.methods) for sweep in (_AMBULANCES, _WAREHOUSES, _NETWORKS)]
 _BATCHES = [
     replace(sweep, methods=named("revi", "mts", "conbo-5", DEFAULT_METHOD), batch=batch)
     for sweep in (_AMBULANCES, _WAREHOUSES)
