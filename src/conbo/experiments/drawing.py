@@ -32,6 +32,7 @@ STYLES = {
     "policy-gradient": ("#a0703c", "--"),
     "knn": ("#c9a227", "-"),
     "transfer-ei": ("#c2185b", "--"),
+    "scot": ("#457b9d", "--"),
 }
 OTHERS = ("#457b9d", "#bc6c25", "#606c38", "#7f5539", "#5f0f40", "#0f4c5c")
 PAGE: dict[Any, Any] = {
