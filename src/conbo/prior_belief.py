@@ -8,13 +8,11 @@ level of these, because studies of similar problems often differ in level, which
 import warnings
 from dataclasses import dataclass, replace
 
-import torch
-
-from conbo.belief import Belief, ModelLike, fit_belief
+from conbo.belief import Belief, ModelLike, fit_belief, standardized
 from conbo.bound_states import StateDistribution, bind
 from conbo.gaussian_process import GaussianProcess
 from conbo.models.fit_memory import FitMemory
-from conbo.models.one_study import EARLIER, THIS, OneStudy, of_study
+from conbo.models.one_study import OneStudy, of_both
 from conbo.observations import Observations
 from conbo.spaces import Categorical, Feasible, RedundantConstraintWarning, Space, Value
 
@@ -53,23 +51,16 @@ def fit_with_prior(
     memory: FitMemory | None = None,
 ) -> Belief:
     """The belief about this study, given its observations and the belief of an earlier one."""
-    both, earlier, noise, level = with_study(space), before.observations, None, 0.0
+    both, earlier = with_study(space), before.observations
     if len(observations):
         expected = before.to_reward(before.posterior.mean(observations.points))
         level = float((observations.rewards - expected).mean())
-    if observations.noise is not None and earlier.noise is not None:
-        noise = torch.cat([earlier.noise, observations.noise])
-    joined = Observations(
-        torch.cat([of_study(EARLIER, earlier.points), of_study(THIS, observations.points)]),
-        torch.cat([earlier.rewards + level, observations.rewards]),
-        pending=of_study(THIS, observations.pending),
-        noise=noise,
-        limits=observations.limits,
-    )
+        earlier = replace(earlier, rewards=earlier.rewards + level)
     if isinstance(model, GaussianProcess) and model.state_kernel == "auto":
         model = replace(
             model, state_kernel="product"
         )  # "trend" would not see that both studies have the same categories
-    whole = fit_belief(both, bind(None, both), joined, model, memory)
-    posterior = OneStudy(whole.posterior, both, len(observations))
+    whole = fit_belief(both, bind(None, both), of_both(earlier, observations), model, memory)
+    seen = standardized(earlier, whole.shift, whole.scale)
+    posterior = OneStudy(whole.posterior, both, len(observations), seen)
     return Belief(space, states, observations, posterior, whole.shift, whole.scale)

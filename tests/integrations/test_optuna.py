@@ -15,8 +15,8 @@ from optuna.samplers import BaseSampler
 from optuna.testing.pytest_samplers import BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnlySamplerTestCase
 from optuna.trial import Trial, TrialState
 
-from conbo import Triangular, Weights
-from conbo.errors import ConboError, SettingError, SpaceError
+from conbo import AtMost, Triangular, Weights, load_policy
+from conbo.errors import ConboError, RewardError, SettingError, SpaceError
 from conbo.integrations.optuna import ConboSampler, from_optuna, policy
 from conbo.integrations.optuna_space import space_of
 
@@ -191,6 +191,71 @@ def test_known_limits_are_kept_from_the_second_trial_on() -> None:
     study = learned(8, constraints=["stock <= 0.5 * demand"], initial=6)
     assert all(trial.params["stock"] <= 0.5 * trial.params["demand"] + 1e-9 for trial in study.trials[1:])
     assert policy(study)({"demand": 60})["stock"] <= 30 + 1e-9
+
+
+def test_steps_are_rounded_within_the_known_limits() -> None:
+    distributions = {"demand": FloatDistribution(10, 100, step=10), "stock": FloatDistribution(0, 150, step=25)}
+    sampler = ConboSampler(["demand"], constraints=["stock <= 0.9 * demand"], method="pei", seed=1, initial=5)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    for _ in range(9):
+        trial = study.ask(distributions)
+        demand, stock = trial.params["demand"], trial.params["stock"]
+        assert (demand % 10, stock % 25) == (0, 0)
+        assert trial.number == 0 or stock <= 0.9 * demand
+        study.tell(trial, -((stock - demand) ** 2))
+
+
+def test_the_actions_of_a_policy_are_on_steps_too(tmp_path: Path) -> None:
+    study = optuna.create_study(direction="maximize", sampler=ConboSampler(["s"], method="pei", seed=0, initial=40))
+    for _ in range(24):
+        trial = study.ask({"s": FloatDistribution(0, 1), "x": FloatDistribution(0, 1, step=0.25)})
+        trial.suggest_int("k", 1, 9, step=4)
+        study.tell(trial, -((trial.params["x"] - 0.6 * trial.params["s"]) ** 2) - (trial.params["k"] - 4) ** 2 / 64)
+    learned = policy(study)
+    learned.save(tmp_path / "policy.json")
+    for each in (learned, load_policy(tmp_path / "policy.json")):
+        assert each({"s": 0.5}) == {"x": 0.25, "k": 5}
+        assert each({"s": 1.0}) == {"x": 0.5, "k": 5}
+
+
+def broken(trial: optuna.trial.FrozenTrial) -> list[float]:
+    """At most half of the demand may be in stock."""
+    return [trial.params["stock"] / 50 - 0.5 * trial.params["demand"] / 50, -math.inf]
+
+
+def fits_halves(learned: Any) -> bool:
+    return all(0.35 <= learned({"demand": d})["stock"] / d <= 0.51 for d in (50, 90))
+
+
+def test_constraints_on_outcomes_are_learned() -> None:
+    study = learned(14, constraints_func=broken, initial=12)
+    assert all(trial.system_attrs["constraints"] == broken(trial) for trial in study.trials)
+    assert fits_halves(policy(study))
+    assert policy(study).predict({"demand": 60}).probability >= 0.95 - 1e-6
+    kept = from_optuna(study, confidence=0.9)
+    assert kept.outcome_constraints == {"constraint_0": AtMost(0.0), "constraint_1": AtMost(0.0)}
+    assert kept.trials[3].measured["constraint_0"] == broken(study.trials[3])[0]
+    assert kept.trials[3].measured["constraint_1"] == -1.0
+
+
+def test_constraints_of_another_sampler_are_read_and_trials_without_them_left_out() -> None:
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(seed=0))
+    for i in range(15):
+        trial = study.ask({"demand": FloatDistribution(10, 100), "stock": FloatDistribution(0, 150)})
+        if i < 14:
+            trial.set_constraint("half", trial.params["stock"] / 50 - 0.5 * trial.params["demand"] / 50)
+        study.tell(trial, trial.params["stock"])
+    assert len(from_optuna(study, states=["demand"]).trials) == 14
+    assert fits_halves(policy(study, states=["demand"]))
+
+
+def test_constraints_that_cannot_be() -> None:
+    with pytest.raises(SettingError, match="`outcome_constraints` need a method whose policy follows the model"):
+        ConboSampler(["demand"], constraints_func=broken, method="knn")
+    with pytest.raises(SettingError, match="`0 < confidence < 1` must hold"):
+        ConboSampler(["demand"], confidence=2)
+    with pytest.raises(RewardError, match="`constraints_func` must return no NaN, but got"):
+        learned(2, constraints_func=lambda trial: [math.nan])
 
 
 def test_what_cannot_be() -> None:

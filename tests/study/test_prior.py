@@ -1,5 +1,6 @@
 """An earlier study of a similar problem as prior: taken over where it is right, forgotten where it is wrong."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,15 @@ import torch
 
 from conbo import load_policy, open_study
 from conbo.belief import Belief
-from conbo.errors import SettingError, StudyError
+from conbo.errors import RecordError, SettingError, StudyError
+from conbo.gaussian_process import GaussianProcess
 from conbo.models.one_study import OneStudy
+from conbo.record_fields import checksum
 from conbo.spaces import Categorical, Real, Space
 from conbo.study import Study
 
 SPACE = Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1)})
+ONE = GaussianProcess("squared-exponential", main_effects="none", input_warping="none", members=1)
 
 
 def reward(state: dict[str, Any], action: dict[str, Any]) -> float:
@@ -106,8 +110,44 @@ def test_methods_suggest_with_a_prior(earlier: Study, method: str) -> None:
     study = Study(SPACE, method=method, prior=earlier)
     study.run(reward, 3, progress=False)
     assert len(study.trials) == 3
-    with pytest.raises(SettingError, match="to be saved"):
-        study.policy().save("nowhere.json")
+
+
+@pytest.mark.parametrize(("n", "noise"), [(0, None), (3, None), (3, 0.01)])
+def test_a_policy_with_a_prior_is_saved_with_it(n: int, noise: float | None, tmp_path: Path) -> None:
+    before = ran(lambda state, action: {"reward": 1000 + reward(state, action), "noise": noise}, 8, seed=7)
+    study = Study(SPACE, method="uniform", prior=before)
+    for trial in study.ask(n) if n else []:
+        study.tell(trial, reward(trial.state, trial.action), noise)
+    study.policy().save(tmp_path / "policy.json")
+    loaded = load_policy(tmp_path / "policy.json")
+    rows = [{"s": s} for s in (0.1, 0.5, 0.9)], [{"x": x} for x in (0.9, 0.5, 0.3)]
+    for mine, theirs in zip(study.policy().predict_actions(*rows), loaded.predict_actions(*rows), strict=True):
+        assert (theirs.mean, theirs.std) == pytest.approx((mine.mean, mine.std), rel=1e-6, abs=1e-7)
+    loaded.save(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_text() == (tmp_path / "policy.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("rewards", [], r"`prior.rewards` must be 1 to 1000000 numbers, but are 0"),
+        ("points", [[0.5]], r"`prior.points` must be a list of 8, but got"),
+        ("noise", "low", r"`prior.noise` must be a list of 8 numbers"),
+        ("extra", 1, r"`prior.extra` must not be there"),
+    ],
+)
+def test_a_damaged_prior_is_named(name: str, value: Any, message: str, tmp_path: Path) -> None:
+    study = Study(SPACE, method="uniform", prior=ran(reward, 8, model=ONE), model=ONE)
+    study.policy().save(tmp_path / "policy.json")
+    record = json.loads((tmp_path / "policy.json").read_text())
+    record["prior"][name] = value
+    (tmp_path / "policy.json").write_text(json.dumps(record))
+    with pytest.raises(RecordError, match="`checksum` must be that of the record"):
+        load_policy(tmp_path / "policy.json")
+    del record["checksum"]
+    (tmp_path / "policy.json").write_text(json.dumps({**record, "checksum": checksum(record)}))
+    with pytest.raises(RecordError, match=message):
+        load_policy(tmp_path / "policy.json")
 
 
 def test_priors_that_cannot_be(earlier: Study) -> None:

@@ -7,9 +7,10 @@ in the trial's system attributes, where all workers see them as pending.
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -17,15 +18,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from conbo.direction import Direction
-from conbo.errors import ConboError, PointError, SettingError
-from conbo.method_list import DEFAULT_METHOD, Method
-from conbo.notices import LOG
+from conbo.errors import ConboError, PointError, RewardError, SettingError
+from conbo.method_list import DEFAULT_METHOD, Method, listed
 from conbo.optimizer import Optimizer
+from conbo.outcome_constraints import DEFAULT_CONFIDENCE, AtMost, LearnedSettings, checked_confidence
 from conbo.spaces import Space, Value
 from conbo.state_distributions import MarginalRecipe, Product, Uniform
 from conbo.state_marginals import marginal
 from conbo.study import Study
-from conbo.trials import LARGEST_REWARD, Outcomes, Trial
+from conbo.study.tables import MEASURED
+from conbo.trials import Trial
 
 try:
     import optuna
@@ -37,15 +39,22 @@ except ModuleNotFoundError as error:
     needed = "`conbo.integrations.optuna` needs optuna, which is not installed: pip install 'conbo[optuna]'"
     raise ConboError(needed) from error
 
-from conbo.integrations.optuna_space import common_distributions, parameter_of, params_of, point_of, space_of
+from conbo.integrations.optuna_space import (
+    common_distributions,
+    on_steps,
+    parameter_of,
+    params_of,
+    point_of,
+    space_of,
+    steps_of,
+)
+from conbo.integrations.optuna_trials import CONSTRAINTS, SUGGESTED, constraints_of, trials_of
 
 if TYPE_CHECKING:
     from conbo.belief import ModelLike
     from conbo.policies.policy import Policy
 
 __all__ = ["ConboSampler", "from_optuna", "policy"]
-
-SUGGESTED = "conbo:"  # before a parameter's name: the system attribute with the value that was suggested
 
 StatesLike = Mapping[str, MarginalRecipe] | Iterable[str]
 
@@ -78,8 +87,13 @@ class ConboSampler(BaseSampler):
         Names of the parameters that are states, or a mapping from these names to the distributions of the states, such
         as ``{"demand": conbo.Triangular(60)}``. All other parameters are actions.
     constraints
-        Known limits of the actions, as in `conbo.Space`. The first trial does not know them yet, and rounding to `step`
-        may overshoot them a little. (Optuna's `constraints_func` concerns outcomes, which no method of conbo uses.)
+        Known limits of the actions, as in `conbo.Space`. The first trial does not know them yet.
+    constraints_func
+        Limits on outcomes, as in Optuna's own samplers: called with every completed trial, it returns values that are
+        at most zero where the trial keeps the limits. Values that an objective sets by `trial.set_constraint`
+        (Optuna 5) are used without it. The policy keeps them with a probability of at least `confidence`.
+    confidence
+        As in `conbo.Study`.
     method, model, initial
         As in `conbo.Study`.
     seed
@@ -88,7 +102,7 @@ class ConboSampler(BaseSampler):
     Raises
     ------
     SettingError
-        If `states` is not a collection of names.
+        If `states` is not a collection of names, or a method cannot keep constraints on outcomes.
     SpaceError
         When a trial begins: if trials have different parameters (a conditional space), or a state is none of them.
 
@@ -104,13 +118,21 @@ class ConboSampler(BaseSampler):
         states: StatesLike,
         *,
         constraints: Sequence[str] = (),
+        constraints_func: Callable[[FrozenTrial], Sequence[float]] | None = None,
+        confidence: float = DEFAULT_CONFIDENCE,
         method: str | Method = DEFAULT_METHOD,
         model: ModelLike | None = None,
         seed: int | None = None,
         initial: int | None = None,
     ) -> None:
         self._roles = _Roles(_states(states), tuple(constraints))
-        self._settings = {"method": method, "model": model, "initial": initial}
+        self._constraints_func = constraints_func
+        if constraints_func is not None:
+            known = method if isinstance(method, Method) else listed(method)
+            name = method.name if isinstance(method, Method) else method
+            LearnedSettings({"constraint_0": AtMost(0.0)}).check_method(name, known.keeps_constraints)
+        confidence = checked_confidence(confidence)
+        self._settings = {"method": method, "model": model, "initial": initial, "confidence": confidence}
         self._seed = secrets.randbits(32) if seed is None else seed
         self._optimizer: Optimizer | None = None
         self._lock = threading.RLock()  # trials in other threads must see what was suggested in this one
@@ -146,7 +168,7 @@ class ConboSampler(BaseSampler):
             fixed = trial.system_attrs.get("fixed_params", {})
             given = _given_state(optimizer.space, fixed, distributions)
             suggested = optimizer.suggest(state=given).trials[0]
-            params = params_of({**suggested.state, **suggested.action}, distributions)
+            params = on_steps(optimizer.space, suggested.state, suggested.action, distributions)
             for name, value in params.items():
                 study._storage.set_trial_system_attr(trial._trial_id, f"{SUGGESTED}{name}", fixed.get(name, value))
         return {name: value for name, value in params.items() if name in search_space}
@@ -162,12 +184,24 @@ class ConboSampler(BaseSampler):
         (value,) = parameter.decode(distribution.quantile(generator.random(1)))
         return params_of({param_name: value}, {param_name: param_distribution})[param_name]
 
+    def after_trial(
+        self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
+    ) -> None:
+        """Store what `constraints_func` says of a completed trial, where all samplers of Optuna look for it."""
+        if self._constraints_func is None or state not in (TrialState.COMPLETE, TrialState.PRUNED):
+            return
+        found = self._constraints_func(trial)
+        if any(math.isnan(value) for value in found):
+            raise RewardError(f"`constraints_func` must return no NaN, but got {found!r} for trial {trial.number}.")
+        study._storage.set_trial_system_attr(trial._trial_id, CONSTRAINTS, [float(value) for value in found])
+
     def _up_to_date(self, study: optuna.Study, number: int, distributions: dict[str, BaseDistribution]) -> Optimizer:
         """The optimizer, with the trials before this one; those after it, too, once a model is fitted."""
-        optimizer = _optimizer(study, distributions, self._roles, self._seed, self._settings)
+        found = study.get_trials(deepcopy=False)
+        optimizer = _optimizer(study, found, distributions, self._roles, self._seed, self._settings)
         if self._optimizer is not None and _alike(self._optimizer, optimizer):
             optimizer = self._optimizer  # which remembers what it fitted
-        trials = _trials(study, optimizer.space, distributions)
+        trials = trials_of(found, optimizer.space, distributions)
         optimizer.restore(trials[:number])
         later = [trial for trial in trials[number + 1 :] if trial.status != "failed"]
         if later and optimizer.n_completed >= optimizer.initial:
@@ -210,9 +244,16 @@ def policy(study: optuna.Study, states: StatesLike | None = None) -> Policy:
     distributions = common_distributions(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
     if not distributions:
         raise ConboError("a policy needs at least one completed trial, but there is none.")
-    optimizer = _optimizer(study, distributions, roles, 0, settings)
-    optimizer.restore(_trials(study, optimizer.space, distributions))
-    return optimizer.policy()
+    found = study.get_trials(deepcopy=False)
+    optimizer = _optimizer(study, found, distributions, roles, 0, settings)
+    optimizer.restore(trials_of(found, optimizer.space, distributions))
+    learned, steps = optimizer.policy(), steps_of(distributions, optimizer.space.actions)
+    if not steps or learned.recipe is not None:
+        return learned
+    from conbo.policies.on_steps import OnSteps
+    from conbo.policies.policy import Policy
+
+    return Policy(learned.belief, learned.maximize, OnSteps(*zip(*steps, strict=True)))
 
 
 def from_optuna(study: optuna.Study, states: StatesLike | None = None, **settings: Any) -> Study:
@@ -250,10 +291,11 @@ def from_optuna(study: optuna.Study, states: StatesLike | None = None, **setting
     space = roles.space(distributions)
     if space is None:
         raise ConboError("a study needs at least one completed trial with an action, but there is none.")
-    own = {"state_distribution": roles.recipe(space), **of_sampler, **settings}
-    made = Study(space, direction=_direction(study), **own)
-    trials = [trial for trial in _trials(study, space, distributions) if trial.status == "completed"]
-    made.add_trials([{**trial.state, **trial.action, "reward": trial.reward} for trial in trials])
+    found = study.get_trials(deepcopy=False)
+    own = {"state_distribution": roles.recipe(space), "outcome_constraints": constraints_of(found)}
+    made = Study(space, direction=_direction(study), **{**own, **of_sampler, **settings})
+    trials = [trial for trial in trials_of(found, space, distributions) if trial.status == "completed"]
+    made.add_trials([{**trial.state, **trial.action, "reward": trial.reward, **_columns(trial)} for trial in trials])
     return made
 
 
@@ -278,6 +320,7 @@ def _known_roles(study: optuna.Study, states: StatesLike | None) -> tuple[_Roles
 
 def _optimizer(
     study: optuna.Study,
+    found: Sequence[FrozenTrial],
     distributions: dict[str, BaseDistribution],
     roles: _Roles,
     seed: int,
@@ -286,7 +329,14 @@ def _optimizer(
     space = roles.space(distributions)
     if space is None:
         raise ConboError("there must be an action with more than one value, but there is none.")
-    return Optimizer(space, direction=_direction(study), state_distribution=roles.recipe(space), seed=seed, **settings)
+    return Optimizer(
+        space,
+        direction=_direction(study),
+        state_distribution=roles.recipe(space),
+        seed=seed,
+        outcome_constraints=constraints_of(found),
+        **settings,
+    )
 
 
 def _direction(study: optuna.Study) -> Direction:
@@ -294,7 +344,7 @@ def _direction(study: optuna.Study) -> Direction:
 
 
 def _alike(a: Optimizer, b: Optimizer) -> bool:
-    return (a.space, a.maximize, a.initial) == (b.space, b.maximize, b.initial)
+    return (a.space, a.maximize, a.initial, a.learned) == (b.space, b.maximize, b.initial, b.learned)
 
 
 def _given_state(
@@ -308,39 +358,6 @@ def _given_state(
     return None
 
 
-def _trials(study: optuna.Study, space: Space, distributions: dict[str, BaseDistribution]) -> list[Trial]:
-    """All trials; infinite values count as the worst or best of the others."""
-    trials = study.get_trials(deepcopy=False)
-    values = [trial.value for trial in trials if trial.state == TrialState.COMPLETE and trial.value is not None]
-    finite = [value for value in values if abs(value) <= LARGEST_REWARD] or [0.0]
-    return [_trial(trial, space, distributions, (min(finite), max(finite))) for trial in trials]
-
-
-def _trial(
-    trial: FrozenTrial, space: Space, distributions: dict[str, BaseDistribution], rewards: tuple[float, float]
-) -> Trial:
-    """A trial of Optuna as conbo has it; one without a whole point, or outside the space, counts as failed."""
-    prefix = len(SUGGESTED)
-    suggested = {name[prefix:]: value for name, value in trial.system_attrs.items() if name.startswith(SUGGESTED)}
-    params = {**({} if trial.state.is_finished() else suggested), **trial.params}
-    made = Trial(trial.number, *_center(space), "failed")
-    if not params.keys() >= {*space.states, *space.actions} or trial.state == TrialState.WAITING:
-        return made
-    try:
-        state = space.validate_state(point_of(params, distributions, space.states))
-        action = space.validate_action(point_of(params, distributions, space.actions))
-    except (PointError, ValueError) as error:
-        LOG.warning("Nothing is learned from trial %d, because it is outside the space: %s", trial.number, error)
-        return made
-    made = Trial(trial.number, state, action)
-    if trial.state == TrialState.COMPLETE:
-        assert trial.value is not None
-        return made.told(Outcomes(min(max(trial.value, rewards[0]), rewards[1])))
-    return made if trial.state == TrialState.RUNNING else made.failed()
-
-
-def _center(space: Space) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A valid point, in the place of one that is not known."""
-    middle = space.snap(np.full((1, space.n_state_dims + space.n_action_dims), 0.5))
-    d = space.n_state_dims
-    return space.decode_states(middle[:, :d])[0], space.decode_actions(middle[:, d:])[0]
+def _columns(trial: Trial) -> dict[str, float]:
+    """The outcomes of a trial, as columns of a table."""
+    return {f"{MEASURED}{name}": value for name, value in trial.measured.items()}

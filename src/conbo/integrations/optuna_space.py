@@ -2,7 +2,7 @@
 
 | Optuna                  | conbo                                                                             |
 |-------------------------|-----------------------------------------------------------------------------------|
-| FloatDistribution       | Real; where it has steps, suggestions are rounded to them                         |
+| FloatDistribution       | Real; where it has steps, suggestions and the policy's actions are rounded to them |
 | IntDistribution         | Integer; likewise                                                                 |
 | CategoricalDistribution | Categorical, with texts for choices that conbo does not know, such as None        |
 | one value only          | no parameter                                                                      |
@@ -10,16 +10,20 @@
 A range that changed from trial to trial becomes the smallest one that holds all of them.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial
 
 from conbo.errors import SpaceError
-from conbo.spaces import Categorical, Integer, Parameter, Real, Space, Value, closest
+from conbo.spaces import Categorical, Integer, Parameter, Point, Real, Space, Value, closest
 
 Distributions = Mapping[str, BaseDistribution]
+
+MOST_STEPPED = 8  # actions with steps, whose neighbors are tried in all combinations
 
 
 def common_distributions(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistribution]:
@@ -68,6 +72,28 @@ def params_of(point: Mapping[str, Value], distributions: Distributions) -> dict[
     return {name: _to_optuna(distributions[name], value) for name, value in point.items()}
 
 
+def steps_of(distributions: Distributions, actions: Iterable[str]) -> list[tuple[int, float, float]]:
+    """The place, the first value and the step of every action that has steps."""
+    known = ((place, distributions[name]) for place, name in enumerate(actions))
+    return [(place, float(each.low), float(step)) for place, each in known if (step := _step(each)) is not None]
+
+
+def on_steps(space: Space, state: Point, action: Point, distributions: Distributions) -> dict[str, Any]:
+    """The point as values of Optuna, rounded to the nearest steps around it that keep the known limits, if some do."""
+    there = params_of(state, distributions)
+    stepped = [space.action_names[place] for place, *_ in steps_of(distributions, space.actions)]
+    nearest = params_of(action, distributions)
+    if space.feasible_set is None or not 0 < len(stepped) <= MOST_STEPPED:
+        return {**there, **nearest}
+    rounded_state = point_of(there, distributions, space.states)
+    around = [_around(distributions[name], action[name]) for name in stepped]
+    for values in sorted(product(*around), key=lambda pairs: sum(distance for distance, _ in pairs)):
+        tried = {**nearest, **{name: value for name, (_, value) in zip(stepped, values, strict=True)}}
+        if space.is_feasible(rounded_state, point_of(tried, distributions, space.actions)):
+            return {**there, **tried}
+    return {**there, **nearest}
+
+
 def parameter_of(distribution: BaseDistribution) -> Parameter:
     """The parameter that has the values of a distribution."""
     if isinstance(distribution, FloatDistribution):
@@ -94,12 +120,25 @@ def _to_conbo(distribution: BaseDistribution, value: Any) -> Value:
 def _to_optuna(distribution: BaseDistribution, value: Value) -> Any:
     if isinstance(distribution, CategoricalDistribution):
         return distribution.choices[_choices(distribution).index(value)]
+    return value if _step(distribution) is None else min(_around(distribution, value))[1]
+
+
+def _step(distribution: BaseDistribution) -> float | None:
+    """The step, unless every number or every integer is a value."""
+    if isinstance(distribution, FloatDistribution):
+        return distribution.step
+    return distribution.step if isinstance(distribution, IntDistribution) and distribution.step > 1 else None
+
+
+def _around(distribution: BaseDistribution, value: Value) -> list[tuple[float, float]]:
+    """The values with steps below and above this one, each after its distance in steps."""
     assert isinstance(distribution, FloatDistribution | IntDistribution)
     assert isinstance(value, int | float)
-    if distribution.step is None or (isinstance(distribution, IntDistribution) and distribution.step == 1):
-        return value
-    steps = round((value - distribution.low) / distribution.step)
-    return min(distribution.low + steps * distribution.step, distribution.high)
+    assert distribution.step is not None
+    low, step = distribution.low, distribution.step
+    place, last = (value - low) / step, round((distribution.high - low) / step)
+    counts = {min(max(count, 0), last) for count in (math.floor(place), math.ceil(place))}
+    return [(abs(place - count), min(low + count * step, distribution.high)) for count in sorted(counts)]
 
 
 def _merged(name: str, a: BaseDistribution, b: BaseDistribution) -> BaseDistribution:

@@ -7,6 +7,7 @@ points of this study: the category is put before their states, and removed from 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ from conbo.models.posterior import (
     StateGains,
     StateValue,
 )
+from conbo.observations import Observations
 from conbo.spaces import Space
 
 EARLIER, THIS = 0.25, 0.75  # where the two categories lie in the unit interval
@@ -30,6 +32,20 @@ EARLIER, THIS = 0.25, 0.75  # where the two categories lie in the unit interval
 def of_study(place: float, rows: Tensor) -> Tensor:
     """Rows (..., d) with the study's category in front."""
     return torch.cat([rows.new_full((*rows.shape[:-1], 1), place), rows], -1)
+
+
+def of_both(earlier: Observations, these: Observations) -> Observations:
+    """The observations of both studies, with the study's category in front; their noise if it is known in both."""
+    noise = None
+    if earlier.noise is not None and these.noise is not None:
+        noise = torch.cat([earlier.noise, these.noise])
+    return Observations(
+        torch.cat([of_study(EARLIER, earlier.points), of_study(THIS, these.points)]),
+        torch.cat([earlier.rewards, these.rewards]),
+        pending=of_study(THIS, these.pending),
+        noise=noise,
+        limits=these.limits,
+    )
 
 
 def _of_this(rows: Tensor) -> Tensor:
@@ -43,6 +59,7 @@ class OneStudy:
     whole: Posterior
     space: Space  # of both studies
     n: int  # observations of this study, which are the last
+    earlier: Observations  # of the earlier study, as standardized as those of this one
 
     def __str__(self) -> str:
         """The fitted model, for the log."""
@@ -145,8 +162,14 @@ class OneStudy:
         drawn = self.whole.draw_paths(n, generator, features)
         return None if drawn is None else _Paths(drawn)
 
-    def record(self) -> None:
-        """Always None, because a policy file holds one study."""
+    def record(self) -> dict[str, Any] | None:
+        """The record of the joint model, with the earlier study's observations as `prior`."""
+        model, earlier = self.whole.record(), self.earlier
+        if model is None:
+            return None
+        noise = None if earlier.noise is None else earlier.noise.tolist()
+        prior = {"points": earlier.points.tolist(), "rewards": earlier.rewards.tolist(), "noise": noise}
+        return {**model, "prior": prior}
 
     def page_record(self, space: Space) -> None:
         """Always None, because the page of a report knows one study."""

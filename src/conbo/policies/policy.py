@@ -275,7 +275,7 @@ class Policy:
         Raises
         ------
         SettingError
-            If the policy rests on a BoTorch model, on an earlier study as prior, or on a kernel without `record`.
+            If the policy rests on a BoTorch model, or on a kernel without `record`.
 
         Examples
         --------

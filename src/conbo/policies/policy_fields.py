@@ -5,14 +5,15 @@ The bounds are far beyond what a fit can give, and narrow enough that everything
 
 import json
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
 from conbo.errors import RecordError
 from conbo.models.profiles import PROFILES
+from conbo.prior_belief import with_study
 from conbo.record_fields import Fields, checksum, parse_json, shown
-from conbo.spaces import Feasible, Space
+from conbo.spaces import Categorical, Feasible, Space
 
 FORMAT = "conbo-policy-3"  # a policy rests on several models
 ONE_MODEL, FIRST_FORMAT = "conbo-policy-2", "conbo-policy-1"  # the first one is that of conbo 0.1
@@ -86,11 +87,13 @@ def check(value: object, own_kernel: bool = False, feasible: Feasible | None = N
         _check_seal(record, model)
     space = Space.from_dict(record.value("space"), feasible)
     record.text("direction", ("maximize", "minimize"))
-    _check_observations(record, space.n_state_dims + space.n_action_dims)
+    prior = _check_prior(record, space) if "prior" in record.record else []
+    _check_observations(record, space.n_state_dims + space.n_action_dims, prior)
+    modeled = with_study(space) if prior else space
     if given == FORMAT:
-        _check_members(record, space, own_kernel)
+        _check_members(record, modeled, own_kernel)
     else:
-        _check_model(record, space, own_kernel)
+        _check_model(record, modeled, own_kernel)
     if record.has("policy"):
         _check_recipe(record.fields("policy"), space)
     if "constraints" in record.record:
@@ -118,21 +121,35 @@ def _check_constraints(learned: Fields, space: Space) -> None:
 
 
 def _check_seal(record: Fields, model: Collection[str]) -> None:
-    record.only(("format", "conbo", "checksum", "policy", *_CONTENT, *model), optional=("seeds", "constraints"))
+    optional = ("seeds", "constraints", "prior")
+    record.only(("format", "conbo", "checksum", "policy", *_CONTENT, *model), optional)
     writer, expected = record.text("conbo"), record.text("checksum")
     content = {name: value for name, value in record.record.items() if name != "checksum"}
     if checksum(content) != expected:
         raise RecordError(f"`checksum` must be that of the record, but is not: what conbo {writer} wrote has changed.")
 
 
-def _check_observations(record: Fields, n_dims: int) -> None:
-    rewards = record.numbers("rewards")
+def _check_prior(record: Fields, space: Space) -> list[float]:
+    """The standardized rewards of an earlier study."""
+    prior = record.fields("prior").only(("points", "rewards", "noise"))
+    rewards = prior.numbers("rewards", None, -LARGEST_STANDARDIZED, LARGEST_STANDARDIZED)
     if not 1 <= len(rewards) <= MOST_OBSERVATIONS:
-        raise RecordError(f"`rewards` must be 1 to {MOST_OBSERVATIONS} numbers, but are {len(rewards)}.")
+        raise RecordError(f"{prior.path('rewards')} must be 1 to {MOST_OBSERVATIONS} numbers, but are {len(rewards)}.")
+    prior.rows("points", len(rewards), space.n_state_dims + space.n_action_dims, -ROUNDING, 1 + ROUNDING)
+    if prior.has("noise"):
+        prior.numbers("noise", len(rewards), 0, LARGEST_NOISE)
+    return rewards
+
+
+def _check_observations(record: Fields, n_dims: int, prior: Sequence[float]) -> None:
+    rewards, least = record.numbers("rewards"), 0 if prior else 1
+    if not least <= len(rewards) <= MOST_OBSERVATIONS:
+        raise RecordError(f"`rewards` must be {least} to {MOST_OBSERVATIONS} numbers, but are {len(rewards)}.")
     record.rows("points", len(rewards), n_dims, -ROUNDING, 1 + ROUNDING)
     shift, scale = record.number("shift"), record.number("scale", least=5e-324)
-    standardized = max(abs(reward / scale - shift / scale) for reward in rewards)
-    largest = max(map(abs, rewards)) or 1.0  # the scale of rewards that are all the same
+    both = [*rewards, *(shift + scale * reward for reward in prior)]
+    standardized = max(abs(reward / scale - shift / scale) for reward in both)
+    largest = max(map(abs, both)) or 1.0  # the scale of rewards that are all the same
     if not standardized <= LARGEST_STANDARDIZED or scale / largest > LARGEST_SCALE:
         raise RecordError(f"`shift` and `scale` must be those of the rewards, but got shift={shift}, scale={scale}.")
     if record.has("seeds"):
@@ -142,7 +159,7 @@ def _check_observations(record: Fields, n_dims: int) -> None:
             seeds.whole("total", least=2)
     if record.has("reward_noise"):
         variances = record.numbers("reward_noise", len(rewards), least=0)
-        if not max(variances) / scale / scale <= LARGEST_NOISE:
+        if not max(variances, default=0.0) / scale / scale <= LARGEST_NOISE:
             raise RecordError(f"`reward_noise` must be small beside scale={scale}, but got {max(variances)}.")
 
 
@@ -273,7 +290,7 @@ def _check_tasks(kernel: Fields, choices: list[int]) -> None:
 
 
 def _check_recipe(recipe: Fields, space: Space) -> None:
-    kind = recipe.text("type", ("model", "nearest-neighbors", "policy-gradient", "single-action"))
+    kind = recipe.text("type", ("model", "nearest-neighbors", "policy-gradient", "single-action", "on-steps"))
     if kind == "model":
         recipe.only(("type", "candidates", "starts", "similar"))
         for name in ("candidates", "starts"):
@@ -286,5 +303,20 @@ def _check_recipe(recipe: Fields, space: Space) -> None:
         recipe.number("spread", 1e-3, 1e6)
         recipe.whole("starts", 1, MOST_CANDIDATES)
         recipe.whole("iterations", 0, MOST_STEPS)
+    elif kind == "on-steps":
+        _check_steps(recipe.only(("type", "columns", "first", "step")), space)
     elif recipe.only(("type", "action")).has("action"):
         recipe.numbers("action", space.n_action_dims, -ROUNDING, 1 + ROUNDING)
+
+
+def _check_steps(recipe: Fields, space: Space) -> None:
+    parameters = list(space.actions.values())
+    columns = recipe.wholes("columns", None, 0, len(parameters) - 1)
+    first = recipe.numbers("first", len(columns))
+    recipe.numbers("step", len(columns), least=5e-324)
+    for column, value in zip(columns, first, strict=True):
+        parameter = parameters[column]
+        if isinstance(parameter, Categorical) or not parameter.low <= value <= parameter.high:
+            raise RecordError(
+                f"{recipe.path('first')} must be in the range of a number, but got {value} for {parameter}."
+            )

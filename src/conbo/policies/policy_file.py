@@ -4,7 +4,7 @@ If actions are not the model's best ones, the settings of the rule that finds th
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, TypeAlias
 
@@ -23,6 +23,7 @@ from conbo.models.kernels import Factor, Kernel, ProductKernel
 from conbo.models.main_effects import MainEffectsKernel, effect_columns
 from conbo.models.mixture import Mixture
 from conbo.models.noise import HeteroscedasticNoise
+from conbo.models.one_study import OneStudy, of_both
 from conbo.models.output_maps import read_output
 from conbo.models.posterior import Posterior
 from conbo.models.profiles import Profile, profile_of
@@ -33,9 +34,11 @@ from conbo.observations import Observations, Seeds
 from conbo.policies import PolicyRecipe
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.nearest_neighbors import NearestNeighbors
+from conbo.policies.on_steps import OnSteps
 from conbo.policies.policy_fields import MAIN_EFFECTS, check, members, sealed
 from conbo.policies.policy_gradient import PolicyGradient
 from conbo.policies.single_action import SingleAction
+from conbo.prior_belief import with_study
 from conbo.spaces import Feasible, Space
 
 KernelReader: TypeAlias = Callable[[Mapping[str, Any], Space], Kernel]
@@ -45,6 +48,7 @@ RECIPES: dict[str, type[Any]] = {
     "nearest-neighbors": NearestNeighbors,
     "policy-gradient": PolicyGradient,
     "single-action": SingleAction,
+    "on-steps": OnSteps,
 }
 
 
@@ -52,8 +56,10 @@ def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> di
     """The record that `from_record` restores the policy from."""
     observations, model = belief.observations, belief.posterior.record()
     if model is None:
-        rule = "a policy must have a built-in model to be saved, and no earlier study as prior"
-        raise SettingError(f"{rule}, but this one rests on {belief.posterior}.")
+        raise SettingError(
+            f"a policy must have a built-in model to be saved, but this one rests on {belief.posterior}."
+        )
+    prior = model.pop("prior", None)
     content = {
         "space": belief.space.to_dict(),
         "direction": "maximize" if maximize else "minimize",
@@ -65,6 +71,8 @@ def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> di
         "rewards": observations.rewards.tolist(),
         "reward_noise": None if observations.noise is None else observations.noise.tolist(),
     }
+    if prior is not None:
+        content["prior"] = prior
     if observations.seeds is not None:
         content["seeds"] = {"values": observations.seeds.values.tolist(), "total": observations.seeds.total}
     if belief.constraints is not None:
@@ -82,14 +90,12 @@ def from_record(
     """
     space = check(record, kernel is not None, feasible)
     shift, scale = record["shift"], record["scale"]
-    points, rewards = _tensor(record["points"]), _tensor(record["rewards"])
+    rewards = _tensor(record["rewards"])
+    points = _tensor(record["points"]).reshape(len(rewards), space.n_state_dims + space.n_action_dims)
     known = None if record["reward_noise"] is None else _tensor(record["reward_noise"])
     observations = Observations(points, rewards, pending=points[:0], noise=known, seeds=_seeds(record.get("seeds")))
     seen = standardized(observations, shift, scale)
-    listed = members(record)
-    posteriors = tuple(_posterior(member, space, seen, kernel or read_kernel) for member in listed)
-    weights = _tensor([member["weight"] for member in listed])
-    posterior: Posterior = posteriors[0] if len(posteriors) == 1 else Mixture(posteriors, weights)
+    posterior = _with_prior(record.get("prior"), members(record), space, seen, kernel or read_kernel)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InfeasibleStatesWarning)
         states = bind(None, space)
@@ -99,6 +105,26 @@ def from_record(
     if not bool(torch.isfinite(belief.to_reward(posterior.mean(points))).all()):
         raise RecordError("every `kernel` must give a finite estimate of every reward, but one does not.")
     return belief, record["direction"] == "maximize", _recipe(record.get("policy"))
+
+
+def _with_prior(
+    prior: Mapping[str, Any] | None,
+    listed: Sequence[Mapping[str, Any]],
+    space: Space,
+    seen: Observations,
+    reader: KernelReader,
+) -> Posterior:
+    """The posterior of the models of a record, which may rest on an earlier study too."""
+    if prior is None:
+        return _mixed(listed, space, seen, reader)
+    points, noise = _tensor(prior["points"]), None if prior["noise"] is None else _tensor(prior["noise"])
+    earlier, both = Observations(points, _tensor(prior["rewards"]), points[:0], noise), with_study(space)
+    return OneStudy(_mixed(listed, both, of_both(earlier, seen), reader), both, len(seen), earlier)
+
+
+def _mixed(listed: Sequence[Mapping[str, Any]], space: Space, seen: Observations, reader: KernelReader) -> Posterior:
+    posteriors = tuple(_posterior(member, space, seen, reader) for member in listed)
+    return posteriors[0] if len(posteriors) == 1 else Mixture(posteriors, _tensor([one["weight"] for one in listed]))
 
 
 def _posterior(
