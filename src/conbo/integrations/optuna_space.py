@@ -74,8 +74,12 @@ def params_of(point: Mapping[str, Value], distributions: Distributions) -> dict[
 
 def steps_of(distributions: Distributions, actions: Iterable[str]) -> list[tuple[int, float, float]]:
     """The place, the first value and the step of every action that has steps."""
-    known = ((place, distributions[name]) for place, name in enumerate(actions))
-    return [(place, float(each.low), float(step)) for place, each in known if (step := _step(each)) is not None]
+    steps: list[tuple[int, float, float]] = []
+    for place, name in enumerate(actions):
+        each = distributions[name]
+        if isinstance(each, FloatDistribution | IntDistribution) and (step := _step(each)) is not None:
+            steps.append((place, float(each.low), float(step)))
+    return steps
 
 
 def on_steps(space: Space, state: Point, action: Point, distributions: Distributions) -> dict[str, Any]:
