@@ -2,6 +2,7 @@
 
     python scripts/find_simulator_optima.py assemble_to_order
     python scripts/find_simulator_optima.py assemble_to_order_production_time
+    python scripts/find_simulator_optima.py assemble_to_order_constrained
     python scripts/find_simulator_optima.py ambulances
 
 In a sweep over the grid, a state tries what is known so far at all other states, and random actions; the best
@@ -13,7 +14,7 @@ warehouse takes about ten minutes on two cores, that of the ambulances about an 
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, product
 from pathlib import Path
@@ -23,6 +24,7 @@ import numpy as np
 from conbo.problems.ambulance_simulator import ACTION_NAMES as BASE_NAMES
 from conbo.problems.ambulance_simulator import CENTER, CITY, STATE_NAMES
 from conbo.problems.ambulance_simulator import simulate as simulate_ambulances
+from conbo.problems.assembly_constrained import MOST_STOCK
 from conbo.problems.assembly_simulator import ACTION_NAMES as LEVEL_NAMES
 from conbo.problems.assembly_simulator import (
     CAPACITY,
@@ -31,6 +33,7 @@ from conbo.problems.assembly_simulator import (
     LOWEST_DEMAND,
     STATE_NAME,
     DemandEnters,
+    simulate_with_stock,
 )
 from conbo.problems.assembly_simulator import simulate as simulate_warehouse
 from conbo.problems.simulation import Floats
@@ -38,6 +41,7 @@ from conbo.problems.simulation import Floats
 DATA = Path(__file__).parents[1] / "src/conbo/problems/data"
 
 RANDOM_STARTS = 200
+STOCK_MARGIN = 0.04  # by which the mean stock is below its limit on the replications of a search
 DECIMALS = 2  # of an action in the table
 SEARCH_SEED = 1  # of the replications on which actions are compared
 FRESH_SEED = 2  # of those for the table
@@ -58,6 +62,7 @@ class Task:
     screening: int  # replications for a rough ranking of many actions
     choosing: int  # replications for a choice among few actions
     measuring: int  # replications for the table
+    measure: Callable[..., Floats] | None = None  # in place of `simulate` for the table
 
     def rewards(self, state: Floats, actions: Floats, replications: int, seed: int = SEARCH_SEED) -> Floats:
         """Rewards (actions, replications) in one state."""
@@ -127,7 +132,8 @@ def write_table(name: str, task: Task, actions: Floats) -> None:
     header = ",".join([*task.state_names, *task.action_names, "reward", "standard_error"])
     lines = [f"# python scripts/find_simulator_optima.py {name}", header]
     for state, action in zip(task.states, actions, strict=True):
-        rewards = task.rewards(state, action[np.newaxis], task.measuring, FRESH_SEED)[0]
+        simulate = task.measure or task.simulate
+        rewards = simulate(state, action[np.newaxis], task.measuring, FRESH_SEED)[0]
         error = rewards.std(ddof=1) / np.sqrt(rewards.size)
         place = [f"{value:g}" for value in (*state, *action)]
         lines.append(",".join([*place, f"{rewards.mean():.4f}", f"{error:.4f}"]))
@@ -147,6 +153,34 @@ def warehouse(demand_enters: DemandEnters) -> Task:
         screening=150,
         choosing=2000,
         measuring=40_000,
+    )
+
+
+def limited(state: Floats, levels: Floats, replications: int, seed: int) -> Floats:
+    """Rewards (actions, replications), far lower where the mean stock is not clearly within its limit."""
+    rewards, stock = simulate_with_stock(state, levels, replications, seed)
+    beyond = np.maximum(stock.mean(axis=1, keepdims=True) - MOST_STOCK + STOCK_MARGIN, 0.0)
+    return rewards - 1000.0 * beyond
+
+
+def measured(state: Floats, levels: Floats, replications: int, seed: int) -> Floats:
+    """Rewards of levels that keep the limit on the stock; raises ValueError if they do not."""
+    rewards, stock = simulate_with_stock(state, levels, replications, seed)
+    if stock.mean() > MOST_STOCK:
+        raise ValueError(f"the mean stock must be at most {MOST_STOCK}, but is {stock.mean():.3f} for demand {state}.")
+    return rewards
+
+
+def small_warehouse() -> Task:
+    """Assemble to order with a limit on the mean stock; a quicker search, because the limit leaves little room."""
+    return replace(
+        warehouse("arrival_rate"),
+        simulate=limited,
+        random_actions=lambda generator: generator.integers(1, 6, (RANDOM_STARTS, ITEMS)).astype(np.float64),
+        screening=60,
+        choosing=400,
+        measuring=10_000,
+        measure=measured,
     )
 
 
@@ -170,6 +204,7 @@ def city() -> Task:
 TASKS: dict[str, Callable[[], Task]] = {
     "assemble_to_order": lambda: warehouse("arrival_rate"),
     "assemble_to_order_production_time": lambda: warehouse("production_time"),
+    "assemble_to_order_constrained": small_warehouse,
     "ambulances": city,
 }
 

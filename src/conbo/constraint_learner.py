@@ -1,17 +1,20 @@
 """What trials say about constrained outcomes and about failures."""
 
 from collections.abc import Mapping
+from math import nan
 
 import torch
 from torch import Tensor
 
-from conbo.belief import fit_belief, standardized
+from conbo.belief import Belief, fit_belief, standardized
 from conbo.bound_states import StateDistribution
+from conbo.errors import ConboError
 from conbo.gaussian_process import GaussianProcess
 from conbo.learned_constraints import LearnedConstraint, LearnedConstraints
 from conbo.models.fit_memory import FitMemory, Shelf
 from conbo.observations import Observations
 from conbo.outcome_constraints import OutcomeConstraint, OutcomeConstraints
+from conbo.prior_belief import fit_both
 from conbo.spaces import Space
 
 # One member: a probability needs a mean and a variance, and an average of models would make each suggestion several
@@ -30,11 +33,19 @@ class ConstraintLearner:
         self._success_memory = FitMemory(shelf)
 
     def learn(
-        self, space: Space, states: StateDistribution, told: Observations, failed: Tensor
+        self,
+        space: Space,
+        states: StateDistribution,
+        told: Observations,
+        failed: Tensor,
+        earlier: Observations | None = None,
     ) -> LearnedConstraints | None:
-        """The constraints learned from the observations and the failed points (f, d); None if there are none."""
+        """The constraints learned from the observations and the failed points (f, d); None if there are none.
+
+        The outcomes of an `earlier` study teach them too, as far as they were told there.
+        """
         outcomes = tuple(
-            self._fitted(name, space, states, _slacks(told, name, constraint), self._memories[name])
+            self._outcome(name, constraint, space, states, told, earlier)
             for name, constraint in self._constraints.items()
         )
         success = None
@@ -44,18 +55,41 @@ class ConstraintLearner:
             return None
         return LearnedConstraints(outcomes, self._confidence, success)
 
+    def _outcome(
+        self,
+        name: str,
+        constraint: OutcomeConstraint,
+        space: Space,
+        states: StateDistribution,
+        told: Observations,
+        earlier: Observations | None,
+    ) -> LearnedConstraint:
+        slacks, memory = _slacks(told, name, constraint), self._memories[name]
+        before = None if earlier is None else _slacks(earlier, name, constraint)
+        if before is None or not len(before):
+            if not len(slacks):
+                rule = f"a policy needs a completed trial, because `prior` says nothing of the outcome '{name}'"
+                raise ConboError(f"{rule}, but there is none yet.")
+            return self._fitted(name, space, states, slacks, memory)
+        return _learned(name, fit_both(space, states, slacks, before, MODEL, memory), slacks)
+
     def _fitted(
         self, name: str, space: Space, states: StateDistribution, slacks: Observations, memory: FitMemory
     ) -> LearnedConstraint:
-        belief = fit_belief(space, states, slacks, MODEL, memory)
-        seen = standardized(slacks, belief.shift, belief.scale)
-        return LearnedConstraint(name, belief.posterior, -belief.shift / belief.scale, seen)
+        return _learned(name, fit_belief(space, states, slacks, MODEL, memory), slacks)
+
+
+def _learned(name: str, belief: Belief, slacks: Observations) -> LearnedConstraint:
+    seen = standardized(slacks, belief.shift, belief.scale)
+    return LearnedConstraint(name, belief.posterior, -belief.shift / belief.scale, seen)
 
 
 def _slacks(told: Observations, name: str, constraint: OutcomeConstraint) -> Observations:
-    """By how much each observation keeps a constraint."""
-    slacks = torch.tensor([constraint.slack(value) for value in told.measured[name].tolist()], dtype=torch.float64)
-    return Observations(told.points, slacks.to(told.points), pending=told.points[:0])
+    """By how much each observation that has a value of the outcome keeps the constraint."""
+    values = told.measured.get(name, torch.full_like(told.rewards, nan))
+    known = values.isfinite()
+    slacks = torch.tensor([constraint.slack(value) for value in values[known].tolist()], dtype=torch.float64)
+    return Observations(told.points[known], slacks.to(told.points), pending=told.points[:0])
 
 
 def _labels(told: Observations, failed: Tensor) -> Observations:

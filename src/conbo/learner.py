@@ -184,7 +184,8 @@ class Learner:
             with threads_for(len(completed)):
                 told = self._observations(completed).to(self._device)
                 belief = self._belief(space, states, told)
-                learned = self._constraints.learn(space, states, told, self._encoded(failed).to(self._device))
+                before = self._observations(self._prior_trials).to(self._device) if self._prior_trials else None
+                learned = self._constraints.learn(space, states, told, self._encoded(failed).to(self._device), before)
                 belief = replace(belief, constraints=learned)
             if (seconds := time.monotonic() - began) > ANNOUNCED_SECONDS:
                 LOG.info("Fitted in %s; looking for the best points now.", in_words(seconds))

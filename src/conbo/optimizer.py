@@ -117,7 +117,7 @@ class Optimizer:
         self.seed_rule = seed_rule(common_random_numbers, seeds, (*space.states, *space.actions))
         self.learned = LearnedSettings.checked(outcome_constraints, confidence, failures)
         self.learned.check_method(self.method, known.keeps_constraints)
-        check_together(self.model, self.prior, self.reward_range, self.seed_rule, self.learned)
+        check_together(self.model, self.prior, self.reward_range, self.seed_rule)
         usual = default_size(space, has_prior=self.prior is not None)
         self.initial = usual if initial is None else at_least(1, "initial", initial)
         self.maximize = direction == "maximize"

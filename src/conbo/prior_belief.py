@@ -51,11 +51,24 @@ def fit_with_prior(
     memory: FitMemory | None = None,
 ) -> Belief:
     """The belief about this study, given its observations and the belief of an earlier one."""
-    both, earlier = with_study(space), before.observations
+    earlier = before.observations
     if len(observations):
         expected = before.to_reward(before.posterior.mean(observations.points))
         level = float((observations.rewards - expected).mean())
         earlier = replace(earlier, rewards=earlier.rewards + level)
+    return fit_both(space, states, observations, earlier, model, memory)
+
+
+def fit_both(
+    space: Space,
+    states: StateDistribution,
+    observations: Observations,
+    earlier: Observations,
+    model: ModelLike,
+    memory: FitMemory | None = None,
+) -> Belief:
+    """The belief about this study, given its observations and those of an earlier one, as they are."""
+    both = with_study(space)
     if isinstance(model, GaussianProcess) and model.state_kernel == "auto":
         model = replace(
             model, state_kernel="product"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from conbo.direction import sign_of
@@ -55,11 +56,7 @@ class PriorStudy:
 
     def to_record(self) -> dict[str, Any]:
         """A plain record that JSON can hold."""
-        rows = [
-            {"state": trial.state, "action": trial.action, "reward": trial.reward, "noise": trial.noise}
-            for trial in self.trials
-        ]
-        return {"direction": self.direction, "trials": rows}
+        return {"direction": self.direction, "trials": [_row(trial) for trial in self.trials]}
 
     @classmethod
     def from_record(cls, stored: Fields) -> PriorStudy:
@@ -67,15 +64,23 @@ class PriorStudy:
         stored.only(("direction", "trials"))
         trials = []
         for number, record in enumerate(stored.items("trials")):
-            row = Fields.of(record, f"{stored.where}.trials[{number}]").only(("state", "action", "reward", "noise"))
-            outcomes = Outcomes(row.number("reward"), row.number("noise", 0.0) if row.has("noise") else None)
+            row = Fields.of(record, f"{stored.where}.trials[{number}]")
+            row.only(("state", "action", "reward", "noise"), optional=("outcomes",))
+            noise = row.number("noise", 0.0) if row.has("noise") else None
+            outcomes = Outcomes(row.number("reward"), noise, row.point("outcomes") if row.has("outcomes") else {})
             trials.append(Trial(number, row.point("state"), row.point("action")).told(outcomes))
         return cls(stored.text("direction", ("maximize", "minimize")), tuple(trials))
 
 
 def _plain(number: int, trial: Trial) -> Trial:
-    """The point and the reward alone, by which snapshots are compared."""
-    return Trial(number, trial.state, trial.action).told(Outcomes(trial.reward, trial.noise))  # type: ignore[arg-type]
+    """The point and the outcomes alone, by which snapshots are compared."""
+    assert trial.outcomes is not None
+    return Trial(number, trial.state, trial.action).told(trial.outcomes)
+
+
+def _row(trial: Trial) -> dict[str, Any]:
+    row = {"state": trial.state, "action": trial.action, "reward": trial.reward, "noise": trial.noise}
+    return {**row, "outcomes": dict(trial.measured)} if trial.measured else row
 
 
 def _is_in(space: Space, trial: Trial) -> bool:
@@ -94,5 +99,7 @@ def _trials_of_policy(policy: Any) -> Sequence[Trial]:
     points, rewards = seen.points.numpy(), (sign * seen.rewards).tolist()
     noise: list[float | None] = [None] * len(rewards) if seen.noise is None else seen.noise.tolist()
     states: list[dict[str, Value]] = space.decode_states(points[:, :d])
-    results = zip(states, space.decode_actions(points[:, d:]), rewards, noise, strict=True)
-    return [Trial(0, state, action).told(Outcomes(reward, known)) for state, action, reward, known in results]
+    columns = {name: values.tolist() for name, values in seen.measured.items()}
+    measured = [{name: column[i] for name, column in columns.items() if isfinite(column[i])} for i in range(len(seen))]
+    results = zip(states, space.decode_actions(points[:, d:]), rewards, noise, measured, strict=True)
+    return [Trial(0, state, action).told(Outcomes(*outcomes)) for state, action, *outcomes in results]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from conbo.common_random_numbers import SeedRule
 from conbo.errors import SettingError
 from conbo.gaussian_process import GaussianProcess
-from conbo.outcome_constraints import LearnedSettings
 from conbo.prior_study import PriorStudy
 from conbo.reward_range import RewardRange
 
@@ -28,7 +27,6 @@ def check_together(
     prior: PriorStudy | None,
     reward_range: RewardRange | None,
     seed_rule: SeedRule | None,
-    learned: LearnedSettings,
 ) -> None:
     """Raise SettingError if some of these settings of a study exclude each other."""
     given = {"prior": prior, "reward_range": reward_range, "common_random_numbers": seed_rule}
@@ -38,5 +36,3 @@ def check_together(
     if seed_rule is not None and (prior is not None or reward_range is not None):
         other = "prior" if prior is not None else "reward_range"
         raise SettingError(f"`common_random_numbers` must go without a `{other}`, but got both.")
-    if learned.constraints and prior is not None:
-        raise SettingError("`outcome_constraints` must go without a `prior`, but got both.")

@@ -49,6 +49,23 @@ def test_a_row_without_its_outcome_is_told_before_any_is_recorded(conbo: Conbo, 
     assert {trial.status for trial in library.open_study("study.db").trials} == {"running"}
 
 
+def test_a_learned_cost_is_insisted_on(conbo: Conbo, folder: Path) -> None:
+    file = folder / "study.toml"
+    file.write_text(f'cost = "learned"\n{file.read_text()}')
+    conbo("ask", "-n", "2", "-o", "table.csv")
+    header, *rows = Path("table.csv").read_text().splitlines()
+    assert header == "number,demand,stock,reward,outcome:cost"
+    needed = "a `cost` must be told with every reward where the study learns it, but got none"
+    assert needed in conbo("tell", "0", "1.5", code=1).stderr
+    assert "`cost > 0` must hold, but got cost=-2" in conbo("tell", "0", "1.5", "--cost", "-2", code=1).stderr
+    conbo("tell", "0", "1.5", "--cost", "2")
+    Path("table.csv").write_text(f"{header}\n{rows[1].rstrip(',')},2.5,\n")
+    assert needed in conbo("tell", "--file", "table.csv", code=1).stderr
+    Path("table.csv").write_text(f"{header}\n{rows[1].rstrip(',')},2.5,3\n")
+    conbo("tell", "--file", "table.csv")
+    assert [trial.measured["cost"] for trial in library.open_study("study.db").trials] == [2.0, 3.0]
+
+
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [

@@ -265,7 +265,7 @@ def test_rules_that_cannot_be_saved(policy: Policy, tmp_path: Path) -> None:
         def build(self, belief: Belief, generator: torch.Generator) -> StatePolicy:
             return NearestNeighbors().build(belief, generator)
 
-    with pytest.raises(SettingError, match=r"one of model, .* single-action to be saved, but this is Own\(\)"):
+    with pytest.raises(SettingError, match=r"one of model, .*, on-steps to be saved, but this is Own\(\)"):
         Policy(policy.belief, recipe=Own()).save(tmp_path / "policy.json")
 
 

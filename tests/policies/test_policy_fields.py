@@ -77,6 +77,9 @@ RECORD = [
     ("policy.type", "oracle", "`policy.type` must be one of model, .*, but got 'oracle'"),
     ("policy.candidates", 10**9, "`policy.candidates` must be a whole number from 1 to 4096, but got 1000000000"),
     ("policy", {"type": "single-action", "action": [0.5]}, "`policy.action` must be a list of 2 numbers"),
+    ("policy", {"type": "on-steps", "columns": [2], "first": [0], "step": [1]}, "`policy.columns` must be a whole"),
+    ("policy", {"type": "on-steps", "columns": [0], "first": [5], "step": [1]}, "`policy.first` must be in the range"),
+    ("policy", {"type": "on-steps", "columns": [0], "first": [0], "step": [0]}, "`policy.step` must hold nothing but"),
     ("reward_noise", [1.0], "`reward_noise` must be a list of 8 numbers"),
 ]
 

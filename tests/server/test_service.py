@@ -178,6 +178,20 @@ def test_the_total_is_never_exceeded(service: Running) -> None:
     assert ask(service, evaluations=2)["trials"] == []
 
 
+def test_create_a_study_with_constrained_outcomes(service: Running) -> None:
+    limits = [{"name": "wait", "type": "at_most", "bound": 5}]
+    made = service.post("/v1/studies", {**NEW, "name": "limited", "outcome_constraints": limits, "confidence": 0.9})
+    assert made.status == 201
+    (trial,) = service.post("/v1/studies/limited/ask", {}).json["trials"]
+    tell = f"/v1/studies/limited/trials/{trial['number']}/tell"
+    refused = service.post(tell, {"reward": 1.0})
+    assert refused.status == 422
+    assert "the outcome 'wait' must be told with every reward" in refused.error
+    assert service.post(tell, {"reward": 1.0, "outcomes": {"wait": 4}}).json["stands"]
+    wrong = service.post("/v1/studies", {**NEW, "name": "z", "outcome_constraints": [{"name": "wait"}]})
+    assert wrong.error == "`outcome_constraints[0].type` must be there, but is missing."
+
+
 def test_create_a_study(service: Running) -> None:
     for _ in range(2):
         assert service.post("/v1/studies", {**NEW, "method": "uniform"}).status == 201

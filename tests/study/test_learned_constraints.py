@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import conbo
-from conbo.errors import RewardError, SettingError, StudyError
+from conbo.errors import ConboError, RewardError, SettingError, StudyError
 from conbo.policies.policy import Prediction
 
 SPACE = conbo.Space({"s": conbo.Real(0, 1)}, {"x": conbo.Real(0, 1)})
@@ -109,10 +109,35 @@ def test_an_objective_that_forgets_an_outcome_fails() -> None:
 def test_settings_that_do_not_go_together() -> None:
     with pytest.raises(SettingError, match="`outcome_constraints` need a method whose policy follows the model"):
         new_study(method="knn")
+
+
+def test_an_earlier_study_teaches_the_constraints_too(tmp_path: Path) -> None:
+    earlier = new_study(method="uniform")
+    earlier.run(evaluated, 20, progress=False)
+    study = new_study(prior=earlier, method="uniform", storage=tmp_path / "study.db")
+    for n in (0, 3):  # how alike both studies are is not known before the first result
+        if n:
+            study.run(evaluated, n, progress=False)
+        policy = conbo.open_study(tmp_path / "study.db").policy()
+        policy.save(tmp_path / "policy.json")
+        mine, theirs = (p.predict_actions([{"s": 0.4}], [{"x": 0.4}])[0] for p in (policy, load(tmp_path)))
+        assert (theirs.mean, theirs.probability) == pytest.approx((mine.mean, mine.probability), abs=1e-4)
+    for s in (0.2, 0.8):
+        assert policy({"s": s})["x"] == pytest.approx(0.25 + 0.5 * s, abs=0.08)
+
+
+def load(folder: Path) -> Any:
+    return conbo.load_policy(folder / "policy.json")
+
+
+def test_a_prior_that_knows_nothing_of_the_outcomes() -> None:
     earlier = conbo.Study(SPACE, method="uniform")
-    earlier.run(lambda s, x: x["x"], 3, progress=False)
-    with pytest.raises(SettingError, match="must go without a `prior`, but got both"):
-        new_study(prior=earlier)
+    earlier.run(lambda s, x: x["x"], 4, progress=False)
+    study = new_study(prior=earlier)
+    with pytest.raises(ConboError, match="because `prior` says nothing of the outcome 'wait', but there is none yet"):
+        study.policy()
+    study.add_trial({"s": 0.5}, {"x": 0.1}, 0.1, outcomes={"wait": 0.1})
+    assert 0 <= study.policy().predict({"s": 0.5}).probability <= 1
 
 
 def test_best_observed_actions_keep_the_constraints() -> None:

@@ -2,6 +2,7 @@
 
 from conbo.errors import TrialError
 from conbo.outcome_constraints import OutcomeConstraints, check_constrained, read_constraints
+from conbo.prices import COST, LEARNED, Cost, check_told
 from conbo.record_fields import Fields, errors_about
 from conbo.study.stored import stored_records, stored_settings
 from conbo.trials import Outcomes
@@ -13,7 +14,9 @@ class StoredTrials:
     def __init__(self, storage: str, name: str) -> None:
         settings, origin = stored_settings(storage, name)
         with errors_about(origin):
-            self._constraints = _constraints(Fields.of(settings))
+            stored = Fields.of(settings)
+            self._constraints = _constraints(stored)
+            self._cost: Cost = LEARNED if stored.record.get("cost") == LEARNED else None
         self._records = stored_records(storage, name)
         self.trials = tuple(sorted(self._records.news().trials, key=lambda trial: trial.number))
 
@@ -22,6 +25,11 @@ class StoredTrials:
         """The names of the states and actions, if there is a trial yet."""
         return {name for trial in self.trials[:1] for name in (*trial.state, *trial.action)}
 
+    @property
+    def needed(self) -> list[str]:
+        """The names of the outcomes that must be told with every reward."""
+        return [*([COST] if self._cost == LEARNED else []), *self._constraints]
+
     def tell(self, number: int, outcomes: Outcomes) -> None:
         """Record a reward, as `Study.tell` does."""
         self._check(number)
@@ -29,7 +37,8 @@ class StoredTrials:
         self._records.tell(number, outcomes)
 
     def check(self, outcomes: Outcomes) -> None:
-        """Raise RewardError unless the outcomes have a value for every constraint."""
+        """Raise RewardError unless the outcomes have a value for every constraint, and a cost if that is learned."""
+        check_told(self._cost, outcomes.measured)
         check_constrained(self._constraints, outcomes.measured)
 
     def fail(self, number: int, error: str) -> None:

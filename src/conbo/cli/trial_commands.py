@@ -48,7 +48,7 @@ def ask(
     study = create_or_resume(source, name)
     trials = study.ask(number, parse_state(study.space.states, pairs) if pairs else None)
     if output is not None:
-        empty = {"reward": None, **{f"{MEASURED}{name}": None for name in study.outcome_constraints}}
+        empty = {"reward": None, **{f"{MEASURED}{each}": None for each in _trials(source, name).needed}}
         write_rows(output, [{"number": t.number, **t.point, **empty} for t in trials])
         click.echo(f"Wrote {output} with trials {trials[0].number} to {trials[-1].number}: fill in the rewards, then")
         click.echo(f"  conbo tell {source} --file {output}")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 PLOTS = (
     "acquisition",
     "calibration",
+    "feasibility",
     "importance",
     "policy-map",
     "policy-value",

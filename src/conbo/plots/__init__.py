@@ -5,6 +5,7 @@ Needs the extra `plots`.
 
 from conbo.plots.checks import calibration, state_coverage
 from conbo.plots.gain import acquisition, remaining_gain
+from conbo.plots.limits import feasibility
 from conbo.plots.parameters import importance, slices
 from conbo.plots.planes import posterior_surface
 from conbo.plots.policy_plots import policy_map, predicted_reward
@@ -14,6 +15,7 @@ from conbo.plots.save import save
 __all__ = [
     "acquisition",
     "calibration",
+    "feasibility",
     "importance",
     "policy_map",
     "policy_value",

@@ -135,11 +135,12 @@ def posterior_surface(
     x, y = plane.project(shown)
     look = crowd(len(shown), 0.4 if flat else 1.0) | hover
     figure.add_trace(dots(x, y, observed, INK, cliponaxis=False, **look))
-    _add_policy(figure, view, plane, problem)
+    add_policy(figure, view, plane, problem)
     return figure.update_xaxes(plane.horizontal.layout()).update_yaxes(plane.vertical.layout())
 
 
-def _add_policy(figure: go.Figure, view: View, plane: Plane, problem: Problem | None) -> None:
+def add_policy(figure: go.Figure, view: View, plane: Plane, problem: Problem | None) -> None:
+    """Draw the policy over a plane, and the true one if it is known."""
     if not view.space.states:
         best = torch.cat([view.center(), view.actions(view.center()[None])[0]])[None]
         figure.add_trace(dots(*plane.project(best), "policy", POLICY, size=15, symbol="star", cliponaxis=False))

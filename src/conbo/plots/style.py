@@ -22,6 +22,7 @@ MOST_DRAWN = 2000  # dots or bars of one kind in a plot: browsers are slow with 
 MOST_LARGE = 300  # points over a surface that are drawn large
 BANDS = 16  # of a surface's colors, at most
 MOST_TICKS = 6  # of the scale of its colors
+TENTHS = 11  # edges of bands between given ends
 
 _AXIS = {
     "gridcolor": GRID,
@@ -118,21 +119,30 @@ def steps(
 
 
 def surface(
-    x: ArrayLike, y: ArrayLike, z: ArrayLike, title: str, *, smooth: bool, high_is_good: bool = True, **options: Any
+    x: ArrayLike,
+    y: ArrayLike,
+    z: ArrayLike,
+    title: str,
+    *,
+    smooth: bool,
+    high_is_good: bool = True,
+    ends: tuple[float, float] | None = None,
+    **options: Any,
 ) -> go.Contour | go.Heatmap:
     """Values z (rows of y, columns of x) as colors in even bands, bright where they are good.
 
-    The worst values share the last color where one steep corner would otherwise take nearly all of them.
+    The worst values share the last color where one steep corner would otherwise take nearly all of them, unless the
+    `ends` of the scale are given.
     """
     z = np.asarray(z, dtype=np.float64)
-    levels, clipped = _levels(z, high_is_good)
+    levels, clipped = _levels(z, high_is_good) if ends is None else (np.linspace(*ends, TENTHS), False)
     size = float(levels[1] - levels[0])
     bar = {"title": {"text": title, "side": "right"}, "thickness": 12, "outlinewidth": 0}
     colors = SURFACE if high_is_good else SURFACE[::-1]
     kind = go.Contour if smooth else go.Heatmap
     if smooth:
-        ends = {"start": float(levels[0]), "end": float(levels[-1]), "size": size}
-        options |= {"contours": {**ends, "coloring": "fill"}, "line": {"width": 0}}
+        edges = {"start": float(levels[0]), "end": float(levels[-1]), "size": size}
+        options |= {"contours": {**edges, "coloring": "fill"}, "line": {"width": 0}}
     worst_first = levels if high_is_good else levels[::-1]
     ticks = worst_first[:: -(-len(levels) // MOST_TICKS)]
     texts = [_even_number(level, size) for level in ticks.tolist()]

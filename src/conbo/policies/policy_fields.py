@@ -111,13 +111,16 @@ def _check_constraints(learned: Fields, space: Space) -> None:
     if learned.has("success"):
         constraints.append(learned.fields("success"))
     for one in constraints:
-        one.only(("name", "threshold", "points", "slacks", "model")).text("name")
+        one.only(("name", "threshold", "points", "slacks", "model"), optional=("prior",)).text("name")
         one.number("threshold", -LARGEST_THRESHOLD, LARGEST_THRESHOLD)
         slacks = one.numbers("slacks", None, -LARGEST_STANDARDIZED, LARGEST_STANDARDIZED)
-        if not 1 <= len(slacks) <= MOST_OBSERVATIONS:
-            raise RecordError(f"{one.path('slacks')} must be 1 to {MOST_OBSERVATIONS} numbers, but are {len(slacks)}.")
+        prior = _check_prior(one, space) if "prior" in one.record else []
+        least = 0 if prior else 1
+        if not least <= len(slacks) <= MOST_OBSERVATIONS:
+            rule = f"{one.path('slacks')} must be {least} to {MOST_OBSERVATIONS} numbers"
+            raise RecordError(f"{rule}, but are {len(slacks)}.")
         one.rows("points", len(slacks), space.n_state_dims + space.n_action_dims, -ROUNDING, 1 + ROUNDING)
-        _check_model(one.fields("model").only(_MODEL), space, own_kernel=False)
+        _check_model(one.fields("model").only(_MODEL), with_study(space) if prior else space, own_kernel=False)
 
 
 def _check_seal(record: Fields, model: Collection[str]) -> None:

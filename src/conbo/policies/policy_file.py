@@ -153,7 +153,8 @@ def _constraint_record(one: LearnedConstraint) -> dict[str, Any]:
     points, slacks = one.observations.points.tolist(), one.observations.rewards.tolist()
     model = one.posterior.record()
     assert model is not None  # it is a built-in one
-    return {"name": one.name, "threshold": one.threshold, "points": points, "slacks": slacks, "model": model}
+    prior = {"prior": model.pop("prior")} if "prior" in model else {}
+    return {"name": one.name, "threshold": one.threshold, "points": points, "slacks": slacks, "model": model, **prior}
 
 
 def _constraints(record: Mapping[str, Any], space: Space) -> LearnedConstraints:
@@ -163,9 +164,10 @@ def _constraints(record: Mapping[str, Any], space: Space) -> LearnedConstraints:
 
 
 def _constraint(record: Mapping[str, Any], space: Space) -> LearnedConstraint:
-    points = _tensor(record["points"])
-    seen = Observations(points, _tensor(record["slacks"]), pending=points[:0])
-    posterior = _posterior(record["model"], space, seen, read_kernel)
+    slacks = _tensor(record["slacks"])
+    points = _tensor(record["points"]).reshape(len(slacks), space.n_state_dims + space.n_action_dims)
+    seen = Observations(points, slacks, pending=points[:0])
+    posterior = _with_prior(record.get("prior"), [record["model"]], space, seen, read_kernel)
     return LearnedConstraint(record["name"], posterior, record["threshold"], seen)
 
 

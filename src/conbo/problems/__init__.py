@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from conbo.problems.ambulance_simulator import ambulances
+    from conbo.problems.assembly_constrained import assemble_to_order_constrained
     from conbo.problems.assembly_simulator import assemble_to_order
     from conbo.problems.cifar_cnn_surrogate import cifar_cnn_table
     from conbo.problems.cifar_cnn_training import cifar_cnn
@@ -16,6 +17,7 @@ _HOME = {
     "Problem": "problem",
     "ambulances": "ambulance_simulator",
     "assemble_to_order": "assembly_simulator",
+    "assemble_to_order_constrained": "assembly_constrained",
     "branin": "synthetic",
     "branin_constrained": "synthetic",
     "cifar_cnn": "cifar_cnn_training",
@@ -32,6 +34,7 @@ _HOME = {
 SUMMARIES = {
     "ambulances": "Three ambulance bases for every mode of the population of a city; minus the mean response time.",
     "assemble_to_order": "Eight base-stock levels of a warehouse for every level of demand; profit per unit of time.",
+    "assemble_to_order_constrained": "Assemble to order with a learned limit on the mean number of units in stock.",
     "branin": "Branin-Hoo with state s and action x in [0, 15].",
     "branin_constrained": "Branin-Hoo with state s, action x in [0, 15], and a limit on a load that is learned.",
     "cifar_cnn": "Hyperparameters of a small network for each of five data sets, by training it; accuracy.",
@@ -46,6 +49,7 @@ __all__ = [
     "Problem",
     "ambulances",
     "assemble_to_order",
+    "assemble_to_order_constrained",
     "branin",
     "branin_constrained",
     "cifar_cnn",

@@ -106,8 +106,8 @@ def _replicate(
     levels: Floats,
     key: np.uint64,
     log: Floats,
-) -> float:
-    """Reward of one replication. `required[product, item]`: without this item an order is lost."""
+) -> tuple[float, float]:
+    """Reward and mean stock of one replication. `required[product, item]`: without this item an order is lost."""
     arrivals = substream(key, ARRIVAL_STREAM)
     products = substream(key, PRODUCT_STREAM)
     production = np.empty(ITEMS, dtype=np.uint64)
@@ -122,13 +122,14 @@ def _replicate(
     machine_free_at = np.zeros(ITEMS)
 
     earned = 0.0
+    held = 0.0  # units of stock times units of time
     time = 0.0
     order = 0
     while True:
         previous_time = time
         time += exponential(arrivals, order) / order_rate
         if time > HORIZON:
-            return earned / MEASURED_TIME
+            return earned / MEASURED_TIME, held / MEASURED_TIME
         product = _product_ordered(uniform(products, order))
 
         for item in range(ITEMS):
@@ -156,6 +157,7 @@ def _replicate(
 
         if time >= WARM_UP:
             earned -= HOLDING_COST * stock.sum() * (time - previous_time)
+            held += stock.sum() * (time - previous_time)
 
         if order < len(log):
             log[order, LOG_TIME] = time
@@ -175,6 +177,7 @@ def _replicate_range(
     levels: Floats,  # (pairs, ITEMS)
     seeds: Seeds,  # (pairs,)
     rewards: Floats,  # (pairs, replications), filled here
+    stocks: Floats,  # the same, of mean stocks
     log: Floats,  # (rows, LOG_COLUMNS), filled here; without rows nothing is kept
 ) -> None:
     replications = rewards.shape[1]
@@ -182,7 +185,7 @@ def _replicate_range(
         pair = run // replications
         replication = run % replications
         key = substream(seeds[pair], replication)
-        rewards[pair, replication] = _replicate(
+        rewards[pair, replication], stocks[pair, replication] = _replicate(
             order_rates[pair], production_means[pair], required, levels[pair], key, log
         )
 
@@ -222,6 +225,13 @@ def simulate(
     return _simulate(demands, levels, replications, seed, demand_enters, log_rows=0)[0]
 
 
+def simulate_with_stock(
+    demands: ArrayLike, levels: ArrayLike, replications: int, seed: int | Seeds = 0
+) -> tuple[Floats, Floats]:
+    """The rewards of `simulate`, and the mean number of units in stock: both (m, replications)."""
+    return _simulate(demands, levels, replications, seed, "arrival_rate", log_rows=0)[:2]
+
+
 def _simulate(
     demands: ArrayLike,
     levels: ArrayLike,
@@ -229,18 +239,18 @@ def _simulate(
     seed: int | Seeds,
     demand_enters: DemandEnters,
     log_rows: int,
-) -> tuple[Floats, Floats]:
-    """Rewards, and the log of the last replication."""
+) -> tuple[Floats, Floats, Floats]:
+    """Rewards, mean stocks, and the log of the last replication."""
     inputs = _inputs(demands, levels, demand_enters)
     seeds = seed_per_pair(seed, len(inputs.levels))
-    rewards = empty_rewards(len(inputs.levels), replications)
+    rewards, stocks = (empty_rewards(len(inputs.levels), replications) for _ in range(2))
     log = np.full((log_rows, LOG_COLUMNS), np.nan)
 
     def simulate_range(first: int, last: int) -> None:
-        _replicate_range(first, last, *inputs, seeds, rewards, log)
+        _replicate_range(first, last, *inputs, seeds, rewards, stocks, log)
 
     in_threads(simulate_range, rewards.size)
-    return rewards, log[~np.isnan(log[:, LOG_TIME])]
+    return rewards, stocks, log[~np.isnan(log[:, LOG_TIME])]
 
 
 @dataclass(frozen=True)
@@ -256,7 +266,7 @@ class OrderLog:
 
 def trace(demand: float, levels: ArrayLike, seed: int = 0, demand_enters: DemandEnters = "arrival_rate") -> OrderLog:
     """Replication 0 of `simulate(demand, levels, 1, seed)`, order by order."""
-    rewards, log = _simulate(demand, levels, 1, seed, demand_enters, LOG_ROWS)
+    rewards, _, log = _simulate(demand, levels, 1, seed, demand_enters, LOG_ROWS)
     return OrderLog(
         times=log[:, LOG_TIME],
         products=log[:, LOG_PRODUCT].astype(np.int64),

@@ -44,8 +44,9 @@ const explorer = (function () {
         const away = (i) => (states.length ? distance(units, at[i], states) : 0);
         for (let i = 1; i < means.length; i++) if (away(i) < away(best)) best = i;
         const of = states.length ? [...at[best]] : [];
+        const limit = packed.binding ? packed.limits[packed.binding[best]] : undefined; // none has the place -1
         return { of, action: [...chosen[best]], mean: means[best], std: () => stds[best], at: null,
-          probability: kept && kept[best] };
+          probability: kept && kept[best], limit };
       },
     };
   }
@@ -108,7 +109,8 @@ const explorer = (function () {
     const where = states.map((p, j) => `${p.name} ${p.text(p.decode(now.of[j]))}`).join(", ");
     const isNear = record.table && states.length > 0;
     const kept = now.probability == null ? "" : `It keeps all constraints with probability ${now.probability.toFixed(3)}. `;
-    note.textContent = kept + (isNear ? `Answers are kept for a table of states; this is the nearest: ${where}.` : "");
+    const held = now.limit === undefined ? "" : `It is held back by the limit: ${now.limit}. `;
+    note.textContent = kept + held + (isNear ? `Answers are kept for a table of states; this is the nearest: ${where}.` : "");
     showNearest(now, taken);
     if (record.model) showCurve(now, taken, moved);
   }

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from conbo.plots.limits import binding, has_limits, limit_names
 from conbo.plots.view import View
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.quasi_random import sobol
@@ -77,11 +78,13 @@ def _table(view: View) -> dict[str, Any]:
     if view.space.feasible_set is not None:
         states = states[torch.from_numpy(view.space.feasible_set.has_action(states.numpy()))]
     actions = view.actions(states)
-    mean, std = view.predict(torch.cat([states, actions], -1))
+    points = torch.cat([states, actions], -1)
+    mean, std = view.predict(points)
     columns = {"states": states, "actions": actions, "means": torch.from_numpy(mean), "stds": torch.from_numpy(std)}
-    if (kept := view.probability(torch.cat([states, actions], -1))) is not None:
+    if (kept := view.probability(points)) is not None:
         columns["probabilities"] = torch.from_numpy(kept)
-    return {name: _packed(column) for name, column in columns.items()}
+    packed = {name: _packed(column) for name, column in columns.items()}
+    return {**packed, "limits": limit_names(view), "binding": binding(view, points)} if has_limits(view) else packed
 
 
 def _packed(tensor: Tensor) -> str:

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from plotly import graph_objects as go
 
 from conbo.errors import SettingError
-from conbo.plots import checks, gain, parameters, planes, policy_plots, progress
+from conbo.plots import checks, gain, limits, parameters, planes, policy_plots, progress
 from conbo.plots.view import View
 from conbo.problems import Problem
 from conbo.rounding import counted, number, with_margin
@@ -51,7 +52,11 @@ def sections(view: View, problem: Problem | None) -> list[Section]:
     proven = [Section("proof", "Measured by fresh evaluations", proofs[-MOST_PROOFS:])] if proofs else []
     return [
         *proven,
-        Section("policy", "Policy", (_policy_map(view), _predicted_reward(view, problem), _importance(view))),
+        Section(
+            "policy",
+            "Policy",
+            (_policy_map(view), _predicted_reward(view, problem), *limits_panel(view), _importance(view)),
+        ),
         Section("next", "What is left to learn", (_remaining_gain(view), _acquisition(view))),
         Section(
             "model",
@@ -105,6 +110,31 @@ def _predicted_reward(view: View, problem: Problem | None) -> Panel:
         return policy_plots.predicted_reward(view, state, problem=problem)
 
     return Panel("predicted_reward", "Predicted reward", text, _along(view, plot))
+
+
+def limits_panel(view: View) -> tuple[Panel, ...]:
+    """How probably actions keep their limits, where there are any."""
+    if not limits.has_limits(view):
+        return ()
+    over = "one state and one action" if view.space.states else "the actions that matter most"
+    text = f"How probably an action keeps all limits, over {over}; all other parameters are at the policy's choice."
+    return (Panel("feasibility", "Limits", f"{text} {_binding(view)}", _one(limits.feasibility(view))),)
+
+
+def _binding(view: View) -> str:
+    """Which limits hold the policy back, and how often."""
+    states, weights = view.typical_states
+    places = limits.binding(view, torch.cat([states, view.actions(states)], -1))
+    names = limits.limit_names(view)
+    share = {
+        name: sum(w for w, k in zip(weights.tolist(), places, strict=True) if k == i) for i, name in enumerate(names)
+    }
+    often = sorted((-part, name) for name, part in share.items() if part > 0)
+    if not often:
+        return "No limit that has a name holds the policy back."
+    where = " of the states" if view.space.states else ""
+    listed = ", ".join(f"{name} in {-part:.0%}{where if i == 0 else ''}" for i, (part, name) in enumerate(often))
+    return f"The policy is held back by {listed}."
 
 
 def _importance(view: View) -> Panel:

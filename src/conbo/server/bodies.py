@@ -53,6 +53,13 @@ class NewStudy(Body):
     common_random_numbers: Annotated[Any, _any("Whether trials have seeds for a simulator.", type="boolean")] = None
     seeds: Annotated[Any, _any("The seeds to choose from.", type="array")] = None
     cost: Annotated[Any, _any('"learned", where costs are told with the rewards.', type="string")] = None
+    outcome_constraints: Annotated[
+        Any, _any('Such as [{"name": "wait", "type": "at_most", "bound": 5}], or "at_least".', type="array")
+    ] = None
+    confidence: Annotated[
+        Any, _any("Probability with which the policy keeps the constraints; 0.95 by default.", type="number")
+    ] = None
+    failures: Annotated[Any, _any('"learn", the default, or "ignore".', type="string")] = None
 
 
 class Ask(Body):

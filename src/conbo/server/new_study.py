@@ -22,6 +22,9 @@ OPTIONAL = (
     "reward_range",
     "common_random_numbers",
     "seeds",
+    "outcome_constraints",
+    "confidence",
+    "failures",
 )
 
 
@@ -66,4 +69,5 @@ def create_study(storage: str, description: Mapping[str, Any]) -> str:
 def _usual(space: Space, method: str) -> dict[str, Any]:
     """Return the record of a study with default settings."""
     made = Optimizer(space, method=method)
-    return Settings(space, "maximize", method, None, made.model, made.seed, made.initial).to_record()
+    usual = Settings(space, "maximize", method, None, made.model, made.seed, made.initial, failures="learn")
+    return usual.to_record()

@@ -1,0 +1,161 @@
+"""Where actions keep their limits, known and learned, and which limit holds a policy back."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from plotly import graph_objects as go
+from torch import Tensor
+
+from conbo.errors import SettingError
+from conbo.feasible_set import FeasibleSet
+from conbo.linear_limits import LinearLimits
+from conbo.models.snapping import contains
+from conbo.parameters import Integer
+from conbo.plots.planes import HEIGHT, RESOLUTION, Plane, add_policy, plane_of
+from conbo.plots.style import FAILED, INK, MODEL, POLICY, canvas, crowd, dots, line, surface
+from conbo.plots.view import Studied, View, view_of
+from conbo.policies.gp_argmax import GpArgmax
+from conbo.spaces import Array, Point
+from conbo.threads import threads_for
+
+TITLE = "probability to keep all limits"
+TOUCHED = 1e-6  # slack, as a share of a limit's range, below which a limit binds
+RANGE = (-0.02, 1.02)  # of an axis of probabilities
+
+
+def feasibility(
+    study: Studied, state: str | None = None, action: str | None = None, *, at: Point | None = None
+) -> go.Figure:
+    """Draw how probably actions keep all limits, over one state and one action, with the observations and the policy.
+
+    The probability is zero where a known limit is broken, and that of the learned constraints elsewhere. Other states
+    are at the middle of P[s], other actions are the policy's.
+
+    Parameters
+    ----------
+    study
+        A study with constraints, known or learned.
+    state
+        The state on the horizontal axis; by default the one that matters most.
+    action
+        The action on the vertical axis; by default the one that matters most.
+    at
+        Values of the other states; by default the middle of P[s].
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        The figure.
+
+    Raises
+    ------
+    SettingError
+        If a name is unknown, or the study has no limits.
+    ConboError
+        If no trial is completed yet.
+
+    Examples
+    --------
+    >>> figure = conbo.plots.feasibility(study)  # doctest: +SKIP
+    """
+    view = view_of(study)
+    if not has_limits(view):
+        raise SettingError("`feasibility` needs a study with constraints, known or learned, but this one has none.")
+    plane = plane_of(view, state, action, at, RESOLUTION)
+    if plane is None:
+        return _along_action(view)
+    kept = probability(view, plane.points.flatten(0, 1)).reshape(plane.points.shape[:2])
+    figure = canvas(height=HEIGHT)
+    figure.add_trace(surface(plane.x, plane.y, kept, TITLE, smooth=plane.smooth, ends=(0.0, 1.0)))
+    _add_observations(figure, view, plane)
+    add_policy(figure, view, plane, None)
+    return figure.update_xaxes(plane.horizontal.layout()).update_yaxes(plane.vertical.layout())
+
+
+def has_limits(view: View) -> bool:
+    """Whether some actions are not allowed, or some constraint is learned."""
+    return view.space.feasible_set is not None or view.belief.constraints is not None
+
+
+def probability(view: View, points: Tensor) -> Array:
+    """How probably points (m, d) keep all limits, known and learned."""
+    inside = contains(view.space, points).numpy()
+    learned = view.probability(points)
+    return inside.astype(np.float64) if learned is None else np.where(inside, learned, 0.0)
+
+
+def limit_names(view: View) -> list[str]:
+    """All limits that can be named: the texts of known ones, and the outcomes of learned ones."""
+    learned = view.belief.constraints
+    outcomes = [] if learned is None else [one.name for one in learned.all]
+    return [*view.space.constraints, *outcomes]
+
+
+def binding(view: View, points: Tensor) -> list[int]:
+    """For points (m, d) of the policy, the place in `limit_names` of the limit that holds them back; -1 if none does.
+
+    A known limit binds where nothing is left of it. A learned one binds where the best action without learned
+    constraints would not be sure enough, and is least sure to keep this one.
+    """
+    found = np.full(len(points), -1)
+    learned = view.belief.constraints
+    if learned is not None:
+        tempting = _without_learned(view, points[:, : view.space.n_state_dims])
+        margins = torch.stack([one.margins(tempting) for one in learned.all])  # (constraints, m)
+        sure = learned.is_sure(torch.special.log_ndtr(margins).sum(0)).numpy()
+        found = np.where(sure, found, margins.argmin(0).numpy() + len(view.space.constraints))
+    known = view.space.feasible_set
+    if known is not None and known.limits is not None:
+        slack = known.limits.slack(points.numpy()) - known.limits.margins
+        touched = slack <= _tolerances(known, known.limits)
+        owner = known.limits.owner[touched.argmax(-1)]
+        found = np.where(touched.any(-1), owner, found)
+    return [int(place) for place in found]
+
+
+def _without_learned(view: View, states: Tensor) -> Tensor:
+    """The points (m, d) that would be best in states (m, d_s) if no constraint had been learned."""
+    belief = replace(view.belief, constraints=None)
+    with threads_for(len(view.points)), torch.no_grad():
+        actions = GpArgmax().build(belief, torch.Generator().manual_seed(0))(states)
+        return torch.cat([states, belief.feasible_actions(states, actions)], -1)
+
+
+def _tolerances(known: FeasibleSet, limits: LinearLimits) -> Array:
+    """Slack (J,) below which each limit binds: less than a step where it limits integer actions alone."""
+    coefficients = np.abs(np.where(known.actions, limits.coefficients, 0.0))
+    whole = np.array([isinstance(parameter, Integer) for parameter in known.parameters])
+    steps = np.where(coefficients > 0, coefficients, np.inf).min(-1) * (1 - TOUCHED)
+    only_integers = ~(coefficients[:, ~whole] > 0).any(-1)
+    return np.where(only_integers & np.isfinite(steps), np.maximum(steps, TOUCHED), TOUCHED)
+
+
+def _along_action(view: View) -> go.Figure:
+    """The probability along the only parameter."""
+    (name,) = view.space.actions
+    axis = view.axis(name)
+    places = axis.places(4 * RESOLUTION)
+    kept = probability(view, torch.from_numpy(places)[:, None])
+    best = view.actions(view.center()[None])
+    figure = canvas()
+    figure.add_trace(line(axis.positions(places), kept, TITLE, MODEL))
+    there = axis.positions(best[:, 0].numpy())
+    figure.add_trace(dots(there, probability(view, best), "policy", POLICY, size=11, cliponaxis=False))
+    return figure.update_xaxes(axis.layout()).update_yaxes(title_text=TITLE, range=list(RANGE))
+
+
+def _add_observations(figure: go.Figure, view: View, plane: Plane) -> None:
+    """Evaluations that kept all limits, and those that broke one, by what they measured."""
+    x, y = plane.project(view.points)
+    kept = contains(view.space, view.points).numpy()
+    for one in view.belief.constraints.outcomes if view.belief.constraints is not None else ():
+        kept = kept & (one.observations.rewards >= one.threshold).numpy()
+    look, texts = crowd(len(view.points)), np.array(view.texts)
+    for which, name, color in ((kept, "kept", INK), (~kept, "broken", FAILED)):
+        if which.any():
+            hover = {"text": texts[which].tolist(), "hovertemplate": "%{text}<extra></extra>"}
+            label = (
+                f"{which.sum()} evaluations, all limits kept" if name == "kept" else f"{which.sum()} with one broken"
+            )
+            figure.add_trace(dots(x[which], y[which], label, color, cliponaxis=False, **look, **hover))

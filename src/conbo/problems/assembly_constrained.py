@@ -1,0 +1,85 @@
+"""Assemble to order with little room: the mean number of units in stock is limited, and learned.
+
+Without the limit, the best known levels keep 12 to 17 units in stock, most of them at middling demand.
+"""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+
+from conbo.outcome_constraints import AtMost
+from conbo.problems.assembly_simulator import ACTION_NAMES, STATE_NAME, assemble_to_order, simulate_with_stock
+from conbo.problems.near_optimal import NearOptimalTable
+from conbo.problems.problem import Problem
+from conbo.problems.simulation import draw_seed
+from conbo.spaces import Point, Value
+
+NAME = "assemble_to_order_constrained"
+MOST_STOCK = 12.0  # mean number of units
+CHECKING = 400  # replications for the expected stock; the standard error of its mean is at most 0.05
+CHECKING_SEED = 0
+
+
+def assemble_to_order_constrained() -> Problem:
+    """Assemble to order with a learned limit on the mean number of units in stock.
+
+    The mean stock must be at most 12 units. The best levels known without the limit break it in every state.
+
+    Returns
+    -------
+    Problem
+        The problem, with near-optimal actions from a table.
+
+    Examples
+    --------
+    >>> list(conbo.problems.assemble_to_order_constrained().outcome_constraints)
+    ['stock']
+    """
+    plain = assemble_to_order()
+    space = plain.space
+
+    def simulated(state: Point, action: Point, replications: int, seed: int) -> tuple[float, float]:
+        (demand,), levels = space.validate_state(state).values(), list(space.validate_action(action).values())
+        reward, stock = simulate_with_stock(demand, levels, replications, seed)
+        return float(reward.mean()), float(stock.mean())
+
+    def evaluate(
+        state: Point, action: Point, generator: np.random.Generator, seed: int | None = None
+    ) -> dict[str, float]:
+        reward, stock = simulated(state, action, 1, draw_seed(generator) if seed is None else seed)
+        return {"reward": reward, "stock": stock}
+
+    def violates(state: Point, action: Point) -> bool:
+        return simulated(state, action, CHECKING, CHECKING_SEED)[1] > MOST_STOCK
+
+    def optimal_action(state: Point) -> dict[str, Value]:
+        demand = float(space.validate_state(state)[STATE_NAME])
+        return dict(zip(ACTION_NAMES, _levels(demand).tolist(), strict=True))
+
+    def optimal_reward(state: Point) -> float:
+        return near_optimal_table().reward(np.array([space.validate_state(state)[STATE_NAME]], dtype=np.float64))
+
+    return replace(
+        plain,
+        name=NAME,
+        evaluate=evaluate,
+        optimal_action=optimal_action,
+        optimal_reward=optimal_reward,
+        description="Base-stock levels of eight items for every level of demand, with at most 12 units in stock.",
+        outcome_constraints={"stock": AtMost(MOST_STOCK)},
+        violates=violates,
+    )
+
+
+def _levels(demand: float) -> np.ndarray:
+    """The levels of the highest demand in the table that is not above this one: a higher demand leaves less stock."""
+    table = near_optimal_table()
+    below = np.flatnonzero(table.states[:, 0] <= demand + 1e-9)
+    return np.asarray(table.actions[below[-1]])
+
+
+@cache
+def near_optimal_table() -> NearOptimalTable:
+    """The best levels known for a grid of demands."""
+    return NearOptimalTable.load(f"{NAME}.csv", state_dimensions=1)
