@@ -167,8 +167,10 @@ def _within(
         at, box = x[over], (low - x[over], high - x[over])
         there[over] = (at + constrained_steps(bowl, slope[over], normals[over], gaps[over], *box)).clip(low, high)
     # curved limits and rounding may leave a point outside: move it to the nearest point inside
-    there[known], inside = limits.project(there[known], rows[known])
-    known[known] = inside
+    moved = known if limits.curved else over
+    if moved.any():
+        there[moved], inside = limits.project(there[moved], rows[moved])
+        known[moved] = inside
     return np.where(known[:, None], there, x)
 
 

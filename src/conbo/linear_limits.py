@@ -222,6 +222,11 @@ class RowLimits:
     states: Array | None = None  # (r, d_s), one for every row that climbs
     movable: Flags | None = None  # (d,), which columns of whole points move
 
+    @property
+    def curved(self) -> bool:
+        """Whether some limit is curved, so that a step along its tangent may leave it."""
+        return self.limits.curved
+
     def _points(self, x: Array, rows: NDArray[np.int64]) -> Array:
         return x if self.states is None else np.concatenate([self.states[rows], x], axis=1)
 

@@ -161,8 +161,8 @@ def _answer_rows(
 def plot(arguments: tuple[str, ...], name: str | None, output: Path | None) -> None:
     """Draw one picture of a study.
 
-    KIND is one of acquisition, calibration, importance, policy-map, policy-value, posterior-surface, predicted-reward,
-    remaining-gain, slices, state-coverage, timeline.
+    KIND is one of acquisition, calibration, feasibility, importance, policy-map, policy-value, posterior-surface,
+    predicted-reward, remaining-gain, slices, state-coverage, timeline.
     """
     source, kind = leading_study(arguments, "KIND")
     if kind not in PLOTS:
