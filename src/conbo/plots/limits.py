@@ -13,7 +13,7 @@ from conbo.linear_limits import LinearLimits
 from conbo.models.snapping import contains
 from conbo.parameters import Integer
 from conbo.plots.planes import HEIGHT, RESOLUTION, Plane, add_policy, plane_of
-from conbo.plots.style import FAILED, INK, MODEL, POLICY, canvas, crowd, dots, line, surface
+from conbo.plots.style import FAILED, INK, MODEL, POLICY, canvas, crowd, dots, line, surface, with_count
 from conbo.plots.view import Studied, View, view_of
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.spaces import Array, Point
@@ -151,11 +151,12 @@ def _add_observations(figure: go.Figure, view: View, plane: Plane) -> None:
     kept = contains(view.space, view.points).numpy()
     for one in view.belief.constraints.outcomes if view.belief.constraints is not None else ():
         kept = kept & (one.observations.rewards >= one.threshold).numpy()
-    look, texts = crowd(len(view.points)), np.array(view.texts)
-    for which, name, color in ((kept, "kept", INK), (~kept, "broken", FAILED)):
-        if which.any():
-            hover = {"text": texts[which].tolist(), "hovertemplate": "%{text}<extra></extra>"}
-            label = (
-                f"{which.sum()} evaluations, all limits kept" if name == "kept" else f"{which.sum()} with one broken"
-            )
-            figure.add_trace(dots(x[which], y[which], label, color, cliponaxis=False, **look, **hover))
+    shown = np.zeros(len(kept), dtype=bool)
+    shown[view.drawn] = True
+    look, texts = crowd(int(shown.sum())), np.array(view.texts)
+    for which, meaning, color in ((kept, "evaluations, all limits kept", INK), (~kept, "with one broken", FAILED)):
+        dotted = which & shown
+        if dotted.any():
+            hover = {"text": texts[dotted].tolist(), "hovertemplate": "%{text}<extra></extra>"}
+            label = with_count(f"{which.sum()} {meaning}", int(dotted.sum()), int(which.sum()))
+            figure.add_trace(dots(x[dotted], y[dotted], label, color, cliponaxis=False, **look, **hover))
