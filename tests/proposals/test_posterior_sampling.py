@@ -38,6 +38,7 @@ def test_points_are_neither_awaited_nor_repeated() -> None:
     spare = tensor([[0.5, 0.5], [0.6, 0.6]])
     expected = tensor([[0.1, 0.1], [0.5, 0.5], [0.6, 0.6]])
     assert torch.equal(new_points(belief, [first, second], spare, 3), expected)
+    assert len(new_points(belief, [second], spare[:1].repeat(4, 1), 4)) == 4  # also where fewer points are left
 
 
 def test_settings_are_checked() -> None:

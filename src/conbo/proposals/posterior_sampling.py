@@ -57,11 +57,14 @@ def policy_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
 
 
 def new_points(belief: Belief, draws: Sequence[Tensor], spare: Tensor, n: int) -> Tensor:
-    """n points: of each draw (m, d) the first that is neither pending nor chosen, then spare ones."""
+    """n points: of each draw (m, d) the first that is neither pending nor chosen, then spare ones (n, d).
+
+    Where fewer points are left in the space, some are chosen again.
+    """
     taken, chosen = list(belief.observations.pending), list[Tensor]()
     for points in [*draws, *[spare] * n]:
         fresh = [point for point in points if not any(torch.equal(point, other) for other in taken)]
         if fresh and len(chosen) < n:
             chosen.append(fresh[0])
             taken.append(fresh[0])
-    return torch.stack(chosen)
+    return torch.stack([*chosen, *spare[: n - len(chosen)]])
