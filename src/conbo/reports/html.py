@@ -70,7 +70,7 @@ def page(view: View, problem: Problem | None = None, live: str = "") -> str:
         title=view.title,
         sentences=view.summary.sentences,
         margin=MARGIN_IN_WORDS,
-        facts=_facts(view),
+        facts=_facts(view, is_live=bool(live)),
         warning=_warning(view),
         sections=sections(view, problem),
         explorer=explorer_record(view),
@@ -104,8 +104,8 @@ def _settings(view: View) -> dict[str, str]:
     return {**view.settings, **names}
 
 
-def _facts(view: View) -> list[tuple[str, str]]:
-    """The figures at the top of the page."""
+def _facts(view: View, is_live: bool) -> list[tuple[str, str]]:
+    """The figures at the top of the page. A live page counts running trials itself, more often than it is drawn."""
     counts = {status: sum(t.status == status for t in view.trials) for status in ("completed", "failed", "running")}
     summary = view.summary
     facts = [("policy value", with_margin(summary.policy_value, summary.policy_value_std))]
@@ -113,7 +113,8 @@ def _facts(view: View) -> list[tuple[str, str]]:
         facts.append(("value of the state", with_margin(summary.value_of_state, summary.value_of_state_std)))
     facts.append(("expected gain left", f"≤ {number(summary.expected_gain, 2)}"))
     facts.append(("evaluations", str(counts["completed"])))
-    return facts + [(status, str(counts[status])) for status in ("failed", "running") if counts[status]]
+    others = ("failed",) if is_live else ("failed", "running")
+    return facts + [(status, str(counts[status])) for status in others if counts[status]]
 
 
 def _warning(view: View) -> str:
