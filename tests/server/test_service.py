@@ -17,6 +17,7 @@ from conbo.study import Study, open_study
 from running_server import SPACE, Running, Start, reward
 
 STUDY = "/v1/studies/default"
+SIMPLE = conbo.GaussianProcess(main_effects="none", output_warping="none", members=1)
 NEW = {
     "name": "spring",
     "space": {
@@ -219,14 +220,14 @@ def test_a_study_that_needs_a_function_is_read_only(start: Start, tmp_path: Any)
 
 
 class Held(Executor):
-    """An executor that begins its work only when it may."""
+    """An executor that begins one kind of work only when it may."""
 
-    def __init__(self, may_begin: threading.Event) -> None:
-        self._may_begin, self._pool = may_begin, ThreadPoolExecutor(1)
+    def __init__(self, held: object, may_begin: threading.Event) -> None:
+        self._held, self._may_begin, self._pool = held, may_begin, ThreadPoolExecutor(1)
 
     def submit(self, work: Any, /, *arguments: Any, **named: Any) -> Future[Any]:
         def wait_and_work() -> Any:
-            if work is model_work.suggest and arguments[1] == "default":
+            if work is self._held and arguments[1] == "default":
                 assert self._may_begin.wait(30)
             return work(*arguments, **named)
 
@@ -241,7 +242,7 @@ def test_while_a_suggestion_is_made_everything_else_goes_on(start: Start, tmp_pa
     storage = str(tmp_path / "two.db")
     waiting = Study(SPACE, storage=storage).ask()
     Study(SPACE, name="other", storage=storage)
-    service = start(storage, new=lambda background=False: Held(may_begin))
+    service = start(storage, new=lambda background=False: Held(model_work.suggest, may_begin))
     with ThreadPoolExecutor(60) as clients:
         asked = [clients.submit(ask, service) for _ in range(60)]
         while service.get("/healthz").status != 200:
@@ -264,10 +265,33 @@ def test_several_servers_share_a_study_like_workers(service: Running, start: Sta
     assert [trial.status for trial in trials] == ["completed"] * 5
 
 
+def test_a_policy_answers_while_the_next_one_is_fitted(
+    start: Start, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("conbo.server.policies.REST", 0.0)
+    may_fit, storage = threading.Event(), str(tmp_path / "fitted.db")
+    study = Study(SPACE, storage=storage, method="uniform", model=SIMPLE)
+    study.add_trials([{"demand": demand, "stock": 60, "reward": demand} for demand in (20, 40, 60)])
+    service = start(storage, new=lambda background=False: Held(model_work.fit_policy, may_fit))
+
+    def evaluations() -> int:
+        return int(service.post(f"{STUDY}/policy", {"states": [{"demand": 30}]}).json["evaluations"])
+
+    may_fit.set()
+    assert evaluations() == 3
+    may_fit.clear()
+    study.tell(study.ask(), 0.0)
+    assert [evaluations() for _ in range(3)] == [3, 3, 3]  # though a fit has begun
+    may_fit.set()
+    until = time.monotonic() + 60
+    while evaluations() < 4:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
 def test_policy_and_plots(start: Start, tmp_path: Any) -> None:
     storage = str(tmp_path / "learned.db")
-    simple = conbo.GaussianProcess(main_effects="none", output_warping="none", members=1)
-    study = Study(SPACE, storage=storage, seed=1, model=simple)
+    study = Study(SPACE, storage=storage, seed=1, model=SIMPLE)
     study.run(reward, 5, progress=False)
     service = start(storage)
     policy, mine = conbo.Client(service.url).policy(), study.policy()
