@@ -71,7 +71,8 @@ class ParameterAxis:
             labels = [_tick(choice) for choice in self.parameter.choices]
             every = -(-len(labels) // MOST_TICKS)
             ticks = {"tickvals": list(range(len(labels)))[::every], "ticktext": labels[::every]}
-            return {**title, **ticks, "range": [-0.5, len(labels) - 0.5], "showgrid": False, "zeroline": False}
+            bare = {"showgrid": False, "zeroline": False, "ticklabelstandoff": 6}  # dots on the axis hide no label
+            return {**title, **ticks, "range": [-0.5, len(labels) - 0.5], **bare}
         scale = self.parameter.scale
         low, high = float(scale.low), float(scale.high)
         if self.parameter.log:

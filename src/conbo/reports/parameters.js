@@ -38,7 +38,7 @@ const NINETY_FIVE = 1.96; // standard deviations that hold 95 % of a normal dist
 
 // a mean and its margin of 1.96 standard deviations, both to the second digit of the margin, as in conbo's rounding.py
 function withMargin(mean, std) {
-  if (std === null) return formatNumber(mean);
+  if (std === null) return `${formatNumber(mean)} ± …`; // it is being computed
   const margin = NINETY_FIVE * std;
   if (!(margin >= 1e-3 && margin < 1e6)) return `${formatNumber(mean)} ± ${formatNumber(Number(margin.toPrecision(2)))}`;
   const decimals = Math.max(0, 1 - Math.floor(Math.log10(margin)));
