@@ -81,6 +81,11 @@ def fit_policy(storage: str, name: str, folder: Path, last: str) -> FittedPolicy
     return made
 
 
+def get_ready() -> None:
+    """Import what answers need, which takes seconds."""
+    from conbo.policies import policy  # noqa: F401
+
+
 def answer(path: str, states: Sequence[Any], extrapolate: bool) -> list[dict[str, Any]]:
     """Return the actions for states, with their predicted rewards, by the policy of a file."""
     predictions = _policy(path).predict_many(states, extrapolate=extrapolate) if states else []

@@ -49,6 +49,10 @@ class Policies:
         """Remove all files."""
         self._folder.cleanup()
 
+    def __contains__(self, name: object) -> bool:
+        known = self._newest.get(name) if isinstance(name, str) else None
+        return known is not None and known.fitted is not None
+
     async def newest(self, name: str, fresh: bool) -> "model_work.FittedPolicy":
         """Return the newest policy of a study, and begin to fit another one if it is due.
 

@@ -259,7 +259,11 @@ class Service:
         (await self.study(name)).writable()
 
         async def ask(states: Sequence[Any]) -> dict[str, Any]:
-            policy = await self._policies.newest(name, fresh)
+            newest = self._policies.newest(name, fresh)
+            if name in self._policies:
+                policy = await newest
+            else:  # the process that answers starts while the first policy is fitted
+                policy, _ = await asyncio.gather(newest, self._answering.call(name, model_work.get_ready))
             predictions = await self._answering.call(name, model_work.answer, policy.path, states, extrapolate)
             return {"evaluations": policy.evaluations, "predictions": predictions}
 
