@@ -15,11 +15,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import conbo
 from conbo.experiments.problem_names import load_problem
 from conbo.experiments.run_file import Origin, Run, RunSettings
 
-SOURCE = Path(conbo.__file__).parent
+SOURCE = Path(__file__).parents[1]
 ROOTS = ("conbo.optimizer", "conbo.experiments.evaluation", "conbo.experiments.scoring")
 FINAL_ROUND = "conbo.experiments.final_round"
 # Modules that list, store, name or show things. What they list is followed from the recipes and problems themselves.
@@ -48,7 +47,7 @@ DIGITS = 16  # of a fingerprint
 
 def origin_of(settings: RunSettings, method: object) -> Origin:
     """The origin of a run that is made here and now."""
-    return Origin(conbo.__version__, platform_name(), code_of(settings, method))
+    return Origin(version("conbo"), platform_name(), code_of(settings, method))
 
 
 def code_of(settings: RunSettings, method: object) -> str:
