@@ -1,6 +1,7 @@
 """A belief: what is known now. The space, the distribution of states, the observations, and the fitted model."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, sqrt
 from typing import TypeAlias
@@ -43,11 +44,20 @@ class Belief:
     scale: float
     cost: CostModel | None = None  # None if evaluations have no costs
     constraints: LearnedConstraints | None = None  # on outcomes of evaluations, and on failures
+    average: Callable[[], Posterior] | None = field(default=None, repr=False, compare=False)  # over hyperparameters
 
     @property
     def n_state_dims(self) -> int:
         """Number of state columns, which come first in a point."""
         return self.space.n_state_dims
+
+    @cached_property
+    def predictive(self) -> Posterior:
+        """The posterior that predictions come from: `posterior`, averaged over its hyperparameters where that matters.
+
+        Suggestions and policies search with `posterior`, which is several times faster.
+        """
+        return self.posterior if self.average is None else moved(self.average(), self.device)
 
     @cached_property
     def device(self) -> torch.device:
@@ -165,11 +175,12 @@ def fit_belief(
         shift, scale = standardization(observations.rewards[:looked_at])
         first = observations.first(fitted.begins_with(looked_at))
         before = standardized(first, *standardization(first.rewards)) if len(first) < looked_at else None
-        posterior = fitted.fit(space, standardized(observations, shift, scale), memory, before)
-    else:
-        shift, scale = standardization(observations.rewards)
-        announce(*observations.points.shape)
-        posterior = fitted.fit(space, standardized(observations, shift, scale))
+        seen = standardized(observations, shift, scale)
+        posterior, average = fitted.fit_and_average(space, seen, memory, before)
+        return Belief(space, states, observations, posterior, shift, scale, average=average)
+    shift, scale = standardization(observations.rewards)
+    announce(*observations.points.shape)
+    posterior = fitted.fit(space, standardized(observations, shift, scale))
     return Belief(space, states, observations, posterior, shift, scale)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from conbo.errors import SettingError
@@ -188,6 +189,20 @@ class GaussianProcess:
         A `memory` of earlier fits saves time and does not change the result. `before` holds the first observations, in
         their own units, if a fit begins with them.
         """
+        return self.fit_and_average(space, observations, memory, before)[0]
+
+    def fit_and_average(
+        self,
+        space: Space,
+        observations: Observations,
+        memory: FitMemory | None = None,
+        before: Observations | None = None,
+    ) -> tuple[Posterior, Callable[[], Posterior] | None]:
+        """The posterior, and a function that averages it over its hyperparameters, for predictions.
+
+        It is None with rewards of known seeds, and with so many rewards that the average would change nothing.
+        """
+        from conbo.models.averaged import MOST_REWARDS, averaged
         from conbo.models.fit import probabilities
         from conbo.models.fit_memory import FitMemory
         from conbo.models.mixture import Mixture
@@ -200,7 +215,10 @@ class GaussianProcess:
         seeds = None if observations.seeds is None else observations.seeds.values
         known = observations.noise, observations.limits, seeds
         members = tuple(one.posterior(observations.points, observations.rewards, *known) for one in fits)
-        return members[0] if len(members) == 1 else Mixture(members, probabilities(fits).to(observations.points))
+        posterior = members[0] if len(members) == 1 else Mixture(members, probabilities(fits).to(observations.points))
+        if seeds is not None or len(observations) > MOST_REWARDS:
+            return posterior, None
+        return posterior, partial(averaged, fits, self.structures(space), first, observations, self.noise == "small")
 
     def _fits(self, space: Space, observations: Observations, memory: FitMemory, earlier: Sequence[Fit]) -> list[Fit]:
         """The most probable models of these observations, fitted or remembered."""

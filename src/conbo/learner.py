@@ -152,7 +152,7 @@ class Learner:
             recipe = self._method.policy or GpArgmax(candidates=64)
             actions = recipe.build(belief, torch.Generator().manual_seed(0))(states)
             actions = belief.feasible_actions(states, actions)
-            mean = belief.to_reward(belief.posterior.mean(torch.cat([states, actions], -1)))
+            mean = belief.to_reward(belief.predictive.mean(torch.cat([states, actions], -1)))
         return float(weights @ mean.cpu()) * sign_of(self._maximize)
 
     def summary(self, trials: Sequence[Trial]) -> StudySummary:

@@ -6,13 +6,16 @@ level of these, because studies of similar problems often differ in level, which
 """
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from conbo.belief import Belief, ModelLike, fit_belief, standardized
 from conbo.bound_states import StateDistribution, bind
 from conbo.gaussian_process import GaussianProcess
 from conbo.models.fit_memory import FitMemory
 from conbo.models.one_study import OneStudy, of_both
+from conbo.models.posterior import Posterior
 from conbo.observations import Observations
 from conbo.spaces import Categorical, Feasible, RedundantConstraintWarning, Space, Value
 
@@ -75,5 +78,12 @@ def fit_both(
         )  # "trend" would not see that both studies have the same categories
     whole = fit_belief(both, bind(None, both), of_both(earlier, observations), model, memory)
     seen = standardized(earlier, whole.shift, whole.scale)
-    posterior = OneStudy(whole.posterior, both, len(observations), seen)
-    return Belief(space, states, observations, posterior, whole.shift, whole.scale)
+    posterior, average = OneStudy(whole.posterior, both, len(observations), seen), whole.average
+    if average is not None:
+        average = partial(_averaged, posterior, average)
+    return Belief(space, states, observations, posterior, whole.shift, whole.scale, average=average)
+
+
+def _averaged(posterior: OneStudy, average: Callable[[], Posterior]) -> OneStudy:
+    """The same study, with predictions of both studies that are averaged over hyperparameters."""
+    return replace(posterior, whole=average())

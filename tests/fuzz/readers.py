@@ -146,7 +146,9 @@ def sealed_again(record: Any) -> Any:
 
 def as_of_conbo_0_1(record: Any) -> Any:
     """A record as the first version wrote it: no checksum, and the first model alone."""
-    content = {name: value for name, value in record.items() if name not in ("conbo", "checksum", "members")}
+    content = {
+        name: value for name, value in record.items() if name not in ("conbo", "checksum", "members", "predictive")
+    }
     listed = record.get("members")
     first = listed[0] if isinstance(listed, list) and listed else None
     model = {name: value for name, value in first.items() if name != "weight"} if isinstance(first, dict) else {}

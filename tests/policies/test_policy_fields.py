@@ -48,6 +48,7 @@ def changed(record: Any, path: str, value: Any) -> Any:
 def with_one_model(record: Any) -> Any:
     """The record in the format before mixtures."""
     (member,) = record.pop("members")
+    record.pop("predictive", None)
     return record | {name: member[name] for name in ("kernel", "constant", "noise")} | {"format": "conbo-policy-2"}
 
 
@@ -151,7 +152,7 @@ def mixed() -> Any:
 
 
 MIXED = [
-    ("members", [], "`members` must be 1 to 20 models, but are 0"),
+    ("members", [], "`members` must be 1 to 40 models, but are 0"),
     ("members", {}, "`members` must be a list, but got {}"),
     ("members.1", 3, r"`members\[1\]` must be an object with names, but got 3"),
     ("members.1.weight", 0, r"`members\[1\].weight` must be a number from .*, but got 0"),
@@ -214,13 +215,28 @@ def test_categories_that_are_looked_up_have_no_main_effect(tmp_path: Path) -> No
 
 def test_there_are_not_too_many_models(tmp_path: Path) -> None:
     record = json.loads(text())
-    with pytest.raises(RecordError, match="`members` must be 1 to 20 models, but are 21"):
-        load(tmp_path, record | {"members": [member | {"weight": 1 / 21} for member in record["members"] * 21]})
+    with pytest.raises(RecordError, match="`members` must be 1 to 40 models, but are 41"):
+        load(tmp_path, record | {"members": [member | {"weight": 1 / 41} for member in record["members"] * 41]})
 
 
 def test_a_file_of_the_format_before_mixtures(tmp_path: Path) -> None:
     one = load(tmp_path, with_one_model(json.loads(text())))
-    assert one.predict({"k": "a"}) == load(tmp_path, json.loads(text())).predict({"k": "a"})
+    assert one.predict({"k": "a"}) == load(tmp_path, changed(json.loads(text()), "predictive", ...)).predict({"k": "a"})
+
+
+def test_models_for_predictions_are_checked_and_used(tmp_path: Path) -> None:
+    saved = load(tmp_path, json.loads(text()))
+    assert (
+        saved.predict({"k": "a"}).std
+        != load(tmp_path, changed(json.loads(text()), "predictive", ...)).predict({"k": "a"}).std
+    )
+    with pytest.raises(RecordError, match=r"`predictive\[3\].kernel.outputscale` must be a number"):
+        load(tmp_path, changed(json.loads(text()), "predictive.3.kernel.outputscale", "large"))
+    with pytest.raises(RecordError, match="the weights of `predictive` must add up to 1, but add up to"):
+        load(tmp_path, changed(json.loads(text()), "predictive.0.weight", 0.9))
+    one_model = with_one_model(json.loads(text())) | {"predictive": json.loads(text())["predictive"]}
+    with pytest.raises(RecordError, match="`predictive` must not be there"):
+        load(tmp_path, one_model)
     with pytest.raises(RecordError, match="`members` must not be there"):
         load(tmp_path, with_one_model(json.loads(text())) | {"members": []})
     with pytest.raises(RecordError, match="`members` must be there, but is missing"):

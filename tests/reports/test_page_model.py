@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from importlib.resources import files
 from math import inf
 from typing import Any
@@ -42,9 +43,9 @@ STATES, ACTIONS = points_in(SPACE, 5, seed=5)[:, :2], points_in(SPACE, 6, seed=6
 PROGRAM = """
 const { record, states, actions } = JSON.parse(require("fs").readFileSync(0, "utf8"));
 record.integers = record.integers.map(() => null);
-const model = createModel(record);
-model.prepare().then(() => console.log(JSON.stringify(states.map((state) => {
-  const { action, at, std, differenceStd } = model.best(Float64Array.from(state));
+const model = createModel(record), said = record.predictive ? createModel({ ...record, ...record.predictive }) : model;
+model.prepare().then(said.prepare).then(() => console.log(JSON.stringify(states.map((state) => {
+  const where = Float64Array.from(state), action = model.best(where), { at, std, differenceStd } = said.about(where);
   const rows = actions.map((there) => [at(there), std(there), differenceStd(there, actions[0])]);
   return { action: [...action], rows };
 }))));
@@ -124,6 +125,17 @@ def test_the_page_computes_what_the_library_computes(name: str) -> None:
             torch.cat([state.expand(2, -1), torch.stack([tensor(answer["action"]), best])], -1)
         )
         assert found > known - 1e-5, name
+
+
+def test_predictions_of_the_page_come_from_the_average_over_hyperparameters() -> None:
+    average = POSTERIORS["mixture of all"]
+    belief = replace(belief_on(SPACE, POSTERIORS["one process"], POINTS, REWARDS), average=lambda: average)
+    view = View(Policy(belief), ())
+    for state, answer in zip(STATES, on_the_page(view), strict=True):
+        points = torch.cat([state.expand(len(ACTIONS), -1), ACTIONS], -1)
+        wanted = torch.stack([average.mean(points), average.variance(points).sqrt()], -1)
+        np.testing.assert_allclose([row[:2] for row in answer["rows"]], wanted, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(answer["action"], view.actions(state[None])[0], atol=1e-3)
 
 
 def test_a_single_process_travels_as_before() -> None:

@@ -149,19 +149,35 @@ class LogPosterior:
     def log_volume(self, parameters: Tensor) -> float:
         """log |2π H⁻¹|^½ at a mode (p,), H the negated second derivatives of the log-density in the parameters.
 
-        By differences of gradients.  Directions in which the density falls off no faster than its prior get the
-        curvature of the prior.  LogNormal priors are densities of exp(parameter), which adds its logarithm.
+        LogNormal priors are densities of exp(parameter), which adds its logarithm.
+        """
+        curvatures, scale = torch.linalg.eigvalsh(self._second_derivatives(parameters)), torch.from_numpy(self._spread)
+        log_determinant = float(curvatures.clamp_min(LEAST_CURVATURE).log().sum() - 2 * scale.log().sum())
+        in_logarithms = float(torch.from_numpy(self._logarithm) @ parameters)
+        relative = self.n_slopes * log(SLOPE_SPREAD * sqrt(2 * pi))  # their density is relative to that of none
+        return in_logarithms + 0.5 * len(scale) * log(2 * pi) - 0.5 * log_determinant - relative
+
+    def draws(self, parameters: Tensor, pairs: int) -> Tensor:
+        """Parameters (2 · pairs, p) from a normal distribution around a mode (p,) with covariance H⁻¹, within bounds.
+
+        They come in opposite pairs, so that their mean is the mode.
+        """
+        curvatures, directions = torch.linalg.eigh(self._second_derivatives(parameters))
+        normal = torch.randn(pairs, len(parameters), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        steps = (normal / curvatures.clamp_min(LEAST_CURVATURE).sqrt()) @ directions.mT * torch.from_numpy(self._spread)
+        return torch.cat([parameters + steps, parameters - steps]).clamp(*self.bounds.T)
+
+    def _second_derivatives(self, parameters: Tensor) -> Tensor:
+        """H (p, p) at a mode (p,) by differences of gradients, in units of the prior's spreads: its own curvature is 1.
+
+        Directions in which the density falls off no faster than its prior are those below LEAST_CURVATURE.
         """
         steps = torch.where(parameters + DIFFERENCE > self.bounds[:, 1], -DIFFERENCE, DIFFERENCE)
         gradients = self(torch.cat([parameters[None], parameters + steps.diag()]))[1]
         second = -(gradients[1:] - gradients[0]) / steps[:, None]
         second = torch.where(second.isfinite(), second, 0.0)  # where a covariance has no factor
-        scale = torch.from_numpy(self._spread)  # in units of the prior's spreads its curvature is one
-        curvatures = torch.linalg.eigvalsh(0.5 * (second + second.mT) * scale[:, None] * scale)
-        log_determinant = float(curvatures.clamp_min(LEAST_CURVATURE).log().sum() - 2 * scale.log().sum())
-        in_logarithms = float(torch.from_numpy(self._logarithm) @ parameters)
-        relative = self.n_slopes * log(SLOPE_SPREAD * sqrt(2 * pi))  # their density is relative to that of none
-        return in_logarithms + 0.5 * len(scale) * log(2 * pi) - 0.5 * log_determinant - relative
+        scale = torch.from_numpy(self._spread)
+        return 0.5 * (second + second.mT) * scale[:, None] * scale
 
     def promise(self, parameters: Tensor, some: slice) -> float:
         """Roughly how much a Newton step in some of the parameters (p,) would gain."""

@@ -320,14 +320,15 @@ class FitsInSteps(Protocol):
     def begins_with(self, n: int) -> int:
         """How many of the first n rewards a fit to n rewards begins with; n where it begins anew."""
 
-    def fit(
+    def fit_and_average(
         self,
         space: Space,
         observations: Observations,
         memory: FitMemory | None = None,
         before: Observations | None = None,
-    ) -> Posterior:
-        """The posterior; a `memory` of earlier fits saves time and does not change the result.
+    ) -> tuple[Posterior, Callable[[], Posterior] | None]:
+        """The posterior, and a function that averages it over its hyperparameters; None if that changes nothing.
 
+        A `memory` of earlier fits saves time and does not change the result.
         `before` holds the first observations, with rewards standardized by themselves, where a fit begins with them.
         """

@@ -105,7 +105,7 @@ def earlier(belief: Belief, n: int, model: ModelLike) -> Belief | None:
         known = belief.posterior.conditioned_on(seen.points, seen.rewards, seen.noise, seeds)
         if known is not None and n <= MOST_FITTED:
             return fit_belief(belief.space, belief.states, first, model)
-    return None if known is None else replace(belief, observations=first, posterior=known)
+    return None if known is None else replace(belief, observations=first, posterior=known, average=None)
 
 
 def timeline(study: Studied) -> go.Figure:

@@ -85,13 +85,13 @@ class View:
     def mean(self, points: Tensor) -> Array:
         """The expected rewards of points (m, d), in the user's units and sign."""
         with threads_for(len(self.points)), torch.no_grad():
-            mean = self.belief.to_reward(self.belief.posterior.mean(points)) * self.sign
+            mean = self.belief.to_reward(self.belief.predictive.mean(points)) * self.sign
         return mean.numpy()
 
     def predict(self, points: Tensor) -> tuple[Array, Array]:
         """The expected rewards of points (m, d), and the standard deviations of these estimates."""
         with threads_for(len(self.points)), torch.no_grad():
-            std = self.belief.scale * self.belief.posterior.variance(points).sqrt()
+            std = self.belief.scale * self.belief.predictive.variance(points).sqrt()
         return self.mean(points), std.numpy()
 
     def probability(self, points: Tensor) -> Array | None:

@@ -302,8 +302,8 @@ class Policy:
     def _predict(self, states: Tensor, actions: Tensor) -> list[Prediction]:
         belief, points = self._belief, torch.cat([states, actions], -1).to(self._belief.device)
         with threads_for(len(belief.observations)), torch.no_grad():
-            mean = belief.to_reward(belief.posterior.mean(points)) * sign_of(self._maximize)
-            std = belief.scale * belief.posterior.variance(points).sqrt()
+            mean = belief.to_reward(belief.predictive.mean(points)) * sign_of(self._maximize)
+            std = belief.scale * belief.predictive.variance(points).sqrt()
             kept = belief.probability(points)
         decoded = belief.space.decode_actions(actions.numpy())
         likely = [None] * len(decoded) if kept is None else kept.tolist()

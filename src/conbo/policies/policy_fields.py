@@ -25,7 +25,7 @@ LARGEST_NOISE = 1e200  # variance of a standardized reward
 LARGEST_LOADING = 1e6
 LARGEST_LOG_EXPONENT = 10.0
 LARGEST_SLOPE = 1e3
-MOST_MEMBERS = 20
+MOST_MEMBERS = 40
 WIDTHS = (1e-30, 1e12)  # of tails of the rewards, and scales of mapped rewards
 LARGEST_SHIFT = 1e12  # of mapped rewards
 ROUNDING = 1e-9  # by which points may be outside the unit cube
@@ -91,7 +91,9 @@ def check(value: object, own_kernel: bool = False, feasible: Feasible | None = N
     _check_observations(record, space.n_state_dims + space.n_action_dims, prior)
     modeled = with_study(space) if prior else space
     if given == FORMAT:
-        _check_members(record, modeled, own_kernel)
+        _check_members(record, "members", modeled, own_kernel)
+        if "predictive" in record.record:
+            _check_members(record, "predictive", modeled, own_kernel)
     else:
         _check_model(record, modeled, own_kernel)
     if record.has("policy"):
@@ -124,7 +126,7 @@ def _check_constraints(learned: Fields, space: Space) -> None:
 
 
 def _check_seal(record: Fields, model: Collection[str]) -> None:
-    optional = ("seeds", "constraints", "prior")
+    optional = ("seeds", "constraints", "prior", *(["predictive"] if "members" in model else []))
     record.only(("format", "conbo", "checksum", "policy", *_CONTENT, *model), optional)
     writer, expected = record.text("conbo"), record.text("checksum")
     content = {name: value for name, value in record.record.items() if name != "checksum"}
@@ -166,13 +168,13 @@ def _check_observations(record: Fields, n_dims: int, prior: Sequence[float]) -> 
             raise RecordError(f"`reward_noise` must be small beside scale={scale}, but got {max(variances)}.")
 
 
-def _check_members(record: Fields, space: Space, own_kernel: bool) -> None:
-    items = record.items("members")
+def _check_members(record: Fields, name: str, space: Space, own_kernel: bool) -> None:
+    items = record.items(name)
     if not 1 <= len(items) <= MOST_MEMBERS:
-        raise RecordError(f"`members` must be 1 to {MOST_MEMBERS} models, but are {len(items)}.")
+        raise RecordError(f"`{name}` must be 1 to {MOST_MEMBERS} models, but are {len(items)}.")
     total = 0.0
     for place, item in enumerate(items):
-        member = Fields.of(item, f"members[{place}]").only(("weight", *_MODEL), optional=("output", "seed_effect"))
+        member = Fields.of(item, f"{name}[{place}]").only(("weight", *_MODEL), optional=("output", "seed_effect"))
         total += member.number("weight", 5e-324, 1 + ROUNDING)
         _check_model(member, space, own_kernel)
         if "output" in member.record:
@@ -180,7 +182,7 @@ def _check_members(record: Fields, space: Space, own_kernel: bool) -> None:
         if "seed_effect" in member.record:
             _check_seed_effect(member, record, space)
     if abs(total - 1) > ROUNDING:
-        raise RecordError(f"the weights of `members` must add up to 1, but add up to {total}.")
+        raise RecordError(f"the weights of `{name}` must add up to 1, but add up to {total}.")
 
 
 def _check_model(model: Fields, space: Space, own_kernel: bool) -> None:

@@ -6,6 +6,7 @@ If actions are not the model's best ones, the settings of the rule that finds th
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -64,7 +65,7 @@ def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> di
         "space": belief.space.to_dict(),
         "direction": "maximize" if maximize else "minimize",
         "policy": None if recipe is None else _recipe_record(belief, recipe),
-        "members": model.get("members", [{"weight": 1.0, **model}]),
+        "members": _members_record(model),
         "shift": belief.shift,
         "scale": belief.scale,
         "points": observations.points.tolist(),
@@ -73,6 +74,8 @@ def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> di
     }
     if prior is not None:
         content["prior"] = prior
+    if belief.average is not None and (predictive := belief.predictive.record()) is not None:
+        content["predictive"] = _members_record(predictive)
     if observations.seeds is not None:
         content["seeds"] = {"values": observations.seeds.values.tolist(), "total": observations.seeds.total}
     if belief.constraints is not None:
@@ -95,14 +98,18 @@ def from_record(
     known = None if record["reward_noise"] is None else _tensor(record["reward_noise"])
     observations = Observations(points, rewards, pending=points[:0], noise=known, seeds=_seeds(record.get("seeds")))
     seen = standardized(observations, shift, scale)
-    posterior = _with_prior(record.get("prior"), members(record), space, seen, kernel or read_kernel)
+    reader, prior = kernel or read_kernel, record.get("prior")
+    posterior = _with_prior(prior, members(record), space, seen, reader)
+    predictive = record.get("predictive")
+    average = None if predictive is None else partial(_with_prior, prior, predictive, space, seen, reader)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InfeasibleStatesWarning)
         states = bind(None, space)
-    belief = Belief(space, states, observations, posterior, shift, scale)
+    belief = Belief(space, states, observations, posterior, shift, scale, average=average)
     if "constraints" in record:
         belief = replace(belief, constraints=_constraints(record["constraints"], space))
-    if not bool(torch.isfinite(belief.to_reward(posterior.mean(points))).all()):
+    estimates = torch.cat([posterior.mean(points), belief.predictive.mean(points)])
+    if not bool(torch.isfinite(belief.to_reward(estimates)).all()):
         raise RecordError("every `kernel` must give a finite estimate of every reward, but one does not.")
     return belief, record["direction"] == "maximize", _recipe(record.get("policy"))
 
@@ -125,6 +132,12 @@ def _with_prior(
 def _mixed(listed: Sequence[Mapping[str, Any]], space: Space, seen: Observations, reader: KernelReader) -> Posterior:
     posteriors = tuple(_posterior(member, space, seen, reader) for member in listed)
     return posteriors[0] if len(posteriors) == 1 else Mixture(posteriors, _tensor([one["weight"] for one in listed]))
+
+
+def _members_record(model: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The record of a posterior as a list of models with weights."""
+    listed: list[Mapping[str, Any]] = model.get("members", [{"weight": 1.0, **model}])
+    return listed
 
 
 def _posterior(

@@ -62,8 +62,8 @@ def typical_states(belief: Belief, most: int = STATES) -> tuple[Tensor, Tensor]:
 def mean_over_states(belief: Belief, points: Tensor, weights: Tensor) -> tuple[float, float]:
     """The weighted mean of the expected rewards of points (m, d), and the standard deviation of that estimate."""
     with threads_for(len(belief.observations)), torch.no_grad():
-        mean = weights @ belief.to_reward(belief.posterior.mean(points))
-        variance = weights @ belief.posterior.covariance(points, points) @ weights
+        mean = weights @ belief.to_reward(belief.predictive.mean(points))
+        variance = weights @ belief.predictive.covariance(points, points) @ weights
     return float(mean), belief.scale * max(float(variance), 0.0) ** 0.5
 
 

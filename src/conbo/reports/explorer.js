@@ -19,15 +19,18 @@ const explorer = (function () {
 
   function fromModel(packed) {
     packed.integers = packed.integers.map((is, j) => (is ? actions[j] : null));
+    // the best action is searched with the model, and its reward predicted with an average over hyperparameters
     const model = createModel(packed);
-    const ready = model.prepare();
+    const predictive = packed.predictive ? createModel({ ...packed, ...packed.predictive }) : model;
+    const ready = model.prepare().then(() => (predictive === model ? null : predictive.prepare()));
     return {
       ready,
       unwarp: model.unwarp,
       at(units) {
-        const { at: meanAt, action, mean, std, differenceStd } = model.best(Float64Array.from(units));
-        const at = (there) => model.toReward(meanAt(there));
-        return { of: units, action: [...action], mean: model.toReward(mean), std, differenceStd, at };
+        const where = Float64Array.from(units), action = model.best(where), known = predictive.about(where);
+        const at = (there) => model.toReward(known.at(there));
+        const { std, differenceStd } = known;
+        return { of: units, action: [...action], mean: at(action), std, differenceStd, at };
       },
     };
   }

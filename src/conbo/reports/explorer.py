@@ -35,7 +35,10 @@ def _answers(view: View) -> dict[str, Any]:
     limited = view.space.feasible_set is not None or view.belief.constraints is not None  # the page's climbs know none
     whole = view.policy.recipe is None and not limited
     model = posterior.page_record(view.space) if whole else None
-    return {"table": _table(view)} if model is None else {"model": _model(view, model)}
+    predictive = view.belief.predictive.page_record(view.space) if whole else None
+    if model is None or predictive is None:
+        return {"table": _table(view)}
+    return {"model": _model(view, {**model, "predictive": None if view.belief.average is None else predictive})}
 
 
 def _model(view: View, record: Mapping[str, Any]) -> dict[str, Any]:

@@ -102,7 +102,13 @@ function createModel(record) {
     const at = (action) => f.at(warped(action));
     const ends = ranked.slice(0, FINALISTS).map(({ action }) => polish(at, climb(f, action, 40).action));
     const winner = ends.reduce((a, b) => (b.value > a.value ? b : a));
-    return { action: winner.action, mean: winner.value, at, std: std(parts), differenceStd: differenceStd(parts) };
+    return winner.action;
+  }
+
+  // what is known about a state: the mean reward of any action, its standard deviation, and that of a difference
+  function about(state) {
+    const parts = members.map((member) => member.at(state)), f = meanFunction(parts, false);
+    return { at: (action) => f.at(warped(action)), std: std(parts), differenceStd: differenceStd(parts) };
   }
 
   // the standard deviation of the estimate as a function of the action, or null until `prepare` is done
@@ -130,7 +136,7 @@ function createModel(record) {
   }
 
   const toReward = (mean) => record.sign * (record.shift + record.scale * mean);
-  return { best, prepare, toReward, unwarp, size: members[0].process.size };
+  return { best, about, prepare, toReward, unwarp, size: members[0].process.size };
 }
 
 // One member of a mixture. It is asked about actions that are warped as the leader warps them; `leader` is null where

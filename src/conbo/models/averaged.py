@@ -1,0 +1,55 @@
+"""Predictions that do not take fitted hyperparameters for known ones.
+
+A policy takes the action with the highest mean under its model, so it profits from every error of the fit: with fixed
+hyperparameters its predictions are too high and too sure (the winner's curse).  Other hyperparameters that are nearly
+as probable disagree about just these actions.  The average over them is lower there, and less sure.
+
+The hyperparameters of each model are drawn from Laplace's approximation, a normal distribution around their mode.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from conbo.models.fit import Fit, probabilities
+from conbo.models.log_posterior import Expected, LogPosterior
+from conbo.models.mixture import Mixture
+from conbo.models.moving import moved
+from conbo.models.posterior import Posterior
+from conbo.models.structures import Structures
+from conbo.observations import Observations
+
+PAIRS = 8  # of opposite draws, shared out among the models by their weight
+MOST_REWARDS = 500  # with more, hyperparameters are nearly known
+
+
+def averaged(
+    fits: Sequence[Fit], structures: Structures, fitted: Observations, observations: Observations, small_noise: bool
+) -> Posterior:
+    """The average over the hyperparameters of models that were fitted to some observations, given all of them."""
+    members: list[Posterior] = []
+    weights: list[float] = []
+    known = observations.noise, observations.limits
+    for fit, weight in zip(fits, probabilities(fits).tolist(), strict=True):
+        drawn = others(fit, structures, fitted, max(1, round(PAIRS * weight)), small_noise) or [fit]
+        members += [one.posterior(observations.points, observations.rewards, *known) for one in drawn]
+        weights += [weight / len(drawn)] * len(drawn)
+    return Mixture(tuple(members), torch.tensor(weights, dtype=torch.float64).to(observations.points))
+
+
+def others(fit: Fit, structures: Structures, fitted: Observations, pairs: int, small_noise: bool) -> list[Fit]:
+    """The same model with hyperparameters that are drawn around the fitted ones."""
+    rewards = fitted.rewards.cpu()
+    values = rewards if fit.output is None else fit.output.values(rewards, None)[0]
+    usual: Expected = "varying" if fit.record["varying"] else "small" if small_noise else "moderate"
+    noise: Tensor | Expected = usual if fitted.noise is None else fitted.noise.cpu()
+    target = LogPosterior(structures.read(fit.record), fitted.points, values, noise)
+    drawn = target.draws(torch.tensor(fit.record["parameters"], dtype=torch.float64), pairs)
+    objectives, _, constants = target(drawn)
+    found = []
+    for parameters, constant in zip(drawn[objectives.isfinite()], constants[objectives.isfinite()], strict=True):
+        kernel, noise_there = moved((target.kernel(parameters), target.noise_of(parameters)), fitted.points.device)
+        found.append(replace(fit, kernel=kernel, constant=float(constant), noise=noise_there, _last=[]))
+    return found
