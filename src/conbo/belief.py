@@ -18,9 +18,8 @@ from conbo.linear_limits import RowLimits
 from conbo.models.botorch_model import ModelFactory, as_model
 from conbo.models.fit import announce
 from conbo.models.fit_memory import FitMemory
-from conbo.models.mixture import Mixture
 from conbo.models.moving import moved
-from conbo.models.posterior import BestSearch, FitsInSteps, Model, Paths, Posterior
+from conbo.models.posterior import Averages, BestSearch, FitsInSteps, Model, Paths, Posterior
 from conbo.models.snapping import action_limits, contains, snap, snap_actions, spread
 from conbo.observations import Observations
 from conbo.quasi_random import sobol
@@ -120,7 +119,7 @@ class Belief:
     def of_most_probable(self, share: float) -> "Belief":
         """The same with the most probable models alone, as few as have this share of the weight; 0 keeps one."""
         posterior = self.posterior
-        return replace(self, posterior=posterior.most_probable(share)) if isinstance(posterior, Mixture) else self
+        return replace(self, posterior=posterior.most_probable(share)) if isinstance(posterior, Averages) else self
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
         """Which states (m, d_s) are so much like a known one (k, d_s) that its best action is a good start."""

@@ -30,8 +30,8 @@ from torch import Tensor
 from conbo.ascent import BatchedFunction
 from conbo.belief import Belief
 from conbo.errors import SettingError
-from conbo.models.mixture import Mixture, MixtureGains, weighted
-from conbo.models.posterior import KnowsSeeds, StateValue
+from conbo.models.mixture import MixtureGains, weighted
+from conbo.models.posterior import Averages, AveragesValues, KnowsSeeds, StateValue
 from conbo.quasi_random import sobol
 
 MOST_CLIMBED = 50  # up to this many states are summed exactly, also during local search
@@ -261,15 +261,15 @@ class ConBO:
     def build(self, belief: Belief, generator: torch.Generator) -> "ConditionalAcquisition | AveragedAcquisition":
         """The function that this recipe makes under one belief."""
         value = self.value.build(belief, generator)
-        if not isinstance(value, MixtureGains):
+        if not isinstance(value, AveragesValues):
             return ConditionalAcquisition(belief, value, self.states.build(belief, generator))
-        assert isinstance(belief.posterior, Mixture)
+        assert isinstance(belief.posterior, Averages)
         parts = []
         for own, posterior, weight in zip(value.values, belief.posterior.members, value.weights.tolist(), strict=True):
             member, share = replace(belief, posterior=posterior), max(weight, LEAST_SHARE)
             rule = self.states.shared(share).build(member, generator)
             parts.append(ConditionalAcquisition(member, own, rule, ceil(share * SCREENING_STATES)))
-        return AveragedAcquisition(value, tuple(parts))
+        return AveragedAcquisition(value.weights, tuple(parts))
 
 
 class ConditionalAcquisition:
@@ -337,23 +337,28 @@ class ConditionalAcquisition:
 class AveragedAcquisition:
     """ConBO(s, x) under an average of models: the weighted sum of what the members expect, each with its own states."""
 
-    value: MixtureGains
+    weights: Tensor  # (members,)
     parts: tuple[ConditionalAcquisition, ...]  # one for each member
     climbs_logarithm: ClassVar[bool] = False
 
     @property
+    def value(self) -> StateValue:
+        """The value per state under the average."""
+        return MixtureGains(tuple(part.value for part in self.parts), self.weights)
+
+    @property
     def seen_seeds(self) -> tuple[int, ...]:
         """The seeds of observations, where they matter to a member."""
-        return self.value.seen_seeds
+        return max((part.seen_seeds for part in self.parts), key=len)
 
     def for_seeds(self, seeds: Tensor) -> "AveragedAcquisition":
         """The same for observations of these seeds, in the members that know seeds."""
         known = (part.for_seeds(seeds) if isinstance(part.value, KnowsSeeds) else part for part in self.parts)
-        return AveragedAcquisition(self.value.for_seeds(seeds), tuple(known))
+        return AveragedAcquisition(self.weights, tuple(known))
 
     def screen(self, points: Tensor) -> Tensor:
         """Rough values (c,) of points (c, d)."""
-        return weighted(self.value.weights, [part.screen(points) for part in self.parts])
+        return weighted(self.weights, [part.screen(points) for part in self.parts])
 
     def __call__(self, points: Tensor) -> Tensor:
         """Full values (c,) of points (c, d)."""
@@ -361,7 +366,7 @@ class AveragedAcquisition:
 
     def integral(self, points: Tensor, times: int = 1) -> Tensor:
         """The integral (c,) at points (c, d) with `times` the usual number of states."""
-        return weighted(self.value.weights, [part.integral(points, times) for part in self.parts])
+        return weighted(self.weights, [part.integral(points, times) for part in self.parts])
 
     def local(self, starts: Tensor) -> BatchedFunction:
         """Values and gradients near starts (r, d), with the states chosen around each start held fixed."""
@@ -369,6 +374,6 @@ class AveragedAcquisition:
 
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
             values, gradients = zip(*(one(points, rows) for one in functions), strict=True)
-            return weighted(self.value.weights, values), weighted(self.value.weights, gradients)
+            return weighted(self.weights, values), weighted(self.weights, gradients)
 
         return function

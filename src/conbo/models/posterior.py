@@ -114,6 +114,19 @@ class KnowsSeeds(Protocol):
         """The value of new observations of these seeds: (1,) for all candidates, or one for each of them."""
 
 
+@runtime_checkable
+class AveragesValues(Protocol):
+    """A value per state that is the weighted sum of others."""
+
+    @property
+    def values(self) -> tuple[StateValue, ...]:
+        """The values that are summed up."""
+
+    @property
+    def weights(self) -> Tensor:
+        """Their weights (members,)."""
+
+
 @dataclass(frozen=True)
 class LineGains:
     """Gains (k, m) computed from lines, with the derivative in the slopes of these."""
@@ -275,6 +288,18 @@ class KeepsRecords(Protocol):
 
 class Posterior(Predicts, ComparesStates, LooksAhead, KeepsRecords, Protocol):
     """A fitted model: all of the above."""
+
+
+@runtime_checkable
+class Averages(Protocol):
+    """A posterior that is the average of several, the most probable first."""
+
+    @property
+    def members(self) -> tuple[Posterior, ...]:
+        """The posteriors that are averaged."""
+
+    def most_probable(self, share: float) -> Posterior:
+        """The first members, as few as have this share of the weight; where that is one, the member itself."""
 
 
 @runtime_checkable
