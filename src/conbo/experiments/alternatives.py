@@ -49,5 +49,5 @@ def sentence(comparison: Comparison) -> str:
     seeds, evaluations = shown.runs(NAMES[OURS]), shown.evaluations[-1]
     return (
         f"With the same {evaluations:.0f} evaluations of {comparison.problem.capitalize()} ({seeds} seeds), the policy "
-        f"of conbo costs {ours}. {others}. The numbers of states are the best ones in hindsight."
+        f"of conbo costs {ours}. The others: {others}. The numbers of states are the best ones in hindsight."
     )

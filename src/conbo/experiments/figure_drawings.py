@@ -105,9 +105,17 @@ def draw_batches(runs: Sequence[Run]) -> Figure:
     return figure
 
 
+@styled
 def draw_alternatives(runs: Sequence[Run]) -> Figure:
     """Costs against evaluations, with the best grid of every other library, a panel for each problem."""
-    return draw_comparisons([in_words(comparison) for comparison in compare(runs)])
+    comparisons = [in_words(comparison) for comparison in compare(runs)]
+    names = max(len(comparison.methods) for comparison in comparisons)
+    figure, axes = panels(len(comparisons), 1, legend_rows=names * len(comparisons))
+    for panel, comparison in zip(axes.flat, comparisons, strict=True):
+        draw_costs(panel, comparison, list(comparison.costs))  # colors are the same in all panels
+        panel.set_title(readable(comparison.problem))
+        panel.legend(loc="upper left", bbox_to_anchor=(0, -0.2))  # the numbers of states differ from panel to panel
+    return figure
 
 
 @styled
