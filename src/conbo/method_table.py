@@ -1,10 +1,10 @@
-"""The settings of every method in one table, including the numbers of the default method `conbo`.
+"""The settings of every method in one table.
 
 Settings that a row does not mention are the defaults of its recipes: `Maximizer`, `ConBO`, `HybridKG` and so on.
 `conbo methods --show NAME` prints all of them. A new method is a row here and one in `method_list`.
 """
 
-from conbo.acquisition.conditional import ConBO, GaussianStates, StateValueRecipe
+from conbo.acquisition.conditional import ConBO, GaussianStates, StateValueRecipe, StratifiedStates
 from conbo.acquisition.entropy import EntropySearch, MaxValueEntropySearch, PredictiveEntropySearch
 from conbo.acquisition.improvement import ExpectedImprovement
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG, MonteCarloKG
@@ -66,7 +66,14 @@ METHODS: dict[str, Method] = {
     for method in (
         _method("uniform", UniformProposal(), uses_model=False),
         _method("expected-improvement", Maximizer(ExpectedImprovement()), states_as_actions=True),
-        _method("conbo", Maximizer(ConBO(HybridKG()), starts=10, halving=SuccessiveHalving(iterations=4, survivors=4))),
+        _method(
+            "conbo",
+            Maximizer(
+                ConBO(HybridKG(n_z=5), StratifiedStates(n_states=20)),
+                starts=10,
+                halving=SuccessiveHalving(iterations=4, survivors=4),
+            ),
+        ),
         _method("conbo-3", Maximizer(ConBO(HybridKG(n_z=3, spread=1.0, estimate="lower"), GaussianStates()))),
         _method("conbo-5", Maximizer(ConBO(HybridKG(n_z=5, spread=1.0, estimate="lower"), GaussianStates()))),
         _method("kg-hybrid", Maximizer(ConBO(HybridKG(n_z=5, spread=1.0, estimate="lower"))), states_as_actions=True),

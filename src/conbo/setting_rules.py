@@ -35,7 +35,10 @@ def has_weights(recipe: RecipeLike, name: str) -> bool:
 
 
 def with_new_choices(given: RecipeLike, present: RecipeLike, space: Space, name: str) -> RecipeLike:
-    """P[s] after a parameter got new choices: the given one, or the present one unless it has weights for choices."""
+    """P[s] once a parameter has new choices: the given one, else the present one.
+
+    Raises SettingError if none is given and the present one has weights for this parameter's choices.
+    """
     if given is None and name in space.states and has_weights(present, name):
         raise SettingError(
             f"`state_distribution` must be given with new choices of '{name}', since P[s] has weights for its choices, "

@@ -91,7 +91,7 @@ class StateRuleRecipe(Protocol):
         """The function that this recipe makes under one belief."""
 
     def shared(self, share: float) -> Self:
-        """The same with a share of the states, where they are sampled."""
+        """This recipe with only a fraction of the states, where they are sampled."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class StratifiedStates:
             )
 
     def shared(self, share: float) -> Self:
-        """The same with a share of the states."""
+        """This recipe with only a fraction of the sampled states."""
         return replace(self, n_states=ceil(share * self.n_states), pool=ceil(share * self.pool))
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
@@ -204,7 +204,7 @@ class GaussianStates:
             raise SettingError(f"`n_states` must be at least 1, but got {self.n_states}.")
 
     def shared(self, share: float) -> Self:
-        """The same with a share of the states."""
+        """This recipe with only a fraction of the sampled states."""
         return replace(self, n_states=ceil(share * self.n_states))
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:

@@ -38,7 +38,7 @@ class SeedsMatter(Protocol):
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """The seeds of observations; none where the values do not depend on them."""
+        """The seeds observed so far; empty if the values do not depend on seeds."""
 
     def for_seeds(self, seeds: Tensor) -> Unpriced:
         """The same for points (c, d) of these seeds (c,)."""

@@ -42,7 +42,7 @@ class ExactPosterior(Conditioned):
 
     @property
     def batches_look_ahead(self) -> bool:
-        """True, because look-ahead is linear algebra."""
+        """True: many look-aheads are computed at once, as matrix products."""
         return True
 
     @property

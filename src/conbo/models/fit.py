@@ -90,8 +90,8 @@ class Fit:
 def expected_seconds(n: int, d: int) -> float:
     """Rough duration of a fit of all models to n rewards at points with d columns, on one core.
 
-    It was measured with eight columns (2.1, 4.0 and 8.3 s for 281, 493 and 750 rewards) and with two (1.3 s for 281); a
-    slow or busy machine may take several times as long.
+    It was measured with eight columns (2.1 and 4.0 s for 281 and 493 rewards) and with two (1.3 s for 281).  A slow or
+    busy machine may take several times as long.
     """
     return 0.78 * (8 + d) * (n / 1000) ** 1.4
 

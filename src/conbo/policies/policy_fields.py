@@ -69,7 +69,7 @@ def members(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def check(value: object, own_kernel: bool = False, feasible: Feasible | None = None) -> Space:
-    """The space of a policy's record; raises RecordError, which names the field, if anything in it is wrong.
+    """Check a policy's record and return its space; raises RecordError, which names the field, if anything is wrong.
 
     The records of a user's own kernels are checked by their reader.
     """
