@@ -145,7 +145,8 @@ def with_an_earlier_study(space: Space) -> Belief:
     points, rewards = joined.points[order], joined.rewards[order]
     here = points[:, 0] > 0.5
     told = Observations(points[here, 1:], rewards[here], points[:0, 1:])
-    posterior = OneStudy(condition(kernel, 0.0, 0.05, points, rewards), both, len(told))
+    earlier = Observations(points[~here, 1:], rewards[~here], points[:0, 1:])
+    posterior = OneStudy(condition(kernel, 0.0, 0.05, points, rewards), both, len(told), earlier)
     return Belief(space, bind(None, space), told, posterior, shift=0.0, scale=1.0)
 
 

@@ -172,7 +172,7 @@ def test_the_policy_of_a_mixture_is_best_by_its_mean() -> None:
     told = belief_with(SPACE, product_kernel(SPACE, 0.4, 0.2), n=15).observations
     belief = fit_belief(SPACE, bind(None, SPACE), told, GaussianProcess())
     assert isinstance(belief.posterior, Mixture)
-    policy = Policy(belief)
+    policy = Policy(replace(belief, average=None))
     for level in (0.1, 0.5, 0.9):
         prediction = policy.predict({"s0": level})
         grid = torch.linspace(0, 1, 401, dtype=torch.float64)[:, None]
