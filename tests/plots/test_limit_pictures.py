@@ -13,7 +13,7 @@ from conbo.errors import SettingError
 from conbo.plots.limits import binding, limit_names, probability
 from conbo.plots.view import View, view_of
 from conbo.reports.explorer import explorer_record
-from conbo.reports.panels import limits_panel
+from conbo.reports.panels import limits_panel, policy_map_panel
 from learned_studies import view
 
 ONE = conbo.GaussianProcess("squared-exponential", main_effects="none", input_warping="none", members=1)
@@ -106,3 +106,8 @@ def test_the_report_says_what_holds_the_policy_back(shared: View, waiting: View)
 def test_a_study_without_limits() -> None:
     with pytest.raises(SettingError, match="`feasibility` needs a study with constraints, known or learned, but this"):
         plots.feasibility(view("one_state"))
+
+
+def test_the_policy_map_speaks_of_a_band_where_there_is_one(shared: View, waiting: View) -> None:
+    assert "The band holds" in policy_map_panel(shared).text
+    assert policy_map_panel(waiting).text == "The action for every state."

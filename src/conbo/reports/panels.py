@@ -55,7 +55,7 @@ def sections(view: View, problem: Problem | None) -> list[Section]:
         Section(
             "policy",
             "Policy",
-            (_policy_map(view), _predicted_reward(view, problem), *limits_panel(view), _importance(view)),
+            (policy_map_panel(view), _predicted_reward(view, problem), *limits_panel(view), _importance(view)),
         ),
         Section("next", "What is left to learn", (_remaining_gain(view), _acquisition(view))),
         Section(
@@ -84,12 +84,15 @@ def _validation(number: int, found: Validation) -> Panel:
     )
 
 
-def _policy_map(view: View) -> Panel:
+def policy_map_panel(view: View) -> Panel:
+    """The actions of the policy along every state; it speaks of a band only where there is one."""
+    drawn = view.best_of_draws(view.typical_states[0][:1]) is not None
     if view.space.states:
-        text = (
-            "The action for every state. The band holds the best action of 80 % of the functions that the data "
-            "allow: where it is wide, other actions may be as good."
+        band = (
+            " The band holds the best action of 80 % of the functions that the data allow: where it is wide, other "
+            "actions may be as good."
         )
+        text = f"The action for every state.{band if drawn else ''}"
     else:
         text = "The best action, and how often functions that the data allow have their best action nearby."
     groups = tuple(
