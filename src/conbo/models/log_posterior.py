@@ -160,11 +160,13 @@ class LogPosterior:
     def draws(self, parameters: Tensor, pairs: int) -> Tensor:
         """Parameters (2 · pairs, p) from a normal distribution around a mode (p,) with covariance H⁻¹, within bounds.
 
-        They come in opposite pairs, so that their mean is the mode.
+        They come in opposite pairs, so that their mean is the mode.  The root of H⁻¹ is symmetric, because eigenvectors
+        have another sign on another platform.
         """
         curvatures, directions = torch.linalg.eigh(self._second_derivatives(parameters))
         normal = torch.randn(pairs, len(parameters), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        steps = (normal / curvatures.clamp_min(LEAST_CURVATURE).sqrt()) @ directions.mT * torch.from_numpy(self._spread)
+        root = (directions / curvatures.clamp_min(LEAST_CURVATURE).sqrt()) @ directions.mT
+        steps = normal @ root * torch.from_numpy(self._spread)
         return torch.cat([parameters + steps, parameters - steps]).clamp(*self.bounds.T)
 
     def _second_derivatives(self, parameters: Tensor) -> Tensor:
