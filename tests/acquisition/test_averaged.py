@@ -74,7 +74,7 @@ def test_the_most_probable_members_make_up_a_share_of_the_weight(
     posterior = belief.of_most_probable(share).posterior
     found = posterior.weights.tolist() if isinstance(posterior, Mixture) else [1.0]
     assert found == pytest.approx(kept)
-    assert belief.of_most_probable(0).posterior is belief.posterior.leader  # type: ignore[attr-defined]
+    assert belief.of_most_probable(0).posterior is members[0].posterior
     assert members[0].of_most_probable(share) is members[0]
 
 

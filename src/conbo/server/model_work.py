@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +84,7 @@ def fit_policy(storage: str, name: str, folder: Path, last: str) -> FittedPolicy
 
 def get_ready() -> None:
     """Import what answers need, which takes seconds."""
-    from conbo.policies import policy  # noqa: F401
+    import_module("conbo.policies.policy")
 
 
 def answer(path: str, states: Sequence[Any], extrapolate: bool) -> list[dict[str, Any]]:
