@@ -5,7 +5,7 @@ incumbent is the best posterior mean of the drawn state, and the policy the acti
 """
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,13 +21,13 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from conbo.bound_states import bind
-from conbo.experiments.contestants import ActionRule
+from conbo.experiments.contestants import ActionRule, TrialList
 from conbo.experiments.run_file import RunSettings
 from conbo.optimizer import Optimizer
 from conbo.problems.problem import Problem
 from conbo.quasi_random import sobol
 from conbo.spaces import Point, Space, Value
-from conbo.trials import Outcomes, Trial
+from conbo.trials import Trial
 
 STARTS, SCREENED = 10, 256  # of `optimize_acqf`
 POOL = 512  # actions that are tried in every state before the best one is refined
@@ -46,23 +46,14 @@ class BotorchContextual:
         return ContextualContestant(problem, settings)
 
 
-class ContextualContestant:
+class ContextualContestant(TrialList):
     """The initial design of our methods, then contextual expected improvement."""
 
     def __init__(self, problem: Problem, settings: RunSettings) -> None:
+        super().__init__()
         self._problem, self._space, self._settings = problem, problem.space, settings
         self._distribution = bind(problem.state_distribution, problem.space)
-        self._trials: list[Trial] = []
         self._fitted: tuple[int, Any] = (-1, None)
-
-    @property
-    def trials(self) -> tuple[Trial, ...]:
-        """All trials so far."""
-        return tuple(self._trials)
-
-    def restore(self, trials: Iterable[Trial]) -> None:
-        """Take over the trials of a run that is continued."""
-        self._trials.extend(trials)
 
     def fit(self) -> None:
         """Fit the model to all rewards so far."""
@@ -75,11 +66,6 @@ class ContextualContestant:
         if first < self._settings.initial:
             return self._design()[first : first + n]
         return [self._suggested(number) for number in range(first, first + n)]
-
-    def tell(self, trial: Trial, reward: float, *, outcomes: Mapping[str, float] | None = None) -> None:
-        """The reward of the next trial."""
-        told = Trial(trial.number, trial.state, trial.action, "completed", Outcomes(reward, None, dict(outcomes or {})))
-        self._trials.append(told)
 
     def policies(self) -> list[ActionRule]:
         """The action with the best posterior mean."""

@@ -7,12 +7,13 @@ nearest state's action and an interpolated one, it is scored by whichever is bes
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
+from conbo.errors import TrialError
 from conbo.experiments.run_file import RunSettings
 from conbo.method_list import Method
 from conbo.optimizer import Optimizer
 from conbo.problems.problem import Problem
 from conbo.spaces import Point, Value
-from conbo.trials import Trial
+from conbo.trials import Outcomes, Trial
 
 
 class ActionRule(Protocol):
@@ -43,6 +44,29 @@ class Contestant(Protocol):
 
     def policies(self) -> Sequence[ActionRule]:
         """The policies of which the best one counts."""
+
+
+class TrialList:
+    """The trials of a contestant that keeps them itself; they are told one after the other."""
+
+    def __init__(self) -> None:
+        self._trials: list[Trial] = []
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """All trials so far."""
+        return tuple(self._trials)
+
+    def restore(self, trials: Iterable[Trial]) -> None:
+        """Take over the trials of a run that is continued."""
+        self._trials.extend(trials)
+
+    def tell(self, trial: Trial, reward: float, *, outcomes: Mapping[str, float] | None = None) -> None:
+        """The reward of the next trial."""
+        if trial.number != len(self._trials):
+            raise TrialError(f"trial {len(self._trials)} must be told next, but got trial {trial.number}.")
+        told = Trial(trial.number, trial.state, trial.action, "completed", Outcomes(reward, None, dict(outcomes or {})))
+        self._trials.append(told)
 
 
 class Alternative(Protocol):

@@ -5,7 +5,7 @@ each begins with quasi-random actions, and then the library suggests the next ac
 alone.  In other states the policy takes the action of the nearest one, or interpolates between the grid's actions.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -15,13 +15,13 @@ import numpy as np
 from scipy.interpolate import RegularGridInterpolator
 
 from conbo.bound_states import bind
-from conbo.errors import SettingError, TrialError
-from conbo.experiments.contestants import ActionRule
+from conbo.errors import SettingError
+from conbo.experiments.contestants import ActionRule, TrialList
 from conbo.experiments.run_file import RunSettings
 from conbo.problems.problem import Problem
 from conbo.quasi_random import sobol_points
 from conbo.spaces import Array, Parameter, Point, Space, Value
-from conbo.trials import Outcomes, Trial
+from conbo.trials import Trial
 
 Library: TypeAlias = Literal["optuna", "ax"]
 Parameters: TypeAlias = Mapping[str, Parameter]
@@ -69,28 +69,19 @@ class GridSearch:
         return AxSearch(problem.space.actions, exact)
 
 
-class GridContestant:
+class GridContestant(TrialList):
     """The states of a grid in turn."""
 
     def __init__(
         self, problem: Problem, states: int, search: StateSearch, settings: RunSettings, evaluations: int
     ) -> None:
+        super().__init__()
         self._space, self._search, self._seed = problem.space, search, settings.seed
         self._grid = state_grid(problem, states)
         k, d_x = len(self._grid), problem.space.n_action_dims
         # the design of our methods, and no more than half of what a state gets in all
         share = min(2 * d_x + 2, evaluations // (2 * k))
         self._startup = max(share, -(-settings.initial // k), 1)
-        self._trials: list[Trial] = []
-
-    @property
-    def trials(self) -> tuple[Trial, ...]:
-        """All trials so far."""
-        return tuple(self._trials)
-
-    def restore(self, trials: Iterable[Trial]) -> None:
-        """Take over the trials of a run that is continued."""
-        self._trials.extend(trials)
 
     def fit(self) -> None:
         """Nothing: the library fits its model as it suggests."""
@@ -104,13 +95,6 @@ class GridContestant:
             action = self._designed(place, turn) if turn < self._startup else self._suggested(place, number)
             asked.append(Trial(number, dict(state), action))
         return asked
-
-    def tell(self, trial: Trial, reward: float, *, outcomes: Mapping[str, float] | None = None) -> None:
-        """The reward of the next trial."""
-        if trial.number != len(self._trials):
-            raise TrialError(f"trial {len(self._trials)} must be told next, but got trial {trial.number}.")
-        told = Trial(trial.number, trial.state, trial.action, "completed", Outcomes(reward, None, dict(outcomes or {})))
-        self._trials.append(told)
 
     def policies(self) -> list[ActionRule]:
         """The nearest state's action, and actions interpolated over the grid where it is complete."""
