@@ -1,10 +1,11 @@
 """How often the truth lies where a policy's predictions say: over test problems, seeds and stages of a study.
 
-    python benchmarks/calibration.py [PROBLEM ...] [--seeds 10] [--first-seed 1000] [--method conbo] [--json]
+    python benchmarks/calibration.py [PROBLEM ...] [--seeds 10] [--first-seed 1000] [--method conbo] [--fixed] [--json]
 
 Each study runs to a third, two thirds and the whole of the problem's budget. After each, the policy predicts the
 reward of its own action in test states that follow P[s], and the prediction is compared with the true expected reward.
 An error counts in standard deviations of the prediction; those of the truth, where it is simulated, are added to them.
+With --fixed, predictions take the fitted hyperparameters for known ones.
 
 ========  ==================================================================================
 column    meaning
@@ -19,6 +20,7 @@ worst     the largest absolute error of all
 import argparse
 import json
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 
@@ -48,13 +50,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=1000)
     parser.add_argument("--method", default="conbo")
+    parser.add_argument("--fixed", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     errors: dict[str, list[float]] = defaultdict(list)
     for name in options.problems:
         for seed in seeds:
-            for stage, found in _errors(name, options.method, seed).items():
+            for stage, found in _errors(name, options.method, seed, options.fixed).items():
                 errors[f"{name}, {stage}"] += found
     rows = {name: _row(found) for name, found in errors.items()}
     rows["all"] = _row([error for found in errors.values() for error in found])
@@ -67,7 +70,7 @@ def main() -> None:
         print(f"{name:34}{shares}{row['error']:8.2f}{row['worst']:8.1f}{row['n']:7.0f}")
 
 
-def _errors(name: str, method: str, seed: int) -> dict[int, list[float]]:
+def _errors(name: str, method: str, seed: int, fixed: bool) -> dict[int, list[float]]:
     """The standardized errors after each stage of one study."""
     problem, budget = load_problem(name), BUDGETS.get(name, OTHER_BUDGET)
     study = conbo.Study(problem.space, state_distribution=problem.state_distribution, method=method, seed=seed)
@@ -76,14 +79,15 @@ def _errors(name: str, method: str, seed: int) -> dict[int, list[float]]:
     for stage in STAGES:
         evaluations = round(stage * budget)
         study.run(lambda state, action: problem.evaluate(state, action, generator), evaluations, progress=False)
-        found[evaluations] = _standardized(problem, study, seed)
+        found[evaluations] = _standardized(problem, study.policy(), seed, fixed)
     return found
 
 
-def _standardized(problem: Problem, study: conbo.Study, seed: int) -> list[float]:
+def _standardized(problem: Problem, policy: conbo.Policy, seed: int, fixed: bool) -> list[float]:
     assert problem.mean_reward is not None
     states, _ = scoring_states(problem, TEST_STATES, seed)
-    policy = study.policy()
+    if fixed:
+        policy = conbo.Policy(replace(policy.belief, average=None), policy.maximize, policy.recipe)
     errors = []
     for number, (state, prediction) in enumerate(zip(states, policy.predict_many(states), strict=True)):
         truth = problem.mean_reward(state, prediction.action, REPLICATIONS, seed * TEST_STATES + number)
