@@ -138,7 +138,7 @@ def readme_alternatives(runs: dict[Key, Run]) -> str:
     if not sentences:
         return ""
     picture = f"![{figure.title}](docs/pictures/reproduction/{figure.name}.png)"
-    lead = "Or you would optimize some states one by one with another library."
+    lead = "Or you would optimize some states one by one with another library (`conbo reproduce alternatives`)."
     return "\n\n".join([picture, " ".join([lead, *sentences])])
 
 
