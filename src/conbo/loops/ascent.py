@@ -41,7 +41,7 @@ def _ascent(name: str, limited: bool) -> Function:
         mean: Array,
         slope: Array,
         correlation: Array,  # (rows, q, n), or (rows, q, 0) where it is not wanted
-        scratch: Array,  # (6 + features, n)
+        scratch: Array,  # (7 + features, n)
         bits: Array,  # the same memory as integers
         small: Array,  # (4 + 3 features, features)
         stuck: Array,  # (features,)
@@ -53,7 +53,7 @@ def _ascent(name: str, limited: bool) -> Function:
         features, n = points.shape
         f = len(free)
         kappa, new_kappa, weights, pull, curve = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4]
-        whole, whole_bits, away = scratch[5], bits[5], scratch[6:]
+        whole, whole_bits, linear, away = scratch[5], bits[5], scratch[6], scratch[7:]
         there, gradient, new_gradient, step = small[0], small[1], small[2], small[3]
         hessian, new_hessian, factor = small[4 : 4 + f], small[4 + f : 4 + 2 * f], small[4 + 2 * f :]
         for row in range(first, last):
@@ -72,7 +72,7 @@ def _ascent(name: str, limited: bool) -> Function:
                         )
                     new_own = _evaluate(
                         profile[0], there, points, new_points[row], weights, own_weight, free, k < steps,
-                        new_kappa, pull, curve, away, whole, whole_bits, new_gradient, new_hessian,
+                        new_kappa, pull, curve, away, whole, whole_bits, linear, new_gradient, new_hessian,
                     )  # fmt: skip
                     new_value = own_weight * new_own
                     for m in range(n):
@@ -133,6 +133,7 @@ def _evaluate(
     away: Array,
     whole: Array,
     whole_bits: Array,
+    linear: Array,
     gradient: Array,
     hessian: Array,
 ) -> float:
@@ -150,35 +151,46 @@ def _evaluate(
     for d in range(features):
         own_square += (x[d] - new_point[d]) ** 2
     for m in range(n):
-        pull[m] = a * sqrt(correlation[m]) + b * correlation[m]
+        linear[m] = a * sqrt(correlation[m])
+        pull[m] = linear[m] + b * correlation[m]
     exp_of_minus(pull, curve, whole, whole_bits)
     own_linear = a * sqrt(own_square)
     decay = exp(-own_linear - b * own_square)
     own, own_pull, own_curve = (1.0 + own_linear + c * own_square) * decay, g * (1.0 + own_linear) * decay, g * decay
     total_pull = own_weight * own_pull
     for m in range(n):
-        linear, decay = a * sqrt(correlation[m]), curve[m]
-        correlation[m] = (1.0 + linear + c * correlation[m]) * decay
-        pull[m] = weights[m] * g * (1.0 + linear) * decay
+        decay = curve[m]
+        correlation[m] = (1.0 + linear[m] + c * correlation[m]) * decay
         curve[m] = weights[m] * g * decay
+        pull[m] = (1.0 + linear[m]) * curve[m]
         total_pull += pull[m]
     if not derivatives:
         return own
-    for i in range(f):
-        p = free[i]
-        own_p = x[p] - new_point[p]
-        gradient[i] = -own_weight * own_pull * own_p
-        total = 0.0
+    for i in range(0, f, 2):  # two rows and two columns at once, so that less is read; an odd last one twice
+        j = i + 1 if i + 1 < f else i
+        p, q = free[i], free[j]
+        total, other = 0.0, 0.0
         for m in range(n):
             total += pull[m] * away[p, m]
+            other += pull[m] * away[q, m]
             whole[m] = curve[m] * away[p, m]
-        gradient[i] -= total
-        for k in range(i + 1):
-            q = free[k]
-            total = 0.0
+            linear[m] = curve[m] * away[q, m]
+        gradient[i], gradient[j] = -total, -other
+        for k in range(0, i + 1, 2):
+            h = k + 1 if k + 1 < f else k
+            p, q = free[k], free[h]
+            ik, ih, jk, jh = 0.0, 0.0, 0.0, 0.0
             for m in range(n):
-                total += whole[m] * away[q, m]
-            hessian[i, k] = total + own_weight * own_curve * own_p * (x[q] - new_point[q])
+                ik += whole[m] * away[p, m]
+                ih += whole[m] * away[q, m]
+                jk += linear[m] * away[p, m]
+                jh += linear[m] * away[q, m]
+            hessian[i, k], hessian[i, h], hessian[j, k], hessian[j, h] = ik, ih, jk, jh
+    for i in range(f):
+        own_p = x[free[i]] - new_point[free[i]]
+        gradient[i] -= own_weight * own_pull * own_p
+        for k in range(i + 1):
+            hessian[i, k] += own_weight * own_curve * own_p * (x[free[k]] - new_point[free[k]])
             hessian[k, i] = hessian[i, k]
         hessian[i, i] -= total_pull
     return own

@@ -71,7 +71,7 @@ def ascend(
     outputs = (x, mean, slope, correlation)
 
     def climb(first: int, last: int) -> None:
-        scratch, small = np.empty((6 + features, n)), np.empty((4 + 3 * features, features))
+        scratch, small = np.empty((7 + features, n)), np.empty((4 + 3 * features, features))
         stuck = np.empty(features, dtype=np.bool_)
         scratches = scratch, scratch.view(np.int64), small, stuck, *_limit_scratch(limits, int(free.sum()))
         loop(first, last, *inputs, *outputs, *scratches)

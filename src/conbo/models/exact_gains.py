@@ -158,7 +158,7 @@ class StatesAhead:
         if self._last is not None and bool(self._visited[rows].all()):
             starts, steps = self._last[rows].flatten(0, 1), WARM_STEPS
         else:
-            starts, steps = self._race(functions, nodes, self._cold_starts(functions, nodes, rows)), COLD_STEPS
+            starts, steps = self._cold_starts(functions, nodes, rows), COLD_STEPS
         maxima = functions.maximize(starts, nodes, steps, keep_correlation=True)
         maxima = shared_between_nodes(snapped(self._gains.pool.space, functions, maxima), nodes)
         found = maxima.actions.unflatten(0, (len(rows), self._shape[1]))
@@ -168,6 +168,16 @@ class StatesAhead:
         return maxima
 
     def _cold_starts(self, functions: ActionFunctions, nodes: Tensor, rows: Tensor) -> Tensor:
+        """Where to climb from (k·m, q, features): at z = 0 the best action of today, elsewhere the winner of a race."""
+        states = self._states[rows].flatten(0, 1)
+        best = self._gains.policy(states)
+        moving = nodes.nonzero().squeeze(-1)
+        starts = functions.factor.scaled(best.actions)[:, None].repeat(1, len(nodes), 1)
+        entrants = self._entrants(functions, nodes[moving], states, best.basins)
+        starts[:, moving] = self._race(functions, nodes[moving], entrants)
+        return starts
+
+    def _entrants(self, functions: ActionFunctions, nodes: Tensor, states: Tensor, basins: Tensor) -> Tensor:
         """Starts (k·m, q, starts, features) for every function and node.
 
         The best action of the pool, the best one that is dissimilar to it, the best local maximum of μⁿ, and the
@@ -175,11 +185,10 @@ class StatesAhead:
         """
         pool = self._gains.pool
         mean, slope = functions.pooled(pool.correlation, pool.features)
-        states = self._states[rows].flatten(0, 1)
         mean = masked(pool.space, states, pool.actions, mean)
         scores = mean[:, None] + nodes[:, None] * slope[:, None]  # (k·m, q, p)
         pooled_best = distinct_best(scores.flatten(0, 1), pool.similarity, 2).unflatten(0, scores.shape[:2])
-        basins = functions.factor.scaled(self._gains.policy(states).basins)
+        basins = functions.factor.scaled(basins)
         basin_mean, basin_slope, _ = functions.at(basins)
         basin = (basin_mean[:, None] + nodes[:, None] * basin_slope[:, None]).argmax(-1)  # (k·m, q)
         own = functions.new_points[:, None].expand(-1, len(nodes), -1)
