@@ -1,6 +1,6 @@
 """What a learned constraint costs: Branin with a limit on a load, and Branin itself, after 40 evaluations.
 
-    python benchmarks/outcome_constraints.py --seeds 3 --noise 5
+    python benchmarks/outcome_constraints.py --seeds 20 --noise 5 --jobs 2
 
 The opportunity cost of the constrained problem counts against the best action that keeps the constraint; the violation
 is the share of states in which the policy breaks it in truth.
@@ -8,10 +8,11 @@ is the share of states in which the policy breaks it in truth.
 
 import argparse
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 import numpy as np
-import torch
 
 from conbo.optimizer import Optimizer
 from conbo.problems import Problem, branin, branin_constrained, opportunity_cost, violation
@@ -19,8 +20,9 @@ from conbo.problems import Problem, branin, branin_constrained, opportunity_cost
 EVALUATIONS = 40
 
 
-def scores(problem: Problem, seed: int) -> tuple[float, float]:
+def scores(make: Callable[..., Problem], noise: float, seed: int) -> tuple[float, float]:
     """The opportunity cost and the violation of the policy at the end."""
+    problem = make(noise=noise)
     optimizer = Optimizer(problem.space, seed=seed, outcome_constraints=problem.outcome_constraints)
     generator = np.random.default_rng(seed)
     for _ in range(EVALUATIONS):
@@ -35,17 +37,20 @@ def scores(problem: Problem, seed: int) -> tuple[float, float]:
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--noise", type=float, default=5.0)
+    parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    means = {}
-    for problem in (branin(noise=options.noise), branin_constrained(noise=options.noise)):
-        found = [scores(problem, seed) for seed in range(options.seeds)]
-        for seed, (cost, broken) in enumerate(found):
-            print(f"{problem.name}, seed {seed}: opportunity cost {cost:.4g}, violation {broken:.1%}")
-        means[problem.name] = statistics.mean(cost for cost, _ in found)
-    print(f"mean opportunity costs: {means}, ratio {means['branin_constrained'] / means['branin']:.2f}")
+    means = []
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for make in (branin, branin_constrained):
+            found = list(pool.map(partial(scores, make, options.noise), range(options.seeds)))
+            for seed, (cost, broken) in enumerate(found):
+                print(f"{make.__name__}, seed {seed}: opportunity cost {cost:.4g}, violation {broken:.1%}")
+            cost, broken = (statistics.mean(column) for column in zip(*found, strict=True))
+            print(f"{make.__name__}: mean opportunity cost {cost:.4g}, violation in {broken:.1%} of states")
+            means.append(cost)
+    print(f"ratio of the opportunity costs: {means[1] / means[0]:.2f}")
 
 
 if __name__ == "__main__":

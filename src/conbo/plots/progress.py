@@ -17,7 +17,7 @@ from conbo.rounding import BAND, NINETY_FIVE, number
 from conbo.threads import threads_for
 from conbo.trials import Trial
 
-CHECKPOINTS = 12
+CHECKPOINTS = 8
 FEWEST = 3  # evaluations at the first of them
 MOST_FITTED = 300  # observations up to which the model of a checkpoint is fitted anew
 MOST_LANES = 8  # for what one worker does at the same time
