@@ -22,7 +22,7 @@ def test_checkpoints() -> None:
     many = checkpoints(200)
     assert many[0] == 3
     assert many[-1] == 200
-    assert len(many) == 12
+    assert len(many) == 8
     assert many == sorted(set(many))
 
 
