@@ -2,14 +2,18 @@
 
     python benchmarks/prices.py --seeds 20 --jobs 2
 
-Both methods are 'conbo'.  The blind one evaluates 30 points.  For every seed, the question is what each paid until its
-opportunity cost fell, for the last time, below a level; the levels are what the blind one has at the end, in the
-median, times 1, 3 and 10.  Sums over the seeds are compared; runs that never get there count with all they paid.
+Both methods are 'conbo' and pay 100 in all.  Opportunity costs are geometric means over the seeds after every payment.
+For several payments of the method that does not know the price (blind), the table says what the one that does (aware)
+paid until its opportunity cost was as low, for good.
+
+Two prices rise with the state.  The one that also rises with the action is nearly the same, about 3, at all the best
+actions.  The one that falls with the action goes from 1.4 to 8 there.
 """
 
 import argparse
-import statistics
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 import numpy as np
 
@@ -17,22 +21,31 @@ from conbo.optimizer import Optimizer
 from conbo.problems import branin
 from conbo.problems.problem import opportunity_cost
 
-EVALUATIONS = 30
-NOISE = 5.0  # standard deviation of a reward
+BUDGET = 100.0
+PAYMENTS = np.arange(22.0, BUDGET, 2.0)  # the initial design costs about 21
+SHOWN = (50.0, 60.0, 70.0, 80.0, 90.0, 98.0)
+
+Curve = Sequence[tuple[float, float]]  # what was paid, and the opportunity cost of the policy then
+Point = Mapping[str, float]
 
 
-def price(state: dict[str, float], action: dict[str, float]) -> float:
-    """From 1 to 10, with the state and with the action."""
-    return 10 ** ((state["s"] + 5) / 30 + action["x"] / 30)
+def rising(state: Point, action: Point) -> float:
+    """The price rises with the state and with the action."""
+    return 10 ** ((state["s"] + 5 + action["x"]) / 30)
 
 
-def curve(seed: int, aware: bool) -> list[tuple[float, float]]:
-    """What was paid, and the opportunity cost of the policy, after every evaluation beyond the initial ones."""
-    problem = branin(noise=NOISE)
+def falling(state: Point, action: Point) -> float:
+    """The price rises with the state and falls with the action."""
+    return 10 ** ((state["s"] + 20 - action["x"]) / 30)
+
+
+def curve(price: Callable[[Point, Point], float], aware: bool, noise: float, seed: int) -> Curve:
+    """One run, from the end of its initial design on."""
+    problem = branin(noise=noise)
     optimizer = Optimizer(problem.space, seed=seed, cost=price if aware else None)
     generator = np.random.default_rng(seed)
-    paid, points, limit = 0.0, [], _blind_total(seed) if aware else float("inf")
-    while (paid < limit) if aware else (len(optimizer.trials) < EVALUATIONS):
+    paid, points = 0.0, []
+    while paid < BUDGET:
         (trial,) = optimizer.ask()
         optimizer.tell(trial, problem.evaluate(trial.state, trial.action, generator))
         paid += price(trial.state, trial.action)
@@ -41,39 +54,39 @@ def curve(seed: int, aware: bool) -> list[tuple[float, float]]:
     return points
 
 
-def _blind_total(seed: int) -> float:
-    """An even budget for both: what thirty evaluations cost on average."""
-    return EVALUATIONS * 3.9
+def typical(curves: Sequence[Curve]) -> dict[float, float]:
+    """The geometric mean of the opportunity costs after each payment, over the runs that have a policy by then."""
+    means = {}
+    for payment in PAYMENTS.tolist():
+        reached = [[cost for paid, cost in points if paid <= payment] for points in curves]
+        means[payment] = float(np.exp(np.mean([np.log(costs[-1]) for costs in reached if costs])))
+    return means
 
 
-def paid_until(points: list[tuple[float, float]], level: float) -> float:
-    """What was paid when the curve fell below the level for good; all that was paid if it never did."""
-    above = [i for i, (_, cost) in enumerate(points) if cost > level]
-    first = above[-1] + 1 if above else 0
-    return points[min(first, len(points) - 1)][0]
-
-
-def both(seed: int) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
-    """The curves of the blind and of the aware method."""
-    return curve(seed, aware=False), curve(seed, aware=True)
+def paid_until(means: Mapping[float, float], level: float) -> float:
+    """The payment from which on the opportunity cost is at most the level; infinite if there is none."""
+    last_above = max((payment for payment, cost in means.items() if cost > level), default=0.0)
+    return min((payment for payment in means if payment > last_above), default=float("inf"))
 
 
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--noise", type=float, default=0.0)
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     with ProcessPoolExecutor(options.jobs) as pool:
-        pairs = list(pool.map(both, range(options.seeds)))
-    final = statistics.median(blind[-1][1] for blind, _ in pairs)
-    print(
-        f"median final opportunity cost: blind {final:.4g}, aware {statistics.median(a[-1][1] for _, a in pairs):.4g}"
-    )
-    print(f"median paid in all: blind {statistics.median(b[-1][0] for b, _ in pairs):.4g}")
-    for factor in (1, 3, 10):
-        blind, aware = (sum(paid_until(pair[i], factor * final) for pair in pairs) for i in (0, 1))
-        print(f"until opportunity cost {factor * final:.4g}: aware pays {aware / blind:.0%} of blind ({blind:.4g})")
+        for price in (rising, falling):
+            blind, aware = (
+                typical(list(pool.map(partial(curve, price, knows, options.noise), range(options.seeds))))
+                for knows in (False, True)
+            )
+            print(f"price {price.__name__} with the action:")
+            for payment in SHOWN:
+                needed = paid_until(aware, blind[payment])
+                share = needed / payment
+                print(f"  blind pays {payment:3.0f} for {blind[payment]:7.2g}, aware {needed:3.0f}: {share:.0%}")
 
 
 if __name__ == "__main__":
