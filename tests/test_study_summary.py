@@ -73,7 +73,9 @@ def test_most_is_left_where_nothing_was_tried() -> None:
             study.fail(trial)
         else:
             study.tell(trial, -((float(trial.action["dose"]) - 2 * "ABC".index(str(trial.state["ward"]))) ** 2) / 10)
-    assert study.summary().most_to_learn == Region("ward", choices=("D",))
+    summary = study.summary()
+    assert summary.most_to_learn == Region("ward", choices=("D",))
+    assert "Most is left to learn for ward D;" in str(summary)
 
 
 def test_nothing_is_summarized_before_the_first_reward() -> None:

@@ -144,7 +144,8 @@ class StudySummary:
         its_state = f"one evaluation is expected to gain at most {gain} in its state"
         if self.most_to_learn is None:
             return f"What is left to learn is spread over all states; {its_state}."
-        return f"Most is left to learn around {self.most_to_learn}; {its_state}."
+        where = "for" if self.most_to_learn.choices else "around"
+        return f"Most is left to learn {where} {self.most_to_learn}; {its_state}."
 
 
 def summarize(belief: Belief, policy: StatePolicy, maximize: bool) -> StudySummary:
