@@ -64,7 +64,7 @@ class Belief:
         return self.observations.points.device
 
     def to(self, device: torch.device) -> "Belief":
-        """The same on another device."""
+        """The same belief on another device."""
         if device == self.device:
             return self
         observations = self.observations.to(device)
@@ -88,11 +88,11 @@ class Belief:
         return contains(self.space, points)
 
     def spread(self, points: Tensor) -> Tensor:
-        """Valid points (n, d) whose actions fill the feasible sets of their states as evenly as these fill the cube."""
+        """Valid points (n, d), whose actions fill the feasible sets of their states as evenly as the given ones do."""
         return spread(self.space, points)
 
     def spread_actions(self, actions: Tensor) -> Tensor:
-        """Valid actions (p, d_x), each feasible in a state that follows P[s], as even as these are on the cube."""
+        """Valid actions (p, d_x), spread as evenly as the given ones, each feasible in some state drawn from P[s]."""
         if self.space.feasible_set is None:
             return self.snap_actions(actions)
         d_s = self.n_state_dims
@@ -110,30 +110,30 @@ class Belief:
         return RowLimits(self.space.feasible_set.limits, movable=(upper > lower).cpu().numpy())
 
     def search(self, actions: Tensor) -> BestSearch:
-        """A search for the best action of a state that starts from a pool (p, d_x), and keeps learned constraints."""
+        """A search for a state's best action, which starts from a pool (p, d_x) and satisfies learned constraints."""
         search = self.posterior.action_search(self.space, actions)
         if self.constraints is None:
             return search
         return ConstrainedSearch(self.posterior, self.space, self.constraints, search)
 
     def of_most_probable(self, share: float) -> "Belief":
-        """The same with the most probable models alone, as few as have this share of the weight; 0 keeps one."""
+        """The same belief with only the most probable models, as few as hold this share of the weight; 0 keeps one."""
         posterior = self.posterior
         return replace(self, posterior=posterior.most_probable(share)) if isinstance(posterior, Averages) else self
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Which states (m, d_s) are so much like a known one (k, d_s) that its best action is a good start."""
+        """Which states (m, d_s) are similar enough to a known one (k, d_s) for its best action to be a good start."""
         alike = self.posterior.resemble(states, known, least)
         return alike if self.constraints is None else alike & self.constraints.resemble(states, known, least)
 
     def probability(self, points: Tensor) -> Tensor | None:
-        """How probable it is that points (n, d) keep all learned constraints; None where there are none."""
+        """Probability that points (n, d) satisfy all learned constraints; None if there are no constraints."""
         return None if self.constraints is None else self.constraints.probability(points)
 
     def best_mean(self, points: Tensor) -> float:
-        """The highest posterior mean of those points (n, d) that are sure to keep learned constraints.
+        """The highest posterior mean among points (n, d) that satisfy the learned constraints with confidence.
 
-        Where none is, any that keeps them would be better: it is the lowest mean.
+        If no point does, it is the lowest mean, because any point that satisfies them would be an improvement.
         """
         mean = self.posterior.mean(points)
         if self.constraints is None:
@@ -184,7 +184,7 @@ def fit_belief(
 
 
 def standardized(observations: Observations, shift: float, scale: float) -> Observations:
-    """The same with standardized rewards, and with their variances where these are known.
+    """The same observations with standardized rewards and, if they are known, the variances of these.
 
     Variances are at least LEAST_NOISE, because two exact rewards at one point would make the covariance singular.
     """

@@ -39,12 +39,12 @@ class Client:
     worker
         Name of this client in lists of workers; by default the name of the machine.
     timeout
-        Seconds to wait for an answer. A suggestion waits for those of other clients.
+        Seconds to wait for an answer. A suggestion may wait until other clients have got theirs.
 
     Raises
     ------
     SettingError
-        If the URL is not one of HTTP, or contains a token or a password.
+        If the URL does not begin with http:// or https://, or contains a token or a password.
 
     Examples
     --------
@@ -154,7 +154,7 @@ class Client:
         AccessError
             If the service refuses the request.
         """
-        Outcomes(reward, noise)  # numbers of NumPy and torch are numbers here, and no JSON
+        Outcomes(reward, noise)  # converts scalars of NumPy and torch, which JSON cannot hold
         plain = {"reward": _plain(reward), "noise": _plain(noise), "cost": _plain(cost)}
         more = None if outcomes is None else {name: _plain(value) for name, value in outcomes.items()}
         self._post(f"/trials/{_number(trial)}/tell", {**plain, "outcomes": more})
@@ -225,8 +225,8 @@ class Client:
         Parameters
         ----------
         fresh
-            Whether answers wait until the service has fitted all rewards. Otherwise they come at once, and may rest on
-            earlier rewards.
+            Whether answers wait until the service has fitted all rewards. Otherwise they come without waiting, and may
+            not include the latest rewards.
 
         Returns
         -------

@@ -72,7 +72,7 @@ class ClientRun:
                 for trial in trials:
                     self._evaluate(trial)
                     pause = SHORTEST_PAUSE
-                if not trials:  # all that are missing are being evaluated elsewhere
+                if not trials:  # all missing trials are being evaluated elsewhere
                     time.sleep(pause)
                     pause = min(LONGEST_PAUSE, 1.5 * pause)
         except KeyboardInterrupt:
@@ -139,6 +139,6 @@ class _LeaseKeeper:
             try:
                 self._client.renew(self._trial, self._lease)
             except TrialError:
-                return  # another worker has it: the first result will stand
+                return  # another worker has it, and the first result will count
             except ConboError:
                 continue

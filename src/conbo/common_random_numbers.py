@@ -18,7 +18,7 @@ DESIGN_SHARE = 3  # trials of the initial design that share a seed: enough to te
 
 @dataclass(frozen=True)
 class SeedRule:
-    """The seeds that trials of a study may have: those of a list, or any."""
+    """The seeds that trials of a study may have: the ones in a list, or any integers."""
 
     listed: tuple[int, ...] | None = None
 
@@ -51,7 +51,7 @@ class SeedRule:
         return chosen
 
     def filled(self, used: Iterable[int | None], chosen: Sequence[int | None]) -> list[int]:
-        """The chosen seeds, with new ones in place of None and of negative numbers: the same for the same number."""
+        """The chosen seeds, with new ones for None and negative numbers; equal negative numbers get equal seeds."""
         new = iter(self.new([*used, *(seed for seed in chosen if seed is None or seed >= 0)], len(chosen)))
         shared: dict[int, int] = {}
         filled = []

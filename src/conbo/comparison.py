@@ -20,7 +20,7 @@ from conbo.validation import Validation, difference_in_words
 class Comparison:
     """What the policy and another rule are worth. Printed, it says both.
 
-    Standard deviations are those of the model's estimates, without the noise of a single reward.
+    Standard deviations describe the model's estimates, without the noise of a single reward.
 
     Parameters
     ----------
@@ -31,9 +31,9 @@ class Comparison:
     policy_value, policy_value_std
         Expected reward of the policy over P[s], by the model.
     rule_value, rule_value_std
-        The same of the other rule.
+        The same for the other rule.
     difference, difference_std
-        How much better the policy is. This is optimistic, because the policy is the best one by the same model.
+        How much better the policy is. The estimate is optimistic, because the same model chose the policy.
     validation
         What fresh evaluations of both say, in the same states; None if there are none.
 

@@ -20,11 +20,11 @@ def compass_search(space: Space, function: Callable[[Array], Array], start: Arra
     Parameters
     ----------
     space
-        Whose actions are searched.
+        The space of the actions.
     function
-        From actions (k, d_x) to values (k,), of which the highest is wanted.
+        Maps actions (k, d_x) to values (k,), which are maximized.
     start
-        Where the search begins: (d_x,).
+        The action (d_x,) at which the search begins.
     """
     best, value = start, float(function(start[None])[0])
     step = FIRST_STEP

@@ -1,6 +1,6 @@
 """Numba, if the extra `fast` is installed, and the names under which it keeps machine code on disk.
 
-Numba compiles a function again when its own file changes. But the machine code of a function contains that of the
+Numba compiles a function again when its own file changes. But the machine code of a function includes the code of the
 functions it calls, which may be in other files. So the name of every function ends in a fingerprint of everything that
 its code depends on, and code that was compiled before a change is never found again.
 

@@ -37,7 +37,7 @@ class Connection:
     Raises
     ------
     SettingError
-        If the URL is not one of HTTP, or contains a token or a password.
+        If the URL does not begin with http:// or https://, or contains a token or a password.
     """
 
     def __init__(self, url: str, token: str | None, timeout: float) -> None:

@@ -1,8 +1,9 @@
 """The best action of each of many states that satisfies the learned constraints with confidence.
 
-It is the action with the highest expected reward among those whose probability of satisfying all learned constraints is
-at least the confidence; if there is none, it is the most probable one.  One score expresses both: the expected reward
-if an action is sure enough, and otherwise the logarithm of its probability, far below all rewards.
+An action is sure enough if its probability of satisfying all learned constraints is at least the confidence.  The best
+action is the one with the highest expected reward among those that are sure enough; if there is none, it is the action
+with the highest probability.  One score expresses both: the expected reward if an action is sure enough, and otherwise
+the logarithm of its probability, far below all rewards.
 
 If the best action without constraints is sure enough, it is the answer.  For all other states the pool is scored.  From
 the best actions that are far enough apart, local searches maximize the expected reward with a penalty for missing
@@ -26,7 +27,7 @@ from conbo.models.snapping import FAR_BELOW, action_limits, masked, snap_actions
 from conbo.spaces import Space
 
 MOST_POINTS = 50_000  # of states and actions of the pool, scored at once
-NOT_SURE = -FAR_BELOW / 4  # scores below this are those of actions that are not sure enough
+NOT_SURE = -FAR_BELOW / 4  # scores below this belong to actions that are not sure enough
 LEAST_LOG = -1e4  # logarithms of probabilities below this are all the same
 APART = 0.1  # distance in the unit cube, over the root of the dimension, below which two actions are one start
 PENALTIES = (10.0, 1000.0)  # standardized reward for a lack of one standard deviation, in each round of climbs
@@ -37,7 +38,7 @@ TOLERANCE = 1e-7  # standardized reward that a step must promise
 
 @dataclass(frozen=True)
 class ConstrainedSearch:
-    """A search over actions that satisfies learned constraints; `search` is that of the reward alone."""
+    """A search over actions that satisfies learned constraints; `search` considers the reward alone."""
 
     posterior: Posterior
     space: Space
@@ -59,7 +60,7 @@ class ConstrainedSearch:
         width = 2 * (min(starts, len(self.actions)) + 1)  # starts and ends
         found = free[:, None].expand(-1, width, -1).clone()
         scores = self._scores(states, free[:, None])
-        rest = scores[:, 0] < NOT_SURE  # elsewhere the best action without constraints keeps them, and is the best
+        rest = scores[:, 0] < NOT_SURE  # in other states the best action without constraints satisfies them
         scores = scores.expand(-1, width).clone()
         if bool(rest.any()):
             found[rest], scores[rest] = self._searched(states[rest], free[rest], starts)
@@ -132,5 +133,5 @@ class ConstrainedSearch:
         return mean - penalty * lack.square(), slope + (2 * penalty * lack)[:, None] * rise
 
     def _level(self, points: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-        """How probable points (n, d) are, whatever their reward, and gradients."""
+        """How probably points (n, d) satisfy the constraints, as a level, whatever their reward; and gradients."""
         return self.constraints.levels(points)

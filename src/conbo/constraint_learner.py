@@ -17,7 +17,7 @@ from conbo.outcome_constraints import OutcomeConstraint, OutcomeConstraints
 from conbo.prior_belief import fit_both
 from conbo.spaces import Space
 
-# One member: a probability needs a mean and a variance, and an average of models would make each suggestion several
+# A single model: a probability needs a mean and a variance, and an average of models would make each suggestion several
 # times as expensive. Outputs are not warped, because the probability assumes that the slack is normal.
 MODEL = GaussianProcess(members=1, output_warping="none")
 FEWEST_FAILURES = 2  # one may be an accident
@@ -42,7 +42,7 @@ class ConstraintLearner:
     ) -> LearnedConstraints | None:
         """The constraints learned from the observations and the failed points (f, d); None if there are none.
 
-        The outcomes of an `earlier` study teach them too, as far as they were told there.
+        Outcomes that were told to an `earlier` study are used as well.
         """
         outcomes = tuple(
             self._outcome(name, constraint, space, states, told, earlier)
@@ -85,7 +85,7 @@ def _learned(name: str, belief: Belief, slacks: Observations) -> LearnedConstrai
 
 
 def _slacks(told: Observations, name: str, constraint: OutcomeConstraint) -> Observations:
-    """By how much each observation that has a value of the outcome keeps the constraint."""
+    """By how much each observation that has this outcome satisfies the constraint."""
     values = told.measured.get(name, torch.full_like(told.rewards, nan))
     known = values.isfinite()
     slacks = torch.tensor([constraint.slack(value) for value in values[known].tolist()], dtype=torch.float64)

@@ -10,5 +10,5 @@ Direction: TypeAlias = Literal["maximize", "minimize"]
 
 
 def sign_of(maximize: bool) -> int:
-    """The factor between a user's reward and the number that is maximized: 1, or -1 where rewards are minimized."""
+    """The factor between a user's reward and the number that is maximized: 1, or -1 if rewards are minimized."""
     return 1 if maximize else -1

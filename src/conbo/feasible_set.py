@@ -30,7 +30,7 @@ from conbo.parameters import Array, Categorical, Integer, Parameter, Real
 BLOCK = 8  # number of scrambles that are tried at once
 SCRAMBLES = 65  # scrambles of a point's action before chords take over
 SCRAMBLES_OF_FUNCTION = 1024  # scrambles if only a function limits actions, because it has no chords
-CHORDS = 6  # passes over the columns, each moved along its chord
+CHORDS = 6  # passes over the columns, each moved along its chord (the interval in which it stays feasible)
 MOST_PAIRED = 12  # up to this many integers are also moved two at a time
 CUTS = 12  # bisections between two points
 
@@ -194,7 +194,7 @@ class FeasibleSet:
         """The first feasible ones among the points (n, d) with their actions scrambled repeatedly."""
         result = self.snap(points)
         feasible = self._strictly(result)
-        # blocks of ways save calls where limits are arrays, and single ways where a function is asked point by point
+        # limits are evaluated for a block of scrambles at once; a user's function is called for one scramble at a time
         most, block = (SCRAMBLES, BLOCK) if self.allowed is None else (SCRAMBLES_OF_FUNCTION, 1)
         for first in range(1, most, block):
             rows = np.flatnonzero(~feasible)

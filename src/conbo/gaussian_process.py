@@ -62,8 +62,8 @@ class GaussianProcess:
     input_warping
         "auto" warps an action if rewards clearly change faster in one part of its range; "none" does not.
     main_effects
-        "auto" also tries kernels with an effect of the action that all states share, and one of the state whatever the
-        action; "none" does not.
+        "auto" also tries kernels with an effect of the action that is the same in all states, and an effect of the
+        state that is the same for all actions; "none" does not.
     output_warping
         "auto" compresses a long tail of bad rewards if that is clearly more probable; "none" does not.
     members
@@ -200,7 +200,7 @@ class GaussianProcess:
     ) -> tuple[Posterior, Callable[[], Posterior] | None]:
         """The posterior, and a function that averages it over its hyperparameters, for predictions.
 
-        It is None with rewards of known seeds, and with so many rewards that the average would change nothing.
+        The function is None if rewards have seeds, or if there are so many that the average would not differ.
         """
         from conbo.models.averaged import MOST_REWARDS, averaged
         from conbo.models.fit import probabilities
@@ -252,7 +252,7 @@ class GaussianProcess:
 
         settings = [self, space.state_categories, space.action_categories, len(earlier), *with_seeds]
         key = fit_key(settings, points, rewards, noise)
-        # the name of a function says nothing to another process
+        # a function's name does not tell another process which function it is
         plain = (
             isinstance(self.profile, str) and isinstance(self.state_kernel, str) and len(observations) >= EVERY_REWARD
         )
@@ -266,5 +266,5 @@ class GaussianProcess:
 
 
 def _deprecate(change: str) -> None:
-    """Warn whoever made the model about a setting that has another name now."""
+    """Warn the caller who made the model that a setting has a new name."""
     warnings.warn(f"{change}; the old name is removed in conbo 0.5.", DeprecationWarning, stacklevel=4)

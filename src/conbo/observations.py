@@ -9,19 +9,19 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Seeds:
-    """The seeds that a simulator drew the randomness of its rewards from."""
+    """The random seeds with which a simulator produced the rewards."""
 
     values: Tensor  # (n,), whole numbers
     total: int | None = None  # number of seeds that there are; None where it is not limited
 
     @property
     def between(self) -> float:
-        """Correlation of what two different seeds do: with few seeds, the effects of all of them add up to zero."""
+        """Correlation of the effects of two seeds, which is negative if seeds are limited: all effects sum to zero."""
         return 0.0 if self.total is None else -1 / (self.total - 1)
 
     @property
     def column(self) -> Tensor:
-        """Numbers (n, 1) that are the same where seeds are the same."""
+        """The seeds as numbers (n, 1): equal numbers mean equal seeds."""
         return torch.unique(self.values, return_inverse=True)[1][:, None].to(torch.float64)
 
 
@@ -29,7 +29,7 @@ class Seeds:
 class Observations:
     """n observed points with their outcomes, and p pending points, whose outcomes are not known yet.
 
-    The built-in models use the rewards alone; your own model may use the other outcomes.
+    The built-in models of the reward use the rewards alone; your own model may also use the other outcomes.
     """
 
     points: Tensor  # (n, d), states first
@@ -45,7 +45,7 @@ class Observations:
 
     @property
     def seeds_are_used_up(self) -> bool:
-        """Whether there is no seed that no reward has."""
+        """Whether the number of seeds is limited and every seed has a reward."""
         seeds = self.seeds
         return seeds is not None and seeds.total is not None and len(seeds.values.unique()) >= seeds.total
 

@@ -24,7 +24,7 @@ def checked_range(given: Any) -> RewardRange | None:
 
 
 def maximized(given: RewardRange | None, maximize: bool) -> tuple[float, float] | None:
-    """The limits in the sign that is maximized, infinite where there is none."""
+    """The limits in the sign that is maximized, infinite if there is no limit."""
     if given is None:
         return None
     low, high = -inf if given[0] is None else given[0], inf if given[1] is None else given[1]

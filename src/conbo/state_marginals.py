@@ -41,7 +41,7 @@ class Marginal(Protocol):
 
 
 class _Law(Protocol):
-    """A continuous distribution, with the methods of those of scipy.stats."""
+    """A continuous distribution with the methods of a distribution of scipy.stats."""
 
     def cdf(self, x: Array, /) -> Array: ...
     def pdf(self, x: Array, /) -> Array: ...

@@ -80,7 +80,7 @@ def draw_each(shares: Array, n: int, generator: np.random.Generator) -> Draws:
 
 
 def draw_similar(features: Array, shares: Array, n: int, generator: np.random.Generator) -> Draws:
-    """n draws, 4 to 7 from every stratum of rows with similar features (N, k); `shares` (N,) are those of the rows.
+    """n draws, 4 to 7 from every stratum of rows with similar features (N, k); `shares` (N,) belong to the rows.
 
     The rows are halved repeatedly along the feature that varies most. On average a row is drawn n times its share, so
     all draws have the same weight.
@@ -126,11 +126,11 @@ def interval(
     deviations
         What was measured minus what the model expected, for every draw.
     strata, weights
-        Those of the draws. Where a stratum has only one draw, all strata are taken for one.
+        Stratum and weight of every draw. If some stratum has only one draw, all strata are merged into one.
     pool
         Size N of the sample that stands for P[s].
     expected_variance
-        Variance of `expected`, where it rests on a sample.
+        Variance of `expected` if it was estimated from a sample of states.
     """
     values, n = np.asarray(deviations, dtype=float), len(deviations)
     share = np.asarray(weights, dtype=float) / float(np.sum(weights))

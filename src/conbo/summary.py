@@ -46,8 +46,8 @@ class Region:
 class StudySummary:
     """What a study has learned, by its model. Printed, it is two or three sentences.
 
-    Standard deviations are those of the estimates, without the noise of a single reward. In the sentences, ± is 1.96 of
-    them. Without states, `single_action` and the fields after it are None.
+    Standard deviations describe the estimates, without the noise of a single reward. In the sentences, ± is 1.96
+    standard deviations. Without states, `single_action` and the fields after it are None.
 
     Parameters
     ----------

@@ -36,10 +36,10 @@ class Outcomes:
     reward
         The number that is maximized or minimized.
     noise
-        The variance of the reward, where it is known.
+        Variance of the reward; None if it is not known.
     measured
-        Further results by name, such as a waiting time. They are recorded. No built-in model uses them, except the
-        'cost' of a study that learns costs.
+        Further results by name, such as a waiting time. They are recorded. A study models the outcomes that its
+        `outcome_constraints` limit, and 'cost' if it learns costs.
 
     Raises
     ------
@@ -175,7 +175,7 @@ class Trial:
 
     @property
     def teaches_failure(self) -> bool:
-        """Whether it failed for a reason that may lie in its point, rather than by lost workers or by hand."""
+        """Whether the trial failed because of its point, as far as is known, and not by lost workers or by hand."""
         lost = self.error.endswith(LOST) or self.error.startswith(LOST_KINDS)
         return self.status == "failed" and self.error != "" and not lost
 
@@ -214,7 +214,7 @@ def unlike_before(told: Trial) -> RewardError:
 
 
 def check_trial(trial: Trial, space: Space, rule: SeedRule | None, learned: LearnedSettings, n_known: int) -> None:
-    """Raise an error that names the trial, unless it fits these settings and all earlier ones are known."""
+    """Raise an error that names the trial, unless it fits these settings and all earlier trials are known."""
     if not 0 <= trial.number <= n_known:
         raise TrialError(f"trial {n_known} must come before trial {trial.number}, but is missing.")
     try:

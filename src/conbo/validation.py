@@ -1,4 +1,4 @@
-"""What was measured at the recommended actions of fresh states: a policy's value that does not rest on the model."""
+"""Rewards measured for the policy's actions in fresh states: an estimate of its value without trusting the model."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Check:
-    """One fresh state, with the policy's action and that of the rule it is compared with."""
+    """One fresh state, with the actions of the policy and of the rule that it is compared with."""
 
     state: dict[str, Value]
     stratum: int
@@ -37,7 +37,7 @@ class Check:
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
-        """The measurement of the policy, and that of the rule if there is one."""
+        """The measurements of the policy and, if there is one, of the rule."""
         return (self.policy,) if self.rule is None else (self.policy, self.rule)
 
     @property
@@ -67,9 +67,9 @@ class Validation:
     pool
         Size of the sample that stands for P[s]; None where P[s] is exact.
     expected
-        What the model expects over P[s], of the policy and of the rule.
+        Mean rewards over P[s] that the model expects of the policy and of the rule.
     expected_variances
-        Variances of the two, and of their difference, as far as they rest on a sample of P[s].
+        Variances of these two means and of their difference that come from sampling P[s].
 
     Examples
     --------

@@ -18,10 +18,10 @@ def ask(
     owner: str | None = None,
     total: int | None = None,
 ) -> list[Trial]:
-    """n trials for whoever evaluates them, without limit or for the seconds of a lease.
+    """Return n trials to evaluate, which belong to the caller for the seconds of a lease, or without a time limit.
 
     An `owner` that already has trials gets the same ones again, so that a call whose answer was lost can be repeated.
-    With a `total`, no trial is added beyond this many completed and running ones, and there may be fewer than n.
+    With a `total`, no trial is added once this many trials are completed or running, so there may be fewer than n.
     """
     if lease is not None:
         check_lease(lease)
@@ -31,7 +31,7 @@ def ask(
             shared.records.renew(owner, running, lease, turn=None)
         return held
     worker = worker_name()
-    whose = owner or (worker if lease is None else f"{worker}/lease")  # which outlives the process
+    whose = owner or (worker if lease is None else f"{worker}/lease")  # a lease outlives the process
     trials = _enqueued(shared, n, state, lease, whose)
     if lease is not None:
         trials += _lapsed(shared, n - len(trials), state, lease, whose)
@@ -69,7 +69,7 @@ def release(shared: SharedOptimizer, trial: Trial | int, owner: str | None) -> N
 def tell(shared: SharedOptimizer, trial: Trial | int, told: Outcomes, owner: str | None = None) -> bool:
     """Record the outcomes of a trial, and return whether they count.
 
-    An `owner` may be late, when another result counts. Then this one is recorded as late, without an error.
+    With an `owner`, a result that arrives after another one was accepted is recorded as late, without an error.
     """
     optimizer = shared.up_to_date()
     check_told(optimizer.cost, told.measured)
@@ -98,7 +98,7 @@ def _held(optimizer: Optimizer, owner: str) -> list[Trial]:
 
 
 def _wanted(optimizer: Optimizer, state: Point | None) -> list[Trial]:
-    """The trials in this state, or all."""
+    """The trials in this state; all trials if no state is given."""
     valid = None if state is None else optimizer.space.validate_state(state)
     return [trial for trial in optimizer.trials if valid in (None, trial.state)]
 
@@ -120,7 +120,7 @@ def _lapsed(shared: SharedOptimizer, most: int, state: Point | None, lease: floa
         trial = shared.records.take_over(owner, lease, others | {one.number for one in taken})
         if trial is None:
             break
-        if trial.number not in open_to:  # it came meanwhile, and may be in another state
+        if trial.number not in open_to:  # it was added in the meantime, and may be in another state
             shared.records.hand_back(owner, trial.number)
             break
         shared.records.begin(trial.number, owner)

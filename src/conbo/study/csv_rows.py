@@ -13,7 +13,7 @@ LONGEST_CELL = 100_000  # characters
 
 
 def csv_rows(path: str | Path) -> tuple[list[str], list[dict[Any, str | list[str]]], list[int]]:
-    """The columns of a CSV file in UTF-8, its rows with the cells that they have, and the line of each row in the file.
+    """The columns of a CSV file in UTF-8, its rows, and the line of the file on which each row begins.
 
     Cells beyond the last column are under None. Raises StudyError, which names the line and the column, if a cell is
     longer than any value can be, the file is empty, or it is not separated by commas.

@@ -36,8 +36,8 @@ POSTGRESQL = {
     "tcp_user_timeout": 20_000,  # milliseconds
 }
 CREATION_LOCK = 0x636F6E626F  # PostgreSQL's advisory lock for creating tables or studies
-# PostgreSQL refuses a connection with nothing but a text. These refusals are permanent; all others may pass, such as
-# those of a server that restarts or has no connection left.
+# When PostgreSQL refuses a connection, its error has a text but no code. Refusals with these texts are permanent.
+# Others may be temporary, such as those of a server that restarts or has no free connection.
 LASTING_REFUSALS = (
     "authentication failed",
     "does not exist",
@@ -93,7 +93,8 @@ class Database:
     def write(self, work: Callable[[Connection], Result], lasting: bool = True) -> Result:
         """The result of a transaction. If it is `lasting`, a power cut cannot undo it once this returns.
 
-        Only SQLite makes that difference. A server may crash on its own, and then workers must find what they wrote.
+        Only SQLite makes this distinction. On a server every transaction is lasting, because the server may crash while
+        its workers go on.
 
         The work may be done twice, if the connection is lost after the work and before the answer.
         """
@@ -180,7 +181,7 @@ class Database:
             raw.execute("PRAGMA journal_mode=WAL")
 
     def _patiently(self, attempt: Callable[[], Result]) -> Result:
-        """Try again while there is hope."""
+        """Repeat the attempt while its error may be temporary."""
         began, pause, warned = time.monotonic(), 0.02, False
         while True:
             try:
@@ -200,7 +201,7 @@ class Database:
             pause = min(1.0, 1.5 * pause)
 
     def _hint(self, error: BaseException) -> str:
-        """What SQLite does not say: why a file cannot be opened or written."""
+        """Why a file cannot be opened or written, which SQLite's own message does not say."""
         kind, path = getattr(error, "sqlite_errorname", ""), Path(str(self.url.database))
         if kind.startswith("SQLITE_IOERR"):
             return " (the disk may be full)"
@@ -213,7 +214,7 @@ class Database:
 
 
 def patience(error: BaseException, reached: bool) -> float:
-    """For how many seconds to hope that this passes; `reached` says that the database was there before."""
+    """For how many seconds to retry after this error; `reached` says that the database has answered before."""
     if isinstance(error, sqlite3.Error):
         kind = getattr(error, "sqlite_errorname", "")
         if kind.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")):
@@ -232,7 +233,7 @@ def patience(error: BaseException, reached: bool) -> float:
 
 
 def _dispose(engine: Engine, pid: int) -> None:
-    """Close the connections, unless they are those of a parent process."""
+    """Close the connections, unless they belong to a parent process."""
     if os.getpid() == pid:
         engine.dispose()
 

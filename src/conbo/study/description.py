@@ -27,7 +27,7 @@ from conbo.state_distributions import Density, Normal, Product, RecipeLike, Tria
 if TYPE_CHECKING:
     from conbo.belief import ModelLike
 
-LARGEST_SEED = 2**4096  # any that a study can have begun with
+LARGEST_SEED = 2**4096  # no study has a larger seed
 _MARGINALS = {"uniform": Uniform, "triangular": Triangular, "normal": Normal, "weights": Weights}
 
 
@@ -49,7 +49,7 @@ class Settings:
     seeds: tuple[int, ...] | None = None
     outcome_constraints: OutcomeConstraints | None = None
     confidence: float = DEFAULT_CONFIDENCE
-    failures: Failures = "ignore"  # as studies were that do not say it
+    failures: Failures = "ignore"  # for stored studies that are older than this setting
 
     def of_optimizer(self) -> dict[str, Any]:
         """All settings but the space, by the names that `Optimizer` and `Study` give them."""

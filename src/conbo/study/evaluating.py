@@ -73,7 +73,7 @@ class Evaluating:
             Value of one unit of reward, in units of cost. The run ends when the next evaluation is expected to gain
             less than it costs. The study needs a `cost`.
         workers
-            Number of evaluations at the same time, in local processes, or in the `executor` if that does not tell its
+            Number of evaluations at the same time, in local processes, or in the `executor` if it does not report its
             size. By default the objective runs in this process, one evaluation after the other.
         executor
             Anything with the `submit` of concurrent.futures: a pool, Dask's ``client.get_executor()``, mpi4py.

@@ -73,7 +73,7 @@ AnyObjective: TypeAlias = Objective | SeededObjective
 
 
 class EvaluationError(ConboError):
-    """An exception that an evaluation raised in another process, of which only the text arrived here."""
+    """An exception that an evaluation raised in another process; only its text is known here."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.error)
@@ -88,7 +88,7 @@ def error_of(future: "Future[Any]") -> BaseException | None:
 
 
 def text_of(error: BaseException) -> str:
-    """The text of an error that is recorded."""
+    """The text under which an error is recorded."""
     return str(error) if isinstance(error, EvaluationError) else located_text(error)
 
 
@@ -123,7 +123,7 @@ class Here:
         return 1
 
     def submit(self, objective: AnyObjective, *arguments: Any) -> "Future[Any]":
-        """Evaluate at once; Ctrl-C and whatever else ends the process is raised."""
+        """Evaluate now; Ctrl-C and other exceptions that end the process are raised."""
         future: Future[Any] = Future()
         try:
             future.set_result(outcomes_of(objective(*arguments)))
@@ -192,7 +192,7 @@ class _Process:
     """A pool of one process."""
 
     def __init__(self, objective: bytes) -> None:
-        from loky import ProcessPoolExecutor  # type: ignore[import-untyped]  # slow, and not needed by most
+        from loky import ProcessPoolExecutor  # type: ignore[import-untyped]  # slow to import
 
         self.pool: Any = ProcessPoolExecutor(max_workers=1, initializer=prepare, initargs=(os.getpid(),))
         with _without_interrupts():

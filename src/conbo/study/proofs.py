@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from conbo.policies.rules import Rule
 
 EVALUATIONS = 20  # default number of evaluations of a validation
-VALIDATION_STREAM = 2  # stream of random numbers; 0 and 1 are those of suggestions and of the initial design
+VALIDATION_STREAM = 2  # stream of random numbers; suggestions use 0, and the initial design 1
 WRITE_EVERY = 1.0  # seconds between two writes of what has been measured
 
 
@@ -67,8 +67,8 @@ class Proofs:
         Returns
         -------
         Validation
-            The policy's value, that of the best single action, and what knowing the state is worth, each with a 95 %
-            interval. Printed, it is two sentences.
+            The values of the policy and of the best single action, and what knowing the state is worth, each with a 95
+            % interval. Printed, it is two sentences.
 
         Raises
         ------
@@ -131,7 +131,7 @@ class Proofs:
         ConboError
             If no trial is completed yet, or all evaluations failed.
         SettingError
-            If `name` is not a text of its own, or a setting is out of range.
+            If `name` is empty or is "the best single action", or a setting is out of range.
         PointError
             If the rule returns an action that does not belong to the space, or is not feasible in its state.
 
@@ -213,7 +213,7 @@ class Proofs:
         return validation
 
     def _fresh_seeds(self, n: int) -> list[tuple[int, ...]]:
-        """A seed for each of n states that no trial has, as far as there are such; nothing where there are no seeds."""
+        """A seed for each of n states, unused by trials as far as possible; empty if the study has no seeds."""
         optimizer = self._shared.up_to_date()
         if optimizer.seed_rule is None:
             return [()] * n
@@ -229,7 +229,7 @@ def _evaluators(workers: int | None, executor: Executor | None, objective: AnyOb
 def _evaluated(
     evaluators: Evaluators, objective: AnyObjective, points: Sequence[tuple[Any, ...]]
 ) -> Iterator[tuple[int, Future[Any]]]:
-    """The points' places and evaluations, in the order in which these end; a point is the objective's arguments."""
+    """Evaluate the objective with these arguments, and yield index and future of each as it is completed."""
     waiting, running = deque(range(len(points))), dict[Future[Any], int]()
     try:
         while waiting or running:

@@ -126,9 +126,7 @@ class Records(LostWorkers):
     # The right to suggest the next trial
 
     def take_turn(self, worker: str, seconds: float) -> bool:
-        """Try to take the right to add trials, which excludes other workers for this many seconds; return whether it
-        worked.
-        """
+        """Try to take the right to add trials, alone and for this many seconds, and return whether it worked."""
 
         def holder(connection: Connection) -> tuple[str | None, float | None, bool]:
             row = self._study_row(connection, STUDIES.c.suggesting, STUDIES.c.suggesting_until)
@@ -179,13 +177,13 @@ class Records(LostWorkers):
         """Record new trials and end the worker's turn; return whether it still was its turn.
 
         With a lease, trials without a reward are leased to the worker; without one, they count as asked for by hand.
-        With an `owner`, whoever asked through this worker, they belong to the owner, who begins with them at once.
+        With an `owner`, such as a client that asked through this worker, they belong to the owner and count as begun.
         """
 
         def work(connection: Connection) -> bool:
             change = self._lock(connection)
             holder = connection.scalar(select(STUDIES.c.suggesting).where(self._this_study))
-            if holder != worker:  # it was too slow, or this is done already and only the answer was lost
+            if holder != worker:  # it was too slow, or the trials are already added and only the answer was lost
                 numbers = [trial.number for trial in trials]
                 mine = TRIALS.c.worker.in_([owner or worker, ENQUEUED])
                 there = self._trials(connection, TRIALS.c.number.in_(numbers), mine)
@@ -199,7 +197,7 @@ class Records(LostWorkers):
             connection.execute(insert(TRIALS), rows)
             return True
 
-        # what a run evaluates dies with a power cut, and would be suggested again
+        # a power cut ends the run's evaluations too, and their trials would be suggested again
         return self._database.write(work, lasting=lease is None or owner is not None)
 
     def begin(self, number: int, worker: str) -> bool:
@@ -228,7 +226,7 @@ class Records(LostWorkers):
             if worker is not None and trial.status != "running":
                 if outcomes.reward != trial.reward:
                     self._update(connection, number, change, {"late": outcomes.reward})
-                # its own result is there if only the answer was lost
+                # the worker's own result is already there if only the answer was lost
                 return outcomes == trial.outcomes and trial.worker == worker
             told = trial.told(outcomes)
             if told == trial:
@@ -276,9 +274,7 @@ class Records(LostWorkers):
         return self._database.write(work)
 
     def take_enqueued(self, numbers: Sequence[int], worker: str, lease: float | None = None) -> list[int]:
-        """Take those of these trials that are still enqueued for this worker, by hand or for a lease; return their
-        numbers.
-        """
+        """Give this worker the listed trials that are still enqueued, with or without a lease; return which."""
 
         def work(connection: Connection) -> list[int]:
             change = self._lock(connection)

@@ -48,7 +48,7 @@ class RunSummary:
     completed: int
     failed: int
     retried: int
-    late: int  # results that came when another one stood
+    late: int  # results that arrived after another one was accepted
     seconds: float
     stopped: Stopped  # why it ended
 

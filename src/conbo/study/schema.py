@@ -77,7 +77,7 @@ FITS = Table(
     METADATA,
     Column("study", ForeignKey(STUDIES.c.id), primary_key=True),
     Column("key", Text, primary_key=True),  # a digest of the data and of the model's settings
-    Column("fit", Text, nullable=False),  # JSON behind its digest
+    Column("fit", Text, nullable=False),  # JSON, preceded by its digest
 )
 
 # Fresh evaluations at recommended actions, which no model is fitted to.

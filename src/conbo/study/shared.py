@@ -22,7 +22,7 @@ _log = logging.getLogger("conbo")
 
 
 class Heartbeat:
-    """A context in which a thread renews a worker's leases: those of its trials, and that of its turn to suggest."""
+    """A context in which a thread renews a worker's leases on its trials and on its turn to suggest."""
 
     def __init__(self, records: Records, worker: str, lease: float = TURN) -> None:
         self.worker, self.lease = worker, lease

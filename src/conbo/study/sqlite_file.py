@@ -55,8 +55,9 @@ def _header(path: Path) -> bytes:
     """The first 100 bytes of a file.
 
     A log beside it, even an empty one, says that somebody has the database open, perhaps this process. Then the file is
-    not closed again: on POSIX systems, to close a file ends all locks of the process on it, those of SQLite too.
-    Another process would take itself for the last one, and remove the log under our connections.
+    not closed again: on POSIX systems, closing a file releases all locks that the process has on it, including
+    SQLite's. Another process could then assume that nobody else uses the database, and remove the log that our
+    connections need.
     """
     if os.name != "posix" or not Path(f"{path}-wal").exists():
         with path.open("rb") as file:

@@ -83,8 +83,9 @@ def create_or_resume(
 ) -> tuple[Records, dict[str, Any]]:
     """The records of a study and its settings.
 
-    For an existing study, settings that were not given are as they are stored, or as they were before conbo had them.
-    Settings that are `taken_once` are not compared.
+    For an existing study, settings that were `not_given` keep their stored values. A setting that is not stored,
+    because the study is older, has the value that matches conbo's behavior at that time. Settings in `taken_once` are
+    not compared with the stored ones.
     """
     if not isinstance(name, str) or not name or "\0" in name:
         raise SettingError(f"`name` must be a non-empty string, but got {name!r}.")

@@ -78,7 +78,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
     outcome_constraints
         Limits on outcomes that are told with the rewards, such as ``{"wait": conbo.AtMost(5)}``. They are learned.
     confidence
-        Probability with which the policy satisfies all learned limits, where there are such actions.
+        Probability with which the policy satisfies all learned limits, in every state in which some action can.
     failures
         Whether failed trials teach where evaluations fail: "learn" (from the second one on) or "ignore". A new study
         learns; a stored one continues as it was begun.
@@ -276,8 +276,8 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         state
             The state that the environment has set; by default the method chooses it.
         lease
-            Seconds for which the trial is yours, unless you `renew` them; then a run, or whoever else asks with a
-            lease, gets it. By default it is yours until `tell` or `fail`.
+            Seconds for which the trial is yours; `renew` extends them. When they are over, a run or anyone else who
+            asks with a lease may get it. By default it is yours until `tell` or `fail`.
 
         Returns
         -------

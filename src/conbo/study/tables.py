@@ -13,11 +13,11 @@ from conbo.study.spreadsheets import marked
 from conbo.trials import Outcomes, Trial
 
 FILE_COLUMNS = ("noise", "error", "worker", "attempts", "started", "finished", "late")  # more of them, in a file
-MEASURED = "outcome:"  # the column of a measured outcome is this before its name
+MEASURED = "outcome:"  # prefix of the columns of measured outcomes
 
 
 def observations(trials: Iterable[Trial]) -> list[dict[str, Any]]:
-    """The trials as rows of a table with the same columns, one of them for seeds if there are any.
+    """The trials as rows of a table, all with the same columns; there is one for seeds if the trials have them.
 
     A parameter that has the name of an outcome's column replaces that column.
     """

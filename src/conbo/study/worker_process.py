@@ -43,7 +43,7 @@ def load(objective: bytes) -> None:
 
 
 def load_and_evaluate(objective: bytes, *arguments: Any) -> "Outcomes | Failure":
-    """The outcomes of a pickled objective, which need not be readable here."""
+    """The outcomes of a pickled objective, or a `Failure`, also if the objective cannot be loaded here."""
     try:
         function = pickle.loads(objective)
     except Exception as error:

@@ -42,7 +42,7 @@ def is_gone(worker: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _machine() -> str:
-    """An identifier of where process numbers mean the same: containers may share a host name, or even the host."""
+    """An identifier of the process-number namespace, because containers may share a host name, or even the host."""
     parts = [socket.gethostname()]
     with suppress(OSError):  # elsewhere than on Linux
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
