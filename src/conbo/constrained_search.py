@@ -27,7 +27,7 @@ from conbo.models.snapping import FAR_BELOW, action_limits, masked, snap_actions
 from conbo.spaces import Space
 
 MOST_POINTS = 50_000  # of states and actions of the pool, scored at once
-NOT_SURE = -FAR_BELOW / 4  # scores below this belong to actions that are not sure enough
+NOT_SURE = -FAR_BELOW / 4  # scores below this are those of actions that are not sure enough
 LEAST_LOG = -1e4  # logarithms of probabilities below this are all the same
 APART = 0.1  # distance in the unit cube, over the root of the dimension, below which two actions are one start
 PENALTIES = (10.0, 1000.0)  # standardized reward for a lack of one standard deviation, in each round of climbs
@@ -60,7 +60,7 @@ class ConstrainedSearch:
         width = 2 * (min(starts, len(self.actions)) + 1)  # starts and ends
         found = free[:, None].expand(-1, width, -1).clone()
         scores = self._scores(states, free[:, None])
-        rest = scores[:, 0] < NOT_SURE  # in other states the best action without constraints satisfies them
+        rest = scores[:, 0] < NOT_SURE  # elsewhere the best action without constraints keeps them, and is the best
         scores = scores.expand(-1, width).clone()
         if bool(rest.any()):
             found[rest], scores[rest] = self._searched(states[rest], free[rest], starts)

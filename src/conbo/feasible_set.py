@@ -30,7 +30,7 @@ from conbo.parameters import Array, Categorical, Integer, Parameter, Real
 BLOCK = 8  # number of scrambles that are tried at once
 SCRAMBLES = 65  # scrambles of a point's action before chords take over
 SCRAMBLES_OF_FUNCTION = 1024  # scrambles if only a function limits actions, because it has no chords
-CHORDS = 6  # passes over the columns, each moved along its chord (the interval in which it stays feasible)
+CHORDS = 6  # passes over the columns, each moved along its chord
 MOST_PAIRED = 12  # up to this many integers are also moved two at a time
 CUTS = 12  # bisections between two points
 

@@ -172,7 +172,7 @@ class GaussianProcess:
         return fitted_rewards(n)
 
     def begins_with(self, n: int) -> int:
-        """Number of the first n rewards that a fit to n rewards begins with: it starts from the models found there."""
+        """Number of the first n rewards whose models a fit to n rewards starts from; n if it starts from scratch."""
         from conbo.models.schedule import begins_with
 
         return n if self.members == 1 else begins_with(n)
@@ -186,8 +186,8 @@ class GaussianProcess:
     ) -> Posterior:
         """The posterior of standardized rewards: the most probable models, weighted by their evidence.
 
-        A `memory` of earlier fits saves time and does not change the result. `before` holds the first observations, in
-        their own units, if a fit begins with them.
+        A `memory` of earlier fits saves time and does not change the result. `before` holds the first observations,
+        standardized on their own, if a fit starts from them.
         """
         return self.fit_and_average(space, observations, memory, before)[0]
 

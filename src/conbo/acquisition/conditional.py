@@ -6,16 +6,17 @@ For finitely many states the integral is a sum.  For others (and for very many) 
 denser where the candidate matters:
 
 - `StratifiedStates` (default): a fixed quasi-random pool that follows P[s] is laid out along a space-filling curve
-  and cut, for every candidate, into cells of equal importance, importance being a cheap estimate of the value
-  itself.  The middle state of each cell stands for it, weighted by P[s] over its importance: the better the
-  estimate, the more alike the terms of the sum.  It needs nothing of P[s] but a pool, and mixed states are no
-  different from others.  Hundreds of finitely many states are all in the pool.  A state that matters more than a
-  cell does, such as the candidate's own where states have little in common, stands for itself alone.
-- `GaussianStates`: the paper's importance sampling from N(s_new, diag(l_s²)), where states outside are lost.
+  and cut, for every candidate, into cells of equal importance, importance being a cheap estimate of the value itself.
+  The middle state of each cell stands for it, weighted by P[s] over its importance: the better the estimate, the more
+  alike the terms of the sum.  It needs nothing of P[s] but a pool, and mixed states are no different from others.
+  Hundreds of finitely many states are all in the pool.  A state that matters more than a cell does, such as the
+  candidate's own if states have little in common, stands for itself alone.
+- `GaussianStates`: the paper's importance sampling from N(s_new, diag(l_s²)); states outside the space have weight
+zero.
 
-Under an average of models, the integral is the weighted sum of the members' own.  Sampled states are shared out by
-weight, because the error of a member's integral counts only as much as the member: an average costs little more than
-one model.
+Under an average of models (its members), the integral is the weighted sum of the members' integrals.  Sampled states
+are divided among the members by weight, because the error of a member's integral counts only as much as the member. So
+an average costs little more than one model.
 """
 
 from collections.abc import Callable
@@ -287,11 +288,11 @@ class ConditionalAcquisition:
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """The seeds of observations, where the value depends on them."""
+        """The observed seeds; empty if the value does not depend on seeds."""
         return self.value.seen_seeds if isinstance(self.value, KnowsSeeds) else ()
 
     def for_seeds(self, seeds: Tensor) -> "ConditionalAcquisition":
-        """The same for observations of these seeds: one for each point (c,) that it is called with."""
+        """The same function for observations with these seeds, one for each point (c,) that it is called with."""
         assert isinstance(self.value, KnowsSeeds)
         return ConditionalAcquisition(self._belief, self.value.for_seeds(seeds), self.rule, self._screening_states)
 
@@ -335,7 +336,7 @@ class ConditionalAcquisition:
 
 @dataclass(frozen=True)
 class AveragedAcquisition:
-    """ConBO(s, x) under an average of models: the weighted sum of what the members expect, each with its own states."""
+    """ConBO(s, x) under an average of models: the weighted sum over its members, each with its own states."""
 
     weights: Tensor  # (members,)
     parts: tuple[ConditionalAcquisition, ...]  # one for each member
@@ -348,11 +349,11 @@ class AveragedAcquisition:
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """The seeds of observations, where they matter to a member."""
+        """The observed seeds that matter to some member."""
         return max((part.seen_seeds for part in self.parts), key=len)
 
     def for_seeds(self, seeds: Tensor) -> "AveragedAcquisition":
-        """The same for observations of these seeds, in the members that know seeds."""
+        """The same function for observations with these seeds; members without seeds stay as they are."""
         known = (part.for_seeds(seeds) if isinstance(part.value, KnowsSeeds) else part for part in self.parts)
         return AveragedAcquisition(self.weights, tuple(known))
 

@@ -1,8 +1,8 @@
-"""The knowledge gradient of a state whose policy must keep learned constraints.
+"""The knowledge gradient of a state whose policy must satisfy learned constraints.
 
-An evaluation tells the reward and the constrained outcomes, so it moves both the expected rewards and the
-probabilities of keeping the constraints.  What an action is worth is its expected reward if the constraints are kept,
-and that of the worst action of its state if not:
+An evaluation tells the reward and the constrained outcomes, so it changes both the expected rewards and the
+probabilities of satisfying the constraints.  An action is worth its expected reward if the constraints are satisfied,
+and the lowest expected reward of its state otherwise:
 
     U(x') = M + (μ(x') - M) P(x'),      gain = E[max_x' Uⁿ⁺¹(x')] - max_x' Uⁿ(x')
 
@@ -16,10 +16,10 @@ v - τ̃²                            its variance after the evaluation
 P(ζ)        ``kept``              Π Φ((m + τ̃ ζ - t) / √(v - τ̃²))
 ==========  ====================  =====================================================================
 
-Given the ζ of all constraints, the (μ - M) P are lines in z, and their expected maximum is exact.  The mean over the ζ
-is one over a few quasi-random ones; the present value is the best mean over the same ζ, so no gain is negative.  The
-maximum is over a short list of actions: the policy's own, the candidate's, and those of the pool that would be best if
-rewards were higher, or constraints more probably kept, than they are expected to be.
+Given the ζ of all constraints, the (μ - M) P are lines in z, and their expected maximum is exact.  The mean over ζ uses
+a few quasi-random values.  The present value is the best mean over the same values, so no gain is negative.  The
+maximum is over a short list of actions: the policy's own, the candidate's, and the actions of the pool that would be
+best if rewards were higher, or constraints more likely to be satisfied, than expected.
 
 This is the constrained knowledge gradient of Ungredda & Branke, "Bayesian Optimization for Constrained Problems"
 (2021), for the best action of every state.  Their policy maximizes U, too; ours asks for a confidence.  The difference
@@ -120,7 +120,7 @@ class ConstrainedLineGains:
 
     @property
     def values(self) -> Tensor:
-        """(k, m)."""
+        """Gains (k, m) of candidates at states."""
         return self.gain.values
 
     def gradient(self, weights: Tensor) -> Tensor:
@@ -236,7 +236,7 @@ class ConstrainedGains:
 
 
 class ConstrainedStatesAhead:
-    """r sets of m fixed states with their short lists; a candidate's own action is the one that it is first seen at."""
+    """r sets of m fixed states with their short lists, to which the action of each set's first candidate is added."""
 
     def __init__(self, gains: ConstrainedGains, states: Tensor) -> None:
         self._gains, self._states = gains, states

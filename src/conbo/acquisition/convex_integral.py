@@ -5,15 +5,15 @@ gives the value V(z_j) and, by the envelope theorem, the slope σ̃(x*_j).  From
 
 - a lower bound: the highest tangent (the paper's KG_h, with these nodes);
 - an upper bound: chords between nodes, and beyond the outer ones lines with the steepest slope that occurs;
-- a best estimate: between two nodes a cubic through both values and slopes where the two maximizers are neighbors
-  (V is smooth there), the two tangents where they are far apart (V has a corner), blended by their similarity and
-  clipped between the bounds.
+- a best estimate: between two nodes, a cubic through both values and slopes if the two maximizers are neighbors (V is
+smooth there), the two tangents if they are far apart (V has a corner), blended by their similarity and clipped between
+the bounds.
 
 Everything is relative to the tangent at zero, D(z) = V(z) - V(0) - V'(0) z ≥ 0, whose integral is the gain: sums of
 non-negative terms, linear in the D_j and slopes d_j for given similarity, so that derivatives come for free.
 
 The estimate has two implementations: plain torch (any device, the reference) and the loop of
-`compiled_convex_integral`, taken on a CPU where Numba is installed.
+`compiled_convex_integral`, which is used on a CPU if Numba is installed.
 """
 
 from dataclasses import dataclass

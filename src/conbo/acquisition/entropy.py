@@ -18,11 +18,11 @@ here               meaning
 ``corrected``      plug-in estimates are too high by O(1/draws), which two halves of the draws reveal
 =================  ===========================================================================================
 
-All estimates are mutual informations of discrete joint distributions before that correction: never negative,
-and zero where σ̃ is.  Derivations and measured errors are in docs/entropy.md.
+Before that correction, every estimate is the mutual information of a discrete joint distribution. So it is never
+negative, and zero where σ̃ is zero.  Derivations and measured errors are in docs/entropy.md.
 
-References: Hennig & Schuler (2012), entropy search; Hernández-Lobato, Hoffman & Ghahramani (2014), predictive
-entropy search; Wang & Jegelka (2017), max-value entropy search; the conditional forms are those of the paper.
+References: Hennig & Schuler (2012), entropy search; Hernández-Lobato, Hoffman & Ghahramani (2014), predictive entropy
+search; Wang & Jegelka (2017), max-value entropy search; the conditional forms are from the paper.
 """
 
 from collections.abc import Callable
@@ -142,7 +142,8 @@ def which_peak(values: Tensor) -> Tensor:
 def which_value(values: Tensor) -> Tensor:
     """The quantile bin of the best value of every draw (..., N, p): equal ones, finer towards both ends.
 
-    A best value is hardly below the best known reward: where that is nearly exact, the lowest best values tell most.
+    A state's best value is hardly below its best known reward. If that reward is nearly exact, the lowest bins are the
+    most informative.
     """
     best = values.amax(-1)
     n = best.shape[-1]
@@ -259,8 +260,9 @@ class StatesInformed:
 def independent(covariance: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
     """V √Λ and V Λ^-½ (c, p, p) of posterior covariances, by decreasing eigenvalues; prior variances (c,).
 
-    Likely peaks are close together, so that covariances are singular up to rounding: directions of no variance are
-    left out.  The others come in the order of their weight, which is what a quasi-random sequence is best at.
+    Likely peaks are close together, so that covariances are singular up to rounding: directions of no variance are left
+    out.  The others are sorted by decreasing variance, because a quasi-random sequence is most even in its first
+    dimensions.
     """
     variances, vectors = torch.linalg.eigh(covariance)
     variances, vectors = variances.flip(-1), vectors.flip(-1)
@@ -304,7 +306,7 @@ def moments(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 
 
 def gaussian_information(b: Tensor, tables: PeakTables) -> Tensor:
-    """For b (c, p): (c,)."""
+    """The estimate of `moments` (c,) for b (c, p)."""
     labels = tables.labels
     means, left = outcome(b, tables)
     empty = b.new_zeros(len(b), int(labels.amax()) + 1)
@@ -318,8 +320,8 @@ def gaussian_information(b: Tensor, tables: PeakTables) -> Tensor:
 def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
     """H[label] - E H[label | Z]: draws are moved to Z = z and counted.
 
-    Counts have no derivative.  That of the information is E[∂ log P(label | Z) ∂Z], the label of a draw and
-    the table of logarithms held fixed.
+    Counts have no derivative.  The derivative of the information is E[∂ log P(label | Z) ∂Z], with the labels of the
+    draws and the table of logarithms held fixed.
     """
     n, k = len(tables.normals), tables.points.shape[1]
     nodes = torch.linspace(-REACH, REACH, NODES, dtype=slope.dtype, device=slope.device)
@@ -369,9 +371,10 @@ def outcome(b: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 
 
 def corrected(joint: Tensor) -> Tensor:
-    """Twice the information in all draws minus that in a half: joint distributions (c, 2, k, z) → (c,).
+    """Twice the information in all draws minus the information in half of them: (c, 2, k, z) → (c,).
 
-    Σ P dlog(P / P_z P_label) = 0, so the logarithms can be treated as constant in the derivative.
+    The argument holds joint distributions of labels and z, one for each half of the draws.  Since Σ P dlog(P / P_z
+    P_label) = 0, the logarithms can be treated as constant in the derivative.
     """
     with torch.no_grad():
         logarithms = log_ratio(joint.mean(1, keepdim=True)) - log_ratio(joint) / 2

@@ -10,9 +10,9 @@ B          ``probability``       Φ(end) - Φ(start), also ∂E/∂a
 -A         ``density``           φ(start) - φ(end), also ∂E/∂b
 =========  ====================  =============================================================
 
-Instead of the paper's sequential Algorithm 3, each line's interval is found from its crossings with all others:
-no loop, no sorting first, any leading batch shape.  Equal slopes, single and dominated lines need no special care.
-On a CPU where Numba is installed the loops of `compiled_expected_max` give the same.
+Instead of the paper's sequential Algorithm 3, each line's interval is found from its crossings with all others: no
+loop, no sorting first, any leading batch shape.  Equal slopes, single and dominated lines need no special care. On a
+CPU with Numba, the loops of `compiled_expected_max` give the same result.
 """
 
 from dataclasses import dataclass

@@ -15,10 +15,10 @@ KG_h           ``HybridKG(spread=1, "lower")``      quantiles Z_j, maximizers x*
 References: Frazier, Powell & Dayanik (2009); Scott, Frazier & Powell (2011); Wu & Frazier (2017); Pearce, Klaise &
 Groves, "Practical Bayesian Optimization of Objectives with Conditioning Variables".
 
-Where constraints are learned, all three are the gain of `constrained_gain`, on their own pools of actions.
+If constraints are learned, all three compute the gain of `constrained_gain`, each on its own pool of actions.
 
-An estimator says at which z the maximizers are wanted and how their lines become a value (`GainRule`); how they are
-found is the posterior's business.
+An estimator says at which z the maximizers are wanted and how their lines become a value (`GainRule`); the posterior
+decides how they are found.
 """
 
 from dataclasses import dataclass
@@ -129,7 +129,7 @@ class DiscreteKG:
 
 
 def look_ahead_pool(belief: Belief, generator: torch.Generator) -> Tensor:
-    """Actions (p, d_x): spread out, well observed, and those of the present policy at states that follow P[s]."""
+    """Actions (p, d_x): evenly spread ones, the best observed ones, and the policy's actions in states from P[s]."""
     spread = action_candidates(belief, 32 + 32 * min(belief.space.n_action_dims, 4), generator)
     states = belief.states.sample(POLICY_STATES, generator).to(belief.device)
     return torch.cat([spread, belief.of_most_probable(0).search(spread).best(states, starts=2).actions])

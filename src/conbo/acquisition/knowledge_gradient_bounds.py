@@ -18,7 +18,7 @@ STARTS, STEPS = 6, 20  # of every inner maximization
 
 @dataclass(frozen=True)
 class Bounds:
-    """KG_c and what it lies between: (r, m) each."""
+    """The best estimate of KG_c, its lower bound and its upper bound: (r, m) each."""
 
     best: Tensor
     lower: Tensor

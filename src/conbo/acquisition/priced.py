@@ -41,7 +41,7 @@ class SeedsMatter(Protocol):
         """The seeds observed so far; empty if the values do not depend on seeds."""
 
     def for_seeds(self, seeds: Tensor) -> Unpriced:
-        """The same for points (c, d) of these seeds (c,)."""
+        """The same function for points (c, d) with these seeds (c,)."""
 
 
 class UnpricedRecipe(Protocol):
@@ -77,11 +77,11 @@ class PricedAcquisition:
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """The seeds of observations, where the values depend on them."""
+        """The observed seeds; empty if the values do not depend on seeds."""
         return self.acquisition.seen_seeds if isinstance(self.acquisition, SeedsMatter) else ()
 
     def for_seeds(self, seeds: Tensor) -> "PricedAcquisition":
-        """The same for points of these seeds (c,)."""
+        """The same function for points with these seeds (c,)."""
         assert isinstance(self.acquisition, SeedsMatter)
         return PricedAcquisition(self.acquisition.for_seeds(seeds), self.cost)
 

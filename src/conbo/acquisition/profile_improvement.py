@@ -3,7 +3,7 @@
     PEI(s, x)  = E[(f(s,x) - max_x' μ(s,x'))⁺]
     PEQI(s, x) = E[(q⁺(s,x) - max_x' q(s,x'))⁺],   q = μ + ζ σ,   ζ = Φ⁻¹(quantile)
 
-q⁺ is the quantile after one more observation at (s,x); before that is made it is Gaussian, with
+q⁺ is the quantile after one more observation at (s,x). Before the observation is made, q⁺ is Gaussian, with
 
     mean  μ + ζ √(τ² σ² / (σ² + τ²)),   standard deviation  σ² / √(σ² + τ²)
 

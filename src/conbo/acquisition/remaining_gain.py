@@ -16,7 +16,7 @@ FINALISTS = 3  # number of these that are evaluated in full
 def best_gains(belief: Belief, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
     """The highest knowledge gradient (m,) of an evaluation in each state (m, d_s), in rewards, and its point (m, d).
 
-    `actions` (m, d_x) are those of the policy, around which more are tried.
+    `actions` (m, d_x) are the policy's; more actions near them are tried.
     """
     m = len(states)
     generator = torch.Generator().manual_seed(0)

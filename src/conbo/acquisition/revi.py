@@ -2,9 +2,9 @@
 
     REVI(s, x) = Σ_i P_i KG_d(s_i; (s,x)) over n_s states and one set of n_x actions,   n_s = n_x = ⌈√(2n)⌉
 
-States are drawn from P[s] (where there are no more than n_s of them, all are taken with their probabilities),
-actions are a Latin hypercube.  The paper climbs by Nelder-Mead; here the gradient, which has a closed form,
-is followed from as many starts.  Reference: Pearce & Branke (2018); settings of the paper's supplement.
+States are drawn from P[s] (if there are at most n_s of them, all are taken with their probabilities), and actions are a
+Latin hypercube.  The paper climbs by Nelder-Mead; here the gradient, which has a closed form, is followed from as many
+starts.  Reference: Pearce & Branke (2018); settings of the paper's supplement.
 """
 
 from dataclasses import dataclass

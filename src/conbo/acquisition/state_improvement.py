@@ -1,7 +1,7 @@
 """Expected improvement within one state: over its best posterior mean, or over its best reward.
 
-References: Bardenet, Brendel, Kégl & Sebag (2013), who visit the states in turn. Data optimization, where the best
-observed reward counts, is that of the paper's CNN experiment.
+References: Bardenet, Brendel, Kégl & Sebag (2013), who visit the states in turn. The paper's CNN experiment optimizes
+the best observed reward of a state (data optimization).
 """
 
 from dataclasses import dataclass

@@ -7,9 +7,9 @@ from conbo.loops.compiling import Array, exact_helper, inlined
 
 @inlined
 def factorize_bowl(hessian: Array, f: int, stuck: Array, shift: float, factor: Array) -> bool:
-    """Lower Cholesky factor of shift - Hessian with stuck features cut out; False where there is none.
+    """Lower Cholesky factor of shift - Hessian without stuck features; returns False if there is none.
 
-    Its diagonal is inverted: what follows only divides by it.
+    Its diagonal is stored inverted, because later steps only divide by it.
     """
     for i in range(f):
         for k in range(i + 1):
@@ -30,7 +30,7 @@ def factorize_bowl(hessian: Array, f: int, stuck: Array, shift: float, factor: A
 
 @exact_helper
 def missing_curvature(hessian: Array, f: int, stuck: Array) -> float:
-    """How much shift surely makes a bowl of what is none, by Gershgorin's bound."""
+    """A shift that is large enough to make shift - Hessian positive definite, by Gershgorin's bound."""
     shift, largest = 0.0, 0.0
     for i in range(f):
         off = hessian[i, i]

@@ -1,4 +1,4 @@
-"""How the loops are compiled: all that every study needs at once, when the first of them is called.
+"""How the loops are compiled: the first call of any loop compiles all loops that every study needs.
 
 Compiling takes several seconds on an empty cache, and Numba compiles one function at a time in a process. So helper
 processes take part: each takes the next loop that nobody has claimed and puts its code into the cache on disk. A run
@@ -66,7 +66,7 @@ def exact(signature: str) -> Callable[[Function], Function]:
 class Loop:
     """A compiled function of one signature; the first call of any loop makes all of them ready.
 
-    One that is compiled on demand is made ready by its own first call.
+    A loop that is compiled on demand is made ready by its own first call.
     """
 
     def __init__(self, function: Function, signature: str, on_demand: bool = False, **options: Any) -> None:
@@ -120,7 +120,7 @@ def all_loops() -> list[Loop]:
 
 
 def begin() -> None:
-    """Start to compile in other processes what is not in the cache, and return at once."""
+    """Start to compile in other processes what is not in the cache, without waiting for them."""
     with _lock:
         if is_cold():
             _start_helpers()

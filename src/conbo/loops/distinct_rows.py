@@ -7,7 +7,7 @@ from conbo.loops.compiling import Array, exact
 
 @exact("void(f8[:,::1], f8[:,::1], f8, int64[:,::1])")
 def distinct_best(scores: Array, similarity: Array, alike: float, chosen: Array) -> None:
-    """Write the chosen columns: few are ever the highest so far, and only these are compared with the chosen."""
+    """Write the chosen columns; only columns that are the highest so far, which are few, are compared with them."""
     for row in range(len(scores)):
         for place in range(chosen.shape[1]):
             best, highest = 0, -np.inf

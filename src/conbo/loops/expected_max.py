@@ -15,7 +15,7 @@ PEAK = 1 / sqrt(2 * pi)  # φ(0)
 
 @exact("void(f8[:,::1], f8[:,::1], f8[::1], f8[:,::1], f8[:,::1])")
 def walk(a: Array, b: Array, gain: Array, probability: Array, density: Array) -> None:
-    """Add to gains (rows,), probabilities and densities (rows, n), which are zero before."""
+    """Add to gains (rows,), probabilities and densities (rows, n), which the caller has set to zero."""
     rows, n = a.shape
     for row in range(rows):
         top = 0

@@ -150,7 +150,7 @@ def into_limits(
     shapes: Array,
     scratch: Array,
 ) -> bool:
-    """Move x, in place, to a point near it within the limits and the box; whether that worked.
+    """Move x, in place, to a point near it within the limits and the box; return whether that worked.
 
     One limit after the other, until all of them hold in a row.
     """

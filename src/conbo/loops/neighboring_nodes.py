@@ -1,4 +1,4 @@
-"""What the lines found at neighboring nodes say about each other; see `acquisition.neighboring_nodes`."""
+"""What the lines found at neighboring nodes say about each other; see `models.neighboring_nodes`."""
 
 from math import exp, sqrt
 

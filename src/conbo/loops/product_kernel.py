@@ -1,7 +1,8 @@
 """Covariances of a product kernel between few points, and gradients of their weighted sums.
 
-Both factors of a pair of points share one exponential, of the sum of their exponents. Features are those of the state,
-`n_states` of them, then of the action; partners have them transposed, so that the innermost loops run over partners.
+Both factors of a pair of points share one exponential, of the sum of their exponents. The `n_states` features of the
+state come first, then the features of the action; partners have them transposed, so that the innermost loops run over
+partners.
 """
 
 from math import sqrt
@@ -89,7 +90,7 @@ def _polynomials(
     value: Array,
     slope: Array,
 ) -> None:
-    """φ and ψ of `kernels.PROFILES` of states and of actions without their exponential e^-exponent."""
+    """φ and ψ of the profiles of states and of actions, without their exponential e^-exponent."""
     m = there.shape[1]
     for j in range(m):
         exponent[j] = 0.0

@@ -13,15 +13,15 @@ symbol                        here                 meaning
 ============================  ===================  =============================================================
 K_zz = L Lᵀ                   ``root``             prior covariance at the inducing points
 V = L⁻¹ k⁰(Z, X̃)              blocks               what the rewards see of them, whitened
-S = V Λ⁻¹ Vᵀ                  ``information``      what the rewards say; the sum of all blocks
-V Λ⁻¹ (Y - μ⁰)                ``pull``             likewise
+S = V Λ⁻¹ Vᵀ                  ``information``      information in the rewards, summed over blocks
+V Λ⁻¹ (Y - μ⁰)                ``pull``             right side for the posterior mean, likewise summed
 I + S = C Cᵀ                  ``informed``         posterior precision of L⁻¹u
 K_zz⁻¹ - (K_zz + L S Lᵀ)⁻¹    (R Rᵀ)⁻¹             what takes the place of K⁻¹ in every formula
 ============================  ===================  =============================================================
 
-The last line is why everything else in the library stays as it is: an approximate posterior *is* the exact posterior
-of M readings at Z whose noise is correlated, with R as the Cholesky factor of their covariance.  Moments, look-ahead
-and searches over actions are those of `ExactPosterior`, at the price of M rewards.
+The last line is why everything else in the library stays as it is: an approximate posterior *is* the exact posterior of
+M readings at Z whose noise is correlated, with R as the Cholesky factor of their covariance.  Moments, look-ahead and
+searches over actions are inherited from `ExactPosterior`, and cost as much as with M rewards.
 """
 
 from dataclasses import dataclass
@@ -81,7 +81,7 @@ class Summary:
 def summarized(
     kernel: Kernel, points: Tensor, residuals: Tensor, variances: Tensor, earlier: Summary | None = None
 ) -> Summary:
-    """Sum up rewards at points (n, d); `earlier` is a summary under the same kernel, from which this one may go on."""
+    """Sum up rewards at points (n, d); `earlier` is a summary under the same kernel, which this one may extend."""
     ends, m = block_ends(len(points)), INDUCING_POINTS
     if earlier is not None and earlier.shared_with(points, residuals, variances):
         inducing, root, sums = earlier.inducing, earlier.root, earlier.whole
@@ -187,8 +187,8 @@ def condition_by_size(
 ) -> tuple[ExactPosterior, Factored | Summary]:
     """Condition a prior on points (n, d) and rewards (n,), exactly or approximately: n alone decides.
 
-    Arguments are those of `exact.condition`.  What is returned beside the posterior may be given as `earlier` for more
-    rewards under the same kernel and constant, which saves time and does not change the result.
+    Arguments are as in `exact.condition`.  The second returned value can be passed as `earlier` once there are more
+    rewards under the same kernel and constant.  That saves time and does not change the result.
     """
     if new_noise is None:
         new_noise = float(noise.mean()) if isinstance(noise, Tensor) else noise

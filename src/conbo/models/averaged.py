@@ -1,4 +1,4 @@
-"""Predictions that do not take fitted hyperparameters for known ones.
+"""Predictions averaged over the hyperparameters, because fitted hyperparameters are uncertain.
 
 A policy takes the action with the highest mean under its model, so it profits from every error of the fit: with fixed
 hyperparameters its predictions are too high and too sure (the winner's curse).  Other hyperparameters that are nearly
@@ -28,7 +28,7 @@ MOST_REWARDS = 500  # with more, hyperparameters are nearly known
 def averaged(
     fits: Sequence[Fit], structures: Structures, fitted: Observations, observations: Observations, small_noise: bool
 ) -> Posterior:
-    """The average over the hyperparameters of models that were fitted to some observations, given all of them."""
+    """Average models over their hyperparameters: `fits` rest on the observations `fitted`, the result on all."""
     members: list[Posterior] = []
     weights: list[float] = []
     known = observations.noise, observations.limits
@@ -40,7 +40,7 @@ def averaged(
 
 
 def others(fit: Fit, structures: Structures, fitted: Observations, pairs: int, small_noise: bool) -> list[Fit]:
-    """The same model with hyperparameters that are drawn around the fitted ones."""
+    """Copies of a model, with hyperparameters drawn from a normal distribution around the fitted ones."""
     rewards = fitted.rewards.cpu()
     values = rewards if fit.output is None else fit.output.values(rewards, None)[0]
     usual: Expected = "varying" if fit.record["varying"] else "small" if small_noise else "moderate"

@@ -1,8 +1,8 @@
 """Expected gains of states for any BoTorch model, through its posterior and autograd.
 
-Nothing is known of the kernel here, so σ̃ = kⁿ((s_i, x'), candidate) / sd is the covariance of a pair of points,
-and the inner maximizers are found by a pooled search and quasi-Newton steps.  Slower than the built-in models; the
-estimates, and the rule that the maximizers are held fixed in the gradient, are the same.
+Nothing is known of the kernel here, so σ̃ = kⁿ((s_i, x'), candidate) / sd is the covariance of a pair of points, and
+the inner maximizers are found by a pooled search and quasi-Newton steps.  This is slower than the built-in models. The
+estimates are the same, and gradients hold the maximizers fixed here as well.
 """
 
 from collections.abc import Callable
@@ -101,7 +101,7 @@ class BotorchGains:
         return function
 
     def pooled(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
-        """Lines at shared actions (p, d_x), never the highest in states (k, m, d_s) where these are not feasible."""
+        """Lines at shared actions (p, d_x); in states (k, m, d_s), an infeasible action's line is never the highest."""
         lines = self.lines(candidates, states, actions.expand(*states.shape[:2], -1, -1))
         mean, slope = without_infeasible(self.space, states, actions, lines.mean, lines.slope)
         return replace(lines, mean=mean, slope=slope)

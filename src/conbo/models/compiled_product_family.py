@@ -35,7 +35,7 @@ def pullback(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients in the logarithms of lengthscales of features, (r, width) and (r, width), and of the variance (r,).
 
-    `gradient` is the symmetric one in the covariance matrix.
+    `gradient` is the gradient in the covariance matrix, and is symmetric.
     """
     of_states, of_actions = np.zeros(states.shape[:2]), np.zeros(actions.shape[:2])
     of_variance, scratch = np.zeros(len(matrix)), np.empty((2, states.shape[2]))

@@ -44,9 +44,10 @@ def covariance(profiles: tuple[str, str], outputscale: float, a: Features, b: Fe
 def weighted_gradient(
     profiles: tuple[str, str], outputscale: float, here: Features, there: Features, weights: Tensor
 ) -> Features:
-    """Gradient in the features of each point of Σ_m weights[..., p, m] k(point p, there m): two of (..., p, ·).
+    """Gradient in the features of each point of Σ_m weights[..., p, m] k(point p, there m), as in `here`.
 
-    `here` holds features (p, ·); `there` (m, ·), or (p, m, ·) where every point has partners of its own.
+    `here` holds the features (p, ·) of states and of actions; `there` holds (m, ·), or (p, m, ·) if every point has its
+    own partners.
     """
     *lead, p, m = weights.shape
     batches = np.ascontiguousarray(weights.reshape(prod(lead), p, m).numpy())

@@ -168,7 +168,7 @@ class Conditioned:
         """Leave-one-out residuals (n,) and predictive standard deviations (n,), noise included.
 
         In closed form: with K⁻¹ of all observations, yᵢ - μ₋ᵢ = αᵢ / K⁻¹ᵢᵢ and σ₋ᵢ² = 1 / K⁻¹ᵢᵢ.  The hyperparameters
-        are those fitted to all rewards.
+        stay as fitted to all rewards.
         """
         precision = torch.cholesky_inverse(self.factor).diagonal()
         return self.weights / precision, precision.rsqrt()
@@ -184,15 +184,15 @@ class Conditioned:
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """The seeds of rewards that tell more about rewards of the same seed: here, no seed matters."""
+        """The seeds whose rewards say more about rewards of the same seed; none, because this model ignores seeds."""
         return ()
 
     def for_seeds(self, seeds: Tensor) -> Self:
-        """The same, with a look ahead at rewards of these seeds: one for all candidates (1,), or one for each (c,)."""
+        """The same posterior, looking ahead at rewards with these seeds: (1,) for all candidates, or (c,)."""
         return self
 
     def of_rows(self, rows: Tensor) -> Self:
-        """The same for some of the candidates that seeds were given for."""
+        """The same posterior for some of the candidates whose seeds were given."""
         return self
 
     def reward_gradient(self, ahead: LookAhead, weights: Tensor) -> Tensor:

@@ -120,8 +120,8 @@ def condition(
 ) -> ExactPosterior:
     """Condition a prior on observed points (n, d) and rewards (n,).
 
-    `noise` is one variance, one for each point, or a function of the point. `new_noise` is that of further rewards: by
-    default the same, or the mean if each point has its own.
+    `noise` is one variance, one for each point, or a function of the point. `new_noise` is the noise of further
+    rewards: by default the same, or the mean if each point has its own.
     """
     if new_noise is None:
         new_noise = float(noise.mean()) if isinstance(noise, Tensor) else noise

@@ -84,16 +84,16 @@ class ExactGains:
 
     @property
     def posterior(self) -> Conditioned:
-        """The Gaussian process whose gains these are."""
+        """The Gaussian process under which gains are computed."""
         return self.pool.posterior
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """The seeds of rewards, where they matter."""
+        """The observed seeds; empty if gains do not depend on seeds."""
         return self.posterior.seen_seeds
 
     def for_seeds(self, seeds: Tensor) -> "ExactGains":
-        """The same for new rewards of these seeds, (1,) or one for each candidate; the best actions are shared."""
+        """The same gains for new rewards with these seeds, (1,) or one for each candidate; best actions are shared."""
         other = copy(self)
         other.pool = copy(self.pool)
         other.pool.posterior = self.posterior.for_seeds(seeds)
@@ -168,7 +168,7 @@ class StatesAhead:
         return maxima
 
     def _cold_starts(self, functions: ActionFunctions, nodes: Tensor, rows: Tensor) -> Tensor:
-        """Where to climb from (k·m, q, features): at z = 0 the best action of today, elsewhere the winner of a race."""
+        """Starts of Newton's method (k·m, q, features): the current best action at z = 0, else the winner of a race."""
         states = self._states[rows].flatten(0, 1)
         best = self._gains.policy(states)
         moving = nodes.nonzero().squeeze(-1)
@@ -178,10 +178,10 @@ class StatesAhead:
         return starts
 
     def _entrants(self, functions: ActionFunctions, nodes: Tensor, states: Tensor, basins: Tensor) -> Tensor:
-        """Starts (k·m, q, starts, features) for every function and node.
+        """Starts of the race (k·m, q, starts, features) for every function and node.
 
-        The best action of the pool, the best one that is dissimilar to it, the best local maximum of μⁿ, and the
-        candidate's own action.
+        They are the best action of the pool, the best one that is dissimilar to it, the best local maximum of μⁿ, and
+        the candidate's own action.
         """
         pool = self._gains.pool
         mean, slope = functions.pooled(pool.correlation, pool.features)

@@ -59,7 +59,7 @@ class RoughGains:
         self._functions = functions
 
     def under(self, posterior: Conditioned) -> "RoughGains":
-        """The same with the look ahead of another posterior, which has the same moments."""
+        """The same states with the look-ahead of another posterior that has the same moments."""
         other = copy(self)
         other._posterior = posterior
         return other

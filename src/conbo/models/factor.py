@@ -89,7 +89,7 @@ class Factor:
         return warped if self.warp is None else self.warp.inverse(warped)
 
     def in_unit_cube(self, gradient: Tensor, features: Tensor) -> Tensor:
-        """A gradient in scaled features (..., width), at these, as one in points (..., d); categories do not move."""
+        """A gradient in scaled features, taken at `features`, as a gradient (..., d) in points; zero for categories."""
         gradient = gradient * self.feature_scales
         if self.columns.categorical:
             by_column = gradient.new_zeros(*gradient.shape[:-1], len(self.columns.categories))
@@ -141,6 +141,6 @@ class Factor:
         return record
 
     def to(self, device: torch.device) -> "Factor":
-        """The same on another device."""
+        """The same factor on another device."""
         warp = None if self.warp is None else self.warp.to(device)
         return replace(self, lengthscales=self.lengthscales.to(device), warp=warp)

@@ -1,6 +1,6 @@
 """The Cholesky factor of observed rewards, built block by block, so that one more reward costs n² instead of n³.
 
-The blocks are those of `schedule.block_ends`, a pure function of n. So a factor that is made from scratch and one that
+The blocks come from `schedule.block_ends`, a pure function of n. So a factor that is made from scratch and one that
 extends an earlier factor go through the same blocks, and are equal to the last bit.
 """
 

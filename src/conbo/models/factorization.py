@@ -14,11 +14,11 @@ from conbo.errors import ConboError
 def factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:
     """Lower Cholesky factors of matrices (..., n, n), and which of them failed (...,).
 
-    Only lower triangles are read; one with an infinite or undefined entry has no factor.
+    Only lower triangles are read. A matrix with an infinite or undefined entry counts as failed.
 
-    The diagonal of L shows it. Suppose that all L_ii are finite. Since L_ii² = a_ii - Σ_j L_ij², and no square makes up
-    for one that is infinite or undefined, every L_ij is finite. Since L_ij = (a_ij - Σ_k L_ik L_jk) / L_jj, so is every
-    a_ij.
+    The diagonal of L is enough to detect such an entry. If all L_ii are finite, so is every L_ij, because L_ii² = a_ii
+    - Σ_j L_ij² and an infinite or undefined square cannot cancel. Then every a_ij is finite, because L_ij = (a_ij - Σ_k
+    L_ik L_jk) / L_jj.
     """
     factors, info = torch.linalg.cholesky_ex(matrices)
     trace = factors.diagonal(dim1=-2, dim2=-1).sum(-1)  # square roots of doubles do not overflow it

@@ -1,8 +1,9 @@
 """The most probable models of the rewards, fitted by maximum a posteriori and weighted by their evidence.
 
-No single model is believed.  Structures (a rough or a smooth kernel, with or without main effects), modes of their
-hyperparameters, input warping, heteroscedastic noise and output warping are tried, and the probable ones are kept.
-Every structure is fitted; warping and heteroscedastic noise are tried only if the rewards hint at them.
+No single model is trusted.  Structures (a rough or a smooth kernel, with or without main effects), modes of their
+hyperparameters, input warping, heteroscedastic noise and output warping are tried.  The probable models become the
+members of an average. Every structure is fitted; warping and heteroscedastic noise are tried only if the rewards hint
+at them.
 """
 
 from collections.abc import Sequence
@@ -71,8 +72,8 @@ class Fit:
     ) -> ExactPosterior | TransformedPosterior:
         """Condition on standardized rewards (n,) at points (n, d), whose noise has variances (n,) where known.
 
-        `limits` are those of the expected reward, where these are known; `seeds` (n,) are those of the rewards, where
-        they have some, which come without limits.
+        `limits` bound the expected reward, if they are known. `seeds` (n,) are the seeds of the rewards, if they have
+        any; there are no limits then.
         """
         if self.effect is not None and seeds is not None:
             within = self.noise if noise is None else noise
@@ -117,13 +118,13 @@ def fit(
 ) -> list[Fit]:
     """Fit standardized rewards (n,) at unit-cube points (n, d): the most probable models, the best first.
 
-    `noise` holds known variances, else it is learned, and may vary with the point unless it is expected to be small.
-    With `warp` actions may be warped, with `map_rewards` the rewards may be mapped.  At most `members` models are
-    returned, and none of negligible probability.  Given `earlier` models, which were probable for the first of these
-    rewards, only these are fitted, from where they were.  If some structures have effects of seeds, the last column of
+    `noise` holds known variances. Otherwise noise is learned, and may vary with the point unless it is expected to be
+    small.  `warp` allows input warping, and `map_rewards` output warping.  At most `members` models are returned, and
+    none of negligible probability.  Given `earlier` models, which were probable for the first of these rewards, only
+    those are fitted, starting from their hyperparameters.  If some structures have effects of seeds, the last column of
     the points is the seed.
 
-    A pure function of its arguments: the same data give the same models, whatever happened before.
+    The result is a pure function of the arguments: the same data give the same models, whatever happened before.
     """
     rewards = rewards.cpu()
     expected: Tensor | Expected = noise.cpu() if noise is not None else "small" if small_noise else "moderate"
@@ -148,7 +149,10 @@ def all_modes(
     map_rewards: bool,
     several: bool,
 ) -> list[Mode]:
-    """The modes of every family without seeds, for plain and for mapped rewards, and of more probable variants."""
+    """The modes of all models without effects of seeds.
+
+    Every family is fitted to plain and to mapped rewards.  The best mode is then fitted with heteroscedastic noise and
+    with input warping, and these variants are kept if they are more probable."""
     modes = at_least_one(modes_of_families(structures.plain, points, rewards, noise, several))
     if map_rewards and isinstance(noise, str):
         modes += with_mapped_rewards(structures.plain, points, rewards, noise, several)
@@ -177,7 +181,7 @@ def refitted(
     rewards: Tensor,
     noise: Tensor | Expected,
 ) -> list[Mode]:
-    """The mode of a recorded model for other rewards, found from where it was."""
+    """The mode of a recorded model for other rewards, found by local search from the recorded parameters."""
     family = structures.read(record)
     maps = [] if record["output"] is None else low_tails(rewards)
     output = next((one for one in maps if one.name == record["map"]), None)
@@ -203,7 +207,7 @@ def restored(
     noise: Tensor | None = None,
     small_noise: bool = False,
 ) -> Fit:
-    """The fit of a record, given the structures and data that it was made from."""
+    """The fit that a record describes, given the structures and the data that it was made from."""
     family = structures.read(record)
     expected: Expected = "varying" if record["varying"] else "small" if small_noise else "moderate"
     nothing = structures.seen_by(family, points[:0]).cpu()

@@ -140,9 +140,10 @@ class Kernel(ABC):
         return covariance if offset is None else covariance + offset
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
-        """Gradients in the features of each point of Σ_m weights[..., p, m] k(point p, there m): two of (..., p, ·).
+        """Gradients in the features of each point of Σ_m weights[..., p, m] k(point p, there m), as in `here`.
 
-        `here` holds features (p, ·); `there` (m, ·), or (p, m, ·) where every point has partners of its own.
+        `here` holds the features (p, ·) of states and of actions; `there` holds (m, ·), or (p, m, ·) if every point has
+        its own partners.
         """
         own_partners = there[0].dim() == 3
         states, actions = (t[:, None] for t in here) if own_partners else here
@@ -161,12 +162,12 @@ class Kernel(ABC):
         return pulled(weights * state_slope, here[0], there[0]), in_actions
 
     def gradient(self, here: Features, there: Features, weights: Tensor) -> Tensor:
-        """The same in the unit cube: (..., p, d)."""
+        """The same gradients in the unit cube: (..., p, d)."""
         in_states, in_actions = self.weighted_gradient(here, there, weights)
         return self.in_unit_cube((in_states, in_actions), here)
 
     def in_unit_cube(self, gradients: Features, here: Features) -> Tensor:
-        """Gradients in scaled features, at these, as ones in points (..., d)."""
+        """Gradients in scaled features, taken at `here`, as gradients in points (..., d)."""
         blocks = zip((self.states, self.actions), gradients, here, strict=True)
         return torch.cat([factor.in_unit_cube(gradient, features) for factor, gradient, features in blocks], -1)
 
@@ -209,11 +210,11 @@ class Kernel(ABC):
         return None
 
     def warped(self, warp: Warp) -> Self:
-        """The same with input warping of the actions."""
+        """The same kernel with input warping of the actions."""
         return replace(self, actions=replace(self.actions, warp=warp))  # type: ignore[type-var]
 
     def to(self, device: torch.device) -> Self:
-        """The same on another device."""
+        """The same kernel on another device."""
         return replace(self, states=self.states.to(device), actions=self.actions.to(device))  # type: ignore[type-var]
 
 
@@ -244,13 +245,13 @@ class ProductKernel(Kernel):
         return states.new_full(states.shape[:-1], self.outputscale)
 
     def covariance(self, a: Features, b: Features) -> Tensor:
-        """σ² k_S k_X, in compiled loops where these can."""
+        """σ² k_S k_X, in compiled loops if they support the profile and the device."""
         if a[0].dim() == b[0].dim() == 2 and self._compiled(*a, *b):
             return compiled_product_kernel.covariance(self._profiles, self.outputscale, a, b)
         return super().covariance(a, b)
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
-        """The gradients, in compiled loops where these can."""
+        """The gradients, in compiled loops if they support the profile and the device."""
         if self._compiled(*here, *there, weights):
             return compiled_product_kernel.weighted_gradient(self._profiles, self.outputscale, here, there, weights)
         return super().weighted_gradient(here, there, weights)
@@ -263,7 +264,7 @@ class ProductKernel(Kernel):
         return compiled_product_kernel.handles((self.states.profile, self.actions.profile), *tensors)
 
     def draw_prior(self, n: int, features: int, generator: torch.Generator) -> PriorDraws:
-        """By random Fourier features, where both spectra are known."""
+        """Draws by random Fourier features if both spectra are known."""
         if self.states.profile.spectrum is None or self.actions.profile.spectrum is None:
             return super().draw_prior(n, features, generator)
         like = self.actions.lengthscales

@@ -13,7 +13,7 @@ loadings           Normal(0.7 or 0, 0.5)          of multi-task kernels: the fir
 exponents' logs    Normal(0, 0.5)                 of input warping, among the loadings
 noise, "moderate"  Cauchy(-4, 1.5) of its log     anything from small to large, as rewards say
 noise, "small"     LogNormal(-6, 2)               next to nothing, unless many rewards say otherwise
-noise, "varying"   Cauchy(-4, 1.5), N(0, 0.3)     its middle is moderate; slopes, density relative to that of none
+noise, "varying"   Cauchy(-4, 1.5), N(0, 0.3)     moderate on average; slopes have density one at zero
 =================  =============================  ==========================================================
 """
 
@@ -149,7 +149,7 @@ class LogPosterior:
     def log_volume(self, parameters: Tensor) -> float:
         """log |2π H⁻¹|^½ at a mode (p,), H the negated second derivatives of the log-density in the parameters.
 
-        LogNormal priors are densities of exp(parameter), which adds its logarithm.
+        LogNormal priors are densities of exp(parameter), so the change of variables adds the parameter itself.
         """
         curvatures, scale = torch.linalg.eigvalsh(self._second_derivatives(parameters)), torch.from_numpy(self._spread)
         log_determinant = float(curvatures.clamp_min(LEAST_CURVATURE).log().sum() - 2 * scale.log().sum())
@@ -160,8 +160,8 @@ class LogPosterior:
     def draws(self, parameters: Tensor, pairs: int) -> Tensor:
         """Parameters (2 · pairs, p) from a normal distribution around a mode (p,) with covariance H⁻¹, within bounds.
 
-        They come in opposite pairs, so that their mean is the mode.  The root of H⁻¹ is symmetric, because eigenvectors
-        have another sign on another platform.
+        They come in opposite pairs, so that their mean is the mode.  The root of H⁻¹ is symmetric, because the signs of
+        eigenvectors depend on the platform.
         """
         curvatures, directions = torch.linalg.eigh(self._second_derivatives(parameters))
         normal = torch.randn(pairs, len(parameters), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -170,9 +170,9 @@ class LogPosterior:
         return torch.cat([parameters + steps, parameters - steps]).clamp(*self.bounds.T)
 
     def _second_derivatives(self, parameters: Tensor) -> Tensor:
-        """H (p, p) at a mode (p,) by differences of gradients, in units of the prior's spreads: its own curvature is 1.
+        """H (p, p) at a mode (p,) by differences of gradients, scaled so that the prior's own curvature is 1.
 
-        Directions in which the density falls off no faster than its prior are those below LEAST_CURVATURE.
+        Callers raise its eigenvalues to at least LEAST_CURVATURE.
         """
         steps = torch.where(parameters + DIFFERENCE > self.bounds[:, 1], -DIFFERENCE, DIFFERENCE)
         gradients = self(torch.cat([parameters[None], parameters + steps.diag()]))[1]
@@ -198,7 +198,7 @@ class LogPosterior:
         return torch.where(failed[:, None], 0.0, gradients)
 
     def thinned(self, n: int) -> "LogPosterior":
-        """The same for n of the rewards, evenly from the first to the last."""
+        """The same log-density for n of the rewards, evenly from the first to the last."""
         some = torch.linspace(0, len(self.points) - 1, n).long()
         noise = self.noise if isinstance(self.noise, str) else self.noise[some]
         return LogPosterior(self.family, self.points[some], self.rewards[some], noise)

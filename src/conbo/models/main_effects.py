@@ -2,9 +2,9 @@
 
     k = (A(s, s') + σ_X²) κ(x, x') + B(s, s') + σ_S² k_S'(s, s')
 
-A kernel A κ + B alone learns nothing about a state from dissimilar states.  The main effect of the action, σ_X² κ, is
-what an action does in every state.  The main effect of the state, σ_S² k_S', is how good a state is whatever the
-action; it is a function of the state's numbers, with its own lengthscales.
+A kernel A κ + B, here called the interaction, learns nothing about a state from dissimilar states.  The main effect of
+the action, σ_X² κ, is what an action does in every state.  The main effect of the state, σ_S² k_S', is how good a state
+is whatever the action; it is a function of the state's numbers, with its own lengthscales.
 """
 
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ class MainEffectsKernel(Kernel):
 
     @property
     def states(self) -> Factor:  # type: ignore[override]
-        """The factor of the states, that of the interaction."""
+        """The interaction's factor of the states."""
         return self.interaction.states
 
     @property
@@ -48,7 +48,7 @@ class MainEffectsKernel(Kernel):
         return self.interaction.scale(a, b) + self.action_variance
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """ψ of A, that of the interaction, because the new term is constant."""
+        """ψ of A: the interaction's own, because the new term is constant."""
         return self.interaction.scale_slope(a, b)
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
@@ -58,7 +58,7 @@ class MainEffectsKernel(Kernel):
         return main if own is None else main + own
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """ψ of B, that of the interaction; `weighted_gradient` adds the main effect, whose units differ."""
+        """ψ of B: the interaction's own; `weighted_gradient` adds the main effect, whose units differ."""
         return self.interaction.offset_slope(a, b)
 
     def variance(self, states: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ class MainEffectsKernel(Kernel):
         return self.interaction.variance(states) + (self.action_variance + self.state_variance)
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
-        """The gradients, with that of the state's main effect in the units of the interaction."""
+        """The gradients, including the state's main effect, in the units of the interaction."""
         in_states, in_actions = super().weighted_gradient(here, there, weights)
         mine, others = self._of_effect(here[0]), self._of_effect(there[0])
         own_partners = others.dim() == 3
@@ -103,11 +103,11 @@ class MainEffectsKernel(Kernel):
         return {"actionVariance": self.action_variance, "stateVariance": self.state_variance, "stateScales": scales}
 
     def warped(self, warp: Warp) -> Self:
-        """The same with input warping of the actions."""
+        """The same kernel with input warping of the actions."""
         return replace(self, interaction=self.interaction.warped(warp))
 
     def to(self, device: torch.device) -> Self:
-        """The same on another device."""
+        """The same kernel on another device."""
         return replace(self, interaction=self.interaction.to(device), state_effect=self.state_effect.to(device))
 
     @cached_property
@@ -139,19 +139,19 @@ def effect_columns(states: Columns) -> tuple[int, ...]:
 class MainEffectsFamily(ExtendedFamily):
     """A family with main effects added.
 
-    The lengthscales of the state's main effect come after those of the family, σ_X² and σ_S² after its variances.
+    The lengthscales of the state's main effect come after the family's own, and σ_X² and σ_S² after its variances.
     """
 
     profile: Profile
 
     @property
     def n_lengthscales(self) -> int:
-        """Number of lengthscales: those of the family, then one for each column of the state's main effect."""
+        """Number of lengthscales: the family's own, then one for each column of the state's main effect."""
         return self.family.n_lengthscales + len(effect_columns(self.states))
 
     @property
     def n_variances(self) -> int:
-        """Number of variances: those of the family, then σ_X² and σ_S²."""
+        """Number of variances: the family's own, then σ_X² and σ_S²."""
         return self.family.n_variances + 2
 
     def kernel(self, parameters: Tensor) -> MainEffectsKernel:

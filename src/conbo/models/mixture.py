@@ -1,6 +1,6 @@
-"""Bayesian model averaging: several posteriors, each weighted by the probability of its model.
+"""Bayesian model averaging: several posteriors (the members), each weighted by the probability of its model.
 
-Predictions are those of the mixture.  With weights w, means μ_j and covariances C_j:
+A prediction is a moment of the mixture.  With weights w, means μ_j and covariances C_j:
 
     μ = Σ w_j μ_j        C = Σ w_j (C_j + (μ_j - μ)(μ_j - μ)ᵀ)
 
@@ -53,7 +53,7 @@ class Mixture:
         return self.members[0]
 
     def most_probable(self, share: float) -> Posterior:
-        """The first members, as few as have this share of the weight; where that is one, the member itself."""
+        """The average of the fewest members that hold this share of the weight; if that is one, the member itself."""
         count = 1 + int((self.weights.cumsum(0)[:-1] < share).sum())
         if count == 1:
             return self.leader
@@ -113,7 +113,7 @@ class Mixture:
         return self._average([member.noise_at(points) for member in self.members])
 
     def noise_gradient(self, points: Tensor) -> Tensor:
-        """Gradients (n, d) of these variances."""
+        """Gradients (n, d) of the noise variances of new rewards."""
         return self._average([member.noise_gradient(points) for member in self.members])
 
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
@@ -196,7 +196,7 @@ class Mixture:
         return {"members": records, "weights": self.weights.tolist()}
 
     def imagined(self, points: Tensor, seeds: Tensor) -> "Mixture":
-        """The same after rewards of these seeds that are just as expected, in the members that know seeds."""
+        """The mixture after rewards with these seeds that equal their expectations; members without seeds stay."""
         known = (one.imagined(points, seeds) if isinstance(one, ImaginesRewards) else one for one in self.members)
         return Mixture(tuple(known), self.weights)
 
@@ -250,12 +250,12 @@ class MixtureGains:
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """The seeds of rewards, as far as they matter to a member."""
+        """The observed seeds that matter to some member."""
         known = (value.seen_seeds for value in self.values if isinstance(value, KnowsSeeds))
         return max(known, key=len, default=())
 
     def for_seeds(self, seeds: Tensor) -> "MixtureGains":
-        """The same for new rewards of these seeds, by the members that know seeds."""
+        """The same gains for new rewards with these seeds; members without seeds stay as they are."""
         values = (value.for_seeds(seeds) if isinstance(value, KnowsSeeds) else value for value in self.values)
         return MixtureGains(tuple(values), self.weights)
 
@@ -279,7 +279,7 @@ class WeightedGains:
 
     @property
     def values(self) -> Tensor:
-        """(k, m)."""
+        """Gains (k, m) of candidates at states."""
         return weighted(self.weights, [gain.values for gain in self.gains])
 
     def gradient(self, weights: Tensor) -> Tensor:

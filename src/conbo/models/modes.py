@@ -65,11 +65,11 @@ class Mode:
         return self.objective + self.log_jacobian + volume - margin
 
     def like(self, other: "Mode") -> "Mode":
-        """Another mode, with the same output warping as this one."""
+        """The mode `other`, with the output warping of this one."""
         return replace(other, output=self.output, log_jacobian=self.log_jacobian)
 
     def weighed_by_density(self, other: "Mode", margin: float) -> "Mode":
-        """The same mode with the evidence of another one, plus what its own density gains on it beyond a margin."""
+        """This mode with stated evidence: the other mode's, plus the gain in log-density over it, minus a margin."""
         return replace(self, stated_evidence=other.evidence + self.objective - other.objective - margin)
 
     def record(self, structures: Structures) -> dict[str, Any]:
@@ -121,8 +121,8 @@ def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mod
     """The most probable mode of each profile with main effects, unless it would be improbable.
 
     Main effects hardly change the volume, so densities tell early which model has a chance.  The most probable profile
-    comes first: where main effects do not help it, they help no other, and a profile that lags by far more than they
-    gain stays behind.
+    comes first: if main effects do not help it, they help no other, and a profile that lags by far more than they can
+    gain is skipped.
     """
     pairs = []
     for family in families:
@@ -191,7 +191,7 @@ def with_warped_actions(plain: Mode) -> list[Mode]:
 
 
 def variant_modes(target: LogPosterior, start: Tensor, goal: float) -> list[Mode]:
-    """The mode that is reached from a start (p,), if its log-density is above the goal; the search stops if not."""
+    """The mode reached from a start (p,) if its log-density exceeds the goal; a search that cannot reach it stops."""
     found = local_search(target, start[None], replace(VARIANT_HALVING, goal=goal))
     return [mode for mode in found if mode.objective > goal]
 
@@ -213,7 +213,7 @@ def local_search(target: LogPosterior, starts: Tensor, halving: SuccessiveHalvin
 
 
 def promising_starts(target: LogPosterior, noisy: bool) -> Tensor:
-    """The best few of the Sobol starts; of many rewards, the starts that fit some of them.
+    """The best few Sobol starts; if there are many rewards, the best modes for a subset of them.
 
     With `noisy`, also a start with much noise: from little noise, a local search tends to end at short lengthscales
     that explain the noise.

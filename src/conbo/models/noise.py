@@ -41,7 +41,7 @@ class HeteroscedasticNoise:
         return self.log_level + centered_features(self.columns, points) @ self.slopes
 
     def to(self, device: torch.device) -> "HeteroscedasticNoise":
-        """The same on another device."""
+        """The same noise on another device."""
         return replace(self, slopes=self.slopes.to(device))
 
 

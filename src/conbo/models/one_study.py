@@ -107,7 +107,7 @@ class OneStudy:
         return self.whole.noise_at(_of_this(points))
 
     def noise_gradient(self, points: Tensor) -> Tensor:
-        """Gradients (n, d) of these variances."""
+        """Gradients (n, d) of the noise variances of new rewards."""
         return self.whole.noise_gradient(_of_this(points))[..., 1:]
 
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
@@ -142,7 +142,7 @@ class OneStudy:
         return self.whole.batches_look_ahead
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Evenly spread actions (p, d_x), even in what the model sees of them."""
+        """Evenly spread actions (p, d_x), moved so that they are even in the model's features."""
         return self.whole.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "_Search":
@@ -219,7 +219,7 @@ class _Gains:
 
     @property
     def values(self) -> Tensor:
-        """(k, m)."""
+        """Gains (k, m) of candidates at states."""
         return self.whole.values
 
     def gradient(self, weights: Tensor) -> Tensor:
@@ -233,12 +233,12 @@ class _Lines:
 
     @property
     def mean(self) -> Tensor:
-        """(k, m, q)."""
+        """Intercepts (k, m, q) of the lines."""
         return self.whole.mean
 
     @property
     def slope(self) -> Tensor:
-        """(k, m, q)."""
+        """Slopes (k, m, q) of the lines."""
         return self.whole.slope
 
     def gradient(self, pull: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ class OutputMap(ABC):
         """The settings of the map as plain values."""
 
     def moments(self, mean: Tensor, variance: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of the expected reward, given those of the process; elementwise."""
+        """Mean and variance of the expected reward, given mean and variance of the process; elementwise."""
         nodes, weights = NODES.to(mean), WEIGHTS.to(mean)
         sd = variance.clamp_min(1e-300).sqrt()
         values = self.expected(mean[..., None] + sd[..., None] * nodes, noise[..., None])

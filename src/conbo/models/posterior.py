@@ -1,8 +1,9 @@
 """What a posterior can do: a protocol of small capabilities that every fitted model offers.
 
-Two classes implement it: `ExactPosterior` (built-in Gaussian processes) and `BotorchPosterior` (single-output BoTorch
-models with an exact marginal likelihood).  Callers use the capabilities and never check the class.  Methods whose
-return type allows None return it when the capability is missing, and the caller tells the user what that means.
+It is implemented by `ExactPosterior` and its variants (built-in Gaussian processes), `Mixture` (an average of models)
+and `BotorchPosterior` (single-output BoTorch models with an exact marginal likelihood), among others.  Callers use the
+capabilities and never check the class.  Methods whose return type allows None return it when the capability is missing,
+and the caller tells the user what that means.
 
 ======================  ===========================================================================================
 capability              who asks for it
@@ -72,8 +73,8 @@ class BestActions:
 class GainRule:
     """How a gain is computed from the lines mean + slope z that stand for a state's look-ahead means.
 
-    Where `nodes` is None the pool of actions itself gives the lines.  Otherwise each node z has a line: that of the
-    action which is best there.
+    If `nodes` is None, every action of the pool is a line.  Otherwise each node z has one line, from the action that is
+    best there.
     """
 
     nodes: Tensor | None  # (q,)
@@ -86,7 +87,7 @@ class StateGains(Protocol):
 
     @property
     def values(self) -> Tensor:
-        """(k, m)."""
+        """Values (k, m) of candidates at states."""
 
     def gradient(self, weights: Tensor) -> Tensor:
         """Gradient (k, d) in the candidates of Σ_i weights[:, i] values[:, i]."""
@@ -108,10 +109,10 @@ class KnowsSeeds(Protocol):
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """The seeds of observations, where they matter."""
+        """The observed seeds; empty if the value does not depend on seeds."""
 
     def for_seeds(self, seeds: Tensor) -> StateValue:
-        """The value of new observations of these seeds: (1,) for all candidates, or one for each of them."""
+        """The value of new observations with these seeds: (1,) for all candidates, or one for each of them."""
 
 
 @runtime_checkable
@@ -124,12 +125,12 @@ class AveragesValues(Protocol):
 
     @property
     def weights(self) -> Tensor:
-        """Their weights (members,)."""
+        """Weights (members,) of the summed values."""
 
 
 @dataclass(frozen=True)
 class LineGains:
-    """Gains (k, m) computed from lines, with the derivative in the slopes of these."""
+    """Gains (k, m) computed from lines, with their derivative in the slopes of the lines."""
 
     values: Tensor  # (k, m)
     derivative: Tensor  # (k, m, q)
@@ -145,11 +146,11 @@ class LookAheadLines(Protocol):
 
     @property
     def mean(self) -> Tensor:
-        """(k, m, q)."""
+        """Intercepts (k, m, q) of the lines."""
 
     @property
     def slope(self) -> Tensor:
-        """(k, m, q)."""
+        """Slopes (k, m, q) of the lines."""
 
     def gradient(self, pull: Tensor) -> Tensor:
         """Gradient (k, d) in the candidates of Σ pull · slope, for pull (k, m, q), the points held fixed."""
@@ -167,7 +168,7 @@ class BestSearch(Protocol):
 
 
 class ActionSearch(BestSearch, Protocol):
-    """The same for one posterior, with the gains of states."""
+    """A search over actions under one posterior, which also computes gains of states."""
 
     def gains(self, rule: GainRule) -> StateValue:
         """Expected gains of states, with look-ahead maxima searched for from the pool."""
@@ -192,7 +193,7 @@ class Predicts(Protocol):
 
     @property
     def n_state_dims(self) -> int:
-        """Columns of a point that are its state."""
+        """Number of state columns, which come first in a point."""
 
     def mean(self, points: Tensor) -> Tensor:
         """Posterior mean of points (n, d)."""
@@ -219,14 +220,14 @@ class Predicts(Protocol):
         """Variances of the noise of new rewards at points (n, d)."""
 
     def noise_gradient(self, points: Tensor) -> Tensor:
-        """Gradients (n, d) of these variances."""
+        """Gradients (n, d) of the noise variances of new rewards."""
 
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
         """Leave-one-out residuals (n,) and predictive standard deviations (n,), noise included; None if not known."""
 
 
 class ComparesStates(Protocol):
-    """How alike states are, as far as the best action is concerned."""
+    """How similar states are, which decides whether their best actions are."""
 
     @property
     def state_lengthscales(self) -> Tensor:
@@ -253,7 +254,7 @@ class LooksAhead(Protocol):
         """Whether look-ahead at thousands of pairs of points takes milliseconds; if not, callers use fewer of them."""
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Evenly spread actions (p, d_x), moved so that they are even in what the model sees of them."""
+        """Evenly spread actions (p, d_x), moved so that they are even in the model's features."""
 
     def action_search(self, space: Space, actions: Tensor) -> ActionSearch:
         """A search over actions that starts from a pool (p, d_x)."""
@@ -280,9 +281,9 @@ class KeepsRecords(Protocol):
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> "Posterior | None":
-        """The same hyperparameters with other observations; `noise` holds variances where these are known.
+        """The same hyperparameters with other observations.
 
-        `seeds` (n,) are those of the rewards, where they have some.
+        `noise` (n,) holds variances if they are known, and `seeds` (n,) the rewards' seeds if they have any.
         """
 
 
@@ -299,15 +300,15 @@ class Averages(Protocol):
         """The posteriors that are averaged."""
 
     def most_probable(self, share: float) -> Posterior:
-        """The first members, as few as have this share of the weight; where that is one, the member itself."""
+        """The average of the fewest members that hold this share of the weight; if that is one, the member itself."""
 
 
 @runtime_checkable
 class ImaginesRewards(Protocol):
-    """A posterior that says what would be known after rewards of certain seeds."""
+    """A posterior that can be conditioned on imagined rewards with given seeds."""
 
     def imagined(self, points: Tensor, seeds: Tensor) -> Posterior:
-        """The same after rewards at points (k, d) of seeds (k,) that are just as expected."""
+        """The posterior after rewards at points (k, d) with seeds (k,) that equal their expectations."""
 
 
 class Model(Protocol):
@@ -337,13 +338,13 @@ class Model(Protocol):
 
 @runtime_checkable
 class FitsInSteps(Protocol):
-    """A model whose hyperparameters rest on the first of the rewards alone, so that one fit serves many asks."""
+    """A model whose hyperparameters are fitted to the first rewards only, so that one fit serves many suggestions."""
 
     def fitted_rewards(self, n: int) -> int:
-        """How many of the first n rewards hyperparameters rest on; these are what rewards are standardized by."""
+        """Number of the first n rewards that hyperparameters are fitted to, and that standardize all rewards."""
 
     def begins_with(self, n: int) -> int:
-        """How many of the first n rewards a fit to n rewards begins with; n where it begins anew."""
+        """Number of the first n rewards whose fit a fit to n rewards starts from; n if it starts from scratch."""
 
     def fit_and_average(
         self,
@@ -354,6 +355,6 @@ class FitsInSteps(Protocol):
     ) -> tuple[Posterior, Callable[[], Posterior] | None]:
         """The posterior, and a function that averages it over its hyperparameters; None if that changes nothing.
 
-        A `memory` of earlier fits saves time and does not change the result.
-        `before` holds the first observations, with rewards standardized by themselves, where a fit begins with them.
+        A `memory` of earlier fits saves time and does not change the result. `before` holds the first observations,
+        standardized on their own, if a fit starts from them.
         """

@@ -9,8 +9,8 @@ here                f⁰(s, x)                                 when
 `NystromFeatures`   k(·, U) L⁻ᵀ w,  L Lᵀ = k(U, U)           any kernel: exact at the points U, smoother between
 ==================  =======================================  ===================================================
 
-The phase is linear in the state's features, b_j(s) = β_j + ω_sᵀ s. Where categories share nothing (δ_ss'), each
-category adds random phases of its own.
+The phase is linear in the state's features, b_j(s) = β_j + ω_sᵀ s. If categories share nothing (δ_ss'), each category
+adds its own random phases.
 
 References: Rahimi & Recht (2007); Williams & Seeger (2001).
 """

@@ -72,7 +72,7 @@ class SeedEffect:
         return torch.where(same, 1.0, self.between).to(torch.float64)
 
     def page_record(self) -> dict[str, Any]:
-        """The same for the page of a report."""
+        """The effect as plain values, for the page of a report."""
         function = None
         if self.function is not None:
             states, actions = self.function.states, self.function.actions
@@ -119,9 +119,7 @@ class SeededPosterior(ExactPosterior):
         return tuple(seeds[counts.argsort(descending=True, stable=True)].tolist())
 
     def for_seeds(self, seeds: Tensor) -> Self:
-        """The same posterior, looking ahead at rewards with these seeds: one for all candidates (1,), or one for each
-        (c,).
-        """
+        """The same posterior, looking ahead at rewards with these seeds: (1,) for all candidates, or (c,)."""
         return replace(self, next_seeds=seeds.to(self.seeds))
 
     def of_rows(self, rows: Tensor) -> Self:
@@ -129,7 +127,7 @@ class SeededPosterior(ExactPosterior):
         return self if len(self.next_seeds) == 1 else replace(self, next_seeds=self.next_seeds[rows])
 
     def imagined(self, points: Tensor, seeds: Tensor) -> Self:
-        """The same after rewards at points (k, d) of these seeds (k,) that are just as expected: no mean changes."""
+        """The posterior after rewards at points (k, d) with seeds (k,) that equal their expectations, so means stay."""
         here, features = self.kernel.scaled(points), self.effect.scaled(points)
         known = self.kernel.covariance(here, self.observed)
         known = known + self.effect.shared(seeds, self.seeds) * self.effect.covariance(features, self.effect_features)
@@ -203,7 +201,7 @@ class SeededPosterior(ExactPosterior):
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> "SeededPosterior":
-        """The same hyperparameters with other observations; without seeds, each of them has one of its own."""
+        """The same hyperparameters with other observations; without `seeds`, every observation has its own seed."""
         own = torch.arange(len(points), device=points.device) if seeds is None else seeds
         known = self.within if noise is None else noise
         return condition_with_seeds(self.kernel, self.constant, known, self.effect, points, rewards, own, self.within)
@@ -221,8 +219,8 @@ def condition_with_seeds(
 ) -> SeededPosterior:
     """Condition a prior on points (n, d) and rewards (n,) with seeds (n,).
 
-    `noise` is the variance of rewards of one seed, or one for each reward; `within` is that of further rewards, by
-    default the same, or the mean.
+    `noise` is the variance among rewards of one seed, or one variance for each reward. `within` is the variance for
+    further rewards, by default the same, or the mean.
     """
     if within is None:
         within = float(noise.mean()) if isinstance(noise, Tensor) else noise

@@ -20,8 +20,8 @@ FUNCTION_SHARE = 0.25  # of the noise is the function's at the start, where a se
 class SeededFamily(ExtendedFamily):
     """A family with effects of seeds: a constant for every seed, a function for every seed, or both.
 
-    The lengthscales of the function come after those of the family, the variances of constant and function after its
-    variances.  `kernel` is that of the family alone, without the effects.
+    The function's lengthscales come after the family's own, and the variances of constant and function after its
+    variances.  `kernel` makes the family's kernel alone, without the effects.
     """
 
     profile: Profile
@@ -36,12 +36,12 @@ class SeededFamily(ExtendedFamily):
 
     @property
     def n_lengthscales(self) -> int:
-        """Number of lengthscales: those of the family, then those of a seed's function."""
+        """Number of lengthscales: the family's own, then the lengthscales of a seed's function."""
         return self.family.n_lengthscales + self._n_effect
 
     @property
     def n_variances(self) -> int:
-        """Number of variances: those of the family, then of the constant and of the function."""
+        """Number of variances: the family's own, then the variances of the constant and of the function."""
         return self.family.n_variances + self.constant + self.function
 
     def kernel(self, parameters: Tensor) -> Kernel:

@@ -3,11 +3,11 @@
 All models are fitted as if every reward had its own seed, as without common random numbers.  Then the most probable
 structure is fitted with a constant for every seed, with a function, and with both; the other structures only with the
 parts that are most probable there.  All are weighted by their evidence, so a part that explains nothing costs
-probability.  Beside effects of seeds, nothing is warped and noise is the same everywhere.
+probability.  Models with effects of seeds have no warping, and their noise is the same everywhere.
 
 Unless a constant alone is clearly more probable than a constant with a function, the latter takes its place and its
-probability.  A model without functions takes what is true of one seed for what is true of all.  Few rewards do not
-refute that, and the method would evaluate the same seed again and again.
+probability.  A model without functions assumes that a seed shifts all rewards equally.  Few rewards do not refute that,
+and the method would evaluate the same seed again and again.
 """
 
 from collections.abc import Sequence

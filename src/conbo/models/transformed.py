@@ -2,8 +2,9 @@
 
 The process models z = g(y); see output_maps.py.  Means and variances of the expected reward are exact up to quadrature.
 Covariances are approximate, in the way that Stein's lemma suggests: the covariance of a reward with anything Gaussian
-is a slope E[dy/dz] times that of z, and each point of a pair gets the slope that makes its own variance right.  The
-gain of a state is the rise of the expected reward if its best z rises by the gain of the process for certain.
+is a slope E[dy/dz] times the covariance of z, and each point of a pair gets the slope that makes its own variance
+right.  The gain of a state is the rise of the expected reward if its best z rises by the gain of the process for
+certain.
 """
 
 from collections.abc import Callable
@@ -76,7 +77,7 @@ class TransformedPosterior:
         return self._slopes(points).square() * self.process.noise_at(points)
 
     def noise_gradient(self, points: Tensor) -> Tensor:
-        """Gradients (n, d) of these variances."""
+        """Gradients (n, d) of the noise variances of new rewards."""
 
         def noise(mean: Tensor, variance: Tensor, noise: Tensor) -> tuple[Tensor]:
             return (self.output.slope(mean, variance, noise).square() * noise,)
@@ -118,7 +119,7 @@ class TransformedPosterior:
 
     @property
     def batches_look_ahead(self) -> bool:
-        """True, because look-ahead is that of the process."""
+        """True, because the process itself looks ahead."""
         return True
 
     def even_actions(self, actions: Tensor) -> Tensor:
@@ -207,7 +208,7 @@ class TransformedSearch:
         return best_by_mean(self.posterior, hints.space, states, ends, starts)
 
     def gains(self, rule: GainRule) -> "TransformedGains":
-        """Expected gains of states: those of the process, in units of reward."""
+        """Expected gains of states: the gains of the process, converted to rewards."""
         return TransformedGains(self.posterior, self.search.gains(rule))
 
 
@@ -262,7 +263,7 @@ class TransformedLines:
 
     @property
     def slope(self) -> Tensor:
-        """(k, m, q)."""
+        """Slopes (k, m, q) of the lines."""
         return self.slopes * self.lines.slope
 
     def gradient(self, pull: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ EDGE = 1e-6  # slopes may be infinite at 0 and 1: they are taken so far inside
 
 @dataclass(frozen=True)
 class Warp:
-    """The warping w of every column, by the logarithms of its exponents; those of categories are zero."""
+    """The warping w of every column, by the logarithms of its exponents, which are zero for categories."""
 
     log_a: Tensor  # (d,)
     log_b: Tensor  # (d,)
@@ -48,7 +48,7 @@ class Warp:
         return in_log_a, in_log_b
 
     def to(self, device: torch.device) -> "Warp":
-        """The same on another device."""
+        """The same warping on another device."""
         return Warp(self.log_a.to(device), self.log_b.to(device))
 
 

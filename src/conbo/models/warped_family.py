@@ -18,12 +18,12 @@ class WarpedFamily(ExtendedFamily):
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """Prior means of the loadings: those of the family, then zero for the logarithms of the exponents."""
+        """Prior means of the loadings: the family's own, then zero for the logarithms of the exponents."""
         return self.family.typical_loadings + (0.0,) * self.n_warps
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Largest absolute values of the loadings: those of the family, then of the logarithms of the exponents."""
+        """Largest absolute values of the loadings: the family's own, then of the logarithms of the exponents."""
         return self.family.largest_loadings + (LARGEST_EXPONENT,) * self.n_warps
 
     @property

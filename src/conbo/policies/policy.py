@@ -197,8 +197,8 @@ class Policy:
         Returns
         -------
         dataframe
-            The same rows with a column for every action, and the columns `predicted_reward` and `predicted_std`;
-            where constraints are learned, also `predicted_probability` that they are kept.
+            The same rows with a column for every action, and the columns `predicted_reward` and `predicted_std`; if
+            constraints are learned, also `predicted_probability`, the probability that they are satisfied.
 
         Raises
         ------

@@ -11,8 +11,8 @@ yⁱ - V     ``advantage``        how much better an observation was than others
 0.2        ``spread``           standard deviation of the policy, and the bandwidth
 =========  ===================  ==========================================================================
 
-States and actions are in the unit cube, rewards are standardized; categories of a state enter one-hot.  No
-model is asked.  Reference: Williams (1992), in the form of the paper's supplement.
+States and actions are in the unit cube, rewards are standardized; categories of a state enter one-hot.  No model is
+used.  Reference: Williams (1992), in the form of the paper's supplement.
 """
 
 from dataclasses import dataclass

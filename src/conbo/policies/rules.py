@@ -1,4 +1,4 @@
-"""Rules of the user's, such as what is done today, in all the forms that users have them in."""
+"""The user's own rules, such as what is done today, in every form in which they can be given."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -84,7 +84,7 @@ def _flat(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class SameAction:
-    """One action (d_x,) of the unit cube for all states; where it is not feasible, the nearest feasible one."""
+    """One action (d_x,) of the unit cube for all states; the nearest feasible one if a state does not allow it."""
 
     def __init__(self, belief: Belief, action: Tensor) -> None:
         self._belief, self._action = belief, action

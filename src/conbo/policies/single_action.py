@@ -57,7 +57,7 @@ def observed_in(belief: Belief, state: Tensor) -> Tensor:
 def best_observed(belief: Belief, state: Tensor) -> tuple[Tensor, float]:
     """The action with the highest posterior mean in a state (d_s,), and that mean.
 
-    It is one of the actions observed in this state, or, where there is none, of those observed anywhere.
+    It is one of the actions observed in this state or, if there is none, one of all observed actions.
     """
     d_s, points = len(state), belief.observations.points
     here = observed_in(belief, state)

@@ -23,8 +23,8 @@ class Suggestion:
     expected_costs
         Expected costs (n,) of the points; None if evaluations have no costs.
     seeds
-        Seeds of the points, None for a new one, and a negative number for a new one that points share; by default all
-        are new. They matter with common random numbers only.
+        Seeds of the points: a seed that was used before, None for a new one, or a negative number for a new seed that
+        several points share. By default all are new. Only studies with common random numbers use them.
 
     Examples
     --------

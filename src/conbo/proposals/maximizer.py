@@ -78,11 +78,11 @@ class Maximizer:
     screened
         Number of points whose cheap values are computed.
     starts
-        Number of the best of these from which a local search starts.
+        Number of the best screened points from which a local search starts.
     iterations
         Largest number of iterations of a local search.
     finalists
-        Number of ends whose full values are computed.
+        Number of ends of local searches whose full values are computed.
     halving
         Successive halving: starts that lag after a few iterations are dropped. None keeps all.
 
@@ -203,7 +203,7 @@ class Maximizer:
         tolerance: float,
         state: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Where climbs from starts (r, d) of these seeds (r,) end (k, d), the full values there (k,), their seeds."""
+        """Ends (k, d) of climbs from starts (r, d) with these seeds (r,), their full values (k,), and their seeds."""
         ascent = self._climb(acquisition.for_seeds(seeds), belief, starts, tolerance, state)
         best = ascent.values.argsort(descending=True, stable=True)[: self.finalists]
         ends = fix_state(belief.snap(ascent.points[best]), state)

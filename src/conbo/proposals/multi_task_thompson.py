@@ -13,9 +13,9 @@ n_x                   ``n_actions``         ⌈n_disc / n_s⌉ actions for each 
 (rest)                                      uniform actions
 ====================  ====================  ==================================================================
 
-Where n_x is small the kinds shrink alike.  One joint draw needs the Cholesky factor of all points; with
-`draw="pathwise"` drawn functions are evaluated instead, linear in the points, so that there may be many more
-of them.  A batch is as many independent draws.  The paper does not weight states by P[s]; `weighted` does so.
+If n_x is small, all kinds shrink in proportion.  One joint draw needs the Cholesky factor of all points; with
+`draw="pathwise"` drawn functions are evaluated instead, linear in the points, so that there may be many more of them. A
+batch of n points is n independent draws.  The paper does not weight states by P[s]; `weighted` does so.
 
 Reference: Char et al. (2019), with the settings of the paper's supplement.
 """

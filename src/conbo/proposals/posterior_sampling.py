@@ -1,7 +1,7 @@
 """PS-BAX: draw a function, find its whole policy, and evaluate the point of that policy that is least certain.
 
 The algorithm whose output is wanted maps a function to its policy {(s, argmax_x f(s, x))}; the policy of a drawn
-function is found at states that follow P[s].  A batch is that number of independent draws.
+function is found at states that follow P[s].  A batch of n points is n independent draws.
 
 Reference: Cheng, Astudillo, Desautels & Yue (2024), "Practical Bayesian Algorithm Execution via Posterior Sampling".
 """
@@ -59,7 +59,7 @@ def policy_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
 def new_points(belief: Belief, draws: Sequence[Tensor], spare: Tensor, n: int) -> Tensor:
     """n points: of each draw (m, d) the first that is neither pending nor chosen, then spare ones (n, d).
 
-    Where fewer points are left in the space, some are chosen again.
+    If the space has fewer points left, some are chosen again.
     """
     taken, chosen = list(belief.observations.pending), list[Tensor]()
     for points in [*draws, *[spare] * n]:

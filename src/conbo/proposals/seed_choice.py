@@ -31,7 +31,7 @@ PAIRS = 4  # of a point and a seed, that are climbed from
 
 
 def open_seeds(acquisition: SeedsMatter, observations: Observations) -> list[int]:
-    """The used seeds that the next reward may have; all of them where there are no new ones."""
+    """The used seeds that the next reward may have; all of them if there are no new seeds."""
     if observations.seeds is None or observations.seeds_are_used_up:
         return list(acquisition.seen_seeds)
     rewards = Counter(observations.seeds.values.tolist())
@@ -51,7 +51,7 @@ def promising_pairs(acquisition: SeedsMatter, points: Tensor, used: Sequence[int
 def paired_seeds(
     recipe: UnpricedRecipe, belief: Belief, points: Tensor, seeds: Sequence[int | None], generator: torch.Generator
 ) -> list[int | None]:
-    """The seeds of a batch (n, d), in which points may share a new seed; a negative number stands for each of these."""
+    """The seeds of a batch (n, d), in which points may share a new seed; a negative number stands for a shared one."""
     # every new seed of the batch has a number of its own, apart from those of seeds and from NEW_SEED
     chosen = [NEW_SEED - 1 - place if seed is None else seed for place, seed in enumerate(seeds)]
     for place, seed in enumerate(seeds):

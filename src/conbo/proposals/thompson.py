@@ -1,7 +1,7 @@
 """Thompson sampling: draw a function from the posterior, and evaluate where it is highest.
 
 A function is one joint draw at a set of points: Sobol points, and neighbors of those with the best posterior mean.  A
-batch is that number of independent draws, as in Kandasamy et al. (2018) and Hernández-Lobato et al. (2017).
+batch of n points is n independent draws, as in Kandasamy et al. (2018) and Hernández-Lobato et al. (2017).
 """
 
 from dataclasses import dataclass

@@ -13,7 +13,7 @@ ROUNDING = 1e-12  # share of the prior variance
 
 
 def every_action(belief: Belief, most: int) -> Tensor | None:
-    """All actions (p, d_x), where there are no more than `most`."""
+    """All actions (p, d_x) if there are at most `most`."""
     parameters = list(belief.space.actions.values())
     count = 1
     for parameter in parameters:
@@ -29,8 +29,8 @@ def likely_peaks(
 ) -> Tensor:
     """n actions (c, n, d_x) of a pool (p, d_x) that are most often the highest in each of states (c, d_s).
 
-    They are counted in joint draws, one for each column of standard normals (p, draws); actions that come closest to
-    the highest follow. Actions that are not `feasible` (c, p) come last.
+    How often an action is the highest is counted in joint draws, one for each column of standard normals (p, draws).
+    Actions that come closest to the highest follow. Actions that are not `feasible` (c, p) come last.
     """
     mean, covariance = joint_moments(posterior, states, pool.expand(len(states), -1, -1))
     if feasible is not None:
