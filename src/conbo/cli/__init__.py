@@ -29,7 +29,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Learn by hand": {
         "ask": ("trial_commands", "Ask for the points to evaluate next."),
-        "tell": ("trial_commands", "Tell the reward of a trial, or those of a file."),
+        "tell": ("trial_commands", "Tell the reward of a trial, or the rewards in a file."),
         "fail": ("trial_commands", "Say that a trial will not have a reward."),
         "import": ("trial_commands", "Add earlier results from a CSV file."),
         "export": ("trial_commands", "Write all trials as a table, or copy the database."),

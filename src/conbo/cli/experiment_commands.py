@@ -86,8 +86,8 @@ def bench(
 
     PROBLEM is a built-in name, a variant of one such as branin:width=0.5,noise=1, or path/to/file.py:name of a
     conbo.problems.Problem of your own.  All methods begin with the same points and meet the same noise at a seed.
-    Policies are scored by their opportunity cost over P[s], or by their mean reward where the best is unknown; where a
-    problem has constraints, also by the share of states in which they break one.
+    Policies are scored by their opportunity cost over P[s], or by their mean reward if the best one is unknown. If a
+    problem has constraints, the share of states in which a policy breaks one is a score, too.
 
     \b
       conbo bench branin -m conbo -m revi --seeds 20 --out out/branin
@@ -205,7 +205,7 @@ def _draw(name: str, folder: Path, quick: bool) -> None:
 
 
 def _make(tasks: "Sequence[Task]", folder: Path, jobs: int, minutes: float | None, changed: "Changed") -> int:
-    """The number of runs that failed."""
+    """Make or continue all runs, and return how many failed."""
     from conbo.experiments.sweep import sweep
 
     report = sweep(tasks, folder, jobs, minutes=minutes, changed=changed)
@@ -246,9 +246,9 @@ def _show(folder: Path, against: str, plot: Path | None, problems: Sequence[str]
 
 
 def _truth(name: str, named: Sequence[str]) -> str | None:
-    """What it is worth to know the state of a problem, where that is known.
+    """What it is worth to know the state of a problem; None if that is unknown.
 
-    A problem of a file is only read if it was named now: the runs of a folder may be somebody else's.
+    A problem file is read only if this call names it, because the runs of a folder may be somebody else's.
     """
     from conbo.experiments.problem_names import load_problem
     from conbo.problems.value_of_state import value_of_state

@@ -94,8 +94,8 @@ class Program:
     """Runs a program for every evaluation; the last line that it prints is the reward.
 
     Each word of the template may have {names} of states and actions, also with a format, as in {stock:.2f}, and {seed}
-    where trials have seeds. The words are split before the values are put in, and no shell is involved: a value is
-    never taken for a command.
+    if trials have seeds. The words are split before the values are put in, and no shell is involved: a value is never
+    taken for a command.
     """
 
     template: str
@@ -143,7 +143,7 @@ class Program:
         return ["".join(_filled(word, values)) for word in shlex.split(self.template)]
 
     def check(self, space: "Space", seeded: bool = False) -> None:
-        """Raise SettingError unless this is a program whose names are those of the space, or of the seed."""
+        """Raise SettingError unless the program exists and its {names} are parameters of the space, or the seed."""
         from conbo.spaces import closest
 
         known = (*space.states, *space.actions, *([SEED] if seeded else []))

@@ -21,7 +21,7 @@ _NEEDED = ("fastapi", "jinja2", "matplotlib", "plotly", "uvicorn")  # the extra 
 def serve(storage: str, host: str, port: int, token_file: Path | None) -> None:
     """Serve the studies of a database over HTTP, with a dashboard.
 
-    Several services may share a database, like several workers. TLS is the business of a proxy before it.
+    Several services may share a database, like several workers. For TLS, put a proxy in front of it.
 
     \b
       conbo token --right run --file tokens.json

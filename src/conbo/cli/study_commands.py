@@ -50,7 +50,7 @@ def init(path: Path, force: bool) -> None:
 def check(arguments: tuple[str, ...], name: str | None) -> None:
     """Check a study file, and say what it describes.
 
-    If the study was begun already, its settings must be those of the file.
+    If the study exists already, its settings must agree with the file.
     """
     (source,) = leading_study(arguments)
     if not source.endswith(".toml"):

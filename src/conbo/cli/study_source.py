@@ -20,7 +20,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def study_arguments(metavar: str = "[STUDY]") -> Callable[[Command], Command]:
-    """The positional arguments, of which the first may be the study, and the option `--name`."""
+    """The positional arguments, the first of which may be the study, and the option `--name`."""
 
     def decorate(command: Command) -> Command:
         named = click.option("--name", help="The study's name, where a storage has several.")(command)

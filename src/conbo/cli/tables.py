@@ -16,7 +16,7 @@ from conbo.study.spreadsheets import marked
 if TYPE_CHECKING:
     from conbo.spaces import Parameter, Space
 
-# how a file ends → the libraries that write it, of which one must be there
+# file ending → the libraries that can write it, one of which must be installed
 TABLES: dict[str, tuple[str, ...]] = {
     ".csv": (),
     ".json": (),
@@ -86,7 +86,7 @@ def _library(path: Path) -> Any:
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows with a line of headings, which are those of the first."""
+    """The rows as CSV, under the column names of the first row."""
     if not rows:
         return ""
     lines = [_csv_line([row.get(name) for name in rows[0]]) for row in rows]

@@ -37,8 +37,8 @@ def ask(
 ) -> None:
     """Ask for the points to evaluate next.
 
-    Each is a trial with a number, by which its reward is told; it waits for that as long as it takes. With several
-    state parameters, give --state once for each.
+    Each point is a trial with a number, under which its reward is told. There is no time limit. With several state
+    parameters, give --state once for each.
     """
     from conbo.study.tables import MEASURED
 
@@ -88,7 +88,7 @@ def tell(
     pairs: tuple[str, ...],
     path: Path | None,
 ) -> int:
-    """Tell the reward of a trial, or those of a file.
+    """Tell the reward of a trial, or the rewards in a file.
 
     With several outcomes beside the reward, give --outcome once for each.
 
@@ -187,9 +187,9 @@ def fail(arguments: tuple[str, ...], name: str | None, error: str) -> None:
 def import_results(arguments: tuple[str, ...], name: str | None) -> int:
     """Add earlier results from a CSV file.
 
-    The columns are the names of the states and actions, and reward; noise may be one, too, and outcome:wait, or the
-    like, for what else was measured; with common random numbers, seed must be one. If any row is wrong, all that are
-    wrong are listed and nothing is added.
+    The file has a column for every state and action, and reward. Further columns may be noise, and outcome:wait or the
+    like for other outcomes; with common random numbers, seed is required. If any row is wrong, all wrong rows are
+    listed and nothing is added.
     """
     source, path = leading_study(arguments, "FILE")
     added = create_or_resume(source, name).import_csv(path)
@@ -216,8 +216,8 @@ def export(
     In CSV, a text that a spreadsheet would take for a formula has an apostrophe before it, which `conbo import` and
     `conbo tell` take away again.
 
-    With --database, the copy is whole, also while others write: of an SQLite file it has all studies, of a server this
-    study. To copy an SQLite file by other means may miss what is in the -wal file beside it.
+    With --database, the copy is complete, even while others write. From an SQLite file it has all studies, from a
+    server only this one. Copying an SQLite file by other means may miss what is in the -wal file beside it.
     """
     (source,) = leading_study(arguments)
     if database is not None:

@@ -103,8 +103,8 @@ def policy(
 ) -> None:
     """Show the best action for a state, or for a CSV file of states.
 
-    The columns of the file are kept; those of the actions are added, and the predicted reward with one standard
-    deviation of it, without the noise of a single reward.
+    The columns of the file are kept. A column for every action is added, and the predicted reward with one standard
+    deviation of that estimate, without the noise of a single reward.
     """
     (source,) = leading_study(arguments)
     if output is not None:
@@ -196,7 +196,7 @@ def report(arguments: tuple[str, ...], name: str | None, output: Path) -> None:
 def demo(**options: object) -> None:
     """Learn a policy for the Branin function and draw it.
 
-    Random search learns one, too, for comparison. Called again, it continues.
+    Random search learns another policy, for comparison. A second call continues the first.
     """
     from conbo.demo import main
 

@@ -1,4 +1,4 @@
-"""What one would use instead, for readers who know none of the labels: names, and the best grid of each library."""
+"""The alternatives to conbo in a figure and a table: readable names, and the best grid of each library."""
 
 from dataclasses import replace
 

@@ -1,7 +1,7 @@
 """What takes part in an experiment: our optimizer with a method, or another way of spending the same evaluations.
 
-A contestant asks for evaluations, is told their rewards and offers policies.  Where it offers several, such as the
-nearest state's action and an interpolated one, it is scored by whichever is best: the best foot forward.
+A contestant asks for evaluations, is told their rewards and offers policies.  If it offers several, such as the nearest
+state's action and an interpolated one, the best of them is scored.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from conbo.trials import Outcomes, Trial
 
 
 class ActionRule(Protocol):
-    """A policy as far as it is scored."""
+    """The part of a policy that scoring needs."""
 
     def many(self, states: Sequence[Point]) -> list[dict[str, Value]]:
         """The action for each state."""
@@ -34,16 +34,16 @@ class Contestant(Protocol):
         """Take over the trials of a run that is continued."""
 
     def fit(self) -> None:
-        """Fit what the next suggestion needs, so that its time can be taken apart."""
+        """Fit what the next suggestion needs, so that fitting is timed on its own."""
 
     def ask(self, n: int = 1) -> list[Trial]:
         """The next points to evaluate."""
 
     def tell(self, trial: Trial, reward: float, *, outcomes: Mapping[str, float] | None = None) -> None:
-        """The reward of a trial."""
+        """Record the reward of a trial."""
 
     def policies(self) -> Sequence[ActionRule]:
-        """The policies of which the best one counts."""
+        """The policies on offer, the best of which is scored."""
 
 
 class TrialList:
@@ -62,7 +62,7 @@ class TrialList:
         self._trials.extend(trials)
 
     def tell(self, trial: Trial, reward: float, *, outcomes: Mapping[str, float] | None = None) -> None:
-        """The reward of the next trial."""
+        """Record the reward of the next trial."""
         if trial.number != len(self._trials):
             raise TrialError(f"trial {len(self._trials)} must be told next, but got trial {trial.number}.")
         told = Trial(trial.number, trial.state, trial.action, "completed", Outcomes(reward, None, dict(outcomes or {})))
@@ -70,7 +70,7 @@ class TrialList:
 
 
 class Alternative(Protocol):
-    """Settings of another way than ours; implementations are frozen dataclasses."""
+    """Settings of another way to spend evaluations; implementations are frozen dataclasses."""
 
     @property
     def name(self) -> str:

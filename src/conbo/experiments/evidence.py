@@ -4,7 +4,7 @@
 below          costs are lower by the bootstrap interval and the sign-flip test
 not above      costs are shown to be higher by less than a margin
 level          costs are shown to differ by less than a margin
-near zero      the mean cost is at most ten times that of the best method, or a millionth of the first
+near zero      the mean cost is at most ten times the best method's, or a millionth of the first
 =============  =====================================================================================================
 
 The margin is a quarter of the other's mean final cost; for observed accuracies it is a thousandth, which is the lead
@@ -60,7 +60,7 @@ class Evidence:
         self._found = {(c.problem, c.batch): c for c in compare(self._runs)}
 
     def costs(self, rule: Rule, problems: Iterable[str], methods: Sequence[str], others: Sequence[str]) -> list[Check]:
-        """The final costs of methods against those of all others, on every problem."""
+        """Compare the final costs of methods with all others, on every problem."""
         return [
             check
             for comparison in self._comparisons(problems)
@@ -90,7 +90,7 @@ class Evidence:
     def batches(self, problem: str, methods: Sequence[str], sizes: Sequence[int]) -> list[Check]:
         """Whether batches end at no higher cost than single evaluations, seed by seed: a linear speed-up.
 
-        As a control, single evaluations that stop halfway must not pass the same test; where they do, it is undecided.
+        As a control, single evaluations that stop halfway must not pass the same test. If they do, it is undecided.
         """
         return [
             _with_control(check, serial, m)
@@ -124,7 +124,7 @@ class Evidence:
         return checks
 
     def slower(self, problem: str, method: str, other: str, least: float, most: float) -> list[Check]:
-        """Whether a suggestion of one method takes between `least` and `most` times as long as that of another."""
+        """Whether one method takes between `least` and `most` times as long for a suggestion as another."""
         return [
             timed(least <= ratio <= most, f"{problem}: {method} takes {ratio:.2g} times as long as {other}")
             for comparison in self._comparisons([problem])

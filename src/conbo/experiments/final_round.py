@@ -1,7 +1,7 @@
 """The last evaluations, one in each of finitely many states, spent on the best reward ever observed there.
 
-A policy is for actions that are used again and again.  Where the best outcome itself is kept, such as a trained
-network, a last round helps: in each state the point whose reward is expected to exceed the best one there by most.
+A policy is for actions that are used again and again.  If the best outcome itself is kept, such as a trained network, a
+last round helps: it evaluates, in each state, the point whose reward is expected to exceed the best one there by most.
 A method that has a policy of its own, such as "EI + transfer", tries that policy's action instead.
 """
 

@@ -23,7 +23,7 @@ class Duel(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The share of the rival's evaluations from which on our default stays at the rival's final cost."""
+        """The share of the rival's evaluations after which our default stays at or below the rival's final cost."""
         return self.comparison.share_of_evaluations(self.rival, DEFAULT_METHOD)
 
 

@@ -1,8 +1,9 @@
 """Ordinary Bayesian optimization for finitely many states: each state of a grid on its own, by another library.
 
-The states are the midpoints of equal shares of P[s], all of them where there are no more.  They are visited in turn,
-each begins with quasi-random actions, and then the library suggests the next action from the rewards of that state
-alone.  In other states the policy takes the action of the nearest one, or interpolates between the grid's actions.
+The states are the midpoints of equal shares of P[s], or all states if there are no more than that.  They are visited in
+turn, each begins with quasi-random actions, and then the library suggests the next action from the rewards of that
+state alone.  In other states the policy takes the action of the nearest one, or interpolates between the grid's
+actions.
 """
 
 from collections.abc import Mapping, Sequence

@@ -60,7 +60,7 @@ def code_of(settings: RunSettings, method: object) -> str:
 
 
 def is_stale(run: Run, code: str) -> bool:
-    """Whether a part of a run was made by other code than this, or nobody knows by which."""
+    """Whether some part of a run was made by other code than this, or by unknown code."""
     return not run.origins or any(origin.code != code for origin in run.origins)
 
 

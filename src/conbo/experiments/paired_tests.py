@@ -87,7 +87,7 @@ def paired(costs: Array, others: Array) -> Array:
 
 
 def sign_flip_p(differences: Array) -> float:
-    """The share of all choices of signs whose sum is as far from zero as that of these differences.
+    """The share of all choices of signs that give a sum as far from zero as the sum of these differences.
 
     All choices are tried for few pairs, else random ones, of which the given signs are one.
     """

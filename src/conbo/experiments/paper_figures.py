@@ -61,11 +61,11 @@ class Figure:
         return sorted(tasks, key=lambda task: task.settings.seed)
 
     def select(self, runs: Mapping[Key, Run], quick: bool = False) -> list[Run]:
-        """Those of many runs that belong to the figure."""
+        """The runs that belong to the figure."""
         return [runs[key] for task in self.tasks(quick) if (key := task.settings.key) in runs]
 
     def shown(self, runs: Mapping[Key, Run]) -> list[Run]:
-        """The complete runs of the problems of which at least half of the runs are complete."""
+        """The complete runs of all problems that have at least half of their runs."""
         planned = Counter(task.settings.problem for task in self.tasks())
         complete = [run for run in self.select(runs) if run.is_complete]
         made = Counter(run.settings.problem for run in complete)

@@ -7,13 +7,13 @@ line                                                           says
 `{"origin": {"version": ..., "platform": ..., "code": ...}}`    what made the lines that follow; see `origin.py`
 `{"trial": 7, "state": ..., "action": ..., "reward": ...}`     one evaluation, with constrained outcomes where there are
                                                                any, and the seconds that asking for it took
-`{"checkpoint": 20, "score": ..., ...}`                        how good the policy was after so many evaluations
-`{"complete": 60}`                                             the run reached as many evaluations as it was to have
+`{"checkpoint": 20, "score": ..., ...}`                        how good the policy was after that many evaluations
+`{"complete": 60}`                                             the run reached its planned number of evaluations
 `{"failure": "..."}`                                           why the run stopped; the next call continues it
 =============================================================  =====================================================
 
-Many runs packed into one compressed file are the same lines, run after run; a complete run leaves its trials behind.
-A folder of results may hold both kinds of file.
+Many runs packed into one compressed file are the same lines, run after run, without the trials of complete runs. A
+folder of results may hold both kinds of file.
 """
 
 import json

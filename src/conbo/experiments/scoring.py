@@ -51,7 +51,7 @@ class Scorer:
         return "mean reward" if self.optimal is None else "opportunity cost"
 
     def score(self, policy: ActionRule) -> float:
-        """The opportunity cost of a policy over P[s], or its mean reward where the best is unknown."""
+        """The opportunity cost of a policy over P[s], or its mean reward if the best one is unknown."""
         pairs = enumerate(zip(self.states, policy.many(self.states), strict=True))
         rewards = np.array([self._mean_reward(state, action, number) for number, (state, action) in pairs])
         return float(self.weights @ (rewards if self.optimal is None else self.optimal - rewards))
@@ -76,7 +76,7 @@ class Scorer:
         return None if best is None else float(self.weights @ np.array([reward for reward, _ in best]))
 
     def mean_of_best_observed(self, trials: Sequence[Trial]) -> float | None:
-        """The expected reward of the actions that were observed best: what is left of good luck."""
+        """The expected reward of the actions that were observed best, which does not profit from lucky noise."""
         best = self._best_trials(trials)
         if best is None:
             return None

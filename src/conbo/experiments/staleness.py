@@ -1,4 +1,4 @@
-"""Which recorded runs were made by other code, or another recipe, than the same runs would be made by today."""
+"""Which recorded runs are stale, because the code or the recipe that made them has changed since."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -55,7 +55,7 @@ class AxBridge:
     Raises
     ------
     SettingError
-        If a state is not a parameter, or the experiment has something that conbo has not, such as several objectives.
+        If a state is not a parameter, or the experiment uses what conbo does not support, such as several objectives.
 
     Examples
     --------

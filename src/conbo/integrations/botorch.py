@@ -5,7 +5,7 @@
 The best actions x'_j of every state at every node z_j are found without autograd. Their derivative in the candidate
 follows from the implicit function theorem, with v_j(x') = μ(s_i, x') + z_j σ̃(s_i, x') and its Hessian H:
 
-    ∂x'_j / ∂(s, x) = - H⁻¹ ∂² v_j / ∂x' ∂(s, x),   bounds that hold x'_j being fixed
+    ∂x'_j / ∂(s, x) = - H⁻¹ ∂² v_j / ∂x' ∂(s, x),   active bounds of x'_j held fixed
 """
 
 from collections.abc import Sequence

@@ -67,7 +67,7 @@ class _Roles:
     constraints: tuple[str, ...] = ()
 
     def space(self, distributions: dict[str, BaseDistribution]) -> Space | None:
-        """The space of trials with these distributions; None where there is nothing to choose."""
+        """The space of trials with these distributions; None if there is nothing to choose."""
         return space_of(distributions, tuple(self.states), self.constraints) if distributions else None
 
     def recipe(self, space: Space) -> Product:
@@ -90,8 +90,8 @@ class ConboSampler(BaseSampler):
         Known limits of the actions, as in `conbo.Space`. The first trial does not know them yet.
     constraints_func
         Limits on outcomes, as in Optuna's own samplers: called with every completed trial, it returns values that are
-        at most zero where the trial keeps the limits. Values that an objective sets by `trial.set_constraint`
-        (Optuna 5) are used without it. The policy keeps them with a probability of at least `confidence`.
+        at most zero if the trial satisfies the limits. Values that an objective sets by `trial.set_constraint` (Optuna
+        5) are used without it. The policy satisfies the limits with a probability of at least `confidence`.
     confidence
         As in `conbo.Study`.
     method, model, initial
@@ -102,9 +102,9 @@ class ConboSampler(BaseSampler):
     Raises
     ------
     SettingError
-        If `states` is not a collection of names, or a method cannot keep constraints on outcomes.
+        If `states` is not a collection of names, or a method cannot satisfy constraints on outcomes.
     SpaceError
-        When a trial begins: if trials have different parameters (a conditional space), or a state is none of them.
+        When a trial begins: if trials have different parameters (a conditional space), or a state is not one of them.
 
     Examples
     --------
@@ -176,7 +176,7 @@ class ConboSampler(BaseSampler):
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """A random value, of a state by its distribution: for a parameter that no completed trial has."""
+        """A random value for a parameter that no completed trial has; a state follows its distribution."""
         self._raise_error_if_multi_objective(study)
         generator = np.random.default_rng([self._seed, trial.number, *param_name.encode()])
         parameter = parameter_of(param_distribution)
@@ -196,7 +196,7 @@ class ConboSampler(BaseSampler):
         study._storage.set_trial_system_attr(trial._trial_id, CONSTRAINTS, [float(value) for value in found])
 
     def _up_to_date(self, study: optuna.Study, number: int, distributions: dict[str, BaseDistribution]) -> Optimizer:
-        """The optimizer, with the trials before this one; those after it, too, once a model is fitted."""
+        """The optimizer with the trials before this one and, once a model is fitted, also with later ones."""
         found = study.get_trials(deepcopy=False)
         optimizer = _optimizer(study, found, distributions, self._roles, self._seed, self._settings)
         if self._optimizer is not None and _alike(self._optimizer, optimizer):
@@ -218,7 +218,7 @@ def policy(study: optuna.Study, states: StatesLike | None = None) -> Policy:
     study
         The study; its trials may come from any sampler.
     states
-        As in `ConboSampler`; by default those of the study's sampler, if that is a `ConboSampler`.
+        As in `ConboSampler`; by default the states of the study's sampler, if it is a `ConboSampler`.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Can the model be trusted, and were the states visited that will matter?"""
+"""Plots that check the model: is it calibrated, and do the evaluations cover the states that matter?"""
 
 from collections.abc import Sequence
 
@@ -104,7 +104,7 @@ def state_coverage(study: Studied, names: Sequence[str] = ()) -> go.Figure:
     Raises
     ------
     SettingError
-        If a name is not one of these.
+        If a name is unknown.
     ConboError
         If no trial is completed yet.
 

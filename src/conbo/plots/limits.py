@@ -1,4 +1,4 @@
-"""Where actions keep their limits, known and learned, and which limit holds a policy back."""
+"""Where actions satisfy their limits, known and learned, and which limit holds a policy back."""
 
 from dataclasses import replace
 
@@ -27,10 +27,10 @@ RANGE = (-0.02, 1.02)  # of an axis of probabilities
 def feasibility(
     study: Studied, state: str | None = None, action: str | None = None, *, at: Point | None = None
 ) -> go.Figure:
-    """Draw how probably actions keep all limits, over one state and one action, with the observations and the policy.
+    """Draw how probably actions satisfy all limits, over one state and one action, with observations and policy.
 
-    The probability is zero where a known limit is broken, and that of the learned constraints elsewhere. Other states
-    are at the middle of P[s], other actions are the policy's.
+    Where a known limit is violated, the probability is zero. Elsewhere it is the probability that all learned
+    constraints are satisfied. Other states are at the middle of P[s], and other actions are the policy's.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def has_limits(view: View) -> bool:
 
 
 def probability(view: View, points: Tensor) -> Array:
-    """How probably points (m, d) keep all limits, known and learned."""
+    """Probability that points (m, d) satisfy all limits, known and learned."""
     inside = contains(view.space, points).numpy()
     learned = view.probability(points)
     return inside.astype(np.float64) if learned is None else np.where(inside, learned, 0.0)
@@ -95,8 +95,8 @@ def limit_names(view: View) -> list[str]:
 def binding(view: View, points: Tensor) -> list[int]:
     """For points (m, d) of the policy, the place in `limit_names` of the limit that holds them back; -1 if none does.
 
-    A known limit binds where nothing is left of it. A learned one binds where the best action without learned
-    constraints would not be sure enough, and is least sure to keep this one.
+    A known limit binds if its slack is zero. A learned one binds if the best action without learned constraints would
+    not be sure enough, and is least likely to satisfy this one.
     """
     found = np.full(len(points), -1)
     learned = view.belief.constraints
@@ -146,7 +146,7 @@ def _along_action(view: View) -> go.Figure:
 
 
 def _add_observations(figure: go.Figure, view: View, plane: Plane) -> None:
-    """Evaluations that kept all limits, and those that broke one, by what they measured."""
+    """Draw evaluations that satisfied all limits and evaluations that broke one, by their measured outcomes."""
     x, y = plane.project(view.points)
     kept = contains(view.space, view.points).numpy()
     for one in view.belief.constraints.outcomes if view.belief.constraints is not None else ():

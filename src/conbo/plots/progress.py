@@ -31,8 +31,8 @@ def policy_value(study: Studied) -> go.Figure:
     At checkpoints the model is fitted to the rewards up to there, as if the study had stopped; the band is ± 1.96
     standard deviations of that estimate. Beyond 300 rewards, checkpoints use the hyperparameters of the whole study,
     and a BoTorch model has the last checkpoint only. The second line judges the same policies by the model of all
-    rewards. Watch these lines rather than the best observed reward, which means little where rewards are noisy and
-    depend on the state.
+    rewards. Watch these lines rather than the best observed reward, which means little if rewards are noisy and depend
+    on the state.
 
     Parameters
     ----------

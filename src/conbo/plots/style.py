@@ -131,8 +131,8 @@ def surface(
 ) -> go.Contour | go.Heatmap:
     """Values z (rows of y, columns of x) as colors in even bands, bright where they are good.
 
-    The worst values share the last color where one steep corner would otherwise take nearly all of them, unless the
-    `ends` of the scale are given.
+    If one steep corner would take nearly all colors, the worst values share the last color, unless the `ends` of the
+    scale are given.
     """
     z = np.asarray(z, dtype=np.float64)
     levels, clipped = _levels(z, high_is_good) if ends is None else (np.linspace(*ends, TENTHS), False)

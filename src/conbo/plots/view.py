@@ -95,7 +95,7 @@ class View:
         return self.mean(points), std.numpy()
 
     def probability(self, points: Tensor) -> Array | None:
-        """How probable it is that points (m, d) keep all learned constraints; None where there are none."""
+        """Probability that points (m, d) satisfy all learned constraints; None if there are no constraints."""
         with threads_for(len(self.points)), torch.no_grad():
             kept = self.belief.probability(points)
         return None if kept is None else kept.numpy()
@@ -160,7 +160,7 @@ class View:
     def leave_one_out(self) -> tuple[Array, Array]:
         """Mean and standard deviation of every reward, predicted from all others, in the user's units and sign.
 
-        The noise of the reward is included, and the hyperparameters are those fitted to all rewards.
+        The noise of the reward is included, and the hyperparameters stay as fitted to all rewards.
         """
         left_out = self.belief.posterior.leave_one_out()
         if left_out is None:
@@ -198,8 +198,8 @@ class View:
     def given_away(self) -> dict[str, float]:
         """What the policy would lose, in rewards, by not knowing a state or by leaving an action to chance.
 
-        For a state, the policy acts as if its value were that of another state drawn from P[s]; for an action,
-        its value is uniformly random. Both are averages over P[s], by the model's mean.
+        For a state parameter, the policy sees its value in another state drawn from P[s]; for an action, its value is
+        uniformly random. Both are averages over P[s], by the model's mean.
         """
         states, weights = self.typical_states
         generator = torch.Generator().manual_seed(0)

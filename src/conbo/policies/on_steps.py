@@ -63,8 +63,7 @@ class SteppedPolicy:
         return actions
 
     def _scores(self, states: Tensor, actions: Tensor) -> Tensor:
-        """Expected rewards (m,); far lower for actions that are not sure enough, and lower still for infeasible
-        ones."""
+        """Expected rewards (m,), lowered far for actions that are not sure enough, and farther for infeasible ones."""
         belief, points = self._belief, torch.cat([states, actions], -1)
         scores = belief.posterior.mean(points)
         if belief.constraints is not None:

@@ -178,8 +178,8 @@ def _simulate_range(
 def _in_order(bases: ArrayLike) -> Floats:
     """The bases as (pairs, AMBULANCES, 2), from west to east: which one is called the first must not matter.
 
-    It would where two ambulances are equally near, which is no rare event with Manhattan distances: then the
-    one that comes first is sent.
+    Without this order it would matter, because the first of two equally near ambulances is sent, and ties are common
+    with Manhattan distances.
     """
     rows = np.array(bases, dtype=np.float64).reshape(-1, AMBULANCES, 2)
     order = np.lexsort((rows[:, :, 1], rows[:, :, 0]))

@@ -1,6 +1,6 @@
 """Many trainings of the CIFAR-10 network side by side: one alone would leave a GPU idle nearly all of the time.
 
-The training is that of `cifar_cnn_training`. All networks of an ensemble have the same batch size; each has its own
+Networks are trained as in `cifar_cnn_training`. All networks of an ensemble have the same batch size; each has its own
 weights, data set, order of images and other hyperparameters. A tensor's first axis is the network, its second the
 image; a convolution is a matrix product of the patches of an image with the filters.
 """
@@ -154,7 +154,7 @@ class Kernels:
 
     @staticmethod
     def compiled() -> "Kernels":
-        """For a GPU."""
+        """The functions, compiled for a GPU."""
         return Kernels(torch.compile(total_loss), torch.compile(adam_step), torch.compile(logits))
 
 

@@ -3,7 +3,8 @@
 A training may collapse: the network ends up guessing, with an accuracy of one half. The chance of that is a logistic
 function of data set and hyperparameters. Otherwise the accuracy's logit, log(accuracy / (1 - accuracy)), is normal:
 
-- Its mean is that of a Gaussian process on the table, with the kernel of the paper's CNN section: a trend that all data
+- Its mean is predicted by a Gaussian process on the table, with the kernel of the paper's CNN section: a trend that all
+data
   sets share, and for each data set its own difference from it,
 
       σ_t² M(x, x'; l) + δ_ss' (σ_d² M(x, x'; l) + σ_c²),    M a Matérn kernel with ν = 5/2.
@@ -53,7 +54,7 @@ class Kernel:
     collapse_weights: Array  # (20,), likewise, for the logit of the chance to collapse
 
     def covariance(self, states: Numbers, actions: Array, other_states: Numbers, other_actions: Array) -> Array:
-        """Between points (n) and others (m), without the noise: (n, m)."""
+        """Covariances (n, m) between points (n) and others (m), without noise."""
         scaled, others = actions / self.lengthscales, other_actions / self.lengthscales
         squares = (scaled**2).sum(1)[:, None] + (others**2).sum(1) - 2 * scaled @ others.T
         distance = np.sqrt(5 * np.maximum(squares, 0.0))
@@ -62,7 +63,7 @@ class Kernel:
         return np.asarray(matern * (self.trend + self.difference * same) + self.offset * same)
 
     def noise_variance(self, states: Numbers, actions: Array) -> Array:
-        """Of the logit of one training's accuracy."""
+        """Noise variance of the logit of one training's accuracy."""
         return np.asarray(np.exp(features(states, actions) @ self.noise_weights))
 
     def collapse_chance(self, states: Numbers, actions: Array) -> Array:
@@ -109,7 +110,7 @@ class Surrogate:
 
     @staticmethod
     def load() -> "Surrogate":
-        """From the file in the package."""
+        """Read the surrogate from the file in the package."""
         content = (resources.files("conbo.problems") / "data" / TABLE).read_bytes()
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             table = {name: file[name] for name in file.files}
@@ -138,7 +139,7 @@ class Surrogate:
         return self.kernel.mean + np.concatenate([covariance @ self.coefficients for covariance in covariances])
 
     def mean(self, states: Numbers, actions: Array) -> Array:
-        """Expected rewards (m,), likewise."""
+        """Expected rewards (m,), for the same arguments as `logit_mean`."""
         return self.kernel.mean_accuracy(self.logit_mean(states, actions), states, actions)
 
 

@@ -30,7 +30,7 @@ class MeanReward:
     mean
         The expected reward.
     standard_error
-        Standard error of the mean; 0 where it is exact.
+        Standard error of the mean; 0 if it is exact.
 
     Examples
     --------

@@ -84,7 +84,7 @@ def branin_constrained(noise: float = 0.0) -> Problem:
     Parameters
     ----------
     noise
-        Standard deviation of one reward; that of a load is a tenth of it.
+        Standard deviation of one reward; the noise of a load is a tenth of it.
 
     Returns
     -------

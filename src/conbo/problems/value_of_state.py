@@ -31,10 +31,9 @@ class TrueValueOfState:
 
 
 def value_of_state(problem: Problem) -> TrueValueOfState | None:
-    """What it is worth to know the state; None without states, or where the problem's best rewards are not known.
+    """What it is worth to know the state; None without states, or if the best rewards are not known.
 
-    Nor is it known where actions must keep constraints, because then the best single action would have to keep them in
-    all states.
+    It is also None if there are constraints, because the best single action would have to satisfy them in all states.
     """
     if problem.violates is not None:
         return None

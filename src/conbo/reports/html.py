@@ -63,7 +63,7 @@ def report(study: Studied, path: str | Path, *, problem: Problem | None = None) 
 
 
 def page(view: View, problem: Problem | None = None, live: str = "") -> str:
-    """The page's text; for a `live` study of a service, its name, all but the data is loaded from `/assets`."""
+    """The text of the page. `live` names a study behind a service: its page loads all but the data from `/assets`."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["script_json"] = _script_json
     return environment.from_string(asset("template.html.j2")).render(

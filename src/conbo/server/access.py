@@ -23,7 +23,7 @@ from conbo.server.tokens import Right, Token, TokenFile
 
 MAX_BODY = 1_048_576  # bytes
 BODY_SECONDS = 30.0  # in which a body must have come
-RATE, BURST = 200.0, 400.0  # requests a second of one caller in the long run, and at once
+RATE, BURST = 200.0, 400.0  # requests per second of one caller in the long run, and in a burst
 WRONG_TOKEN = 20.0  # requests that a wrong token counts for
 
 READS = ("GET", "HEAD")

@@ -9,26 +9,26 @@ from typing import Any, Protocol, TypeVar
 from conbo.errors import ConboError
 from conbo.study.worker_process import prepare
 
-MEMORY = 4e9  # bytes by which a process may grow before it is replaced: torch and a model of many rewards are no leak
+MEMORY = 4e9  # bytes by which a process may grow before it is replaced, more than torch and a large model need
 
 Result = TypeVar("Result")
 NICENESS = 5  # of processes in the background, so that readers do not wait for fits where cores are few
 
 
 class NewExecutor(Protocol):
-    """Makes an executor, which may step back for others where it works in the background."""
+    """Makes an executor, at low priority if it works in the background."""
 
     def __call__(self, *, background: bool = False) -> Executor:
         """Return an executor that does one piece of work at a time."""
 
 
 class OneProcess(Executor):
-    """A process that is started with the first piece of work, and ends with this one.
+    """A process that starts with its first piece of work, and ends with this executor.
 
     Parameters
     ----------
     background
-        Whether others go first where cores are few.
+        Whether the process runs at low priority.
     """
 
     def __init__(self, *, background: bool = False) -> None:

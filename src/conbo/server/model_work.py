@@ -36,7 +36,7 @@ def suggest(storage: str, name: str, owner: str, n: int, state: Any, lease: floa
 
 @dataclass(frozen=True)
 class FittedPolicy:
-    """Where a policy is, and what it rests on."""
+    """The file of a policy, and the number of trials that it rests on."""
 
     path: str  # of a file that only this service's processes write and read
     evaluations: int

@@ -1,4 +1,4 @@
-"""Questions to a policy. Those that come while it answers are asked together, because many states cost little more."""
+"""Questions to a policy. Questions that come while it answers are batched, because many states cost little more."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -39,7 +39,7 @@ class Questions:
         Raises
         ------
         ConboError
-            What is wrong with these states; those of others do not matter.
+            If one of these states is not valid. The states of other readers do not matter.
         """
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting.append((states, future))

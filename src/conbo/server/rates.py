@@ -12,9 +12,9 @@ class RateLimit:
     Parameters
     ----------
     rate
-        Requests a second in the long run.
+        Requests per second in the long run.
     burst
-        Requests at once.
+        Largest number of requests in a burst.
     """
 
     def __init__(self, rate: float, burst: float) -> None:
@@ -45,6 +45,6 @@ class RateLimit:
         return 0.0 if allowed else (cost - left) / self._rate
 
     def left(self, caller: str) -> float:
-        """Return how many requests the caller may send at once now."""
+        """Return how many requests the caller may send now without waiting."""
         before, then = self._callers.get(caller, (self._burst, time.monotonic()))
         return min(self._burst, before + self._rate * (time.monotonic() - then))

@@ -185,7 +185,7 @@ class Service:
         Returns
         -------
         dict
-            The `trials`, the `worker` whose they are, and the seconds of their `lease`.
+            The `trials`, the `worker` that they belong to, and the seconds of their `lease`.
 
         Raises
         ------
@@ -206,13 +206,13 @@ class Service:
         return {"trials": [trial_record(trial) for trial in trials], "worker": owner, "lease": lease}
 
     async def tell(self, name: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
-        """Record the outcomes of a trial, and say whether they stand. A repeated request changes nothing."""
+        """Record the outcomes of a trial, and say whether they count. A repeated request changes nothing."""
         study = await self.study(name)
         told = Outcomes(body["reward"], body["noise"], with_cost(body["outcomes"], body["cost"]))
         return await self._ended(study, number, tell_for, body["worker"], told)
 
     async def fail(self, name: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
-        """Record that a trial will have no reward, and say whether that stands."""
+        """Record that a trial will have no reward, and say whether that counts."""
         study = await self.study(name)
         return await self._ended(study, number, fail_for, body["worker"], str(body["error"]))
 

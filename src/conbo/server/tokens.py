@@ -58,7 +58,7 @@ class TokenFile:
         self._tokens: tuple[Token, ...] = ()
 
     def tokens(self) -> tuple[Token, ...]:
-        """Return all tokens, also those that have expired.
+        """Return all tokens, including expired ones.
 
         Returns
         -------
@@ -98,7 +98,7 @@ class TokenFile:
         return next((t for t in self.tokens() if t.id == token_id and time.time() < t.expires), None)
 
     def add(self, right: Right, days: float = DAYS, label: str = "") -> str:
-        """Make a token, of which the file keeps the hash.
+        """Make a token. The file keeps only its hash.
 
         Parameters
         ----------
@@ -112,7 +112,7 @@ class TokenFile:
         Returns
         -------
         str
-            The token itself, which cannot be had again.
+            The token itself, which cannot be shown again.
 
         Raises
         ------
@@ -145,7 +145,7 @@ class TokenFile:
         return FileLock(f"{self.path}.lock")
 
     def _write(self, tokens: Sequence[Token]) -> None:
-        """Replace the file at once, so that a service that reads it meanwhile sees the old one or the new one."""
+        """Replace the file in one step, so that a service that reads it meanwhile sees the old one or the new one."""
         text = json.dumps({"tokens": [asdict(token) for token in tokens]}, indent=1)
         handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f"{self.path.name}.")  # for its owner's eyes only
         with os.fdopen(handle, "w", encoding="utf-8") as file:
