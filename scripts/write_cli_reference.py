@@ -21,7 +21,7 @@ HEAD = """\
 
 **The study.** Commands that need a study find it in `study.toml` of the current folder, unless their first argument,
 STUDY, names another file that ends in `.toml`, or a storage: an SQLite file, or the URL of a database such as
-`postgresql+psycopg://conbo@dbhost/studies`. Where a storage has several studies, `--name` says which.
+`postgresql+psycopg://conbo@dbhost/studies`. If a storage has several studies, `--name` says which.
 
 **Output.** What a program may read goes to the standard output, as JSON with `--json`; progress, warnings and errors
 go to the error output. Colors and progress bars appear on a terminal only; `NO_COLOR=1` turns colors off. An error is

@@ -268,7 +268,7 @@ def test_what_cannot_be() -> None:
         learned(3, states=["demand", "stock"])
     assert space_of({"x": FloatDistribution(1, 1)}, ()) is None
     study = optuna.create_study()
-    with pytest.raises(SettingError, match="`states` must be given where the study's sampler is no ConboSampler"):
+    with pytest.raises(SettingError, match="`states` must be given unless the study's sampler is a ConboSampler"):
         policy(study)
     with pytest.raises(ConboError, match="a policy needs at least one completed trial"):
         policy(study, states=["demand"])

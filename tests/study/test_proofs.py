@@ -220,7 +220,7 @@ def test_rules_that_cannot_be() -> None:
         study().compare(lambda state: {"stock": 1000})
     with pytest.raises(SettingError, match="a rule must be a policy, a function, an action or a table, but got 'x'"):
         study().compare("x")
-    with pytest.raises(SettingError, match="`name` must be a text of its own"):
+    with pytest.raises(SettingError, match="`name` must be a text other than '' and 'the best single action'"):
         study().compare({"stock": 1}, name=SINGLE_ACTION)
     with pytest.raises(SettingError, match=r"`evaluations >= 4` must hold for an interval, but got evaluations=3"):
         study().validate(profit, 3)

@@ -28,7 +28,9 @@ _HOW_TO_READ = (
 
 _SHARED = (
     click.option("--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, help="Processes; default: all cores."),
-    click.option("--minutes", type=click.FloatRange(0), help="Pause after so long; the same call again goes on."),
+    click.option(
+        "--minutes", type=click.FloatRange(0), help="Pause after this many minutes; the same call continues later."
+    ),
     click.option(
         "--changed",
         type=click.Choice(["stop", "keep", "again"]),
@@ -48,19 +50,40 @@ def _shared_options(command: Command) -> Command:
 
 @click.command()
 @click.argument("problems", metavar="PROBLEM...", nargs=-1)
-@click.option("--method", "-m", "methods", multiple=True, default=("conbo", "uniform"), help="May be repeated.")
+@click.option(
+    "--method",
+    "-m",
+    "methods",
+    multiple=True,
+    default=("conbo", "uniform"),
+    help="A method to compare; may be repeated.",
+)
 @click.option("--evaluations", "-n", type=click.IntRange(1), default=40, show_default=True)
 @click.option("--initial", type=click.IntRange(1), help="Quasi-random evaluations first; default: 2 d + 2, at most 20.")
-@click.option("--seeds", type=click.IntRange(1), default=10, show_default=True, help="Runs of each method.")
-@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Points suggested at once.")
-@click.option("--every", type=click.IntRange(1), default=5, show_default=True, help="Evaluations between scores.")
+@click.option("--seeds", type=click.IntRange(1), default=10, show_default=True, help="Number of runs of each method.")
 @click.option(
-    "--test-states", type=click.IntRange(1), default=128, show_default=True, help="On which policies are tried."
+    "--batch", type=click.IntRange(1), default=1, show_default=True, help="Number of points suggested together."
 )
-@click.option("--replications", type=click.IntRange(1), default=100, show_default=True, help="In each test state.")
+@click.option(
+    "--every", type=click.IntRange(1), default=5, show_default=True, help="Number of evaluations between two scores."
+)
+@click.option(
+    "--test-states",
+    type=click.IntRange(1),
+    default=128,
+    show_default=True,
+    help="Number of states in which policies are scored.",
+)
+@click.option(
+    "--replications",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="Number of simulations in each test state.",
+)
 @click.option("--out", type=FOLDER, default=Path("out/bench"), show_default=True, help="Folder of the runs.")
 @click.option("--summary", type=FOLDER, metavar="DIR", help="Run nothing, print what the runs of a folder say.")
-@click.option("--against", default="conbo", show_default=True, help="Method that others are compared with.")
+@click.option("--against", default="conbo", show_default=True, help="The method that the others are compared with.")
 @click.option("--plot", type=FILE, help="Draw scores against evaluations.")
 @_shared_options
 def bench(
@@ -124,7 +147,9 @@ def bench(
 @click.option("--list", "listed", is_flag=True, help="List the figures.")
 @click.option("--quick", is_flag=True, help="A smaller version: minutes instead of hours.")
 @click.option("--stale", is_flag=True, help="Run nothing, list the recorded runs that today's code would make anew.")
-@click.option("--out", type=FOLDER, help="Folder of runs and figures; default: out/reproduction, with -quick if so.")
+@click.option(
+    "--out", type=FOLDER, help="Folder of runs and figures; default: out/reproduction, or out/reproduction-quick."
+)
 @_shared_options
 def reproduce(
     figures: Sequence[str],

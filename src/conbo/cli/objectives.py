@@ -28,7 +28,13 @@ command_option = click.option(
     "--command", metavar="WORDS", help='A program that prints a number: "./simulator {demand} {stock}".'
 )
 workers_option = click.option(
-    "-w", "--workers", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="Processes, here."
+    "-w",
+    "--workers",
+    metavar="N",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Number of local processes.",
 )
 
 

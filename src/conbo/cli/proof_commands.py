@@ -40,7 +40,7 @@ def _fresh_evaluations(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.IntRange(2),
             default=_EVALUATIONS,
             show_default=True,
-            help="In total; half of them are the policy's.",
+            help="Number of evaluations, in total; half of them are the policy's.",
         ),
         click.option("--states", "path", type=_EXISTING, help="A .csv or .json file with the states to evaluate in."),
         workers_option,

@@ -41,9 +41,9 @@ def serve(storage: str, host: str, port: int, token_file: Path | None) -> None:
 @click.command()
 @click.option("--file", "path", type=_FILE, required=True, help="Where the hashes of the tokens are kept.")
 @click.option("--right", type=click.Choice(["read", "run", "admin"]), help="Make a token with this right.")
-@click.option("--days", type=float, default=90, show_default=True, help="For how long it is valid.")
-@click.option("--label", default="", help="Whose it is, for the list.")
-@click.option("--revoke", metavar="ID", help="Make a token invalid at once.")
+@click.option("--days", type=float, default=90, show_default=True, help="Days until the token expires.")
+@click.option("--label", default="", help="Whose token it is, for the list.")
+@click.option("--revoke", metavar="ID", help="Make a token invalid from now on.")
 def token(path: Path, right: str | None, days: float, label: str, revoke: str | None) -> None:
     """Make a token for the service, or list or revoke tokens.
 

@@ -81,7 +81,7 @@ def _evaluation_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--evaluations",
             metavar="N",
             type=click.IntRange(1),
-            help="In the study, in total; 80 where there is no --budget.",
+            help="Completed evaluations of the study, in total; 80 without --budget.",
         ),
         click.option(
             "--budget",
@@ -97,7 +97,11 @@ def _evaluation_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         timeout_option("Seconds that an evaluation may take."),
         click.option(
-            "--retries", metavar="N", type=click.IntRange(0), default=0, help="More tries of an evaluation that failed."
+            "--retries",
+            metavar="N",
+            type=click.IntRange(0),
+            default=0,
+            help="Number of times a failed evaluation is repeated.",
         ),
         click.option(
             "--max-lost-workers",
@@ -125,7 +129,10 @@ def _evaluation_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_evaluation_options
 @workers_option
 @click.option(
-    "--batch", metavar="N", type=click.IntRange(1), help="Evaluate this many at a time, and wait for all of them."
+    "--batch",
+    metavar="N",
+    type=click.IntRange(1),
+    help="Number of trials suggested together; all end before the next batch.",
 )
 @click.option(
     "--stop-below", metavar="GAIN", type=float, help="End when the next evaluation promises to gain less than this."
@@ -137,7 +144,9 @@ def _evaluation_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="What a unit of reward is worth; end when the next evaluation costs more than its gain is worth.",
 )
 @click.option(
-    "--finish", type=click.Choice(["best-observed"]), help="The last evaluations, one per state, are for this."
+    "--finish",
+    type=click.Choice(["best-observed"]),
+    help="Spend the last evaluations, one per state, on the best observed reward.",
 )
 @click.option(
     "--on-interrupt",
@@ -182,7 +191,7 @@ def run(
     type=float,
     default=60.0,
     show_default=True,
-    help="Seconds of silence until others take over.",
+    help="Seconds without a sign of life until other workers take over.",
 )
 def worker(
     arguments: tuple[str, ...],

@@ -23,7 +23,7 @@ def study_arguments(metavar: str = "[STUDY]") -> Callable[[Command], Command]:
     """The positional arguments, the first of which may be the study, and the option `--name`."""
 
     def decorate(command: Command) -> Command:
-        named = click.option("--name", help="The study's name, where a storage has several.")(command)
+        named = click.option("--name", help="Name of the study, if the storage has several.")(command)
         return click.argument("arguments", nargs=-1, metavar=metavar, type=click.Path())(named)
 
     return decorate

@@ -23,9 +23,11 @@ _NEW = click.Path(dir_okay=False, path_type=Path)
 
 @click.command()
 @study_arguments()
-@click.option("-n", "--number", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="How many.")
+@click.option(
+    "-n", "--number", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="Number of points."
+)
 @click.option("--state", "pairs", multiple=True, metavar="NAME=VALUE", help="A state that the environment has set.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @click.option("-o", "--output", type=_NEW, help="Write a .csv or .json file with a column to fill in.")
 def ask(
     arguments: tuple[str, ...],
@@ -70,14 +72,14 @@ def _line(trial: "Trial") -> str:
 # unknown options are arguments: a reward may be negative
 @click.command(context_settings={"ignore_unknown_options": True})
 @study_arguments("[STUDY] [ID VALUE]")
-@click.option("--noise", type=float, help="The variance of the reward, where it is known: for all trials or for none.")
+@click.option("--noise", type=float, help="Variance of the reward, if it is known; for all trials or for none.")
 @click.option("--cost", type=float, help="What the evaluation cost, for a study that learns it.")
 @click.option(
     "--outcome",
     "pairs",
     multiple=True,
     metavar="NAME=VALUE",
-    help="What else was measured: all that is constrained, and more.",
+    help="Another measured outcome. All constrained outcomes must be given.",
 )
 @click.option("--file", "path", type=_EXISTING, help="A .csv or .json file with the columns number and reward.")
 def tell(

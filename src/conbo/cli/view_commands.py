@@ -88,7 +88,7 @@ def status(arguments: tuple[str, ...], name: str | None, with_model: bool, as_js
     type=_NEW,
     help="With --states: write a .csv, .json, .parquet or .xlsx file instead of printing CSV.",
 )
-@click.option("--extrapolate", is_flag=True, help="Take numbers out of range for the nearest ones in range.")
+@click.option("--extrapolate", is_flag=True, help="Treat a number out of range as the nearest one in range.")
 @click.option("--save", type=_NEW, help="Write the policy itself to a JSON file, which answers without the study.")
 @_JSON
 def policy(

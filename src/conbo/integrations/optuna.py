@@ -314,7 +314,7 @@ def _known_roles(study: optuna.Study, states: StatesLike | None) -> tuple[_Roles
         return roles, dict(sampler._settings)
     if states is None:
         kind = type(sampler).__name__
-        raise SettingError(f"`states` must be given where the study's sampler is no ConboSampler, but got {kind}.")
+        raise SettingError(f"`states` must be given unless the study's sampler is a ConboSampler, but got {kind}.")
     return _Roles(_states(states)), {}
 
 

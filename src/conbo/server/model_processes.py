@@ -102,9 +102,7 @@ class ModelProcesses:
                 result = await asyncio.shield(asyncio.wrap_future(process.submit(work, *arguments)))
             except BrokenExecutor as error:
                 process.shutdown(wait=False)
-                raise ConboError(
-                    "the process that fits models has died; a new one will be there: try again."
-                ) from error
+                raise ConboError("the process that fits models has died: try again, and a new one starts.") from error
             except BaseException:
                 self._idle[process] = study
                 raise

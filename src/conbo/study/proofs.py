@@ -144,7 +144,7 @@ class Proofs:
         from conbo.policies.rules import rule_of
 
         if not isinstance(name, str) or not name or name == SINGLE_ACTION:
-            raise SettingError(f"`name` must be a text of its own for the rule, but got {name!r}.")
+            raise SettingError(f"`name` must be a text other than '' and {SINGLE_ACTION!r}, but got {name!r}.")
         policy = self._shared.up_to_date().policy()
         theirs = rule_of(rule, policy.belief.space)
         compared = compare_by_model(policy, theirs, name, None)
