@@ -93,7 +93,7 @@ def test_a_conbo_that_knows_only_the_first_version_refuses_it(storage: Path, mon
     open_study(storage)
     newest = schema.newest_version()
     monkeypatch.setattr(schema, "MIGRATIONS", ())
-    known = f"knows tables up to version 1, but a later conbo made this database with version {newest}"
+    known = f"knows tables up to version 1, but this database has tables of version {newest}"
     with pytest.raises(StorageError, match=known):
         open_study(storage)
 

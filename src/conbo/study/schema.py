@@ -128,8 +128,8 @@ def schema_version(connection: Connection) -> int:
         made_by = connection.scalar(select(VERSIONS.c.conbo)) if _says_who_made_it(connection) else None
         remedy = f"pip install 'conbo>={made_by}'" if made_by else "pip install --upgrade conbo"
         raise StorageError(
-            f"conbo {installed_version('conbo')} knows tables up to version {newest_version()}, but a later conbo "
-            f"made this database with version {version}: `{remedy}`."
+            f"conbo {installed_version('conbo')} knows tables up to version {newest_version()}, but this "
+            f"database has tables of version {version}, by a later conbo: `{remedy}`."
         )
     return version
 
