@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from conbo.experiments.alternatives import sentence
+from conbo.experiments.alternatives import final_costs
 from conbo.experiments.claims import claims_table
 from conbo.experiments.drawing import save
 from conbo.experiments.figure_drawings import DRAWINGS
@@ -42,6 +42,9 @@ README_PROBLEMS = {
     "assemble_to_order": "assemble to order, 1 and 8",
     "ambulances": "ambulances, 2 and 6",
 }
+ALTERNATIVES = """\
+Or you would optimize some states one by one with another library. With the same evaluations
+(`conbo reproduce alternatives`; the numbers of states are the best ones in hindsight):"""
 README_METHODS = {"conbo": "`conbo`", "expected-improvement": "expected improvement", "uniform": "random search"}
 REFERENCES = {
     "methods": "uniform",
@@ -132,14 +135,11 @@ def readme_table(runs: dict[Key, Run]) -> str:
 
 
 def readme_alternatives(runs: dict[Key, Run]) -> str:
-    """The picture and its numbers in words, if there are any."""
+    """The picture and a table of its final costs for each problem; empty if there are no runs."""
     figure = FIGURES["alternatives"]
-    sentences = [sentence(comparison) for comparison in compare(figure.shown(runs))]
-    if not sentences:
-        return ""
+    tables = [final_costs(comparison) for comparison in compare(figure.shown(runs))]
     picture = f"![{figure.title}](docs/pictures/reproduction/{figure.name}.png)"
-    lead = "Or you would optimize some states one by one with another library (`conbo reproduce alternatives`)."
-    return "\n\n".join([picture, " ".join([lead, *sentences])])
+    return "\n\n".join([ALTERNATIVES, *tables, picture]) if tables else ""
 
 
 def last_cost(comparison: Comparison, method: str) -> str:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from conbo.errors import SettingError, TrialError
-from conbo.experiments.alternatives import OURS, best_grid, in_words
+from conbo.experiments.alternatives import OURS, best_grid, final_costs, in_words
 from conbo.experiments.botorch_contextual import BotorchContextual
 from conbo.experiments.contestants import contestant
 from conbo.experiments.grid_search import (
@@ -155,6 +155,10 @@ def test_the_figure_shows_the_best_grid_of_each_library():
         "Optuna: 5 states, each on its own",
         "Ax: 3 states, each on its own",
     ]
+    head, _, ours, *others = final_costs(comparison).splitlines()
+    assert head.startswith("| Branin, 40 evaluations, 1 seed ")
+    assert ours.split("|")[2].strip() == "0.1"
+    assert len(others) == 2
 
 
 def test_all_alternatives_have_the_same_evaluations():

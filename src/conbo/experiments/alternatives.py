@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from conbo.experiments.grid_search import Library
-from conbo.experiments.summary import Comparison, with_error
+from conbo.experiments.summary import Comparison, markdown, with_error
+from conbo.rounding import counted
 
 OURS = "conbo, default"  # the label of our default in this figure, which has runs of its own
 RANDOM, CONTEXTUAL = "uniform/auto", "botorch EI at drawn states"
@@ -40,14 +41,16 @@ def in_words(comparison: Comparison) -> Comparison:
     )
 
 
-def sentence(comparison: Comparison) -> str:
-    """What all alternatives cost in the end, in one sentence."""
+def final_costs(comparison: Comparison) -> str:
+    """What conbo and all alternatives cost in the end, as a Markdown table."""
     shown = in_words(comparison)
-    costs = {name: with_error(float(shown.mean(name)[-1]), float(shown.error(name)[-1])) for name in shown.methods}
-    ours = costs.pop(NAMES[OURS])
-    others = "; ".join(f"{name}: {cost}" for name, cost in costs.items())
     seeds, evaluations = shown.runs(NAMES[OURS]), shown.evaluations[-1]
-    return (
-        f"With the same {evaluations:.0f} evaluations of {comparison.problem.capitalize()} ({seeds} seeds), the policy "
-        f"of conbo costs {ours}. The others: {others}. The numbers of states are the best ones in hindsight."
-    )
+    rows = [
+        [
+            f"{comparison.problem.capitalize()}, {evaluations:.0f} evaluations, {counted(seeds, 'seed')}",
+            "opportunity cost",
+        ]
+    ]
+    for name in shown.methods:
+        rows.append([name, with_error(float(shown.mean(name)[-1]), float(shown.error(name)[-1]))])
+    return markdown(rows)
