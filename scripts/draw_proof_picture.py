@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import conbo
-from conbo.plots.checks import fresh_evaluations
+from conbo.plots.model_checks import fresh_evaluations
 
 PICTURE = Path(__file__).parents[1] / "docs/pictures/proof.png"
 TRIALS, FRESH = 30, 80

@@ -3,9 +3,9 @@
 Needs the extra `plots`.
 """
 
-from conbo.plots.checks import calibration, state_coverage
 from conbo.plots.gain import acquisition, remaining_gain
 from conbo.plots.limits import feasibility
+from conbo.plots.model_checks import calibration, state_coverage
 from conbo.plots.parameters import importance, slices
 from conbo.plots.planes import posterior_surface
 from conbo.plots.policy_plots import policy_map, predicted_reward

@@ -7,7 +7,7 @@ import torch
 from plotly import graph_objects as go
 
 from conbo.errors import SettingError
-from conbo.plots import checks, gain, limits, parameters, planes, policy_plots, progress
+from conbo.plots import gain, limits, model_checks, parameters, planes, policy_plots, progress
 from conbo.plots.view import View
 from conbo.problems import Problem
 from conbo.rounding import counted, number, with_margin
@@ -80,7 +80,7 @@ def _validation(number: int, found: Validation) -> Panel:
         f"validation-{number}",
         f"{beside}, after {counted(found.trials, 'evaluation')}",
         text,
-        _one(checks.fresh_evaluations(found)),
+        _one(model_checks.fresh_evaluations(found)),
     )
 
 
@@ -153,10 +153,9 @@ def _surface(view: View, problem: Problem | None) -> Panel:
 
 def _calibration(view: View) -> Panel:
     try:
-        figures = _one(checks.calibration(view))
-        text = (
-            f"Each reward, predicted from all others: {checks.covered(view).mean():.0%} lie inside their 95 % interval."
-        )
+        figures = _one(model_checks.calibration(view))
+        inside = model_checks.covered(view).mean()
+        text = f"Each reward, predicted from all others: {inside:.0%} lie inside their 95 % interval."
     except SettingError as error:
         figures, text = (), str(error)
     return Panel("calibration", "Calibration", text, figures)
@@ -185,7 +184,7 @@ def _coverage(view: View) -> Panel:
     where = "the states that P[s] will bring" if view.space.states else "the range of every action"
     text = f"Where the evaluations were, against {where}."
     # a figure for each, because the labels of one need not leave room for the title of the next
-    figures = tuple(checks.state_coverage(view, [name]) for name in view.space.states or view.space.actions)
+    figures = tuple(model_checks.state_coverage(view, [name]) for name in view.space.states or view.space.actions)
     return Panel("state_coverage", "Coverage", text, (Group("", figures),), wide=len(figures) > 1)
 
 

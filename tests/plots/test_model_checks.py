@@ -7,8 +7,8 @@ import torch
 from conbo import plots
 from conbo.errors import SettingError
 from conbo.models.exact import ExactPosterior, condition
-from conbo.plots import checks
-from conbo.plots.checks import covered
+from conbo.plots import model_checks
+from conbo.plots.model_checks import covered
 from conbo.validation import Check, Measurement, Validation
 from learned_studies import view
 
@@ -66,7 +66,7 @@ def test_fresh_rewards_stand_against_what_was_expected() -> None:
     policy = [Measurement({"x": 1.0}, 3.0, 2.5), Measurement({"x": 1.0}, 4.0, None, "failed")]
     states = [Check({"s": float(i)}, 0, 0.5, own, Measurement({"x": 0.0}, 1.0, 1.5)) for i, own in enumerate(policy)]
     found = Validation(9, True, tuple(states), "today", False, None, (3.0, 1.0), (0.0, 0.0, 0.0))
-    expected, ours, theirs = checks.fresh_evaluations(found).data
+    expected, ours, theirs = model_checks.fresh_evaluations(found).data
     assert list(expected.x) == list(expected.y) == [1.0, 3.0]
     assert (list(ours.x), list(ours.y), ours.name) == ([3.0], [2.5], "policy")
     assert (list(theirs.x), list(theirs.y), theirs.name) == ([1.0, 1.0], [1.5, 1.5], "today")
