@@ -7,7 +7,7 @@ from plotly import graph_objects as go
 
 from conbo import plots
 from conbo.errors import SettingError
-from conbo.plots.save import draw
+from conbo.plots.matplotlib_figures import draw
 from learned_studies import view
 
 BEGINNINGS = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml", ".html": b"<!doctype html>"}
