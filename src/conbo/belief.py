@@ -52,7 +52,7 @@ class Belief:
 
     @cached_property
     def predictive(self) -> Posterior:
-        """The posterior that predictions come from: `posterior`, averaged over its hyperparameters where that matters.
+        """The posterior for predictions: `posterior`, averaged over its hyperparameters if that makes a difference.
 
         Suggestions and policies search with `posterior`, which is several times faster.
         """

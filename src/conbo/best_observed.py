@@ -1,4 +1,4 @@
-"""The best trial of every state, where there are finitely many states."""
+"""The best trial of every state, for finitely many states."""
 
 from collections.abc import Iterable
 from typing import Any

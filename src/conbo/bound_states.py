@@ -182,7 +182,7 @@ class FeasibleStates:
 
 
 def _with_actions(base: StateDistribution, space: Space) -> StateDistribution:
-    """The states that have a feasible action, with one warning where some have none."""
+    """The states that have a feasible action, with one warning if some have none."""
     feasible = space.feasible_set
     if feasible is None or not space.states or not feasible.depends_on_state:
         return base

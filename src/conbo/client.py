@@ -1,4 +1,4 @@
-"""A study behind a service, with the verbs of a study and nothing but the standard library."""
+"""A study behind a service: the methods of a study, with the standard library alone."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Client:
         Returns
         -------
         dict
-            The answer of the service.
+            Settings and progress, with the keys of ``conbo status --json``.
 
         Raises
         ------
@@ -107,7 +107,7 @@ class Client:
     @overload
     def ask(self, n: int, state: Point | None = None, *, lease: float = LEASE) -> list[Trial]: ...
     def ask(self, n: int | None = None, state: Point | None = None, *, lease: float = LEASE) -> Trial | list[Trial]:
-        """Suggest the next trial, or several at once, as `Study.ask` does with a lease.
+        """Suggest the next trial, or several together, as `Study.ask` does with a lease.
 
         Parameters
         ----------
@@ -254,7 +254,7 @@ class Client:
         objective
             As in `Study.run`.
         evaluations
-            Number of completed trials of the study, including those of others, at which the run ends.
+            Number of completed trials of the study, including other clients', at which the run ends.
         retries
             Number of times a failed evaluation is repeated.
         max_seconds

@@ -111,7 +111,7 @@ def new_seeds(
 ) -> Sequence[int | None]:
     """The seeds of n new trials after those with the `used` seeds; all None if the study does not choose seeds.
 
-    They are the chosen ones, with new seeds in place of None, or those of the initial design if none were chosen.
+    They are the chosen seeds, with new ones in place of None, or the seeds of the initial design if none were chosen.
     """
     if rule is None:
         return [None] * n

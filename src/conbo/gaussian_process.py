@@ -39,12 +39,12 @@ class GaussianProcess:
     "product"       by their distance: σ² k_S k_X, for any states
     "trend"         categories share a trend and differ from it: three variances, whatever their number
     "multi-task"    a learned covariance of the categories: W Wᵀ + diag(v), where W has `rank` columns
-    "auto"          "trend" where some state is a category, "product" elsewhere
+    "auto"          "trend" if some state is a category, otherwise "product"
     a function      your own, from (space, profile) to a family of kernels
     ==============  =============================================================================================
 
-    Where some states are categories and some are numbers, "trend" and "multi-task" are multiplied by a correlation of
-    the numbers.
+    If some states are categories and some are numbers, "trend" and "multi-task" are multiplied by a correlation of the
+    numbers.
 
     Parameters
     ----------

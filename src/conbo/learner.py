@@ -194,7 +194,7 @@ class Learner:
         return belief
 
     def _belief(self, space: Space, states: StateDistribution, told: Observations) -> Belief:
-        """The belief fitted to these observations, and to those of an earlier study if there is one."""
+        """The belief fitted to these observations, and to an earlier study's if there is one."""
         if not self._prior_trials:
             return fit_belief(space, states, told, self._model, self._memory)
         if (before := self._earlier.get(space.n_state_dims)) is None:

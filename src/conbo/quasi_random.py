@@ -1,8 +1,8 @@
 """Points of the unit cube: random ones, and Sobol designs (quasi-random).
 
 The Sobol points equal those of torch's `SobolEngine`, bit for bit, but need only NumPy, because a study asks for its
-initial design before it needs torch, whose import takes seconds. The direction numbers are those of Joe & Kuo (2008),
-as in torch; a random lower triangular matrix and a random shift scramble them (Matoušek 1998).
+initial design before it needs torch, whose import takes seconds. The direction numbers are by Joe & Kuo (2008), as in
+torch; a random lower triangular matrix and a random shift scramble them (Matoušek 1998).
 """
 
 from __future__ import annotations

@@ -62,12 +62,12 @@ class Space:
     Parameters
     ----------
     states
-        Real, Integer or Categorical parameters by name.
+        Parameters that the environment sets, by name: Real, Integer or Categorical. By default there are none.
     actions
-        The same for what is ours to choose; at least one.
+        Parameters that we choose, by name; at least one.
     constraints
-        Limits on the actions, also given the state: texts that are linear in the user's units, such as
-        ``"dose <= 0.2 * weight"``, with ``<=``, ``>=`` or ``==``. Put a name in quotes if it is not an identifier.
+        Limits on the actions, which may depend on the state: texts that are linear in the user's units, such as ``"dose
+        <= 0.2 * weight"``, with ``<=``, ``>=`` or ``==``. Put a name in quotes if it is not an identifier.
     feasible
         A function for every other limit: ``feasible(state, action)`` returns whether the action is allowed. It is
         called often, so it should be fast. A study stores its name only; pass the function again to open the study.
@@ -127,7 +127,7 @@ class Space:
 
     @cached_property
     def feasible_set(self) -> FeasibleSet | None:
-        """The feasible points of the unit cube; None where all are."""
+        """The feasible points of the unit cube; None if all points are feasible."""
         if not self.constraints and self.feasible is None:
             return None
         named = [*self.states.items(), *self.actions.items()]

@@ -92,9 +92,9 @@ class Trial:
     Parameters
     ----------
     number
-        Place in the study, from 0.
+        Number of the trial in its study, counted from 0.
     state, action
-        The point.
+        The point, as values by name; the state is {} in a space without states.
     status
         "running" from the suggestion on, then "completed" or "failed".
     outcomes
@@ -160,7 +160,7 @@ class Trial:
 
     @property
     def noise(self) -> float | None:
-        """The variance of the reward; None where it is not known."""
+        """The variance of the reward; None if it is not known."""
         return None if self.outcomes is None else self.outcomes.noise
 
     @property

@@ -61,11 +61,11 @@ class Validation:
     checks
         The fresh states, with what was measured in each.
     rule_name
-        What the policy is compared with; None in a space without states, where there is nothing to compare with.
+        What the policy is compared with; None in a space without states, because there is nothing to compare with.
     named
         Whether the user named the states: then all means are over these, not over P[s].
     pool
-        Size of the sample that stands for P[s]; None where P[s] is exact.
+        Size of the sample that stands for P[s]; None if P[s] is exact.
     expected
         Mean rewards over P[s] that the model expects of the policy and of the rule.
     expected_variances
@@ -229,7 +229,7 @@ def _deviation(measurement: Measurement | None) -> float:
 
 
 def from_record(record: object) -> Validation:
-    """The validation that `to_record` described; raises RecordError, which names the field, where it is damaged."""
+    """The validation that `to_record` described; raises RecordError, which names the field, if it is damaged."""
     fields = Fields.of(record, "validation")
     checks = fields.items("checks")
     return Validation(

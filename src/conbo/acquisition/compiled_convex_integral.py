@@ -1,7 +1,7 @@
 """The estimates of `convex_integral` by one compiled loop over rows of lines.
 
 A row has a handful of nodes and takes a fraction of a microsecond; as torch calls it took a sixth of the time of a
-local search.  The names are those of `ConvexIntegral`, whose torch form is the reference.
+local search.  Names are as in `ConvexIntegral`, whose torch form is the reference.
 """
 
 import numpy as np

@@ -92,7 +92,7 @@ class StateRuleRecipe(Protocol):
         """The function that this recipe makes under one belief."""
 
     def shared(self, share: float) -> Self:
-        """This recipe with only a fraction of the states, where they are sampled."""
+        """This recipe with only a fraction of the states, if they are sampled."""
 
 
 @dataclass(frozen=True)

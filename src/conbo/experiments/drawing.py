@@ -109,7 +109,7 @@ def draw_costs(axes: Axes, comparison: Comparison, methods: Sequence[str] | None
 
 
 def log_costs(axes: Axes) -> None:
-    """A log axis, with labels between the decades where there are few of those; call it when all is drawn."""
+    """A log axis, with labels between the decades if these are few; call it when everything is drawn."""
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     plain = FuncFormatter(lambda value, _: f"{value:g}")

@@ -63,7 +63,7 @@ def goal_table(runs: Mapping[Key, Run], as_published: bool = False) -> str:
 
 
 def standing_sentence(runs: Mapping[Key, Run]) -> str:
-    """On how many problems our default is better than, level with and worse than the best rival, and where it is not.
+    """On how many problems our default is better than, level with and worse than the best rival, naming the latter two.
 
     Both tests must agree that there is a difference.
     """

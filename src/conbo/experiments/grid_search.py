@@ -98,7 +98,7 @@ class GridContestant(TrialList):
         return asked
 
     def policies(self) -> list[ActionRule]:
-        """The nearest state's action, and actions interpolated over the grid where it is complete."""
+        """The nearest state's action, and actions interpolated over the grid if it is complete."""
         tried = [self._tried(place) for place in range(len(self._grid))]
         known = [place for place, pairs in enumerate(tried) if pairs]
         actions = self._space.encode_actions([self._search.best(tried[place]) for place in known])

@@ -89,7 +89,7 @@ def paired(costs: Array, others: Array) -> Array:
 def sign_flip_p(differences: Array) -> float:
     """The share of all choices of signs that give a sum as far from zero as the sum of these differences.
 
-    All choices are tried for few pairs, else random ones, of which the given signs are one.
+    All choices are tried if there are few pairs; otherwise random ones and the given signs.
     """
     n, observed = len(differences), abs(float(differences.sum()))
     least = observed - ROUNDING * float(np.abs(differences).sum())

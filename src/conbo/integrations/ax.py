@@ -155,7 +155,7 @@ class AxBridge:
         self._numbers[index] = self.study.add_trial(state, action, *result).number
 
     def _results(self) -> dict[int, tuple[float, float | None]]:
-        """Mean and variance of the objective, by trial index; None where the variance is not known."""
+        """Mean and variance of the objective, by trial index; None if the variance is not known."""
         frame = self.client._experiment.lookup_data().df
         rows = frame[frame["metric_name"] == self._metric]
         pairs = zip(rows["trial_index"], rows["mean"], rows["sem"], strict=True)

@@ -210,7 +210,7 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
     def _newton(self, candidates: Tensor, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients (b, m, q, d_x) and inverse Hessians of v in the actions, and which of these are free to move.
 
-        Where the Hessian is not negative definite, the inverse is zero, so the action stays where it is.
+        If a Hessian is not negative definite, its inverse is set to zero, so the action stays where it is.
         """
         variable = actions.detach().requires_grad_(True)
         lines = BotorchLines.at(self._posterior, candidates, states, variable)

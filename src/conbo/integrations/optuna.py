@@ -307,7 +307,7 @@ def _states(states: StatesLike) -> dict[str, MarginalRecipe]:
 
 
 def _known_roles(study: optuna.Study, states: StatesLike | None) -> tuple[_Roles, dict[str, Any]]:
-    """What is a state, and the settings of the sampler where it is ours."""
+    """Which parameters are states, and the settings of the study's sampler if it is a `ConboSampler`."""
     sampler = study.sampler
     if isinstance(sampler, ConboSampler):
         roles = sampler._roles if states is None else _Roles(_states(states))

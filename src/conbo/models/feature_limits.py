@@ -97,7 +97,7 @@ class FeatureLimits:
 
     @property
     def allowed(self) -> Callable[[Array], Flags] | None:
-        """The user's function, where there is one."""
+        """The user's function `feasible`; None if there is none."""
         return self.shapes.feasible.allowed
 
     @cached_property

@@ -117,7 +117,7 @@ class MainEffectsKernel(Kernel):
 
     @cached_property
     def _ratio(self) -> Tensor:
-        """Factors (features,) from features of the interaction to those of the main effect."""
+        """Factors (features,) that convert features of the interaction to features of the main effect."""
         return self.state_effect.feature_scales / self.states.feature_scales[list(self._features)]
 
     def _of_effect(self, states: Tensor) -> Tensor:

@@ -157,7 +157,7 @@ class Limits(OutputMap):
         return values if self.tail is None else self.tail.rewards(values)
 
     def record(self) -> dict[str, Any]:
-        """The limits and the map of the tail as plain values, None where there is none."""
+        """The limits and the map of the tail as plain values; None for an absent one."""
         low, high = (limit if isfinite(limit) else None for limit in (self.low, self.high))
         tail = {} if self.tail is None else {"tail": self.tail.record()}
         return {"type": "limits", "low": low, "high": high, **tail}

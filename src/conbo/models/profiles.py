@@ -115,7 +115,7 @@ class Profile:
 
 
 class _Correlation(torch.autograd.Function):
-    """φ as a function of r² for autograd: its derivative is -ψ/2, which is finite at r = 0, unlike that of √r²."""
+    """φ as a function of r² for autograd: its derivative is -ψ/2, which is finite at r = 0; √r² has none."""
 
     @staticmethod
     def forward(context: Any, squared_distance: Tensor, tables: Tables) -> Tensor:

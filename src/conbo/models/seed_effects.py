@@ -10,7 +10,7 @@ symbol             here                 meaning
 =================  ===================  ==============================================================================
 σ_b²               ``constant``         variance of the constants
 σ_g² M_S M_X       ``function``         covariance of one seed's function with itself
-τ(r, r')           ``shared``           1 for the same seed, else 0, or -1/(N-1) where there are only N seeds
+τ(r, r')           ``shared``           1 for the same seed, else 0, or -1/(N-1) if there are only N seeds
 =================  ===================  ==============================================================================
 
     cov(reward, reward') = k⁰ + τ(r, r') (σ_b² + σ_g² M_S M_X) + noise

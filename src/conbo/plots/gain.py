@@ -35,7 +35,7 @@ def remaining_gain(study: Studied, state: str | None = None, *, at: Point | None
     study
         The study.
     state
-        The state on the horizontal axis; by default the one that matters most.
+        The state on the horizontal axis; by default the most important one, as in `importance`.
     at
         Values of the other states; by default the middle of P[s].
 
@@ -90,9 +90,9 @@ def acquisition(
     study
         The study.
     state
-        The state on the horizontal axis; by default the one that matters most.
+        The state on the horizontal axis; by default the most important one, as in `importance`.
     action
-        The action on the vertical axis; by default the one that matters most.
+        The action on the vertical axis; by default the most important one, as in `importance`.
     at
         Values of the other states; by default the middle of P[s].
 

@@ -37,9 +37,9 @@ def feasibility(
     study
         A study with constraints, known or learned.
     state
-        The state on the horizontal axis; by default the one that matters most.
+        The state on the horizontal axis; by default the most important one, as in `importance`.
     action
-        The action on the vertical axis; by default the one that matters most.
+        The action on the vertical axis; by default the most important one, as in `importance`.
     at
         Values of the other states; by default the middle of P[s].
 

@@ -50,7 +50,7 @@ class Plane:
 
 
 def plane_of(view: View, state: str | None, action: str | None, at: Point | None, most: int) -> Plane | None:
-    """The plane of one state and one action, or of two actions; None where there is only one parameter."""
+    """The plane of one state and one action, or of two actions; None if there is only one parameter."""
     space, d_s = view.space, view.space.n_state_dims
     action = view.most_important("actions", action)
     place = d_s + space.action_names.index(action)
@@ -92,9 +92,9 @@ def posterior_surface(
     study
         The study.
     state
-        The state on the horizontal axis; by default the one that matters most.
+        The state on the horizontal axis; by default the most important one, as in `importance`.
     action
-        The action on the vertical axis; by default the one that matters most.
+        The action on the vertical axis; by default the most important one, as in `importance`.
     at
         Values of the other states; by default the middle of P[s].
     problem

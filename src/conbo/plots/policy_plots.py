@@ -33,7 +33,7 @@ def policy_map(
     study
         The study.
     state
-        The state on the horizontal axis; by default the one that matters most.
+        The state on the horizontal axis; by default the most important one, as in `importance`.
     actions
         The actions to draw; by default all.
     at
@@ -92,7 +92,7 @@ def predicted_reward(
     study
         The study.
     state
-        The state on the horizontal axis; by default the one that matters most.
+        The state on the horizontal axis; by default the most important one, as in `importance`.
     at
         Values of the other states; by default the middle of P[s].
     problem

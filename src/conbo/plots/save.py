@@ -23,7 +23,7 @@ def save(figure: go.Figure, path: str | Path) -> None:
     Raises
     ------
     SettingError
-        If the ending is another one, or the figure has traces that this package does not draw.
+        If the file has another ending, or the figure has traces that this package does not draw.
 
     Examples
     --------

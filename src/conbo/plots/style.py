@@ -1,4 +1,4 @@
-"""How all plots look: colors, the canvas, and a few marks. `save` has to draw nothing but a figure's traces."""
+"""How all plots look: colors, the canvas, and a few marks. `save` only has to draw a figure's traces."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
 """KNN: the best observed action among the nearest observed states, the paper's simplest baseline.
 
-Distances are those of the unit cube, with a distance of one between two categories.  No model is used.
+Distances are measured in the unit cube, with a distance of one between two categories.  No model is used.
 """
 
 from dataclasses import dataclass

@@ -264,7 +264,7 @@ def spread_best(belief: Belief, points: Tensor, values: Tensor, k: int) -> Tenso
 
 
 def distinct_ends(ascent: Ascent, k: int) -> Tensor:
-    """The best k ends (at most k, d) of local searches, without those that ended where a better one did."""
+    """The best k distinct ends (at most k, d) of local searches."""
     ends = ascent.points[ascent.values.argsort(descending=True, stable=True)]
     near = (ends[:, None] - ends).abs().amax(-1) < SAME_END
     return ends[~near.tril(-1).any(-1)][:k]

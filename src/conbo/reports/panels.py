@@ -85,7 +85,7 @@ def _validation(number: int, found: Validation) -> Panel:
 
 
 def policy_map_panel(view: View) -> Panel:
-    """The actions of the policy along every state; it speaks of a band only where there is one."""
+    """The actions of the policy along every state; the text mentions a band only if there is one."""
     drawn = view.best_of_draws(view.typical_states[0][:1]) is not None
     if view.space.states:
         band = (
@@ -220,7 +220,7 @@ def _along(view: View, plot: Callable[[View, str | None], go.Figure]) -> tuple[G
 
 
 def _fixed(view: View) -> str:
-    """Where the states are that a plot along one of them does not show."""
+    """The values at which a plot along one state holds the other states."""
     if len(view.space.states) < 2:
         return ""
     middle = view.space.decode_states(view.center()[None].numpy())[0]

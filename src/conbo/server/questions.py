@@ -15,7 +15,7 @@ class Questions:
     Parameters
     ----------
     ask
-        Answers for many states at once.
+        Answers for many states in one call.
     """
 
     def __init__(self, ask: Ask) -> None:

@@ -38,7 +38,7 @@ MAX_PAGE = 1000  # trials in one answer
 
 
 class Service:
-    """The studies of one database, for many clients at once.
+    """The studies of one database, for many clients at the same time.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Studies: ask, evaluate, record and learn, also by many workers at once.
+"""Studies: ask, evaluate, record and learn, also by many workers at the same time.
 
 =========================  ========================================================================================
 question                   file

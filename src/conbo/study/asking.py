@@ -1,4 +1,4 @@
-"""Asking for trials and giving them back: enqueued trials come first, then those of lost workers, then new ones."""
+"""Asking for trials and giving them back: enqueued trials come first, then trials of lost workers, then new ones."""
 
 from conbo.errors import SettingError, TrialError
 from conbo.optimizer import Optimizer

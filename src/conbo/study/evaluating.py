@@ -62,8 +62,8 @@ class Evaluating:
             ``objective(state, action, seed)``; the state is {} in a space without states. Returns the reward, or a
             mapping such as ``{"reward": 1.2, "noise": 0.1, "wait": 4.2}``, whose other values are recorded.
         evaluations
-            Number of completed trials of the study at which the run ends, including those of earlier runs; 80 by
-            default, unlimited if there is a `budget`.
+            Total number of completed trials at which the run ends, including trials of earlier runs; 80 by default,
+            unlimited if there is a `budget`.
         budget
             Total cost of all trials at which the run ends; running ones count with their expected cost. The last
             evaluation may exceed it. The study needs a `cost`.
@@ -78,8 +78,8 @@ class Evaluating:
         executor
             Anything with the `submit` of concurrent.futures: a pool, Dask's ``client.get_executor()``, mpi4py.
         batch
-            Number of trials suggested at once, all of which are told before the next batch. By default a new trial is
-            suggested whenever a worker is free.
+            Number of trials suggested together; all are told before the next batch. By default a new trial is suggested
+            whenever a worker is free.
         timeout
             Seconds after which an evaluation has failed. A local process is killed; an executor is not interrupted, and
             its place stays busy.

@@ -28,13 +28,13 @@ class Learned:
         return sum(self._shared.up_to_date().total_cost())
 
     def best_observed(self) -> list[dict[str, Any]]:
-        """List the best trial of every state, where there are finitely many states.
+        """List the best trial of every state, in a space with finitely many states.
 
         Returns
         -------
         list of dict
-            For every state its `state`, and the `action`, `reward` and `number` of its best trial; None where it has
-            none. States of probability zero are listed only if they have a completed trial.
+            For every state its `state`, and the `action`, `reward` and `number` of its best trial; None if it has none.
+            States of probability zero are listed only if they have a completed trial.
 
         Raises
         ------

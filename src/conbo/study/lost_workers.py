@@ -1,9 +1,9 @@
 """Lost workers: how their trials are given back and taken over by others.
 
-A worker that ends hands its trials back at once (`hand_back`). The leases of one that dies silently end after a while,
-because its heartbeat (in `shared.py`) no longer renews them; on the same machine, `workers.is_gone` knows sooner. Then
-another worker takes the trial over (`take_over`). A trial that has lost too many workers is assumed to crash them, and
-fails.
+A worker that ends hands its trials back immediately (`hand_back`). The leases of one that dies silently end after a
+while, because its heartbeat (in `shared.py`) no longer renews them; on the same machine, `workers.is_gone` knows
+sooner. Then another worker takes the trial over (`take_over`). A trial that has lost too many workers is assumed to
+crash them, and fails.
 """
 
 from collections.abc import Collection
@@ -57,7 +57,7 @@ class LostWorkers(StudyRows):
         return self._database.write(take, lasting=False) if self._database.read(left_behind) else None
 
     def hand_back(self, worker: str, number: int | None = None) -> None:
-        """Give back everything that is leased to this worker, or one trial, so that others can take it over at once."""
+        """Give back all trials that are leased to this worker, or one, so that others can take them over."""
         these = self._leased_to(worker)
         free = update(TRIALS).where(these if number is None else and_(these, TRIALS.c.number == number))
         self._database.write(

@@ -264,7 +264,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
     def ask(
         self, n: int | None = None, state: Point | None = None, *, lease: float | None = None
     ) -> Trial | list[Trial]:
-        """Suggest the next trial, or several at once.
+        """Suggest the next trial, or several together.
 
         Enqueued trials come first; with a `state`, only those in that state. An asked trial is yours: no other worker
         gets it, and it counts as pending until `tell` or `fail`.
@@ -321,7 +321,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         renew(self._shared, trial, trial.worker, lease)
 
     def release(self, trial: Trial) -> None:
-        """Give back a trial that was asked for with a lease, so that others can have it at once.
+        """Give back a trial that was asked for with a lease, so that others can have it immediately.
 
         Parameters
         ----------

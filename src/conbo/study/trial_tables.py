@@ -39,7 +39,7 @@ class TrialTables:
     def observations(self) -> list[dict[str, Any]]:
         """All trials as rows of a table: number, states, actions, seed if there are seeds, reward and status.
 
-        Other measured outcomes are in columns such as `outcome:wait`, which are None where a trial has none.
+        Other measured outcomes are in columns such as `outcome:wait`, which are None for a trial without that outcome.
         """
         return observations(self.trials)
 
@@ -118,9 +118,9 @@ class TrialTables:
         Parameters
         ----------
         results
-            A dataframe of any library that narwhals reads, or a list of rows like those of `observations`. It has a
-            column for every parameter and `reward`, and optionally `noise`, `status` and columns such as
-            `outcome:wait`; with common random numbers, also `seed`. Rows whose status is not "completed" are skipped.
+            A dataframe of any library that narwhals reads, or a list of rows, as in `observations`. It has a column for
+            every parameter and `reward`, and optionally `noise`, `status` and columns such as `outcome:wait`; with
+            common random numbers, also `seed`. Rows whose status is not "completed" are skipped.
 
         Returns
         -------
