@@ -240,7 +240,7 @@ def _multipliers() -> NDArray[np.int64]:
 
 
 def _scrambled(points: Array, ways: NDArray[np.int64]) -> Array:
-    """Other places (ways, n, k) of the cube, uniform if these (n, k) are: integer multiples, taken modulo one.
+    """Points (n, k) scrambled in several ways (ways, n, k), by integer multiples modulo one; uniform ones stay uniform.
 
     Each way is nearly independent of the others.
     """

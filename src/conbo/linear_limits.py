@@ -71,7 +71,7 @@ class LinearLimits:
         return values
 
     def used(self, points: Array, first: int = 0) -> Array:
-        """How much of the bounds some columns, from `first` on, use: (..., J)."""
+        """The part (..., J) of the bounds that some columns use, from column `first` on."""
         return self.values(points, first) @ self.coefficients[:, first : first + points.shape[-1]].T
 
     def slack(self, points: Array) -> Array:

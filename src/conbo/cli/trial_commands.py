@@ -178,7 +178,7 @@ def _reward(text: object, what: str = "reward") -> float:
 def fail(arguments: tuple[str, ...], name: str | None, error: str) -> None:
     """Say that a trial will not have a reward.
 
-    With --error, it counts as an evaluation that failed and may teach where others fail; without, it is cancelled.
+    With --error, the trial counts as a failed evaluation and may teach where others fail. Without, it is canceled.
     """
     source, number = leading_study(arguments, "ID")
     _trials(source, name).fail(_number(number), error)

@@ -118,7 +118,7 @@ def equal(differences: Array, margin: float) -> WithinMargin:
 
 
 def power_of_margin(margin: float, error: float, n: int) -> float:
-    """How often the one-sided t-test from n pairs shows that a difference, which is zero in truth, is in the margin."""
+    """Power of a one-sided t-test from n pairs to show that a difference, in truth zero, is below a margin."""
     if error == 0:
         return 1.0 if margin > 0 else 0.0
     return float(nct.cdf(-t.ppf(1 - SIGNIFICANT, n - 1), n - 1, -margin / error))

@@ -42,7 +42,7 @@ _REMEDY = "two processes may have written this run at once; remove its file, and
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What a run is a function of; two runs with the same settings are the same run."""
+    """The settings that determine a run; two runs with the same settings are the same run."""
 
     problem: str  # as `load_problem` reads it
     method: str  # its label

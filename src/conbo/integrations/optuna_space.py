@@ -2,7 +2,7 @@
 
 | Optuna                  | conbo                                                                             |
 |-------------------------|-----------------------------------------------------------------------------------|
-| FloatDistribution       | Real; where it has steps, suggestions and the policy's actions are rounded to them |
+| FloatDistribution       | Real; with steps, suggestions and the policy's actions are rounded to them         |
 | IntDistribution         | Integer; likewise                                                                 |
 | CategoricalDistribution | Categorical, with texts for choices that conbo does not know, such as None        |
 | one value only          | no parameter                                                                      |

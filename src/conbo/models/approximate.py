@@ -81,7 +81,7 @@ class Summary:
 def summarized(
     kernel: Kernel, points: Tensor, residuals: Tensor, variances: Tensor, earlier: Summary | None = None
 ) -> Summary:
-    """Sum up rewards at points (n, d); `earlier` is a summary under the same kernel, which this one may extend."""
+    """Summarize rewards at points (n, d); `earlier` is a summary under the same kernel, which this one may extend."""
     ends, m = block_ends(len(points)), INDUCING_POINTS
     if earlier is not None and earlier.shared_with(points, residuals, variances):
         inducing, root, sums = earlier.inducing, earlier.root, earlier.whole

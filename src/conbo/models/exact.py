@@ -72,7 +72,7 @@ class ExactPosterior(Conditioned):
         return share.clamp(0, 1)  # tasks may be of opposite shape or of different variance
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Every second action, moved so that these are evenly spread after input warping; the others are not moved."""
+        """The actions (p, d_x), every second one moved so that those are evenly spread after input warping."""
         warp = self.kernel.actions.warp
         if warp is None:
             return actions

@@ -265,7 +265,7 @@ class MixtureGains:
         return lambda candidates: weighted(self.weights, [function(candidates) for function in functions])
 
     def at(self, states: Tensor) -> Callable[[Tensor, Tensor], "WeightedGains"]:
-        """For r sets of states (r, m, d_s): (candidates (k, d), which set each belongs to (k,)) → gains."""
+        """Prepare sets of states (r, m, d_s): a function from candidates (k, d) and the set of each (k,) to gains."""
         functions = [value.at(states) for value in self.values]
         return lambda candidates, rows: WeightedGains([f(candidates, rows) for f in functions], self.weights)
 

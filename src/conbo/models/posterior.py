@@ -100,7 +100,7 @@ class StateValue(Protocol):
         """Rough values at shared states (m, d_s): a function from candidates (r, d) to (r, m)."""
 
     def at(self, states: Tensor) -> Callable[[Tensor, Tensor], StateGains]:
-        """For r sets of states (r, m, d_s): (candidates (k, d), which set each belongs to (k,)) → gains."""
+        """Prepare sets of states (r, m, d_s): a function from candidates (k, d) and the set of each (k,) to gains."""
 
 
 @runtime_checkable

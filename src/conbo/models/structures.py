@@ -1,4 +1,4 @@
-"""The kernels that a fit tries, up to their hyperparameters, and which of them builds on which."""
+"""The families of kernels that a fit tries, and which family extends which."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -225,7 +225,7 @@ class TransformedGains:
         return lambda candidates: self._worth(before, function(candidates))[0]
 
     def at(self, states: Tensor) -> "Callable[[Tensor, Tensor], WorthOfGains]":
-        """For r sets of states (r, m, d_s): (candidates (k, d), which set each belongs to (k,)) → gains."""
+        """Prepare sets of states (r, m, d_s): a function from candidates (k, d) and the set of each (k,) to gains."""
         function = self.process.at(states)
 
         def gains(candidates: Tensor, rows: Tensor) -> WorthOfGains:

@@ -57,7 +57,7 @@ def policy_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
 
 
 def new_points(belief: Belief, draws: Sequence[Tensor], spare: Tensor, n: int) -> Tensor:
-    """n points: of each draw (m, d) the first that is neither pending nor chosen, then spare ones (n, d).
+    """n new points: from each draw (m, d) its first point that is neither pending nor chosen, then `spare` ones.
 
     If the space has fewer points left, some are chosen again.
     """
