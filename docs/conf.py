@@ -30,10 +30,8 @@ autodoc_type_aliases = {
         "Feasible",
         "KernelReader",
         "ModelLike",
-        "Point",
         "RecipeLike",
         "Storage",
-        "Value",
     )
 }
 napoleon_google_docstring = False

@@ -28,12 +28,18 @@ class Comparison:
         Name of the other rule.
     maximize
         Whether high rewards are good.
-    policy_value, policy_value_std
+    policy_value
         Expected reward of the policy over P[s], by the model.
-    rule_value, rule_value_std
-        The same for the other rule.
-    difference, difference_std
+    policy_value_std
+        Standard deviation of that estimate.
+    rule_value
+        Expected reward of the other rule over P[s], by the model.
+    rule_value_std
+        Standard deviation of that estimate.
+    difference
         How much better the policy is. The estimate is optimistic, because the same model chose the policy.
+    difference_std
+        Standard deviation of that estimate.
     validation
         What fresh evaluations of both say, in the same states; None if there are none.
 

@@ -78,7 +78,7 @@ class Real:
     Parameters
     ----------
     low, high
-        The bounds, which are included.
+        Lower and upper bound, both included.
     log
         Whether equal ratios are equal distances, as for a learning rate. Then ``low > 0`` must hold.
 
@@ -145,7 +145,7 @@ class Integer:
     Parameters
     ----------
     low, high
-        The bounds, which are included; within ±1e12.
+        Lower and upper bound, both included, within ±1e12.
     log
         Whether equal ratios are equal distances, as for a batch size. Then ``low >= 1`` must hold.
 

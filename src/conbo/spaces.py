@@ -218,7 +218,7 @@ class Space:
         Parameters
         ----------
         state, action
-            The point, in the user's units.
+            The state and the action, each by name.
 
         Returns
         -------

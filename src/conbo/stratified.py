@@ -40,7 +40,7 @@ class Interval:
     mean
         The estimate.
     low, high
-        Ends of the interval; None if there is only one measurement.
+        Lower and upper end of the interval; None if there is only one measurement.
 
     Examples
     --------

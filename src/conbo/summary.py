@@ -55,8 +55,10 @@ class StudySummary:
         Number of completed trials.
     maximize
         Whether high rewards are good.
-    policy_value, policy_value_std
+    policy_value
         Expected reward of the policy over P[s].
+    policy_value_std
+        Standard deviation of that estimate.
     expected_gain
         How much the best next evaluation is expected to improve the reward in its own state.
     reward_scale
@@ -65,10 +67,14 @@ class StudySummary:
         The states that hold half of what is left to learn; None if it is spread over all states.
     single_action
         The best action if the state is not known.
-    single_action_value, single_action_value_std
+    single_action_value
         Expected reward of the single action over P[s].
-    value_of_state, value_of_state_std
+    single_action_value_std
+        Standard deviation of that estimate.
+    value_of_state
         How much better the policy is than the single action; never negative.
+    value_of_state_std
+        Standard deviation of that estimate.
     best_observed_value
         Mean over P[s] of the best observed rewards; None unless there are finitely many states, all of them were
         observed, rewards are nearly exact, and no constraints are learned. Unlike a policy's value, these rewards were

@@ -93,8 +93,10 @@ class Trial:
     ----------
     number
         Number of the trial in its study, counted from 0.
-    state, action
-        The point, as values by name; the state is {} in a space without states.
+    state
+        The state by name; {} in a space without states.
+    action
+        The action by name.
     status
         "running" from the suggestion on, then "completed" or "failed".
     outcomes

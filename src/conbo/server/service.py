@@ -126,7 +126,7 @@ class Service:
         name
             Name of the study.
         offset, limit
-            Which part of the list, and how long.
+            First trial of the page, and largest number of trials.
         status
             Only trials of this status; None takes all.
 

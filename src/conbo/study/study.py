@@ -48,7 +48,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
     direction
         "maximize" or "minimize" the reward.
     method
-        How points are chosen: a name from `conbo.methods`, or your own `Method`.
+        How points are chosen: a name from `conbo.methods`, or your own `Method`; "conbo" by default.
     state_distribution
         P[s], how often states occur: a mapping from names of states to `Uniform`, `Triangular`, `Normal` or `Weights`,
         or a `Density` or function of the whole state. By default states are uniform.
@@ -78,7 +78,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
     outcome_constraints
         Limits on outcomes that are told with the rewards, such as ``{"wait": conbo.AtMost(5)}``. They are learned.
     confidence
-        Probability with which the policy satisfies all learned limits, in every state in which some action can.
+        Probability with which the policy satisfies all learned limits, if some action can; 0.95 by default.
     failures
         Whether failed trials teach where evaluations fail: "learn" (from the second one on) or "ignore". A new study
         learns; a stored one continues as it was begun.
@@ -225,7 +225,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         Parameters
         ----------
         name
-            The parameter.
+            Name of the parameter.
         choices
             The new choices, which come after the old ones.
         state_distribution

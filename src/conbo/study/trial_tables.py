@@ -159,8 +159,10 @@ class TrialTables:
 
         Parameters
         ----------
-        state, action
-            The point that was evaluated; in a space without states the state is {}.
+        state
+            The state in which the result was measured, by name; {} in a space without states.
+        action
+            The action that was evaluated, by name.
         reward, noise, outcomes
             As in `tell`.
         seed
@@ -196,8 +198,10 @@ class TrialTables:
 
         Parameters
         ----------
-        state, action
-            The point; in a space without states the state is {}.
+        state
+            The state to evaluate in, by name; {} in a space without states.
+        action
+            The action to evaluate, by name.
         seed
             The seed of the trial, in a study with common random numbers; by default a new one.
 
