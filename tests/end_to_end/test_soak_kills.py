@@ -33,7 +33,7 @@ def kills_of(total: int) -> dict[tuple[str, str], int]:
     return {cell: edges[i + 1] - edges[i] for i, cell in enumerate(CELLS)}
 
 
-PARAMETERS = [(*cell, n) for cell, n in kills_of(20).items()]
+PARAMETERS = [(*cell, n) for cell, n in kills_of(12).items()]
 PARAMETERS += [pytest.param(*cell, n, marks=pytest.mark.soak) for cell, n in kills_of(KILLS).items()]  # type: ignore
 
 
