@@ -2,17 +2,17 @@
 
     python benchmarks/calibration.py [PROBLEM ...] [--seeds 10] [--first-seed 1000] [--method conbo] [--fixed] [--json]
 
-Each study runs to a third, two thirds and the whole of the problem's budget. After each, the policy predicts the
-reward of its own action in test states that follow P[s], and the prediction is compared with the true expected reward.
-An error counts in standard deviations of the prediction; those of the truth, where it is simulated, are added to them.
-With --fixed, predictions take the fitted hyperparameters for known ones.
+Each study runs to a third, two thirds and the whole of the problem's budget. After each, the policy predicts the reward
+of its own action in test states that follow P[s], and the prediction is compared with the true expected reward. Errors
+are in standard deviations of the prediction, which include the standard error of the truth if that is simulated. With
+--fixed, predictions treat the fitted hyperparameters as known.
 
 ========  ==================================================================================
 column    meaning
 ========  ==================================================================================
 1 sd      share of the true rewards within one standard deviation; 68 % if all is well
 1.96 sd   the same within the margin that ± stands for; 95 % if all is well
-error     mean of (prediction - truth) / sd, positive where a policy promises too much
+error     mean of (prediction - truth) / sd, positive if a policy promises too much
 worst     the largest absolute error of all
 ========  ==================================================================================
 """

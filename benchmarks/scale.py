@@ -6,10 +6,10 @@
     python benchmarks/scale.py --peers                      BoTorch and Optuna as well, up to 2,000 rewards
 
 Two states and six actions, rewards with noise.  `ask_s` is the mean wall time of the ten asks up to n rewards, fits
-included (the first of them fits); `cpu_s` is the processor time of the same, which other programs disturb
-less.  `fit_s` and `suggest_s` are its parts, `first_s` is the first ask.  Every size runs in a process of its own; the
-most memory that it takes is `peak_mib`.  `regret_ratio`, up to 5,000 rewards, is the opportunity cost of the
-approximate model's policy over that of the exact model's, the mean of three problems.
+included (the first of them fits); `cpu_s` is the processor time of the same, which other programs disturb less.
+`fit_s` and `suggest_s` are its parts, `first_s` is the first ask.  Every size runs in a process of its own; the most
+memory that it takes is `peak_mib`.  `regret_ratio`, up to 5,000 rewards, is the opportunity cost of the approximate
+model's policy divided by the exact model's, the mean of three problems.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def tracking(s: Tensor, x: Tensor) -> Tensor:
 
 
 def peaks(s: Tensor, x: Tensor) -> Tensor:
-    """Two hills, of which the state decides which is higher."""
+    """Two hills; the state decides which is higher."""
     first = torch.stack([0.3 + 0.2 * s[..., 0]] * 3 + [0.6 - 0.2 * s[..., 1]] * 3, -1)
     second = torch.stack([0.8 - 0.2 * s[..., 1]] * 3 + [0.2 + 0.2 * s[..., 0]] * 3, -1)
     left = (1 + 0.5 * torch.sin(4 * s[..., 0])) * torch.exp(-4 * ((x - first) ** 2).sum(-1))
@@ -102,7 +102,7 @@ def best_rewards(name: str, states: Tensor) -> Tensor:
 
 
 def regret_ratio(n: int) -> float:
-    """Opportunity cost with inducing points over that of the exact posterior, same data and hyperparameters."""
+    """Opportunity cost with inducing points, divided by the exact posterior's; same data and hyperparameters."""
     states, ratios = sobol(TEST_STATES, D_S, seed=5), []
     for name, (function, _) in PROBLEMS.items():
         told, best = data(name, n), best_rewards(name, states)

@@ -115,8 +115,8 @@ def batches(quick: bool) -> Iterable[Row]:
 def ask(quick: bool) -> Iterable[Row]:
     """A whole ask, fit and suggestion, against Optuna's GPSampler and Ax.
 
-    The first ask of a process tries all models; most of the following ones only fit those that were probable, which
-    `conbo_within_study_s` is the time of.
+    The first ask of a process tries all models; most of the following ones only fit the models that were probable, and
+    `conbo_within_study_s` is their time.
     """
     from peers import ax_ask, optuna_ask
 

@@ -5,10 +5,10 @@
     python scripts/find_simulator_optima.py assemble_to_order_constrained
     python scripts/find_simulator_optima.py ambulances
 
-In a sweep over the grid, a state tries what is known so far at all other states, and random actions; the best
-one is improved by a search of its own. All comparisons use common random numbers. The reward that
-goes into the table is measured on replications that no search has seen, and so is unbiased. A table of the
-warehouse takes about ten minutes on two cores, that of the ambulances about an hour.
+In a sweep over the grid, a state tries what is known so far at all other states, and random actions; the best one is
+improved by a search of its own. All comparisons use common random numbers. The reward that goes into the table is
+measured on replications that no search has seen, and so is unbiased. A table of the warehouse takes about ten minutes
+on two cores, and the table of the ambulances about an hour.
 """
 
 import argparse

@@ -3,9 +3,9 @@
     python scripts/update_reproduction.py                       draw and count anew what results/ holds
     python scripts/update_reproduction.py out/runs.jsonl.xz ... first take over runs from packs or folders
 
-A run that is there twice counts where its method is as it is today, and then where it got farther.  The text of the
-pages is written by hand and has no figures; what stands between `<!-- name -->` and `<!-- end -->` is written here:
-docs/reproduction.md, the figure of docs/methods.md, the tables of docs/entropy.md, and two blocks of README.md.
+If a run is there twice, the one made with today's method counts, and among equals the one that got farther.  The text
+of the pages is written by hand and has no figures; what stands between `<!-- name -->` and `<!-- end -->` is written
+here: docs/reproduction.md, the figure of docs/methods.md, the tables of docs/entropy.md, and two blocks of README.md.
 """
 
 import json
@@ -55,7 +55,7 @@ WITHOUT_TABLES = ("widths", "global")  # these would have one for every width an
 
 
 def gathered(sources: Iterable[Path]) -> dict[Key, Run]:
-    """All runs, of each the one that is made with the method of today, or that got farther."""
+    """All runs; of several versions of a run, the one made with today's method, or that got farther."""
     recipes = {task.settings.key: task.settings.recipe for figure in FIGURES.values() for task in figure.tasks()}
 
     def worth(run: Run) -> tuple[bool, bool, int]:
@@ -162,7 +162,7 @@ def blocks(runs: dict[Key, Run]) -> dict[str, str]:
 
 
 def entropy_table() -> str:
-    """Errors of the entropy estimates on posteriors on which settings were chosen, and on others."""
+    """Errors of the entropy estimates, on posteriors like those used to choose settings, and on others."""
     measured = [json.loads(line) for line in lzma.decompress(ENTROPY.read_bytes()).decode().splitlines()]
     half = len(measured) // 2
     head = ["estimate, draws", "posteriors", "cases", "root mean square", "95 % within", "beyond 10 %", "worst"]

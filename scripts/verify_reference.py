@@ -4,9 +4,9 @@
 
 Prints, for every estimator and number of look-ahead samples, the median, 90th percentile and worst relative error of
 KG_c and the root mean square and worst relative error of the integrals over states.  Exit status 1 unless the best
-estimate at n_z = 5 has median ≤ 2 % and 90th percentile ≤ 15 %, the default integral ≤ 10 % RMS, and
-lower ≤ truth ≤ upper within 0.2 % of the truth; posterior moments must agree to 1e-6 where the file has them.  Where
-rewards have seeds, moments and gradients are of what no seed changes, and a candidate's seed may be new.
+estimate at n_z = 5 has median ≤ 2 % and 90th percentile ≤ 15 %, the default integral ≤ 10 % RMS, and lower ≤ truth ≤
+upper within 0.2 % of the truth; posterior moments must agree to 1e-6 where the file has them.  If rewards have seeds,
+moments and gradients describe the reward without effects of seeds, and a candidate's seed may be new.
 """
 
 import json

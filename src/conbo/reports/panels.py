@@ -116,11 +116,11 @@ def _predicted_reward(view: View, problem: Problem | None) -> Panel:
 
 
 def limits_panel(view: View) -> tuple[Panel, ...]:
-    """How probably actions keep their limits, where there are any."""
+    """How probably actions satisfy their limits; no panel if there are none."""
     if not limits.has_limits(view):
         return ()
     over = "one state and one action" if view.space.states else "the actions that matter most"
-    text = f"How probably an action keeps all limits, over {over}; all other parameters are at the policy's choice."
+    text = f"How probably an action satisfies all limits, over {over}; all other parameters are at the policy's choice."
     return (Panel("feasibility", "Limits", f"{text} {_binding(view)}", _one(limits.feasibility(view))),)
 
 
@@ -175,8 +175,8 @@ def _remaining_gain(view: View) -> Panel:
 
 
 def _acquisition(view: View) -> Panel:
-    text = "The gain over all states from one more evaluation. The star is worth most"
-    text += ", and below is which states would profit." if view.space.states else "."
+    text = "The gain over all states from one more evaluation. The star marks the best point"
+    text += ", and the panel below shows which states would profit." if view.space.states else "."
     return Panel("acquisition", "Where to look next", text, _one(gain.acquisition(view)))
 
 
