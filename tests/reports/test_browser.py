@@ -351,10 +351,10 @@ def test_the_table_is_sorted_and_paged(opened: Open) -> None:
     head.get_by_role("button").click()
     assert float(first.nth(column).inner_text()) == pytest.approx(rewards[-1], rel=1e-3)
     assert page.locator("#trial-page").inner_text() == "1 to 20 of 60"
-    page.get_by_role("button", name="After").click()
-    page.get_by_role("button", name="After").click()
+    page.get_by_role("button", name="Next").click()
+    page.get_by_role("button", name="Next").click()
     assert page.locator("#trial-page").inner_text() == "41 to 60 of 60"
-    assert page.get_by_role("button", name="After").is_disabled()
+    assert page.get_by_role("button", name="Next").is_disabled()
     assert "ValueError: no <b>convergence</b>" in page.locator("#trial-table tbody").inner_text()  # failures come last
 
 

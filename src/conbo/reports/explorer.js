@@ -15,7 +15,7 @@ const explorer = (function () {
 
   // An answer: the state that it is `of`, its best `action`, both in the unit cube, the `mean` reward, `std(action)` and
   // `differenceStd(action, other)`, which are null until they can be known, and `at(action)`, the mean reward of any
-  // action. All but the best action itself are missing where answers come from a table.
+  // action. If answers come from a table, only the best action is there.
 
   function fromModel(packed) {
     packed.integers = packed.integers.map((is, j) => (is ? actions[j] : null));
@@ -111,7 +111,7 @@ const explorer = (function () {
     document.getElementById("explorer-whose").textContent = moved ? "Your action" : "Recommended action";
     const where = states.map((p, j) => `${p.name} ${p.text(p.decode(now.of[j]))}`).join(", ");
     const isNear = record.table && states.length > 0;
-    const kept = now.probability == null ? "" : `It keeps all constraints with probability ${now.probability.toFixed(3)}. `;
+    const kept = now.probability == null ? "" : `It satisfies all constraints with probability ${now.probability.toFixed(3)}. `;
     const held = now.limit === undefined ? "" : `It is held back by the limit: ${now.limit}. `;
     note.textContent = kept + held + (isNear ? `Answers are kept for a table of states; this is the nearest: ${where}.` : "");
     showNearest(now, taken);
@@ -182,7 +182,7 @@ const explorer = (function () {
     }));
   }
 
-  // evenly from end to end, and where actions are warped also evenly in these: most places are where rewards change fast
+  // evenly from end to end and, if actions are warped, also evenly after warping: most places are where rewards change fast
   function curvePlaces(parameter) {
     const even = Array.from({ length: CURVE }, (_, i) => i / (CURVE - 1));
     const places = [...even, ...even.map((place) => answer.unwarp(place, shownAction))];
@@ -203,7 +203,7 @@ const explorer = (function () {
     return { title: { text, font: { size: 13 } }, gridcolor: "#e6e8ee", zeroline: false, automargin };
   }
 
-  // the margins along the curve cost a solve for each place: where these are slow, fewer places must do
+  // margins along the curve cost a solve for each place: if solves are slow, fewer places must do
   function curveStd(now, points) {
     if (now.std(now.action) === null) return null;
     const budget = 40; // milliseconds

@@ -1,13 +1,13 @@
 "use strict";
 // The study's model in the browser: one Gaussian process or several, weighted by how probable they are, and the best
-// action of a state. With weights w, means m_j and variances v_j of the members:
+// action of a state. With weights w, means m_j and variances v_j of these processes, the members:
 //
 //   m = Σ w_j m_j        v = Σ w_j (v_j + (m_j - m)²)
 //
 // A member may model mapped rewards; its mean then needs its variance, and is rough until `prepare` is done.
 //
-// Searches take place where actions are warped as the most probable member warps them. That is the unit cube again, so
-// a model of one member needs no slopes of the warp.
+// Searches run over actions that are warped by the most probable member, the leader. They lie in the unit cube again,
+// so a model of one member needs no slopes of the warp.
 
 const STARTS = 10, FINALISTS = 3; // climbs that begin, and of these the best that go on
 
@@ -105,7 +105,7 @@ function createModel(record) {
     return winner.action;
   }
 
-  // what is known about a state: the mean reward of any action, its standard deviation, and that of a difference
+  // what is known about a state: the mean reward of any action, and standard deviations of it and of a difference
   function about(state) {
     const parts = members.map((member) => member.at(state)), f = meanFunction(parts, false);
     return { at: (action) => f.at(warped(action)), std: std(parts), differenceStd: differenceStd(parts) };
@@ -121,7 +121,7 @@ function createModel(record) {
     };
   }
 
-  // the same of the difference between two actions, which is smaller where both are known from the same observations
+  // the standard deviation of the difference between two actions; small if both are known from the same observations
   function differenceStd(parts) {
     return (one, other) => {
       const known = parts.map((part) => part.difference(warped(one), warped(other)));
@@ -139,8 +139,8 @@ function createModel(record) {
   return { best, about, prepare, toReward, unwarp, size: members[0].process.size };
 }
 
-// One member of a mixture. It is asked about actions that are warped as the leader warps them; `leader` is null where
-// that is how the member warps them itself.
+// One member of a mixture. It is asked about actions that the leader has warped; `leader` is null if the member warps
+// them in the same way.
 function createMember(record, leader) {
   const process = createProcess(record), { numbers } = process, m = numbers.length;
   const own = createWarp(record.actionExponents), { unwarp } = leader ?? own;
@@ -163,12 +163,12 @@ function createMember(record, leader) {
       return { solved, mean: f.at(inOwn(action)), variance, noise: output ? noiseAt(action.map(unwarp)) : 0 };
     }
 
-    // those of the expected reward
+    // the mean and variance of the expected reward
     function ofReward(known) {
       return output && known ? output.moments(known.mean, known.variance, known.noise) : known;
     }
 
-    // of mapped rewards, roughly until more is known: as if the process were certain of its mean
+    // the mean of mapped rewards is rough until more is known: as if the process were certain of its mean
     function mean(action, rough) {
       if (!output) return f.at(inOwn(action));
       const exact = rough ? null : ofReward(inside(action));
@@ -202,7 +202,7 @@ function createMember(record, leader) {
       return { gradient, hessian };
     }
 
-    // of the difference between two actions
+    // the mean and variance of the difference between two actions
     function difference(one, other) {
       const both = [inside(one), inside(other)];
       if (both.includes(null)) return null;
@@ -215,7 +215,7 @@ function createMember(record, leader) {
     return { mean, pooled, derivatives, difference, moments: (action) => ofReward(inside(action)) };
   }
 
-  // derivatives in the member's own warped action as those in the leader's
+  // converts derivatives in the member's own warped action to derivatives in the leader's
   function inLeader({ gradient, hessian }, action) {
     if (!leader) return { gradient, hessian };
     const units = action.map(unwarp), stretch = numbers.map((j) => own.slope(units[j], j) / leader.slope(units[j], j));

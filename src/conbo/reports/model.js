@@ -1,13 +1,13 @@
 "use strict";
-// A Gaussian process in the browser: what conbo's Python says about a state, said here, without a server.
+// A Gaussian process in the browser: the same answers as conbo's Python gives, without a server.
 //
 //   k = A(s, s') κ(x, x') + B(s, s'),   A = T(c, c') φ(r) + σ_X²,   B = U(c, c') φ(r) + σ_S² φ(r')
 //
 // Rewards of the same seed of a simulator have correlated noise.
 //
-// c is the combination of a state's categories, r the scaled distance of what else is in a state, r' that in the scales
-// of the state's main effect. Points are rows of the unit cube, states first. Rewards are standardized and to be
-// maximized. Actions may be warped: all that is asked here is about warped ones.
+// c is the combination of a state's categories, r the scaled distance between the other columns of two states, and r'
+// the same distance in the scales of the state's main effect. Points are rows of the unit cube, states first. Rewards
+// are standardized and to be maximized. Actions may be warped; all functions here take warped actions.
 
 function createProcess(record) {
   const { profile, constant, tables, stateScales, actionScales, stateCounts, actionCounts } = record;
@@ -152,7 +152,7 @@ function createProcess(record) {
     return row;
   }
 
-  // the prior covariance of what the seeds of observations i and j do to their rewards
+  // the prior covariance of the effects of seeds on observations i and j
   function seedEffect(i, j) {
     const shared = seeds[i] === seeds[j] ? 1 : effect.between;
     if (!effect.function || !shared) return shared * effect.constant;
@@ -162,7 +162,7 @@ function createProcess(record) {
     return shared * (effect.constant + variance * inState * inAction);
   }
 
-  // L⁻¹ k of a warped action in a state, of which variances and covariances are made; null until `prepare` is done
+  // L⁻¹ k of a warped action in a state, from which variances and covariances follow; null until `prepare` is done
   function solve(row, there) {
     if (factor === null) return null;
     const solved = new Float64Array(n);
@@ -226,7 +226,7 @@ function eliminate(above, j, a, b, c, d) {
   d[j] = (d[j] - inD) / above[j];
 }
 
-// in four sums at once: one would wait for itself
+// in four sums side by side, because each step of a single sum would wait for the one before
 function dot(a, b, count) {
   let s0 = 0, s1 = 0, s2 = 0, s3 = 0, k = 0;
   for (; k + 3 < count; k += 4) {
@@ -243,7 +243,7 @@ function choice(unit, count) {
   return Math.min(count - 1, Math.max(0, Math.floor(unit * count)));
 }
 
-// H p = -g on the free coordinates, H made negative definite where it is not
+// solves H p = -g on the free coordinates, after making H negative definite if it is not
 function ascentDirection(gradient, hessian, free, m) {
   const index = free.flatMap((is, a) => (is ? [a] : []));
   const move = new Array(m).fill(0), k = index.length;

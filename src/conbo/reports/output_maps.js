@@ -1,6 +1,6 @@
 "use strict";
 // Monotone maps between what a Gaussian process models and expected rewards, as in conbo's models/output_maps.py:
-// mean and variance of the expected reward, given those of the process and the variance of the noise.
+// mean and variance of the expected reward, given mean and variance of the process and the variance of the noise.
 
 const LARGEST_EXPONENT = 30, LEAST_VARIANCE = 1e-10;
 
@@ -57,7 +57,7 @@ function tailMoments({ pivot, width, shift, scale, nodes, nodeWeights }, low, hi
   };
 }
 
-// in closed form: those of a rectified Gaussian variable
+// in closed form: the moments of a rectified Gaussian variable
 function limitedMoments(low, high) {
   const times = (bound, weight) => (Number.isFinite(bound) ? bound * weight : 0);
   return (mean, variance) => {

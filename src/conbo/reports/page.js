@@ -28,7 +28,7 @@ function loadPlotly() {
   return window.Plotly;
 }
 
-// The library is long to read: text, table and explorer are there before it.
+// The chart library takes long to load: text, table and explorer are there before it.
 const plotly = new Promise((ready) => {
   addEventListener("load", () => requestAnimationFrame(() => setTimeout(() => ready(loadPlotly()))));
 });
@@ -115,7 +115,7 @@ document.querySelectorAll("select[data-shows]").forEach((select) => {
   });
 });
 
-// what is folded away opens for whoever comes by a link to it
+// a folded section opens if a link leads to it
 function unfold() {
   const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (target instanceof HTMLDetailsElement) target.open = true;

@@ -1,5 +1,5 @@
 "use strict";
-// What goes on in a study: counts, workers and running trials, as the service reports them.
+// The progress of a study: counts, workers and running trials, as the service reports them.
 
 const live = (function () {
   const study = document.body.dataset.study, path = `/v1/studies/${encodeURIComponent(study)}`;

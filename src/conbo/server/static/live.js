@@ -1,5 +1,5 @@
 "use strict";
-// A report that renews itself: new numbers take the places of old ones, and the reader's place stays what it is.
+// A report that renews itself: new numbers replace old ones, and the reader's place is kept.
 
 (function () {
   const { on, make, host, study, inWords } = live;
