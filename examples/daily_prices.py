@@ -1,4 +1,4 @@
-"""Learn while the environment dictates the state: an ice cream van sets its price every day, whatever the weather.
+"""Learn while the environment sets the state: an ice cream van sets its price every day, whatever the weather.
 
 The forecast is what it is (`study.ask(state=...)`), and only the price and the stock are ours to try. The action of a
 day is chosen for what it teaches about all weathers, not only about today's.

@@ -1,9 +1,9 @@
 """Find the flow angle that is most dangerous for a blade, in every environment: a policy of worst cases.
 
 A safety engineer wants to know, for every wind speed and thickness of ice, at which flow angle a blade is nearest to
-breaking, and how near. Wind and ice are the state, the angle is the action, and the safety factor is minimized.
-The formula stands for an expensive structural analysis: vortices shake the blade, most of all where their frequency,
-which falls with the angle, meets that of the blade, which falls with the weight of the ice.
+breaking, and how near. Wind and ice are the state, the angle is the action, and the safety factor is minimized. The
+formula stands for an expensive structural analysis: vortices shake the blade, most of all where their frequency, which
+falls with the angle, meets the frequency of the blade, which falls with the weight of the ice.
 
 python examples/robust_design.py
 """

@@ -1,4 +1,4 @@
-"""Tune a classifier on four data sets at once, so that each learns from the trainings on the others.
+"""Tune a classifier on four data sets together, so that each learns from the trainings on the others.
 
 python examples/tune_many_datasets.py
 """

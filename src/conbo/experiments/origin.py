@@ -2,7 +2,8 @@
 
 The fingerprint is a hash of source files: the modules of the method's recipe and of the problem, the optimizer and the
 scoring, and all that these import, without the recipes of other methods, other problems, storage and presentation.
-Comments, docstrings and blank lines do not count, so better words leave recorded runs as they are.
+Docstrings, blank lines and lines with nothing but a comment do not count, so better words leave recorded runs as they
+are.
 """
 
 import ast

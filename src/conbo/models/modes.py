@@ -2,7 +2,8 @@
 
     log p(rewards | model) ≈ log p(rewards, θ | model) + ½ log |2π H⁻¹|     (Laplace)
 
-with θ the mode and H the negated second derivatives of the log-density there.
+with θ the mode and H the negated second derivatives of the log-density there.  A variant of a model is the same model
+with main effects, input warping or heteroscedastic noise added; its search starts from the mode of the plain model.
 """
 
 from collections.abc import Iterable, Sequence
