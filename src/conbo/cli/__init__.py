@@ -56,7 +56,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "reproduce": ("experiment_commands", "Run the experiments of the paper."),
     },
 }
-SELDOM = 200_000, 30, 30  # collections of garbage: imports make none, and by default a tenth of their time goes there
+SELDOM = 200_000, 30, 30  # of the garbage collector, which by default takes a tenth of the time of imports
 _HOME = {name: home for commands in SECTIONS.values() for name, (home, _) in commands.items()}
 
 

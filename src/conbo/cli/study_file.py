@@ -137,7 +137,7 @@ def _outcome_constraint(where: str, entry: object) -> "OutcomeConstraint":
 
 def _parameter(where: str, entry: object) -> "Parameter":
     def categorical(choices: object) -> "Parameter":
-        if not isinstance(choices, list):  # the keys of a table would do in Python, and here are a mistake
+        if not isinstance(choices, list):  # Python would take the keys of a table, but here that is a mistake
             raise SettingError(f"`{where}.choices` must be a sequence of values, but got {choices!r}.")
         return conbo.Categorical(choices)
 

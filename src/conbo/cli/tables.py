@@ -95,7 +95,7 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _csv_line(cells: Sequence[object]) -> str:
     text = io.StringIO(newline="")
-    csv.writer(text).writerow(map(marked, cells))  # with its own line ends, or it would not quote a carriage return
+    csv.writer(text).writerow(map(marked, cells))  # its own line ends, so that it quotes a carriage return
     return text.getvalue().removesuffix("\r\n") + "\n"
 
 

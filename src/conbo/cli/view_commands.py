@@ -45,7 +45,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(arguments: tuple[str, ...], name: str | None, with_model: bool, as_json: bool) -> None:
     """Show a study: its space and its trials; with --model, what the policy is worth."""
     (source,) = leading_study(arguments)
-    log = unfolded_log(source)  # now: to open the study and close it again may fold it in
+    log = unfolded_log(source)  # before the study is opened and closed, which may merge the log
     study = open_existing(source, name)
     trials = study.trials
     counts = Counter(trial.status for trial in trials)

@@ -12,7 +12,7 @@ from conbo.study.worker_process import prepare
 MEMORY = 4e9  # bytes by which a process may grow before it is replaced, more than torch and a large model need
 
 Result = TypeVar("Result")
-NICENESS = 5  # of processes in the background, so that readers do not wait for fits where cores are few
+NICENESS = 5  # of processes in the background, so that readers do not wait for fits if cores are few
 
 
 class NewExecutor(Protocol):

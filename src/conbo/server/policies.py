@@ -24,7 +24,7 @@ class _Newest:
 
     lock: asyncio.Lock
     fitted: "model_work.FittedPolicy | None" = None
-    before: str = ""  # file of the policy before it, which may still be asked
+    before: str = ""  # file of the previous policy, which may still be in use
     again: float = 0.0  # when the next fit may begin, by time.monotonic
     task: "asyncio.Task[object] | None" = None  # a fit that nobody waits for
 

@@ -137,9 +137,9 @@ def _observation(trial: Trial, measured: Mapping[str, str], seeded: bool) -> dic
 
 
 def _trial(row: Mapping[Any, Any], space: Space, columns: Sequence[str], number: int, seeded: bool) -> Trial:
-    if any(beyond := row.get(None, [])):  # as where a decimal comma was taken for the end of a value
+    if any(beyond := row.get(None, [])):  # as when a decimal comma was taken for the end of a value
         raise PointError(f"there must be a column for every value, but got {beyond} beyond the last.")
-    if lacking := [name for name in columns if name not in row]:  # as where a file was cut off
+    if lacking := [name for name in columns if name not in row]:  # as when a file was cut off
         raise PointError(f"there must be a value for every column, but got none for '{lacking[0]}'.")
 
     def point(parameters: Mapping[str, Parameter]) -> dict[str, Value]:
