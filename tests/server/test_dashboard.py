@@ -63,7 +63,7 @@ def facts(page: Page, name: str) -> Any:
 def test_a_study_from_its_first_trial_on(
     start: Start, reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conbo.server.live.REST", 0.0)
+    monkeypatch.setattr("conbo.server.live.PAUSE_FACTOR", 0.0)
     storage = str(tmp_path / "studies.db")
     study = Study(SPACE, storage=storage, seed=1, model=SIMPLE, name="a / b & <i>c</i>")
     service, page = start(storage), reader.page
@@ -170,7 +170,7 @@ def test_pages_are_accessible_and_fit_a_phone(browser: Browser, start: Start, tm
 def test_a_stream_ends_when_its_token_is_revoked(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import http.client
 
-    monkeypatch.setattr("conbo.server.live.LOOK", 0.01)
+    monkeypatch.setattr("conbo.server.live.POLL_SECONDS", 0.01)
     tokens = TokenFile(tmp_path / "tokens.json")
     secret = tokens.add("read")
     service: Running = start(tokens=tokens)

@@ -268,7 +268,7 @@ def test_several_servers_share_a_study_like_workers(service: Running, start: Sta
 def test_a_policy_answers_while_the_next_one_is_fitted(
     start: Start, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conbo.server.policies.REST", 0.0)
+    monkeypatch.setattr("conbo.server.policies.PAUSE_FACTOR", 0.0)
     may_fit, storage = threading.Event(), str(tmp_path / "fitted.db")
     study = Study(SPACE, storage=storage, method="uniform", model=SIMPLE)
     study.add_trials([{"demand": demand, "stock": 60, "reward": demand} for demand in (20, 40, 60)])

@@ -56,7 +56,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "reproduce": ("experiment_commands", "Run the experiments of the paper."),
     },
 }
-SELDOM = 200_000, 30, 30  # of the garbage collector, which by default takes a tenth of the time of imports
+GC_THRESHOLDS = 200_000, 30, 30  # with the default ones, collections take a tenth of the time of imports
 _HOME = {name: home for commands in SECTIONS.values() for name, (home, _) in commands.items()}
 
 
@@ -90,7 +90,7 @@ class Commands(click.Group):
         **extra: Any,
     ) -> NoReturn:
         """Run one command and exit with its code; `--debug`, anywhere, lets an error show its traceback."""
-        gc.set_threshold(*SELDOM)
+        gc.set_threshold(*GC_THRESHOLDS)
         given = list(sys.argv[1:] if args is None else args)
         debug = "--debug" in given
         arguments = [argument for argument in given if argument != "--debug"]

@@ -17,11 +17,11 @@ from conbo.server.served_study import ServedStudy
 from conbo.server.service import Service
 from conbo.trials import Trial
 
-LOOK = 1.0  # seconds between two looks at a study
-ALIVE = 15.0  # seconds after which a stream says that it lives, and its token is checked
+POLL_SECONDS = 1.0  # between two looks at a study
+HEARTBEAT_SECONDS = 15.0  # between two signs of life of a stream, when its token is checked
 MAX_STREAMS = 200
 MAX_RUNNING = 20  # running trials that are listed
-REST = 2.0  # pause before a report is redrawn, as a multiple of the time that the last one took
+PAUSE_FACTOR = 2.0  # pause before a report is redrawn, as a multiple of the time that the last one took
 
 _log = logging.getLogger("conbo.server")
 
@@ -96,7 +96,7 @@ class Live:
             drawing.trouble = "the report could not be drawn; the service's log says why."
         drawing.of, drawing.number = now, drawing.number + 1
         ended = time.monotonic()
-        drawing.again = ended + REST * (ended - began)
+        drawing.again = ended + PAUSE_FACTOR * (ended - began)
 
     async def events(self, name: str, caller: Caller) -> AsyncIterator[str]:
         """Follow a study.
@@ -140,11 +140,11 @@ class Live:
                         yield f"event: {kind}\ndata: {json.dumps(record)}\n\n"
                         said = time.monotonic()
                 shown = news
-                if time.monotonic() - said > ALIVE:
+                if time.monotonic() - said > HEARTBEAT_SECONDS:
                     yield ": alive\n\n"
                     said = time.monotonic()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._ending.wait(), LOOK)
+                    await asyncio.wait_for(self._ending.wait(), POLL_SECONDS)
         except ConboError as error:  # the study was deleted, or the database is away: the browser comes again
             _log.warning("a stream has ended: %s", error)
         finally:

@@ -29,7 +29,7 @@ POLICY = (
 )
 HTML = "text/html; charset=utf-8"
 TYPES = {".css": "text/css", ".js": "text/javascript"}
-KEPT = "private, max-age=600"  # for assets, which have no secrets
+ASSET_CACHING = "private, max-age=600"  # for assets, which have no secrets
 
 
 def page_routes(service: Service, live: Live) -> APIRouter:
@@ -59,7 +59,7 @@ def page_routes(service: Service, live: Live) -> APIRouter:
         if text is None:
             return Response(status_code=404)
         kind = f"{TYPES[Path(name).suffix]}; charset=utf-8"
-        return Response(text, media_type=kind, headers={"cache-control": KEPT})
+        return Response(text, media_type=kind, headers={"cache-control": ASSET_CACHING})
 
     return routes
 

@@ -12,8 +12,8 @@ from conbo.errors import ConboError
 from conbo.server import model_work
 from conbo.server.model_processes import ModelProcesses
 
-REST = 10.0  # pause before a policy is fitted again, as a multiple of the time that the last fit took
-AFTER_FAILURE = 10.0  # seconds before another attempt
+PAUSE_FACTOR = 10.0  # pause before a policy is fitted again, as a multiple of the time that the last fit took
+RETRY_SECONDS = 10.0  # before another attempt
 
 _log = logging.getLogger("conbo.server")
 
@@ -96,7 +96,7 @@ class Policies:
             name, model_work.fit_policy, self._storage, name, Path(self._folder.name), last
         )
         ended = time.monotonic()
-        known.again = ended + REST * (ended - began)
+        known.again = ended + PAUSE_FACTOR * (ended - began)
         if fitted.path != last:
             with suppress(OSError):
                 Path(known.before).unlink()
@@ -112,4 +112,4 @@ class Policies:
             _log.warning("a policy could not be fitted: %s", error)
         except Exception:
             _log.exception("a policy could not be fitted")
-        known.again = time.monotonic() + AFTER_FAILURE
+        known.again = time.monotonic() + RETRY_SECONDS

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from conbo.loops import compiling
 
-SHARE = 0.1  # share of the time that may be spent on estimating the policy's value for display
+ESTIMATE_SHARE = 0.1  # share of the time that may be spent on estimating the policy's value for display
 
 
 class _Bar(tqdm):  # type: ignore[misc]
@@ -40,7 +40,7 @@ def evaluation_bar(wanted: int, show: bool) -> Any:
 
 
 class Progress:
-    """Completed out of wanted trials, with an estimate of the policy's value that takes at most a SHARE of the time."""
+    """A bar of completed trials, with an estimate of the policy's value that takes at most a tenth of the time."""
 
     def __init__(self, completed: int, wanted: int | None, estimate: Callable[[], float], show: bool) -> None:
         self._estimate = estimate
@@ -80,7 +80,7 @@ class Progress:
         self._bar.set_postfix_str(f"policy value ≈ {self._estimate():.4g}")
         ended = time.monotonic()
         # the first estimate includes imports, so its duration says nothing about the next one
-        self._next = ended if self._next is None else ended + (ended - began) / SHARE
+        self._next = ended if self._next is None else ended + (ended - began) / ESTIMATE_SHARE
         self._stale = False
 
     def note(self, text: str) -> None:

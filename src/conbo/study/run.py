@@ -30,7 +30,7 @@ Callback: TypeAlias = Callable[[Trial], object]  # called with every trial that 
 
 MOST_FAILURES = 10  # in a row, after which a run gives up
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.2  # seconds between two looks at what other workers do
-LOOK_UP = 1.0  # seconds after which a run with nothing else to do looks up
+POLL_SECONDS = 1.0  # between two looks of a run that has nothing else to do
 
 _log = logging.getLogger("conbo")
 
@@ -153,7 +153,7 @@ class Run:
             seconds, self._pause = self._pause, min(LONGEST_PAUSE, 1.5 * self._pause)
         else:
             nearest = min((job.deadline for job in self._jobs.values()), default=float("inf"))
-            look_up = LOOK_UP if self._plan.timeout is None else min(LOOK_UP, self._plan.timeout / 10)
+            look_up = POLL_SECONDS if self._plan.timeout is None else min(POLL_SECONDS, self._plan.timeout / 10)
             seconds = max(0.0, min(look_up, nearest - time.monotonic()))
         if self._n_busy:
             wait([*self._jobs, *self._given_up], timeout=seconds, return_when=FIRST_COMPLETED)

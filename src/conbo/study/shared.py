@@ -15,7 +15,7 @@ from conbo.study.records import Records
 from conbo.study.workers import retire
 from conbo.trials import Trial
 
-TURN = 30.0  # seconds for which a worker may be silent while it finds the next point
+TURN_SECONDS = 30.0  # for which a worker may be silent while it finds the next point
 LONGEST_PAUSE = 0.2  # seconds between two looks at whose turn it is
 
 _log = logging.getLogger("conbo")
@@ -24,7 +24,7 @@ _log = logging.getLogger("conbo")
 class Heartbeat:
     """A context in which a thread renews a worker's leases on its trials and on its turn to suggest."""
 
-    def __init__(self, records: Records, worker: str, lease: float = TURN) -> None:
+    def __init__(self, records: Records, worker: str, lease: float = TURN_SECONDS) -> None:
         self.worker, self.lease = worker, lease
         self.trials: set[int] = set()
         self.has_turn = False
@@ -49,9 +49,9 @@ class Heartbeat:
 
     def _beat(self) -> None:
         used = self._records.n_transactions
-        while not self._end.wait(min(self.lease, TURN) / 3):
+        while not self._end.wait(min(self.lease, TURN_SECONDS) / 3):
             idle = self._records.n_transactions == used
-            trials, turn = set(self.trials), TURN if self.has_turn else None
+            trials, turn = set(self.trials), TURN_SECONDS if self.has_turn else None
             if trials or turn is not None:
                 try:
                     self._records.renew(self.worker, trials, self.lease, turn)
@@ -116,7 +116,7 @@ class SharedOptimizer:
         owner: str | None = None,
     ) -> list[Trial] | None:
         """New trials, as in `add`, or None if it is another worker's turn."""
-        if not self.records.take_turn(heartbeat.worker, TURN):
+        if not self.records.take_turn(heartbeat.worker, TURN_SECONDS):
             return None
         heartbeat.has_turn = True
         try:

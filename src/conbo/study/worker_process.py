@@ -15,7 +15,7 @@ from typing import Any
 from conbo.errors import shortened
 from conbo.trials import Outcomes, outcomes_of
 
-LOOK_UP = 0.5  # seconds between two looks at whether the parent is there
+POLL_SECONDS = 0.5  # between two looks at whether the parent process is there
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
 MAX_MESSAGE = 10_000  # characters of a message, and of a traceback, that travel
 
@@ -86,5 +86,5 @@ def prepare(parent: int) -> None:
 
 def _end_with(parent: int) -> None:
     while os.getppid() == parent:
-        time.sleep(LOOK_UP)
+        time.sleep(POLL_SECONDS)
     os._exit(1)
