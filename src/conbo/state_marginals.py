@@ -242,7 +242,10 @@ def _law(name: str, parameter: Real | Integer, recipe: Triangular | Normal) -> _
     if isinstance(recipe, Normal):
         mean, sd = float(recipe.mean), float(recipe.sd)
         ends = (low - mean) / sd, (high - mean) / sd
-        if max(ends[0], -ends[1]) > FARTHEST or not sd >= NARROWEST * (high - low):
+        if max(ends[0], -ends[1]) > FARTHEST:
+            span = f"from {parameter.low:g} to {parameter.high:g}"
+            raise SpaceError(f"'{name}' must have some of its weight {span}, but got {recipe!r}.")
+        if not sd >= NARROWEST * (high - low):
             raise SpaceError(f"'{name}' must have a finite density over its range, but got {recipe!r}.")
         if sd > WIDEST * (high - low):
             rule = f"`sd <= {WIDEST:g} * (high - low)` must hold for '{name}'"

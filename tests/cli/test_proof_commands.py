@@ -34,7 +34,10 @@ def test_validate(conbo: Conbo, learned: Path) -> None:
     assert record == json.loads(json.dumps(second.to_dict()))
     assert [check["state"]["demand"] for check in record["checks"]] == [20, 20, 90, 90]
     assert "failed in all states" in conbo("validate", "simulator.py:broken", "-n", "4", code=1).stderr
-    assert "Expected [STUDY] OBJECTIVE" in conbo("validate", code=2).stderr
+    assert "What to evaluate is missing" in conbo("validate", code=2).stderr
+    (learned / "wrong.csv").write_text("demand,stock\n20,30\n900,80\n")
+    for command in (["validate", "simulator.py:profit", "--states", "wrong.csv"], ["compare", "wrong.csv"]):
+        assert "line 3: `10.0 <= demand <= 100.0` must hold" in conbo(*command, code=1).stderr
 
 
 def test_compare(conbo: Conbo, learned: Path) -> None:

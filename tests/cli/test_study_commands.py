@@ -78,7 +78,7 @@ def test_a_program_that_is_too_slow(conbo: Conbo, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["run"], 2, "Expected [STUDY] OBJECTIVE, but got nothing."),
+        (["run"], 2, "What to evaluate is missing: OBJECTIVE or --command."),
         (["run", "study.toml"], 2, "What to evaluate is missing: OBJECTIVE or --command."),
         (["run", "study.toml", "simulator:profit", "more"], 2, "Expected [STUDY] OBJECTIVE, but got study.toml"),
         (["run", "study.toml", "simulator:profit", "--command", "x"], 2, "Expected [STUDY], but got study.toml sim"),

@@ -155,6 +155,21 @@ def test_nothing_of_a_file_is_told_if_a_value_is_wrong(conbo: Conbo, folder: Pat
     (folder / "results.csv").write_text("number,reward\n0,1\n1,much\n")
     assert "one finite number, but got 'much'." in conbo("tell", "--file", "results.csv", code=1).stderr
     assert _trials()[0].status == "running"
+    for content, messages in {
+        "number,reward\n0,1\n7,2\n\n1,1,5\n": [
+            "'results.csv' must have no wrong row, but has 2:\n  line 3: unknown trial 7: known are 0 to 1.",
+            "line 5: there must be a column for every value, but got ['5'] beyond the last.",
+        ],
+        "number,reward,error\n0,1,\n1,2,broke\n": [
+            "line 3: a trial must have a reward or an error, but trial 1 has both."
+        ],
+        "nr,reward\n0,1\n": ["must have the columns 'number' and 'reward', but has 'nr', 'reward'."],
+        "number,rewrd\n0,1\n": ["must have the columns 'number' and 'reward', but has 'number', 'rewrd'."],
+    }.items():
+        (folder / "results.csv").write_text(content)
+        told = conbo("tell", "--file", "results.csv", code=1).stderr
+        assert [message for message in messages if message not in told] == []
+    assert _trials()[0].status == "running"
     (folder / "results.json").write_text("3")
     assert "results.json: this must be a list of objects." in conbo("tell", "--file", "results.json", code=1).stderr
     (folder / "results.json").write_text("[")
@@ -228,6 +243,15 @@ def test_a_study_file_says_where_its_study_is_if_that_is_elsewhere(conbo: Conbo,
     assert "secret" not in told
 
 
+def test_a_parameter_may_be_called_error(conbo: Conbo, folder: Path) -> None:
+    file = folder / "study.toml"
+    file.write_text(file.read_text().replace("stock =", "error ="))
+    assert "with trial 0: fill in the reward, then" in conbo("ask", "-o", "batch.csv").stdout
+    (row,) = _read(folder / "batch.csv")
+    _write(folder / "batch.csv", [{**row, "reward": 1.5}])
+    assert conbo("tell", "--file", "batch.csv").stdout == "1 told, 0 failed, 0 left for later.\n"
+
+
 def test_a_cost_is_told_as_an_outcome(conbo: Conbo, folder: Path) -> None:
     conbo("ask")
     conbo("tell", "0", "1.5", "--cost", "12", "--outcome", "wait=3")
@@ -248,7 +272,8 @@ def test_export_writes_what_the_name_of_the_file_says(conbo: Conbo, folder: Path
     ]
     conbo("export", "-o", "trials.csv")
     assert (folder / "trials.csv").read_text().splitlines()[2].endswith(",,failed,no power")
-    for command in (["export"], ["ask"], ["policy", "--states", "trials.csv"]):
+    assert "must be written as .csv, .json, but got 'a.xlsx'" in conbo("ask", "-o", "a.xlsx", code=1).stderr
+    for command in (["export"], ["policy", "--states", "trials.csv"]):
         refused = conbo(*command, "-o", "trials.txt", code=1).stderr
         assert "must be written as .csv, .json, .parquet, .xlsx, but got 'trials.txt'" in refused
     assert len(_trials()) == 2  # nothing was asked for

@@ -89,6 +89,8 @@ def test_policy_of_a_file_of_states(conbo: Conbo, learned: library.Study, folder
     assert answers[0]["stock"] == pytest.approx(float(rows[0]["stock"]))
     (folder / "wrong.csv").write_text("shop\nnorth\n")
     assert "'demand' is missing" in conbo("policy", "--states", "wrong.csv", code=1).stderr
+    (folder / "wrong.csv").write_text("shop,demand\nnorth,45\n\nsouth,800\n")
+    assert "line 4: `10.0 <= demand <= 100.0` must hold" in conbo("policy", "--states", "wrong.csv", code=1).stderr
 
 
 def test_a_saved_policy_answers_without_the_study(conbo: Conbo, learned: library.Study, folder: Path) -> None:
@@ -117,6 +119,8 @@ def test_plot(conbo: Conbo, learned: library.Study, folder: Path) -> None:
 def test_report(conbo: Conbo, learned: library.Study, folder: Path) -> None:
     assert conbo("report", "-o", "page.html").stdout == "Wrote page.html.\n"
     assert "<html" in (folder / "page.html").read_text()[:500]
+    assert "must be written as .html" in conbo("report", "-o", "page.pdf", code=1).stderr
+    assert not (folder / "page.pdf").exists()
 
 
 def test_methods(conbo: Conbo) -> None:

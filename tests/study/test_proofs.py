@@ -218,6 +218,8 @@ def test_a_table_means_its_nearest_row_of_the_same_categories() -> None:
 def test_rules_that_cannot_be() -> None:
     with pytest.raises(PointError, match="the rule must return an action of the space for"):
         study().compare(lambda state: {"stock": 1000})
+    with pytest.raises(SettingError, match=r"the rule must return an action .* but raised KeyError: 'price'"):
+        study().compare(lambda state: {"stock": state["price"]})
     with pytest.raises(SettingError, match="a rule must be a policy, a function, an action or a table, but got 'x'"):
         study().compare("x")
     with pytest.raises(SettingError, match="`name` must be a text other than '' and 'the best single action'"):

@@ -51,7 +51,7 @@ def source_and_objective(
     if command is not None:
         (source,) = leading_study(arguments)
         return source, Program(command, timeout)
-    if len(arguments) == 1 and arguments[0].endswith(".toml"):
+    if not arguments or (len(arguments) == 1 and arguments[0].endswith(".toml")):
         raise click.UsageError("What to evaluate is missing: OBJECTIVE or --command.")
     source, function = leading_study(arguments, "OBJECTIVE")
     return source, load_function(function)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from conbo.cli.objectives import (
     workers_option,
 )
 from conbo.cli.study_source import leading_study, open_existing, parse_row, parse_state, study_arguments
-from conbo.cli.tables import read_rows
+from conbo.cli.tables import from_rows, read_rows
 
 if TYPE_CHECKING:
     from conbo.spaces import Space, Value
@@ -127,9 +128,17 @@ def _rule(space: "Space", text: str) -> Any:
     if suffix == ".json":
         return conbo.load_policy(text)
     if suffix == ".csv":
-        return [parse_row({**space.states, **space.actions}, row) for row in read_rows(Path(text))]
+        path = Path(text)
+        return from_rows(path, read_rows(path), partial(_rule_row, space))
     return load_function(text)
 
 
+def _rule_row(space: "Space", row: dict[str, Any]) -> "dict[str, Value]":
+    state, action = (parse_row(parameters, row) for parameters in (space.states, space.actions))
+    return {**space.validate_state(state), **space.validate_action(action)}
+
+
 def _states(space: "Space", path: Path | None) -> "list[dict[str, Value]] | None":
-    return None if path is None else [parse_row(space.states, row) for row in read_rows(path)]
+    if path is None:
+        return None
+    return from_rows(path, read_rows(path), lambda row: space.validate_state(parse_row(space.states, row)))

@@ -32,7 +32,7 @@ class StoredTrials:
 
     def tell(self, number: int, outcomes: Outcomes) -> None:
         """Record a reward, as `Study.tell` does."""
-        self._check(number)
+        self.known(number)
         self.check(outcomes)
         self._records.tell(number, outcomes)
 
@@ -43,13 +43,15 @@ class StoredTrials:
 
     def fail(self, number: int, error: str) -> None:
         """Record a failure, as `Study.fail` does."""
-        self._check(number)
+        self.known(number)
         self._records.fail(number, error)
 
-    def _check(self, number: int) -> None:
+    def known(self, number: int) -> int:
+        """The number; raises TrialError unless a trial has it."""
         if not 0 <= number < len(self.trials):
             known = f"known are 0 to {len(self.trials) - 1}" if self.trials else "none was asked for yet"
             raise TrialError(f"unknown trial {number}: {known}.")
+        return number
 
 
 def _constraints(stored: Fields) -> OutcomeConstraints:

@@ -3,18 +3,20 @@
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import conbo
-from conbo.errors import ConboError, SettingError
+from conbo.errors import ConboError, PointError, SettingError, StudyError
 from conbo.study.csv_rows import csv_rows
 from conbo.study.spreadsheets import marked
 
 if TYPE_CHECKING:
     from conbo.spaces import Parameter, Space
+
+Read = TypeVar("Read")
 
 # file ending → the libraries that can write it, one of which must be installed
 TABLES: dict[str, tuple[str, ...]] = {
@@ -25,26 +27,50 @@ TABLES: dict[str, tuple[str, ...]] = {
 }
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a CSV file (all texts) or of a JSON file with a list of objects."""
+READABLE = (".csv", ".json")
+
+
+def read_rows(path: Path) -> dict[str, dict[str, Any]]:
+    """The rows of a CSV file (all texts) or of a JSON file with a list of objects, by their places in the file."""
     if path.suffix.lower() in (".parquet", ".xlsx"):
         raise SettingError(f"a table must be read from a .csv or .json file, but got '{path}'.")
     if path.suffix.lower() != ".json":
-        columns, cells, _ = csv_rows(path)
-        return [dict.fromkeys(columns) | row for row in cells]
+        columns, cells, lines = csv_rows(path)
+        return {f"line {line}": dict.fromkeys(columns) | row for line, row in zip(lines, cells, strict=True)}
     try:
         rows = json.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise SettingError(f"{path}: this is not JSON: {error}.") from error
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise SettingError(f"{path}: this must be a list of objects.")
-    return rows
+    return {f"row {number}": row for number, row in enumerate(rows, 1)}
 
 
-def check_table(path: Path) -> None:
+def from_rows(path: Path, rows: Mapping[str, dict[str, Any]], read: Callable[[dict[str, Any]], Read]) -> list[Read]:
+    """What `read` makes of the rows of a file; raises StudyError with the place of every row that it refuses."""
+    results: list[Read] = []
+    wrong: list[str] = []
+    for place, row in rows.items():
+        try:
+            results.append(read(_whole(row)))
+        except ConboError as error:
+            wrong.append(f"\n  {place}: {error}")
+    if wrong:
+        raise StudyError(f"'{path}' must have no wrong row, but has {len(wrong)}:{''.join(wrong)}")
+    return results
+
+
+def _whole(row: dict[Any, Any]) -> dict[str, Any]:
+    """The row; raises PointError if it has more cells than there are columns, as after a decimal comma."""
+    if any(beyond := row.get(None, [])):
+        raise PointError(f"there must be a column for every value, but got {beyond} beyond the last.")
+    return {name: cell for name, cell in row.items() if name is not None}
+
+
+def check_table(path: Path, endings: Iterable[str] = TABLES) -> None:
     """Raise SettingError unless a table can be written to a file of this name; called before a long computation."""
-    if path.suffix.lower() not in TABLES:
-        raise SettingError(f"a table must be written as {', '.join(TABLES)}, but got '{path}'.")
+    if path.suffix.lower() not in endings:
+        raise SettingError(f"a table must be written as {', '.join(endings)}, but got '{path}'.")
     _library(path)
 
 

@@ -9,8 +9,8 @@ import click
 
 from conbo.cli.exit_codes import NOTHING_OR_FAILED
 from conbo.cli.study_source import create_or_resume, leading_study, location, parse_state, study_arguments
-from conbo.cli.tables import as_csv, check_table, read_rows, shown, write_rows
-from conbo.errors import RewardError, TrialError
+from conbo.cli.tables import READABLE, as_csv, check_table, from_rows, read_rows, shown, write_rows
+from conbo.errors import RewardError, StudyError, TrialError, quoted
 from conbo.rounding import counted
 
 if TYPE_CHECKING:
@@ -46,13 +46,17 @@ def ask(
 
     (source,) = leading_study(arguments)
     if output is not None:
-        check_table(output)
+        check_table(output, READABLE)  # `tell` reads it again
     study = create_or_resume(source, name)
     trials = study.ask(number, parse_state(study.space.states, pairs) if pairs else None)
     if output is not None:
         empty = {"reward": None, **{f"{MEASURED}{each}": None for each in _trials(source, name).needed}}
         write_rows(output, [{"number": t.number, **t.point, **empty} for t in trials])
-        click.echo(f"Wrote {output} with trials {trials[0].number} to {trials[-1].number}: fill in the rewards, then")
+        first, last = trials[0].number, trials[-1].number
+        named = (
+            f"trials {first} to {last}: fill in the rewards" if last > first else f"trial {first}: fill in the reward"
+        )
+        click.echo(f"Wrote {output} with {named}, then")
         click.echo(f"  conbo tell {source} --file {output}")
         return
     for trial in trials:
@@ -96,6 +100,7 @@ def tell(
 
     In a file, a column `noise` may hold variances, columns such as `outcome:wait` may hold what else was measured, and
     a text in a column `error` says that the trial failed. Rows with neither a reward nor an error are left for later.
+    If any row is wrong, all that are wrong are listed and nothing is told.
     """
     from conbo.prices import with_cost
     from conbo.trials import Outcomes
@@ -108,7 +113,7 @@ def tell(
     if pairs or noise is not None or cost is not None:
         raise click.UsageError("--file tells the columns of a file: leave --noise, --cost and --outcome out.")
     (source,) = leading_study(arguments)
-    return _tell_rows(_trials(source, name), read_rows(path))
+    return _tell_rows(_trials(source, name), path)
 
 
 def _trials(source: str, name: str | None) -> "StoredTrials":
@@ -117,17 +122,34 @@ def _trials(source: str, name: str | None) -> "StoredTrials":
     return StoredTrials(*location(source, name))
 
 
-def _tell_rows(study: "StoredTrials", rows: list[dict[str, Any]]) -> int:
-    results = [(_number(row.get("number")), _outcomes(study, row)) for row in rows if _has(row, "reward")]
-    failures = [(_number(row.get("number")), str(row["error"])) for row in rows if _has(row, "error")]
-    for number, outcomes in results:
-        study.tell(number, outcomes)
-    for number, error in failures:
-        study.fail(number, error)
-    click.echo(
-        f"{len(results)} told, {len(failures)} failed, {len(rows) - len(results) - len(failures)} left for later."
-    )
-    return 0 if results or failures else NOTHING_OR_FAILED
+def _tell_rows(study: "StoredTrials", path: Path) -> int:
+    rows = read_rows(path)
+    columns = {name: None for row in rows.values() for name in row if name is not None}
+    if rows and ("number" not in columns or not {"reward", "error"} & columns.keys()):
+        raise StudyError(f"'{path}' must have the columns 'number' and 'reward', but has {quoted(columns)}.")
+    known = from_rows(path, rows, lambda row: _result(study, row))  # all of them, before any row is told
+    results = [result for result in known if result is not None]
+    for number, result in results:
+        if isinstance(result, str):
+            study.fail(number, result)
+        else:
+            study.tell(number, result)
+    failed = sum(isinstance(result, str) for _, result in results)
+    click.echo(f"{len(results) - failed} told, {failed} failed, {len(rows) - len(results)} left for later.")
+    return 0 if results else NOTHING_OR_FAILED
+
+
+def _result(study: "StoredTrials", row: Mapping[str, Any]) -> "tuple[int, Outcomes | str] | None":
+    """The trial of a row, and its outcomes or its error; None if the row has nothing to tell yet."""
+    row = {name: cell for name, cell in row.items() if name not in study.parameters}  # one may be called `error`
+    if not _has(row, "reward") and not _has(row, "error"):
+        return None
+    number = study.known(_number(row.get("number")))
+    if not _has(row, "reward"):
+        return number, str(row["error"])
+    if _has(row, "error"):
+        raise RewardError(f"a trial must have a reward or an error, but trial {number} has both.")
+    return number, _outcomes(study, row)
 
 
 def _has(row: Mapping[str, Any], column: str) -> bool:
@@ -139,10 +161,9 @@ def _outcomes(study: "StoredTrials", row: Mapping[str, Any]) -> "Outcomes":
     from conbo.trials import Outcomes
 
     noise = _reward(row["noise"], "noise") if _has(row, "noise") else None
-    cells = measured_cells(row, study.parameters)
-    measured = {name: _reward(cell, f"value of the outcome '{name}'") for name, cell in cells.items()}
+    measured = {name: _reward(cell, f"value of the outcome '{name}'") for name, cell in measured_cells(row, ()).items()}
     outcomes = Outcomes(_reward(row["reward"]), noise, measured)
-    study.check(outcomes)  # before any row is told
+    study.check(outcomes)
     return outcomes
 
 
@@ -234,6 +255,7 @@ def export(
     rows = with_errors(_trials(source, name).trials)
     if output is not None:
         write_rows(output, rows)
+        click.echo(f"Wrote {output}.")
     else:
         click.echo(json.dumps(rows, indent=1) if as_json else as_csv(rows).rstrip("\n"))
 

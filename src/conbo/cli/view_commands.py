@@ -9,13 +9,14 @@ import click
 
 import conbo
 from conbo.cli.study_source import leading_study, open_existing, parse_row, parse_state, study_arguments, unfolded_log
-from conbo.cli.tables import as_columns, as_csv, check_table, parameter_rows, read_rows, shown, write_rows
+from conbo.cli.tables import as_columns, as_csv, check_table, from_rows, parameter_rows, read_rows, shown, write_rows
 from conbo.notices import LOG
 from conbo.rounding import MARGIN_IN_WORDS, with_margin
 
 if TYPE_CHECKING:
     from conbo.policies.policy import Policy
     from conbo.prediction import Prediction
+    from conbo.spaces import Value
 
 # a test compares them with those of conbo.plots, which is slow to import
 PLOTS = (
@@ -114,7 +115,7 @@ def policy(
     if save is not None:
         learned.save(save)
     if path is not None:
-        _answer_rows(learned, read_rows(path), output, extrapolate, as_json)
+        _answer_rows(learned, path, output, extrapolate, as_json)
     elif save is None or pairs:
         prediction = learned.predict(parse_state(states, pairs), extrapolate=extrapolate)
         click.echo(json.dumps(_record(prediction)) if as_json else _in_lines(prediction))
@@ -139,11 +140,15 @@ def _in_lines(prediction: "Prediction") -> str:
     return as_columns(lines)
 
 
-def _answer_rows(
-    learned: "Policy", rows: list[dict[str, Any]], output: Path | None, extrapolate: bool, as_json: bool
-) -> None:
-    parameters = learned.belief.space.states
-    predictions = learned.predict_many([parse_row(parameters, row) for row in rows], extrapolate=extrapolate)
+def _answer_rows(learned: "Policy", path: Path, output: Path | None, extrapolate: bool, as_json: bool) -> None:
+    space, placed = learned.belief.space, read_rows(path)
+
+    def state(row: dict[str, Any]) -> "dict[str, Value]":
+        given = parse_row(space.states, row)
+        return given if extrapolate else space.validate_state(given)
+
+    predictions = learned.predict_many(from_rows(path, placed, state), extrapolate=extrapolate)
+    rows = placed.values()
     answers = [
         {**row, **p.action, "predicted_reward": p.mean, "predicted_std": p.std}
         | ({} if p.probability is None else {"predicted_probability": p.probability})
@@ -151,6 +156,7 @@ def _answer_rows(
     ]
     if output is not None:
         write_rows(output, answers)
+        click.echo(f"Wrote {output}.")
     else:
         click.echo(json.dumps(answers, indent=1) if as_json else as_csv(answers).rstrip("\n"))
 
@@ -170,7 +176,11 @@ def plot(arguments: tuple[str, ...], name: str | None, output: Path | None) -> N
     study = open_existing(source, name)
     path = output or Path(f"{kind}.html")
     LOG.info("Loading torch and the plots; this takes a few seconds.")
-    conbo.plots.save(getattr(conbo.plots, kind.replace("-", "_"))(study), path)
+    draw = getattr(conbo.plots, kind.replace("-", "_"))
+    from conbo.plots.save import check_ending
+
+    check_ending(path)  # before a long computation
+    conbo.plots.save(draw(study), path)
     click.echo(f"Wrote {path}.")
 
 

@@ -30,13 +30,18 @@ def save(figure: go.Figure, path: str | Path) -> None:
     >>> conbo.plots.save(conbo.plots.state_coverage(study), "coverage.svg")  # doctest: +SKIP
     """
     path = Path(path)
+    check_ending(path)
     if path.suffix == ".html":
         figure.write_html(path)
         return
-    if path.suffix not in ENDINGS:
-        raise SettingError(f"a figure must be saved as {', '.join(ENDINGS)} or .html, but got '{path}'.")
     if other := [trace.type for trace in figure.data if trace.type not in KINDS]:
         raise SettingError(f"a figure must be made of {', '.join(KINDS)} traces to be saved, but got '{other[0]}'.")
     from conbo.plots import matplotlib_figures  # takes a second to import, and reports do without it
 
     matplotlib_figures.write(figure, path)
+
+
+def check_ending(path: Path) -> None:
+    """Raise SettingError unless a figure can be saved to a file of this name."""
+    if path.suffix not in (*ENDINGS, ".html"):
+        raise SettingError(f"a figure must be saved as {', '.join(ENDINGS)} or .html, but got '{path}'.")

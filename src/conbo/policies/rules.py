@@ -34,10 +34,15 @@ class FunctionRule:
         return [self._action(dict(state)) for state in states]
 
     def _action(self, state: dict[str, Value]) -> dict[str, Value]:
+        rule = f"the rule must return an action of the space for {state}"
         try:
-            return self._space.validate_action(self._function(state))
+            action = self._function(state)
+        except Exception as error:
+            raise SettingError(f"{rule}, but raised {type(error).__name__}: {error}") from error
+        try:
+            return self._space.validate_action(action)
         except PointError as error:
-            raise PointError(f"the rule must return an action of the space for {state}: {error}") from error
+            raise PointError(f"{rule}: {error}") from error
 
 
 class TableRule:

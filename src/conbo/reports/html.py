@@ -14,6 +14,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from conbo.common_random_numbers import SEED
+from conbo.errors import SettingError
 from conbo.plots.view import Studied, View, view_of
 from conbo.policies.interaction import has_interaction
 from conbo.problems import Problem
@@ -23,6 +24,7 @@ from conbo.rounding import MARGIN_IN_WORDS, number, with_margin
 from conbo.study.tables import has_seeds, measured_columns
 from conbo.trials import Trial
 
+ENDINGS = (".html", ".htm")
 SCRIPTS = (
     "parameters.js",
     "profiles.js",
@@ -44,7 +46,7 @@ def report(study: Studied, path: str | Path, *, problem: Problem | None = None) 
     study
         The study, with at least one completed trial.
     path
-        The file, which is overwritten.
+        A file that ends in .html or .htm. It is overwritten.
     problem
         The problem that the study is about, if its truth is known: then the truth is drawn as well.
 
@@ -53,13 +55,16 @@ def report(study: Studied, path: str | Path, *, problem: Problem | None = None) 
     ConboError
         If no trial is completed yet.
     SettingError
-        If `study` is not a study.
+        If `study` is not a study, or the file's name has another ending.
 
     Examples
     --------
     >>> conbo.report(study, "report.html")  # doctest: +SKIP
     """
-    Path(path).write_text(page(view_of(study), problem), encoding="utf-8")
+    path = Path(path)
+    if path.suffix.lower() not in ENDINGS:
+        raise SettingError(f"a report must be written as .html, which a browser prints to PDF, but got '{path}'.")
+    path.write_text(page(view_of(study), problem), encoding="utf-8")
 
 
 def page(view: View, problem: Problem | None = None, live: str = "") -> str:
