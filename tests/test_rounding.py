@@ -16,6 +16,10 @@ from conbo.rounding import as_precise, counted, number, with_margin
         (2.5e9, 1e7, "2.50e+09 ± 2.0e+07"),
         (165.93, 0.0, "165.9 ± 0"),
         (123456.7, 0.01, "123457 ± 0.020"),
+        (1.02e-8, 8.7e-8, "0.1e-07 ± 1.7e-07"),
+        (-7.541e-6, 1.2e-7, "-7.54e-06 ± 2.4e-07"),
+        (2.671e-8, 0.0, "2.67e-08 ± 0"),
+        (0.0, 0.0, "0 ± 0"),
     ],
 )
 def test_a_margin_is_196_standard_deviations_with_two_digits(mean: float, std: float, text: str) -> None:

@@ -97,6 +97,8 @@ def test_sentences() -> None:
     assert cost.startswith("The policy costs 165.9")
     assert "knowing the state saves 55.5" in cost
     assert replace(SUMMARY, value_of_state=5.0).sentences[0].endswith("5.0 ± 8.2, which may be nothing.")
+    same = replace(SUMMARY, value_of_state=0.0, value_of_state_std=0.0).sentences[0]
+    assert same.endswith("± 7.1; by what is known so far, one action is the best for all states.")
     assert replace(SUMMARY, most_to_learn=None).sentences[1].startswith("What is left to learn is spread over all")
     assert replace(SUMMARY, expected_gain=0.01).sentences[1].startswith("Little is left to learn: one more")
 

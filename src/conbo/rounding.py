@@ -5,16 +5,18 @@ the model thinks possible. The noise of a single reward is not part of it.
 """
 
 import math
+from collections.abc import Sequence
 
 NINETY_FIVE = 1.96  # standard deviations around the mean that hold 95 % of a normal distribution
 MARGIN_IN_WORDS = "± is 1.96 standard deviations of the mean, without noise"
 BAND = "± 1.96 sd of the mean"  # what a band around a curve is called
+SMALLEST_PLAIN = 1e-3  # size below which numbers have an exponent
 MOST_DIGITS = 6  # significant digits of a number with a margin
 
 
 def number(value: float, digits: int = 4) -> str:
     """A number with this many significant digits, without a needless exponent."""
-    if value and not 1e-3 <= abs(value) < 1e6:
+    if value and not SMALLEST_PLAIN <= abs(value) < 1e6:
         return f"{value:.{max(1, digits - 2)}e}"
     decimals = digits - 1 - math.floor(math.log10(abs(value))) if value else 0
     text = f"{value:.{max(decimals, 0)}f}"
@@ -25,7 +27,7 @@ def with_margin(mean: float, std: float) -> str:
     """A mean and its margin of 1.96 standard deviations, both to the second digit of the margin: "165.9 ± 7.1"."""
     margin = NINETY_FIVE * std
     short = number(margin, 2)
-    if 1e-3 <= margin < 1e6:
+    if SMALLEST_PLAIN <= margin < 1e6:
         short = f"{margin:.{_decimals(margin)}f}"
     return f"{as_precise(mean, std)} ± {short}"
 
@@ -33,14 +35,28 @@ def with_margin(mean: float, std: float) -> str:
 def as_precise(value: float, std: float) -> str:
     """A number to the second digit of the margin that goes with this standard deviation."""
     margin = NINETY_FIVE * std
-    if not 1e-3 <= margin < 1e6 or abs(value) >= 1e6:
+    if value and 0 < max(margin, abs(value)) < SMALLEST_PLAIN:
+        return _small(value, margin)
+    if not SMALLEST_PLAIN <= margin < 1e6 or abs(value) >= 1e6:
         return number(value)
     room = MOST_DIGITS - 1 - math.floor(math.log10(abs(value))) if value else MOST_DIGITS
     return f"{value:.{max(0, min(_decimals(margin), room))}f}"
 
 
+def _small(value: float, margin: float) -> str:
+    """A number below 1e-3 to the second digit of its margin: "0.1e-07" beside a margin of 1.7e-07."""
+    exponent = math.floor(math.log10(max(abs(value), margin)))
+    digits = exponent - math.floor(math.log10(margin)) + 1 if margin else 2
+    return f"{value / 10.0**exponent:.{min(digits, MOST_DIGITS - 1)}f}e{exponent:03d}"
+
+
 def _decimals(margin: float) -> int:
     return max(0, 1 - math.floor(math.log10(margin)))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence: "a, b and c"."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def counted(n: int, noun: str, several: str = "") -> str:

@@ -13,7 +13,7 @@ from conbo.direction import sign_of
 from conbo.policies import StatePolicy
 from conbo.policies.policy_value import mean_over_states, typical_states, value_of_state
 from conbo.policies.single_action import observed_in
-from conbo.rounding import MARGIN_IN_WORDS, NINETY_FIVE, as_precise, number, with_margin
+from conbo.rounding import MARGIN_IN_WORDS, NINETY_FIVE, as_precise, listed, number, with_margin
 from conbo.spaces import Array, Categorical, Space, Value
 from conbo.threads import threads_for
 
@@ -35,7 +35,7 @@ class Region:
 
     def __str__(self) -> str:
         if self.choices:
-            return f"{self.parameter} {_listed([str(choice) for choice in self.choices])}"
+            return f"{self.parameter} {listed([str(choice) for choice in self.choices])}"
         assert isinstance(self.low, int | float)
         assert isinstance(self.high, int | float)
         low, high = _rounded(self.low, self.high)
@@ -133,6 +133,8 @@ class StudySummary:
             return f"The best action {verb} {policy}."
         assert self.single_action_value is not None
         assert self.value_of_state_std is not None
+        if not self.value_of_state and not self.value_of_state_std:
+            return f"The policy {verb} {policy}; by what is known so far, one action is the best for all states."
         single = as_precise(self.single_action_value, self.policy_value_std)
         worth = with_margin(self.value_of_state, self.value_of_state_std)
         doubt = ", which may be nothing" if self.value_of_state < NINETY_FIVE * self.value_of_state_std else ""
@@ -259,7 +261,3 @@ def _rounded(low: float, high: float) -> tuple[str, str]:
         return number(low, 2 if high > 30 * low else 4), number(high, 2 if high > 30 * low else 4)
     decimals = max(0, 1 - math.floor(math.log10(high - low)))
     return f"{low:.{decimals}f}", f"{high:.{decimals}f}"
-
-
-def _listed(names: list[str]) -> str:
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

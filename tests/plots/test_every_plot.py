@@ -11,9 +11,10 @@ from plotly import graph_objects as go
 from conbo import plots
 from conbo.errors import ConboError, SettingError
 from conbo.models.botorch_model import ModelFactory
+from conbo.plots.axes import ParameterAxis
 from conbo.plots.style import evenly, with_count
 from conbo.plots.view import view_of
-from conbo.spaces import Real, Space
+from conbo.spaces import Categorical, Integer, Real, Space
 from conbo.study import Study
 from learned_studies import STUDIES, one_action, one_state, view
 
@@ -52,6 +53,16 @@ def test_names_and_choices_are_shown_as_they_are(tmp_path: Path) -> None:
     drawn = (tmp_path / "figure.svg").read_text(encoding="utf-8")
     assert "&lt;i&gt;steady&lt;/i&gt;" in drawn  # XML's own way to write it
     assert ">$off$<" in drawn
+
+
+def test_long_choices_fill_two_lines_and_integers_have_no_halves() -> None:
+    long = Categorical(["Supercalifragilisticexpialidocious", "Gebrüder Oberhuber Nachfolger", "Acme"])
+    ticks = ParameterAxis("state", "firm", long).layout()["ticktext"]
+    assert ticks == ["Supercalifragili<br>sticexpialidoci…", "Gebrüder<br>Oberhuber…", "Acme"]
+    few, some, many = (ParameterAxis("state", "n", Integer(1, high)).layout() for high in (3, 9, 40))
+    assert few["tickvals"] == [1, 2, 3]
+    assert some["tickvals"] == [1, 3, 5, 7, 9]
+    assert "tickvals" not in many
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,9 @@ BENT = {"bent": bent, "bent one action": bent_one_action}
 
 
 def long_names() -> Study:
-    suppliers = Categorical(["Gebrüder Oberhuber Nachfolger GmbH & Co. KG, Salzburg", "Acme"])
+    suppliers = Categorical(
+        ["Gebrüder Oberhuber Nachfolger GmbH & Co. KG, Salzburg", "Acme", "Consolidated", "Supercalif"]
+    )
     space = Space(
         states={"demand": Real(10, 100)}, actions={"stock": Real(0, 150), "supplier": suppliers, "price": Real(2, 12)}
     )
@@ -262,6 +264,33 @@ def test_a_long_choice_leaves_the_other_names_whole(opened: Open) -> None:
             assert box is not None
             assert box["height"] < 40  # one line
         assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+        see(page.locator("#explorer-chart"))
+        chart, table = (
+            page.locator(place).bounding_box() for place in ("#explorer-chart .main-svg >> nth=0", ".nearest")
+        )
+        assert chart is not None
+        assert table is not None
+        assert chart["y"] + chart["height"] <= table["y"]  # also after the window has changed
+    see_all(page)
+    slices = page.locator("#slices .chart").filter(has_text="supplier")
+    assert slices.locator(".xtick text:visible").all_inner_texts()[1] == "Acme"
+    assert slices.locator(".xtick text:visible").count() == 4  # none is turned and hidden
+    axes = """width => {
+        const layout = { height: 300, xaxis: { title: { text: 'state a_very_long_name_indeed' } }, yaxis: {} };
+        layout.xaxis.ticktext = ['Gebrüder<br>Oberhuber…', 'A &amp; B', 'Consolidated'];
+        layout.xaxis.showgrid = false;
+        layout.yaxis.ticktext = ['0.0001', '0.001'];
+        fitLabels(layout, width);
+        return [layout.xaxis.title.text, ...layout.xaxis.ticktext, ...layout.yaxis.ticktext];
+    }"""
+    assert page.evaluate(axes, 200) == [
+        "state a_very_long…",
+        "Gebrü…<br>Oberh…",
+        "A &#38; B",
+        "Conso…",
+        "0.0001",
+        "0.001",
+    ]
 
 
 def test_a_choice_has_a_list_and_no_track(opened: Open) -> None:

@@ -71,14 +71,22 @@ class ParameterAxis:
             labels = [_tick(choice) for choice in self.parameter.choices]
             every = -(-len(labels) // MOST_TICKS)
             ticks = {"tickvals": list(range(len(labels)))[::every], "ticktext": labels[::every]}
-            bare = {"showgrid": False, "zeroline": False, "ticklabelstandoff": 6}  # dots on the axis hide no label
+            bare = {"showgrid": False, "zeroline": False}
             return {**title, **ticks, "range": [-0.5, len(labels) - 0.5], **bare}
         scale = self.parameter.scale
         low, high = float(scale.low), float(scale.high)
         if self.parameter.log:
             ends = [float(np.log10(low)), float(np.log10(high))]
             return {**title, "type": "log", "range": ends, **_decades(*ends)}
-        return {**title, "range": [low, high]}
+        return {**title, "range": [low, high], **self._integers()}
+
+    def _integers(self) -> dict[str, Any]:
+        """Ticks at integers where these are few, because plotly would also label places between them."""
+        if not isinstance(self.parameter, Integer) or self.parameter.n_levels > MOST_TICKS:
+            return {}
+        every = 1 if self.parameter.n_levels <= MOST_TICKS // 2 else 2
+        values = list(range(self.parameter.low, self.parameter.high + 1, every))
+        return {"tickvals": values, "ticktext": [str(value) for value in values]}
 
 
 def _decades(low: float, high: float) -> dict[str, Any]:
@@ -94,7 +102,9 @@ def _decades(low: float, high: float) -> dict[str, Any]:
 
 def _tick(choice: Value) -> str:
     """A choice beside an axis, on two lines if it is long."""
-    lines = wrap(str(choice), LONGEST_TICK, max_lines=2, placeholder="…") or [""]
+    lines = wrap(str(choice), LONGEST_TICK) or [""]
+    if len(lines) > 2:
+        lines = [lines[0], f"{lines[1][: LONGEST_TICK - 1]}…"]
     return "<br>".join(label(line) for line in lines)
 
 

@@ -16,6 +16,7 @@ from conbo.plots.planes import HEIGHT, Plane, plane_of
 from conbo.plots.policy_plots import along
 from conbo.plots.style import INK, MODEL, POLICY, band, canvas, crowd, dots, line, surface, with_count
 from conbo.plots.view import Studied, View, view_of
+from conbo.rounding import counted
 from conbo.spaces import Array, Point
 from conbo.threads import threads_for
 
@@ -82,6 +83,7 @@ def acquisition(
     """Draw how much one evaluation is expected to raise the policy's reward over P[s], over one state and one action.
 
     The star marks the most valuable point of this plane, and the panel below shows what it would gain in each state.
+    An evaluation that the limits of the space forbid gains nothing.
     With more than 200 observations, or a BoTorch model, the colors are the rough values with which ConBO screens
     points.
 
@@ -122,7 +124,11 @@ def acquisition(
         function = ConBO(HybridKG()).build(view.belief, torch.Generator().manual_seed(0))
         exact = closed_form and len(view.points) <= MOST_EXACT
         values = function.integral(points) if exact else function.screen(points)
-        finalists = points[values.topk(min(STARS, len(points))).indices]
+        allowed = view.belief.contains(points)
+        if not allowed.any():  # as where an equation limits the actions
+            allowed = torch.ones_like(allowed)
+        values = torch.where(allowed, values, 0.0)
+        finalists = points[allowed][values[allowed].topk(min(STARS, int(allowed.sum()))).indices]
         star = finalists[int(function(finalists).argmax())][None]
     rows = 2 if view.space.states else 1
     figure = canvas(
@@ -133,7 +139,7 @@ def acquisition(
     low, high = figure.layout.yaxis.domain
     figure.data[0].colorbar.update(len=high - low, y=high, yanchor="top")
     shown = view.points[view.drawn]
-    observed = with_count(f"{len(view.points)} evaluations", len(shown), len(view.points))
+    observed = with_count(counted(len(view.points), "evaluation"), len(shown), len(view.points))
     figure.add_trace(dots(*plane.project(shown), observed, INK, cliponaxis=False, **crowd(len(shown), 0.5)), 1, 1)
     text = {"text": [described(view.decode(star)[0])], "hovertemplate": "%{text}<extra></extra>"}
     (x,), (y,) = plane.project(star)

@@ -16,6 +16,7 @@ from conbo.plots.planes import HEIGHT, RESOLUTION, Plane, add_policy, plane_of
 from conbo.plots.style import FAILED, INK, MODEL, POLICY, canvas, crowd, dots, line, surface, with_count
 from conbo.plots.view import Studied, View, view_of
 from conbo.policies.gp_argmax import GpArgmax
+from conbo.rounding import counted
 from conbo.spaces import Array, Point
 from conbo.threads import threads_for
 
@@ -154,9 +155,11 @@ def _add_observations(figure: go.Figure, view: View, plane: Plane) -> None:
     shown = np.zeros(len(kept), dtype=bool)
     shown[view.drawn] = True
     look, texts = crowd(int(shown.sum())), np.array(view.texts)
-    for which, meaning, color in ((kept, "evaluations, all limits kept", INK), (~kept, "with one broken", FAILED)):
+    for which, meaning, color in ((kept, "with all limits kept", INK), (~kept, "with one broken", FAILED)):
         dotted = which & shown
         if dotted.any():
             hover = {"text": texts[dotted].tolist(), "hovertemplate": "%{text}<extra></extra>"}
-            label = with_count(f"{which.sum()} {meaning}", int(dotted.sum()), int(which.sum()))
+            label = with_count(
+                f"{counted(int(which.sum()), 'evaluation')} {meaning}", int(dotted.sum()), int(which.sum())
+            )
             figure.add_trace(dots(x[dotted], y[dotted], label, color, cliponaxis=False, **look, **hover))

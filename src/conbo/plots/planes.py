@@ -12,6 +12,7 @@ from conbo.plots.policy_plots import along
 from conbo.plots.style import INK, POLICY, canvas, crowd, dots, line, surface, with_count
 from conbo.plots.view import Studied, View, view_of
 from conbo.problems import Problem
+from conbo.rounding import counted
 from conbo.spaces import Array, Point
 
 RESOLUTION = 61  # places along each axis
@@ -131,7 +132,7 @@ def posterior_surface(
     flat = len(view.space.states) + len(view.space.actions) > 2  # seen from the side: other parameters differ, too
     shown = view.points[view.drawn]
     hover = {"text": [view.texts[i] for i in view.drawn], "hovertemplate": "%{text}<extra></extra>"}
-    observed = with_count(f"{len(view.points)} evaluations", len(shown), len(view.points))
+    observed = with_count(counted(len(view.points), "evaluation"), len(shown), len(view.points))
     x, y = plane.project(shown)
     look = crowd(len(shown), 0.4 if flat else 1.0) | hover
     figure.add_trace(dots(x, y, observed, INK, cliponaxis=False, **look))

@@ -195,7 +195,7 @@ def _spread(
         counts = np.stack([(drawn == choice).mean(1) for choice in range(vertical.parameter.n_levels)], 1)
         places, choices = np.nonzero(counts)
         share = counts[places, choices]
-        texts = [f"best in {part:.0%} of the draws" for part in share]
+        texts = [f"best in {100 * part:.0f} % of the draws" for part in share]
         hover = {"text": texts, "hovertemplate": "%{text}<extra></extra>", "cliponaxis": False, "showlegend": False}
         return dots(x[places], choices, BEST_OF_DRAWS, POLICY, size=4 + 18 * share, opacity=0.3, rim=0, **hover)
     low, high = np.quantile(drawn, INSIDE, axis=1)

@@ -30,6 +30,7 @@ _AXIS = {
     "zeroline": False,
     "ticks": "",
     "exponentformat": "power",
+    "ticklabelstandoff": 6,  # dots on the axis hide no label, and labels do not touch at the corner
     "title": {"font": {"size": 13}, "standoff": 8},
 }
 _TEMPLATE = go.layout.Template(

@@ -77,6 +77,8 @@ def value_of_state(belief: Belief, states: Tensor, weights: Tensor, actions: Ten
     policy, policy_std = mean_over_states(belief, chosen, weights)
     value, value_std = mean_over_states(belief, same, weights)
     _, difference_std = mean_over_states(belief, torch.cat([chosen, same]), torch.cat([weights, -weights]))
+    if torch.equal(chosen, same):
+        difference_std = 0.0  # without rounding errors
     # the policy's search may narrowly miss a maximum, which says nothing about the state
     value = min(value, policy)
     return ValueOfState(policy, policy_std, value, value_std, difference_std, single)

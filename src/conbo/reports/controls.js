@@ -5,12 +5,12 @@ const STEPS = 200; // places of a slider, unless it has an integer for each
 
 // Calls `changed(unit)` with places of the unit interval; `set(unit)` moves the control without calling it.
 function createControl(parameter, id, start, changed) {
-  const label = element("label", { htmlFor: id }, parameter.name);
+  const label = element("label", { htmlFor: id }, ...breakable(parameter.name));
   return parameter.choices ? choiceControl(parameter, id, label, start, changed) : numberControl(parameter, id, label, start, changed);
 }
 
 function choiceControl({ choices }, id, label, start, changed) {
-  const options = choices.map((value, i) => element("option", { value: i }, String(value)));
+  const options = choices.map((value, i) => element("option", { value: i }, formatNumber(value)));
   const select = element("select", { id, autocomplete: "off" }, ...options);
   const set = (unit) => { select.selectedIndex = choice(unit, choices.length); };
   set(start);

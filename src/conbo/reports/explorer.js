@@ -146,8 +146,9 @@ const explorer = (function () {
     const away = ({ point }) => distance(now.of, point.slice(0, states.length), states)
       + weightOfAction * distance(taken, point.slice(states.length), actions);
     const nearest = observed.map((one) => [away(one), one.row]).sort((a, b) => a[0] - b[0]).slice(0, NEAREST);
-    const shown = [trials.columns.indexOf("number"), ...columns, rewards];
-    const head = shown.map((column) => element("th", { scope: "col" }, trials.columns[column]));
+    const shown = [trials.columns.indexOf("number"), rewards, ...columns]; // the reward is in sight, however many columns
+    const head = shown.map((column) => element("th", { scope: "col" }, ...breakable(trials.columns[column])));
+    nearby.classList.toggle("crowded", shown.length > CROWDED);
     nearby.replaceChildren(
       element("thead", {}, element("tr", {}, ...head)),
       element("tbody", {}, ...nearest.map(([, row]) => trialRow(shown.map((column) => row[column])))),
@@ -190,17 +191,18 @@ const explorer = (function () {
   }
 
   function axisOf(parameter) {
-    const { name, low, high, log, choices } = parameter, plain = axis(markupFree(name), "height");
+    const { name, type, low, high, log, choices } = parameter, plain = axis(markupFree(name), "height");
     if (choices) {
-      const ticktext = choices.map((value) => markupFree(shortened(value)));
-      return { ...plain, tickvals: ticktext.map((_, i) => i), ticktext, range: [-0.5, choices.length - 0.5] };
+      const ticktext = choices.map((value) => markupFree(shortened(formatNumber(value))));
+      return { ...plain, tickvals: ticktext.map((_, i) => i), ticktext, range: [-0.5, choices.length - 0.5], showgrid: false };
     }
-    if (!log) return { ...plain, range: [low, high] };
+    if (!log) return { ...plain, range: [low, high], ...(type === "integer" ? integers(low, high) : {}) };
     return { ...plain, type: "log", range: [Math.log10(low), Math.log10(high)], ...decades(low, high) };
   }
 
   function axis(text, automargin) {
-    return { title: { text, font: { size: 13 } }, gridcolor: "#e6e8ee", zeroline: false, automargin };
+    return { title: { text, font: { size: 13 } }, gridcolor: "#e6e8ee", zeroline: false, automargin,
+      exponentformat: "power", ticklabelstandoff: 6 };
   }
 
   // margins along the curve cost a solve for each place: if solves are slow, fewer places must do

@@ -114,7 +114,7 @@ def _facts(view: View, is_live: bool) -> list[tuple[str, str]]:
     counts = {status: sum(t.status == status for t in view.trials) for status in ("completed", "failed", "running")}
     summary = view.summary
     facts = [("policy value", with_margin(summary.policy_value, summary.policy_value_std))]
-    if summary.value_of_state is not None and summary.value_of_state_std is not None:
+    if summary.value_of_state is not None and summary.value_of_state_std:  # which is None or 0 if they are the same
         facts.append(("value of the state", with_margin(summary.value_of_state, summary.value_of_state_std)))
     facts.append(("expected gain left", f"≤ {number(summary.expected_gain, 2)}"))
     facts.append(("evaluations", str(counts["completed"])))

@@ -5,7 +5,10 @@ const dark = matchMedia("(prefers-color-scheme: dark)");
 // what the figures' colors become on a dark page; all others suit both
 const NIGHT = { "#22223b": "#e7e9f3", "#ffffff": "#191c28", "#e6e8ee": "#2d3244", "#8d93a5": "#9aa1b5" };
 const SYMBOLS = { star: "★", diamond: "◆", "diamond-open": "◇", "line-ns-open": "|" };
-const PAPER_HEIGHT = 190; // pixels of a small chart, so that a page has many of them
+const PAPER_HEIGHT = 190, LOW = 145; // pixels of a small chart on paper, and of one among more than MANY
+const MANY = 9;
+const NARROW = 330, LETTER = 7.5; // pixels: a chart with few ticks, and a letter beside an axis
+const SHORTEST = 4; // letters of a choice, below which plotly may turn it
 const CHART = { displayModeBar: false, responsive: true, scrollZoom: false };
 
 const data = (id) => document.getElementById(id).textContent;
@@ -45,12 +48,33 @@ function draw(chart, text) {
   layout.paper_bgcolor = layout.plot_bgcolor = "rgba(0,0,0,0)";
   layout.showlegend = false;
   layout.autosize = true;
-  if (onPaper() && chart.closest(".several")) layout.height = PAPER_HEIGHT;
+  const group = onPaper() && chart.closest(".several, .grouped");
+  if (group) layout.height = chart.parentElement.querySelectorAll(".chart").length > MANY ? LOW : PAPER_HEIGHT;
+  fitLabels(layout, chart.clientWidth);
   layout.dragmode = false; // a finger on a chart scrolls the page
   layout.margin = { l: 12, r: 20, t: 12, b: 12 };
   const react = () => window.Plotly.react(chart, traces, layout, CHART);
   if (window.Plotly) react(); // at once: a print does not wait
   else plotly.then(react);
+}
+
+// Choices and names beside the axes of a small chart are cut to what there is room for: plotly would turn the choices,
+// hide the last one and cut off the name.
+function fitLabels(layout, width) {
+  for (const name of Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key))) {
+    const axis = layout[name], across = name.startsWith("x"), narrow = width < NARROW;
+    const [from, to] = axis.domain ?? [0, 1], length = (to - from) * (across ? width : layout.height) - 60;
+    if (axis.title?.text) axis.title.text = cut(axis.title.text, Math.max(12, length / LETTER));
+    if (axis.ticktext && axis.showgrid === false) { // choices, not numbers
+      const room = across ? length / axis.ticktext.length / LETTER : narrow ? 10 : Infinity;
+      if (room >= SHORTEST) axis.ticktext = axis.ticktext.map((text) => cut(text, room));
+    } else if (across && !axis.ticktext && narrow) axis.nticks = 4;
+  }
+}
+
+// a text of plotly's, each line with at most so many letters
+function cut(text, letters) {
+  return text.split("<br>").map((line) => markupFree(shortened(plain(line), Math.floor(letters)))).join("<br>");
 }
 
 // plotly's own legend does not wrap as text does, and several charts may share one: each name has a sample of every
@@ -126,6 +150,7 @@ unfold();
 
 // the table of trials, a page at a time
 
+const CROWDED = 16; // columns of a table, beyond which paper has no room for whole words in the head
 let trials = JSON.parse(data("trials")); // { columns: [names], rows: [[values]] }
 
 const trialTable = (function table() {
@@ -145,7 +170,7 @@ const trialTable = (function table() {
   };
 
   function sortButton(name, column) {
-    const button = element("button", { type: "button", className: "sort" }, name);
+    const button = element("button", { type: "button", className: "sort" }, ...breakable(name));
     button.addEventListener("click", () => {
       falling = sorted === column && !falling;
       sorted = column;
@@ -157,6 +182,7 @@ const trialTable = (function table() {
 
   // the rows of `trials` as they are now, in the reader's order and at the reader's page
   function renew() {
+    host.classList.toggle("crowded", trials.columns.length > CROWDED);
     if (heads.length !== trials.columns.length) head.replaceChildren(...(heads = trials.columns.map(sortButton)));
     order = trials.rows.map((_, i) => i);
     sort();
@@ -182,6 +208,11 @@ const trialTable = (function table() {
   renew();
   return { renew };
 })();
+
+// a name that may go on in a new line after an underscore and the like
+function breakable(name) {
+  return name.split(/(?<=[_./-])/).flatMap((part, i) => (i ? [element("wbr"), part] : [part]));
+}
 
 function trialRow(values) {
   return element("tr", {}, ...values.map((value) =>

@@ -1,7 +1,7 @@
 """What the report shows: sections of panels, each with its figures and a sentence that says how to read it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from plotly import graph_objects as go
@@ -10,7 +10,7 @@ from conbo.errors import SettingError
 from conbo.plots import gain, limits, model_checks, parameters, planes, policy_plots, progress
 from conbo.plots.view import View
 from conbo.problems import Problem
-from conbo.rounding import counted, number, with_margin
+from conbo.rounding import counted, listed, number, with_margin
 from conbo.validation import INTERVAL_IN_WORDS, Validation
 
 MOST_PROOFS = 4  # validations that are shown, the newest
@@ -49,7 +49,10 @@ class Section:
 def sections(view: View, problem: Problem | None) -> list[Section]:
     """All sections, in the order of the page."""
     proofs = tuple(_validation(number, found) for number, found in enumerate(view.validations) if found.has_result)
-    proven = [Section("proof", "Measured by fresh evaluations", proofs[-MOST_PROOFS:])] if proofs else []
+    newest = proofs[-MOST_PROOFS:]
+    if len(newest) % 2:  # the last one is alone in its row
+        newest = (*newest[:-1], replace(newest[-1], wide=True))
+    proven = [Section("proof", "Measured by fresh evaluations", newest)] if newest else []
     return [
         *proven,
         Section(
@@ -75,7 +78,7 @@ def sections(view: View, problem: Problem | None) -> list[Section]:
 
 def _validation(number: int, found: Validation) -> Panel:
     beside = f"Beside {found.rule_name}" if found.rule_name else "The best action"
-    text = " ".join([*found.sentences, f"{INTERVAL_IN_WORDS.capitalize()}."])
+    text = " ".join([*found.sentences, f"({INTERVAL_IN_WORDS}.)"])
     return Panel(
         f"validation-{number}",
         f"{beside}, after {counted(found.trials, 'evaluation')}",
@@ -136,13 +139,16 @@ def _binding(view: View) -> str:
     if not often:
         return "No limit that has a name holds the policy back."
     where = " of the states" if view.space.states else ""
-    listed = ", ".join(f"{name} in {-part:.0%}{where if i == 0 else ''}" for i, (part, name) in enumerate(often))
-    return f"The policy is held back by {listed}."
+    parts = [f"{name} in {-100 * part:.0f} %{where if i == 0 else ''}" for i, (part, name) in enumerate(often)]
+    return f"The policy is held back by {listed(parts)}."
 
 
 def _importance(view: View) -> Panel:
+    if not any(view.given_away.values()):
+        return Panel("importance", "Importance", "By what is known so far, no state and no action matters.")
     text = "What the policy would give away, in rewards, by not knowing a state or by leaving an action to chance."
-    return Panel("importance", "Importance", text, _one(parameters.importance(view)))
+    alone = limits.has_limits(view)  # the two panels before it fill a row
+    return Panel("importance", "Importance", text, _one(parameters.importance(view)), wide=alone)
 
 
 def _surface(view: View, problem: Problem | None) -> Panel:
@@ -154,8 +160,8 @@ def _surface(view: View, problem: Problem | None) -> Panel:
 def _calibration(view: View) -> Panel:
     try:
         figures = _one(model_checks.calibration(view))
-        inside = model_checks.covered(view).mean()
-        text = f"Each reward, predicted from all others: {inside:.0%} lie inside their 95 % interval."
+        inside = 100 * model_checks.covered(view).mean()
+        text = f"Each reward, predicted from all others: {inside:.0f} % lie inside their 95 % interval."
     except SettingError as error:
         figures, text = (), str(error)
     return Panel("calibration", "Calibration", text, figures)

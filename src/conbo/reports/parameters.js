@@ -7,7 +7,7 @@ function createParameter({ name, type, low, high, log, choices }) {
       name, type, choices,
       decode: (unit) => choices[choice(unit, choices.length)],
       encode: (value) => (choices.indexOf(value) + 0.5) / choices.length,
-      text: (value) => String(value),
+      text: formatNumber,
     };
   }
   const integer = type === "integer", half = integer ? 0.5 : 0;
@@ -27,6 +27,7 @@ function createParameter({ name, type, low, high, log, choices }) {
 // four significant digits, without a needless exponent
 function formatNumber(value) {
   if (value === null || value === undefined) return "";
+  if (typeof value === "boolean") return value ? "True" : "False"; // as everywhere else in conbo
   if (typeof value !== "number") return String(value);
   if (Number.isInteger(value) && Math.abs(value) < 1e15) return String(value);
   const size = Math.abs(value);
@@ -39,12 +40,28 @@ const NINETY_FIVE = 1.96; // standard deviations that hold 95 % of a normal dist
 // a mean and its margin of 1.96 standard deviations, both to the second digit of the margin, as in conbo's rounding.py
 function withMargin(mean, std) {
   if (std === null) return `${formatNumber(mean)} ± …`; // it is being computed
-  const margin = NINETY_FIVE * std;
+  const margin = NINETY_FIVE * std, most = Math.max(margin, Math.abs(mean));
+  if (mean && most < 1e-3) return `${small(mean, margin)} ± ${formatNumber(Number(margin.toPrecision(2)))}`;
   if (!(margin >= 1e-3 && margin < 1e6)) return `${formatNumber(mean)} ± ${formatNumber(Number(margin.toPrecision(2)))}`;
   const decimals = Math.max(0, 1 - Math.floor(Math.log10(margin)));
   const room = mean ? 5 - Math.floor(Math.log10(Math.abs(mean))) : decimals;
   const text = Math.abs(mean) >= 1e6 ? formatNumber(mean) : mean.toFixed(Math.max(0, Math.min(decimals, room)));
   return `${text} ± ${margin.toFixed(decimals)}`;
+}
+
+// a number below 1e-3 to the second digit of its margin: 0.1e-7 beside a margin of 1.7e-7
+function small(value, margin) {
+  const exponent = Math.floor(Math.log10(Math.max(Math.abs(value), margin)));
+  const digits = margin ? exponent - Math.floor(Math.log10(margin)) + 1 : 2;
+  return `${(value / 10 ** exponent).toFixed(Math.min(digits, 5))}e${exponent}`;
+}
+
+// ticks at integers where these are few, as in conbo's plots/axes.py
+function integers(low, high) {
+  const levels = high - low + 1, every = levels <= 6 ? 1 : 2;
+  if (levels > 12) return {};
+  const tickvals = Array.from({ length: Math.ceil(levels / every) }, (_, i) => low + i * every);
+  return { tickvals, ticktext: tickvals.map(String) };
 }
 
 // ticks of a logarithmic axis at powers of ten, unless there are too few, as in conbo's plots/axes.py
