@@ -7,8 +7,9 @@ const NIGHT = { "#22223b": "#e7e9f3", "#ffffff": "#191c28", "#e6e8ee": "#2d3244"
 const SYMBOLS = { star: "★", diamond: "◆", "diamond-open": "◇", "line-ns-open": "|" };
 const PAPER_HEIGHT = 190, LOW = 145; // pixels of a small chart on paper, and of one among more than MANY
 const MANY = 9;
-const NARROW = 330, LETTER = 7.5; // pixels: a chart with few ticks, and a letter beside an axis
-const SHORTEST = 4; // letters of a choice, below which plotly may turn it
+const NARROW = 420, SMALL = 300; // pixels: widths of charts with few ticks, and with short choices
+const AROUND = 115, LETTER = 8.5, LINE = 17; // pixels: what surrounds the plot itself, and a letter of a choice beside it
+const FEWEST_LETTERS = 6; // of a choice below the plot: where there is room for less, it is turned
 const CHART = { displayModeBar: false, responsive: true, scrollZoom: false };
 
 const data = (id) => document.getElementById(id).textContent;
@@ -58,23 +59,27 @@ function draw(chart, text) {
   else plotly.then(react);
 }
 
-// Choices and names beside the axes of a small chart are cut to what there is room for: plotly would turn the choices,
-// hide the last one and cut off the name.
+// Choices and names beside the axes of a small chart are cut to what there is room for: plotly would lay choices over
+// each other, hide the last one and cut off the name.
 function fitLabels(layout, width) {
   for (const name of Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key))) {
-    const axis = layout[name], across = name.startsWith("x"), narrow = width < NARROW;
-    const [from, to] = axis.domain ?? [0, 1], length = (to - from) * (across ? width : layout.height) - 60;
-    if (axis.title?.text) axis.title.text = cut(axis.title.text, Math.max(12, length / LETTER));
+    const axis = layout[name], across = name.startsWith("x");
+    const [from, to] = axis.domain ?? [0, 1], length = (to - from) * (across ? width : layout.height);
+    if (axis.title?.text) axis.title.text = cut(axis.title.text, Math.max(12, (length - AROUND / 2) / 7));
     if (axis.ticktext && axis.showgrid === false) { // choices, not numbers
-      const room = across ? length / axis.ticktext.length / LETTER : narrow ? 10 : Infinity;
-      if (room >= SHORTEST) axis.ticktext = axis.ticktext.map((text) => cut(text, room));
-    } else if (across && !axis.ticktext && narrow) axis.nticks = 4;
+      const each = (length - AROUND) / axis.ticktext.length, turned = across && each < FEWEST_LETTERS * LETTER;
+      if (turned) axis.tickangle = -90;
+      const room = turned ? layout.height / 20 : across ? each / LETTER : width < SMALL ? 10 : Infinity;
+      axis.ticktext = axis.ticktext.map((text) => cut(text, room, !turned && (across || each > 2 * LINE) ? 2 : 1));
+    } else if (across && !axis.ticktext && !axis.range && width < NARROW) axis.nticks = 3; // rewards may be long
   }
 }
 
-// a text of plotly's, each line with at most so many letters
-function cut(text, letters) {
-  return text.split("<br>").map((line) => markupFree(shortened(plain(line), Math.floor(letters)))).join("<br>");
+// the first lines of a text of plotly's, each with at most so many letters
+function cut(text, letters, lines = 1) {
+  const all = text.split("<br>").map(plain), kept = all.slice(0, lines);
+  if (kept.length < all.length) kept.push(`${kept.pop()}…`);
+  return kept.map((line) => markupFree(shortened(line, Math.floor(letters)))).join("<br>");
 }
 
 // plotly's own legend does not wrap as text does, and several charts may share one: each name has a sample of every
@@ -150,6 +155,7 @@ unfold();
 
 // the table of trials, a page at a time
 
+const SHORT = 12; // letters of a value that is not broken
 const CROWDED = 16; // columns of a table, beyond which paper has no room for whole words in the head
 let trials = JSON.parse(data("trials")); // { columns: [names], rows: [[values]] }
 
@@ -215,6 +221,6 @@ function breakable(name) {
 }
 
 function trialRow(values) {
-  return element("tr", {}, ...values.map((value) =>
-    element("td", { className: typeof value === "number" ? "number" : "" }, formatNumber(value))));
+  const form = (value) => (typeof value === "number" ? "number" : formatNumber(value).length < SHORT ? "whole" : "");
+  return element("tr", {}, ...values.map((value) => element("td", { className: form(value) }, formatNumber(value))));
 }
