@@ -336,6 +336,8 @@ def test_a_policy_that_is_not_the_models_travels_as_a_table(opened: Open) -> Non
     answer = page.evaluate("explorer.recommend({demand: 50})")
     near = [seen("knn").policy({"demand": d})["stock"] for d in np.linspace(49.9, 50.1, 21).tolist()]
     assert any(answer["action"]["stock"] == pytest.approx(stock) for stock in near)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert not page.locator("#explorer-curve").is_visible()  # on paper neither
 
 
 @pytest.mark.parametrize("kind", ["one_state", "wards", "one_action"])  # others: test_accessibility, on a phone
