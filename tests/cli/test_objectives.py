@@ -73,6 +73,7 @@ def test_names_are_checked_before_anything_runs() -> None:
     [
         ("/no/such/program {stock}", "cannot run '/no/such/program': No such file or directory."),
         ("sh -c 'echo out; echo alas >&2; exit 7'", "'sh' ended with exit code 7: alas"),
+        ("sh -c 'exit 7'", "'sh' ended with exit code 7, and its error output is empty."),
         ("echo stock {stock}", "'echo' must print a number last, but printed 'stock 50.5'."),
         ("true", "'true' must print a number last, but printed ''."),
     ],

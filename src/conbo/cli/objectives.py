@@ -112,7 +112,9 @@ class Program:
         words = self.words(state, action, seed)
         code, printed, complaints = self._run(words)
         if code != 0:
-            raise ConboError(f"'{words[0]}' ended with exit code {code}: {_last_line(complaints)}")
+            complaint = _last_line(complaints)
+            reason = f": {complaint}" if complaint else ", and its error output is empty."
+            raise ConboError(f"'{words[0]}' ended with exit code {code}{reason}")
         try:
             return float(_last_line(printed))
         except ValueError:
