@@ -176,7 +176,7 @@ def test_known_noise_reaches_the_model() -> None:
 
 
 def test_conbo_works_through_a_multi_task_model() -> None:
-    points = points_in(CATEGORIES, 9)
+    points = points_in(CATEGORIES, 12)
     rewards = torch.sin(6 * points[:, 1] + 2 * points[:, 0])
 
     def factory(x: Tensor, y: Tensor, noise: Tensor | None) -> MultiTaskGP:
