@@ -43,8 +43,9 @@ README_PROBLEMS = {
     "ambulances": "ambulances, 2 and 6",
 }
 ALTERNATIVES = """\
-Or you would optimize some states one by one with another library. With the same evaluations
-(`conbo reproduce alternatives`; the numbers of states are the best ones in hindsight):"""
+Or you would optimize some states one by one with another library. This table is of a later version than the one above.
+All have the same evaluations, P[s] says how often each state occurs, and for Optuna and Ax it shows the number of
+states that turned out best (`conbo reproduce alternatives`):"""
 README_METHODS = {"conbo": "`conbo`", "expected-improvement": "expected improvement", "uniform": "random search"}
 REFERENCES = {
     "methods": "uniform",

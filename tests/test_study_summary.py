@@ -10,7 +10,7 @@ import torch
 from conbo.errors import ConboError
 from conbo.spaces import Categorical, Integer, Real, Space
 from conbo.study import Study
-from conbo.summary import Region, StudySummary, where_concentrated
+from conbo.study_summary import Region, StudySummary, where_concentrated
 from learned_studies import no_state, one_state, view
 
 SUMMARY = StudySummary(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from conbo.stratified import Interval
     from conbo.study import RunSummary, Study, open_study, study_names
     from conbo.study.executors import Objective, SeededObjective
-    from conbo.summary import StudySummary
+    from conbo.study_summary import StudySummary
     from conbo.trials import Outcomes, Trial
     from conbo.validation import Validation
 
@@ -51,7 +51,7 @@ _HOME = {
     "SeededObjective": "study.executors",
     "Space": "spaces",
     "Study": "study",
-    "StudySummary": "summary",
+    "StudySummary": "study_summary",
     "Trial": "trials",
     "Triangular": "state_distributions",
     "Uniform": "state_distributions",

@@ -37,7 +37,7 @@ from conbo.proposals.maximizer import Maximizer
 from conbo.quasi_random import sobol
 from conbo.reward_range import RewardRange, maximized
 from conbo.spaces import Array, Point, Space
-from conbo.summary import StudySummary, summarize
+from conbo.study_summary import StudySummary, summarize
 from conbo.threads import threads_for
 from conbo.trials import Trial, unlike_before
 

@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from conbo.constraints import LinearConstraint
+from conbo.constraint_text import LinearConstraint
 from conbo.parameters import Array, Categorical, Integer, Parameter, Real
 
 ROUNDING = 1e-9  # how far a point may be beyond a limit of real parameters; slacks are of the order of one

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from conbo.learner import Learner
     from conbo.models.fit_memory import Shelf
     from conbo.policies.policy import Policy
-    from conbo.summary import StudySummary
+    from conbo.study_summary import StudySummary
 
 # random streams: no two of them share a number
 _SUGGESTION, _DESIGN = 0, 1

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from conbo.constraints import LinearConstraint
+from conbo.constraint_text import LinearConstraint
 from conbo.errors import SpaceError, closest, shortened
 from conbo.feasible_set import FeasibleSet
 from conbo.linear_limits import Flags

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from conbo import space_columns as columns
-from conbo.constraints import parse_constraints
+from conbo.constraint_text import parse_constraints
 from conbo.errors import PointError, SpaceError, StudyError, closest, quoted
 from conbo.feasible_set import FeasibleSet
 from conbo.html_pieces import table

@@ -86,11 +86,11 @@ class PricedAcquisition:
         return PricedAcquisition(self.acquisition.for_seeds(seeds), self.cost)
 
     def screen(self, points: Tensor) -> Tensor:
-        """Cheap values (c,) per cost."""
+        """Rough values (c,) of points (c, d), which are quick to compute, divided by the expected costs."""
         return self.acquisition.screen(points) / self.cost.relative(points)
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Full values (c,) per cost."""
+        """Values (c,) of points (c, d), divided by the expected costs."""
         return self.acquisition(points) / self.cost.relative(points)
 
     def local(self, starts: Tensor) -> BatchedFunction:

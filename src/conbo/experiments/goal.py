@@ -63,9 +63,9 @@ def goal_table(runs: Mapping[Key, Run], as_published: bool = False) -> str:
 
 
 def standing_sentence(runs: Mapping[Key, Run]) -> str:
-    """On how many problems our default is better than, level with and worse than the best rival, naming the latter two.
+    """A sentence on where our default is better than the best rival, and where it is level or worse.
 
-    Both tests must agree that there is a difference.
+    It is level unless the bootstrap and the sign-flip test both find a difference.
     """
     found: dict[Standing, list[str]] = {"better": [], "level": [], "worse": []}
     for duel in duels(runs):

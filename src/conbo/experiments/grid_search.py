@@ -126,7 +126,7 @@ class GridContestant(TrialList):
 
 
 def state_grid(problem: Problem, k: int) -> Array:
-    """States (k, d_s) of the unit cube: all of them if there are no more, else midpoints of equal shares of P[s]."""
+    """All states if there are at most k, else k midpoints of equal shares of P[s]: (k, d_s), in the unit cube."""
     distribution, d_s = bind(problem.state_distribution, problem.space), problem.space.n_state_dims
     if (listed := distribution.listed(max_states=k)) is not None:
         return listed[0]

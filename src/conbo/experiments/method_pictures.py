@@ -198,7 +198,7 @@ def draw_map(axes: Axes, values: Tensor, colors: str, levels: int | np.ndarray =
 
 
 def draw_observed(axes: Axes, belief: Belief) -> None:
-    """The rewards that are known, or where they were observed."""
+    """Draw the observations as dots: with one column, rewards over it; with two, where they are in the plane."""
     points = SIDE * belief.observations.points
     heights = points[:, 1] if points.shape[1] == 2 else belief.observations.rewards
     axes.scatter(points[:, 0], heights, s=22, color=DARK, edgecolor="white", zorder=4)

@@ -39,7 +39,7 @@ IGNORED = frozenset(
         "conbo.policies.policy_map",
         "conbo.problems",
         "conbo.record_fields",
-        "conbo.summary",
+        "conbo.study_summary",
     }
 )
 LIBRARIES = ("torch", "numba", "botorch", "optuna", "ax-platform")  # whose versions are named beside that of Python

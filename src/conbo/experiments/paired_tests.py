@@ -81,7 +81,7 @@ def paired_difference(costs: Array, others: Array) -> Difference:
 
 
 def paired(costs: Array, others: Array) -> Array:
-    """The differences over the seeds that both have."""
+    """The differences costs - others over the seeds that both have; NaN is missing."""
     differences = np.asarray(costs - others)
     return np.asarray(differences[np.isfinite(differences)])
 

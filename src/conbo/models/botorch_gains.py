@@ -101,7 +101,10 @@ class BotorchGains:
         return function
 
     def pooled(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
-        """Lines at shared actions (p, d_x); in states (k, m, d_s), an infeasible action's line is never the highest."""
+        """Lines for candidates (k, d) at the same actions (p, d_x) in all their states (k, m, d_s).
+
+        The line of an infeasible action is never the highest.
+        """
         lines = self.lines(candidates, states, actions.expand(*states.shape[:2], -1, -1))
         mean, slope = without_infeasible(self.space, states, actions, lines.mean, lines.slope)
         return replace(lines, mean=mean, slope=slope)

@@ -116,7 +116,7 @@ class RoughGains:
         )
 
     def _without_infeasible(self, candidates: Tensor, mean: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-        """Lines (r, m) of the candidates' own actions, excluded in states where these are not feasible."""
+        """The same lines (r, m), except that an action is never the highest in a state where it is not feasible."""
         limits = self._functions.limits
         if limits is None:
             return mean, slope

@@ -109,7 +109,7 @@ class NystromFeatures:
 
 
 def nystrom_draws(kernel: Covariance, points: Features, n: int, generator: torch.Generator) -> NystromFeatures:
-    """n draws that are exact at these points, given as scaled features."""
+    """n functions drawn from the prior, exact at these points, which are scaled features."""
     covariance = kernel.covariance(points, points)
     jitter = JITTER * covariance.diagonal().mean() * torch.eye(len(covariance)).to(covariance)
     weights = random_normals(generator, len(covariance), n).to(covariance)

@@ -99,7 +99,7 @@ class SeededFamily(ExtendedFamily):
 
     @property
     def _functions(self) -> ProductFamily:
-        """The family of the seeds' functions, whose covariance depends on distances alone."""
+        """The kernel family of the function that each seed adds; it depends on distances alone."""
         return ProductFamily(Columns(self.states.categories), Columns(self.actions.categories), self.profile)
 
     @property

@@ -25,7 +25,7 @@ from conbo.search.action_candidates import action_candidates
 from conbo.search.path_peaks import path_peaks
 from conbo.spaces import Array, Parameter, Point, Space, Value, closest
 from conbo.study import Study
-from conbo.summary import StudySummary, summarize
+from conbo.study_summary import StudySummary, summarize
 from conbo.threads import threads_for
 from conbo.trials import Trial
 from conbo.validation import Validation

@@ -1,6 +1,7 @@
 """A policy as plain values that JSON can hold: the space, the data, and the hyperparameters of its models.
 
 If actions are not the model's best ones, the settings of the rule that finds them in the data are stored too.
+`policy_fields` checks what is read.
 """
 
 import warnings

@@ -41,7 +41,7 @@ SUMMARIES = {
     "cifar_cnn_table": "Surrogate of `cifar_cnn`: the same space, with rewards from a regression on real trainings.",
     "falling_importance": "Two states and many actions, each less important than the one before; all in [0, 1].",
     "hartmann6": "Hartmann6 without a state, actions x1 to x6 in [0, 1].",
-    "rosenbrock": "Rosenbrock with state s and action x in [-1, 5].",
+    "rosenbrock": "Rosenbrock with a state s in [-2, 2] and an action x in [-1, 5].",
 }
 
 __all__ = [

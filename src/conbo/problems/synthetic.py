@@ -119,7 +119,7 @@ def rosenbrock(
     noise: float = 0.0,
     distortion: Distortion = "none",
 ) -> Problem:
-    """Rosenbrock with state s and action x in [-1, 5].
+    """Rosenbrock with a state s in [-2, 2] and an action x in [-1, 5].
 
     Parameters
     ----------

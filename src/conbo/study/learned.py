@@ -8,7 +8,7 @@ from conbo.study.shared import SharedOptimizer
 
 if TYPE_CHECKING:
     from conbo.policies.policy import Policy
-    from conbo.summary import StudySummary
+    from conbo.study_summary import StudySummary
 
 
 class Learned:

@@ -26,7 +26,7 @@ NEGLIGIBLE = 1e-3  # gain, in standard deviations of the rewards, below which li
 
 @dataclass(frozen=True)
 class Region:
-    """States between two values of a numeric parameter, or with some choices of a category."""
+    """States between two values of a numeric parameter, or with some choices of a categorical parameter."""
 
     parameter: str
     low: Value | None = None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conbo.constraints import LONGEST, parse_constraint, parse_constraints
+from conbo.constraint_text import LONGEST, parse_constraint, parse_constraints
 from conbo.errors import SpaceError
 
 
