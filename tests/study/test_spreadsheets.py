@@ -47,4 +47,4 @@ def test_a_study_goes_out_and_in_again(tmp_path: Path) -> None:
 def test_tables_of_commands_go_out_and_in_again(tmp_path: Path) -> None:
     rows = [{"=name": text, "value": "-5"} for text in TEXTS]
     write_rows(tmp_path / "rows.csv", rows)
-    assert read_rows(tmp_path / "rows.csv") == rows
+    assert list(read_rows(tmp_path / "rows.csv").values()) == rows
