@@ -1,4 +1,4 @@
-"""What all tests share: hypothesis without clocks or chance, one torch thread, Ctrl-C, and the last lines."""
+"""What all tests share: hypothesis without clocks or chance, one torch thread, Ctrl-C, the order, and the last lines."""
 
 import signal
 
@@ -16,6 +16,11 @@ settings.load_profile("conbo")
 
 torch.set_num_threads(1)  # many small tensors: a second thread would only wait
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background passes on that it is ignored
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests that one worker must run one after the other, so that it does not end long after the others."""
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
