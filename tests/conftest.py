@@ -1,4 +1,4 @@
-"""What all tests share: hypothesis without clocks or chance, one torch thread, Ctrl-C, the order, and the last lines."""
+"""What all tests share: hypothesis without clocks or chance, one thread, Ctrl-C, the order, and the last lines."""
 
 import signal
 
@@ -19,7 +19,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the backg
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests that one worker must run one after the other, so that it does not end long after the others."""
+    """Begin with the tests that one worker must run one after the other, so that it does not end last."""
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
