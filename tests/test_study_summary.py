@@ -90,7 +90,8 @@ def test_sentences() -> None:
         "knowing the state is worth 55.5 ± 8.2."
     )
     assert left == (
-        "Most is left to learn around demand 80 to 100; one evaluation is expected to gain at most 3.2 in its state."
+        "Most is left to learn around demand 80 to 100; one more evaluation is expected to gain at most 3.2 "
+        "in a typical state."
     )
     assert str(SUMMARY) == f"{worth} {left} (± is 1.96 standard deviations of the mean, without noise.)"
     cost = replace(SUMMARY, maximize=False).sentences[0]

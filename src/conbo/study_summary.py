@@ -60,7 +60,8 @@ class StudySummary:
     policy_value_std
         Standard deviation of that estimate.
     expected_gain
-        How much the best next evaluation is expected to improve the reward in its own state.
+        How much the best next evaluation is expected to improve the reward in its own state, at most, over 32 typical
+        states. It may be more at the ends of their ranges.
     reward_scale
         Standard deviation of the observed rewards.
     most_to_learn
@@ -145,15 +146,16 @@ class StudySummary:
 
     def _left(self) -> str:
         gain = number(self.expected_gain, 2)
+        typical = "" if self.value_of_state is None else " in a typical state"
+        at_most = f"one more evaluation is expected to gain at most {gain}{typical}"
         if self.expected_gain < NEGLIGIBLE * self.reward_scale:
-            return f"Little is left to learn: one more evaluation is expected to gain at most {gain}."
+            return f"Little is left to learn: {at_most}."
         if self.value_of_state is None:
-            return f"One more evaluation is expected to gain at most {gain}."
-        its_state = f"one evaluation is expected to gain at most {gain} in its state"
+            return f"{at_most.capitalize()}."
         if self.most_to_learn is None:
-            return f"What is left to learn is spread over all states; {its_state}."
+            return f"What is left to learn is spread over all states; {at_most}."
         where = "for" if self.most_to_learn.choices else "around"
-        return f"Most is left to learn {where} {self.most_to_learn}; {its_state}."
+        return f"Most is left to learn {where} {self.most_to_learn}; {at_most}."
 
 
 def summarize(belief: Belief, policy: StatePolicy, maximize: bool) -> StudySummary:
