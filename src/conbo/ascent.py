@@ -17,7 +17,7 @@ from torch import Tensor
 from conbo.constrained_steps import constrained_steps
 from conbo.linear_limits import RowLimits
 
-# (points (r, d), which rows of the starts these are (r,)) → values (r,), gradients (r, d)
+# (points (r, d), indices of their starts (r,)) → values (r,), gradients (r, d)
 BatchedFunction = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 Array = NDArray[np.float64]
@@ -39,7 +39,7 @@ class SuccessiveHalving:
 
 @dataclass(frozen=True)
 class Ascent:
-    """Where every start ended, and everything that was evaluated on the way."""
+    """The ends of all starts, and everything that was evaluated on the way."""
 
     points: Tensor  # (r, d)
     values: Tensor  # (r,)
@@ -73,7 +73,7 @@ def ascend(
     def evaluate(x: Array, rows: NDArray[np.int64]) -> tuple[Array, Array]:
         values, gradients = function(torch.from_numpy(x).to(device), torch.from_numpy(rows).to(device))
         heights = values.numpy(force=True)
-        history.append((x, np.where(np.isfinite(heights), heights, -np.inf)))  # argmax would choose NaN
+        history.append((x, np.where(np.isfinite(heights), heights, -np.inf)))  # not NaN, which argmax would choose
         return history[-1][1], gradients.numpy(force=True)
 
     history: list[tuple[Array, Array]] = []
@@ -89,12 +89,12 @@ def ascend(
     value, gradient = evaluate(x, rows)
     final_x, final_value = x.copy(), value.copy()
     inverse = np.tile(eye, (r, 1, 1)) if curvature is None else eye / curvature.numpy(force=True)[:, None]
-    fresh = np.full(r, curvature is None)  # inverse Hessian not yet scaled
+    fresh = np.full(r, curvature is None)  # whether the inverse Hessian is not yet scaled
     step_length = np.ones(r)
 
     for iteration in range(iterations):
         blocked = fixed | ((x <= low) & (gradient < 0)) | ((x >= high) & (gradient > 0))
-        if limits is not None:  # a limit may take a coordinate off its bound: the step below decides
+        if limits is not None:  # a limit may move a coordinate off its bound; the step below decides
             blocked = np.broadcast_to(fixed, x.shape)
         slope = np.where(blocked, 0.0, gradient)
         direction = np.where(blocked, 0.0, _times(inverse, slope))
@@ -104,7 +104,7 @@ def ascend(
             direction[downhill] = slope[downhill]
             fresh |= downhill
         size = np.maximum(np.abs(direction / width).max(-1, initial=0.0), 1e-300)
-        # the first direction has no scale of its own; a later one may not leave the box by far
+        # the first direction has no scale of its own, and a later one must not leave the box by far
         share = np.where(fresh, first_step / size, np.minimum(1.0 / size, 1.0))
         direction *= share[:, None]
         if limits is None:
@@ -116,7 +116,7 @@ def ascend(
 
         going = (promised > tolerance) & (step_length > 1e-10)
         if halving is not None and iteration >= halving.iterations:
-            final_value[rows] = value  # rows that stopped before keep theirs
+            final_value[rows] = value  # rows that stopped earlier keep their values
             standing = np.sort(final_value)
             going &= value + CATCH_UP_STEPS * promised >= max(standing[-1], halving.goal)
             if iteration == halving.iterations:

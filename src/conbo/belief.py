@@ -1,4 +1,4 @@
-"""A belief: what is known now. The space, the distribution of states, the observations, and the fitted model."""
+"""A belief is what is known now: the space, the distribution of states, the observations, and the fitted model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,7 @@ from conbo.quasi_random import sobol
 from conbo.spaces import Space
 
 LEAST_NOISE = 1e-7  # smallest variance of a standardized reward, the same as for learned noise
-MOST_NOISE = 1e12  # largest variance of a standardized reward: with more it says nothing, and quotients could overflow
+MOST_NOISE = 1e12  # largest variance of a standardized reward: a noisier one says nothing, and quotients could overflow
 
 ModelLike: TypeAlias = Model | ModelFactory
 
@@ -42,8 +42,10 @@ class Belief:
     shift: float
     scale: float
     cost: CostModel | None = None  # None if evaluations have no costs
-    constraints: LearnedConstraints | None = None  # on outcomes of evaluations, and on failures
-    average: Callable[[], Posterior] | None = field(default=None, repr=False, compare=False)  # over hyperparameters
+    # learned constraints on outcomes and on failures; None if there are none
+    constraints: LearnedConstraints | None = None
+    # averages `posterior` over its hyperparameters
+    average: Callable[[], Posterior] | None = field(default=None, repr=False, compare=False)
 
     @property
     def n_state_dims(self) -> int:
@@ -72,7 +74,7 @@ class Belief:
         return replace(self, observations=observations, posterior=posterior, constraints=constraints)
 
     def snap(self, points: Tensor) -> Tensor:
-        """The nearest points (..., d) that the space allows, with feasible actions where their states have any."""
+        """The nearest points (..., d) that the space allows, with feasible actions if their states have any."""
         return snap(self.space, points)
 
     def snap_actions(self, actions: Tensor, states: Tensor | None = None) -> Tensor:
@@ -88,7 +90,7 @@ class Belief:
         return contains(self.space, points)
 
     def spread(self, points: Tensor) -> Tensor:
-        """Valid points (n, d), whose actions fill the feasible sets of their states as evenly as the given ones do."""
+        """Valid points (n, d): actions are moved into the feasible sets of their states, as evenly spread as before."""
         return spread(self.space, points)
 
     def spread_actions(self, actions: Tensor) -> Tensor:
@@ -117,7 +119,7 @@ class Belief:
         return ConstrainedSearch(self.posterior, self.space, self.constraints, search)
 
     def of_most_probable(self, share: float) -> "Belief":
-        """The same belief with only the most probable models, as few as hold this share of the weight; 0 keeps one."""
+        """The same belief with only the most probable models, whose weights add up to `share`; 0 keeps one model."""
         posterior = self.posterior
         return replace(self, posterior=posterior.most_probable(share)) if isinstance(posterior, Averages) else self
 
@@ -204,6 +206,6 @@ def standardization(rewards: Tensor) -> tuple[float, float]:
     shift = float(scaled.mean())
     # the sample variance, as in BoTorch, whose models warn about any other
     spread = sqrt(float((scaled - shift).square().sum()) / max(len(rewards) - 1, 1))
-    if spread < 1e-12:  # nothing but rounding
+    if spread < 1e-12:  # only rounding errors
         spread = 1.0
     return shift * unit, spread * unit

@@ -33,13 +33,13 @@ class StateDistribution(Protocol):
 
     @property
     def has_quantile(self) -> bool:
-        """Whether `from_uniform` is exact and treats every column on its own."""
+        """Whether `from_uniform` is an exact quantile function of each column."""
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         """Independent states (n, d)."""
 
     def transform(self, u: Array) -> Array:
-        """States (n, d) that follow P[s] as evenly as the u (n, d) follow the uniform distribution."""
+        """Transform points u (n, d) of the unit cube into states (n, d): uniform points give states from P[s]."""
 
     def from_uniform(self, u: Tensor) -> Tensor:
         """The same as `transform`, for tensors."""
@@ -120,7 +120,7 @@ class IndependentStates:
         atoms = [marginal.atoms() for marginal in self.marginals]
         states = grid([levels for levels, _ in atoms])
         probabilities = grid([probabilities for _, probabilities in atoms]).prod(axis=1)
-        positive = probabilities > 0  # a tail may have none in floating point
+        positive = probabilities > 0  # the probability of a tail may round to zero
         return states[positive], probabilities[positive]
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
@@ -129,16 +129,16 @@ class IndependentStates:
 
 
 class InfeasibleStatesWarning(UserWarning):
-    """Some states have no feasible action."""
+    """Warns that some states have no feasible action."""
 
 
 @dataclass(frozen=True, eq=False)
 class FeasibleStates:
-    """The states of another distribution that have a feasible action, represented by a pool of them."""
+    """Another distribution restricted to the states that have a feasible action, represented by a pool of states."""
 
     base: StateDistribution
     space: Space
-    pool: Array  # (m, d): all of finitely many states, or quasi-random ones
+    pool: Array  # (m, d): all states if there are finitely many, otherwise quasi-random ones
     probabilities: Array  # (m,)
     share: float  # probability of these states under the other distribution
     complete: bool
@@ -163,7 +163,7 @@ class FeasibleStates:
         return tensor(self.transform(array(u)))
 
     def density(self, states: Tensor) -> Tensor:
-        """The density (...) of states (..., d), zero where there is no feasible action."""
+        """The density (...) of states (..., d), zero if a state has no feasible action."""
         points = array(states)
         possible = self._possible(points.reshape(-1, points.shape[-1])).reshape(points.shape[:-1])
         return self.base.density(states) * tensor(possible / self.share)

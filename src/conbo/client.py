@@ -1,4 +1,4 @@
-"""A study behind a service: the methods of a study, with the standard library alone."""
+"""The client of a service: the methods of a study over HTTP, with nothing but the standard library."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class Client:
         self._post(f"/trials/{_number(trial)}/fail", {"error": str(error)})
 
     def renew(self, trial: Trial, lease: float = LEASE) -> None:
-        """Keep a trial, as `Study.renew` does.
+        """Extend the lease of a trial, as `Study.renew` does.
 
         Parameters
         ----------

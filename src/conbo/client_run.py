@@ -1,4 +1,4 @@
-"""Run an objective for a service, and keep the lease of its trial meanwhile."""
+"""Run an objective for a service, and renew the lease of its trial meanwhile."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from conbo.study.executors import AnyObjective
     from conbo.study.run_summary import RunSummary, Stopped
 
-LEASE = 60.0  # seconds, which a run renews
+LEASE = 60.0  # seconds of a lease, which a run renews
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between two looks at what other clients do
 
 
 class Service(Protocol):
-    """What a run needs of its client."""
+    """The methods of a client that a run calls."""
 
     def status(self) -> dict[str, Any]:
         """Return settings and progress of the study."""
 
     def renew(self, trial: Trial, lease: float) -> None:
-        """Keep a trial."""
+        """Extend the lease of a trial to this many seconds from now."""
 
     def release(self, trial: Trial) -> None:
         """Give a trial back."""
@@ -58,7 +58,7 @@ class ClientRun:
         self._completed = self._failed = self._retried = self._late = self._failures_in_a_row = 0
 
     def __call__(self) -> RunSummary:
-        """Evaluate until the run ends, and say how it went."""
+        """Evaluate until the run ends, and return its summary."""
         from conbo.study.run_summary import RunSummary
 
         began, pause = time.monotonic(), SHORTEST_PAUSE

@@ -12,8 +12,8 @@ from itertools import count, islice
 from conbo.errors import SettingError, TrialError, shortened
 
 SEED = "seed"  # the name of the column in tables, and of the word in commands
-LARGEST_SEED = 2**63 - 1  # what databases and simulators hold
-DESIGN_SHARE = 3  # trials of the initial design that share a seed: enough to tell effects of seeds from noise
+LARGEST_SEED = 2**63 - 1  # largest integer that databases and simulators hold
+DESIGN_SHARE = 3  # number of trials of the initial design per seed: enough to tell effects of seeds from noise
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,8 @@ class SeedRule:
             return list(islice((seed for seed in count() if seed not in times), n))
         chosen: list[int] = []
         for _ in range(n):
-            least = min(self.listed, key=lambda seed: times.get(seed, 0))  # the first of several
+            # the first one if several were used equally often
+            least = min(self.listed, key=lambda seed: times.get(seed, 0))
             times[least] = times.get(least, 0) + 1
             chosen.append(least)
         return chosen
@@ -72,7 +73,7 @@ class SeedRule:
 
 
 def seed_rule(common_random_numbers: object, seeds: object, parameters: Iterable[str]) -> SeedRule | None:
-    """The rule of a study with these settings, None if it does not choose seeds; raises SettingError."""
+    """The seed rule of a study with these settings; None if it does not choose seeds. Raises SettingError."""
     if not isinstance(common_random_numbers, bool):
         raise SettingError(f"`common_random_numbers` must be True or False, but got {common_random_numbers!r}.")
     if seeds is None and not common_random_numbers:

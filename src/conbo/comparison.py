@@ -18,7 +18,7 @@ from conbo.validation import Validation, difference_in_words
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the policy and another rule are worth. Printed, it says both.
+    """What the policy and another rule are worth. Printed, it is one sentence on each estimate.
 
     Standard deviations describe the model's estimates, without the noise of a single reward.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from conbo.spaces import Array, Categorical, Integer, Space
 
-FIRST_STEP, LAST_STEP = 1 / 8, 1 / 512  # in the unit cube
+FIRST_STEP, LAST_STEP = 1 / 8, 1 / 512  # lengths of steps in the unit cube
 MOST_SWEEPS = 60
 
 
@@ -54,7 +54,7 @@ def _neighbors(space: Space, action: Array, step: float) -> Iterator[Array]:
             places = [place for place in parameter.levels() if place != here]
         elif isinstance(parameter, Integer):
             lower, upper = (float(edge) for edge in parameter.cell(here))
-            beyond = (upper - lower) / 100  # into the next integer, even where a step would not get there
+            beyond = (upper - lower) / 100  # reaches into the next integer, even if a step is shorter
             places = [min(here - step, lower - beyond), max(here + step, upper + beyond)]
         else:
             places = [here - step, here + step]
@@ -65,7 +65,7 @@ def _neighbors(space: Space, action: Array, step: float) -> Iterator[Array]:
 
 
 def _together(space: Space, action: Array, better: Array) -> Array:
-    """All moves (k, d_x) that helped, combined; of two moves along one parameter, the better one."""
+    """All helpful moves (k, d_x) combined; of two moves along one parameter, the better one is used."""
     moved = action.copy()
     for other in better[::-1]:
         moved = np.where(other != action, other, moved)

@@ -41,7 +41,7 @@ def compiled_with(**options: Any) -> Callable[[Function], Function]:
         function.__qualname__ += f"_{_fingerprint(Path(function.__code__.co_filename).parent)}"
         try:
             return cast(Function, numba.njit(cache=True, nogil=True, **options)(function))
-        except RuntimeError:  # there is no folder that could be written to: every process compiles for itself
+        except RuntimeError:  # no folder can be written to, so every process compiles for itself
             return cast(Function, numba.njit(nogil=True, **options)(function))
 
     return compile_lazily

@@ -13,14 +13,14 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 from conbo import errors
 from conbo.errors import AccessError, ConboError, SettingError, StorageError
 
-PATIENCE = 60.0  # seconds for which a service may be away
+PATIENCE = 60.0  # seconds for which requests are repeated while the service cannot be reached
 LONGEST_PAUSE = 5.0  # seconds between two attempts
-MAX_ANSWER = 200_000_000  # bytes
+MAX_ANSWER = 200_000_000  # largest size of an answer, in bytes
 BUSY = (429, 502, 503, 504)  # statuses after which a request is repeated
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """Follows no redirect, which would carry the token elsewhere."""
+    """Refuses redirects, because they would send the token to another address."""
 
     def redirect_request(self, *arguments: Any) -> None:
         """Return None, which makes the answer an error."""

@@ -26,14 +26,15 @@ from conbo.models.posterior import ActionSearch, BestActions, Posterior
 from conbo.models.snapping import FAR_BELOW, action_limits, masked, snap_actions
 from conbo.spaces import Space
 
-MOST_POINTS = 50_000  # of states and actions of the pool, scored at once
-NOT_SURE = -FAR_BELOW / 4  # scores below this are those of actions that are not sure enough
+MOST_POINTS = 50_000  # largest number of (state, action) pairs of the pool that are scored at once
+NOT_SURE = -FAR_BELOW / 4  # actions that are not sure enough have scores below this
 LEAST_LOG = -1e4  # logarithms of probabilities below this are all the same
-APART = 0.1  # distance in the unit cube, over the root of the dimension, below which two actions are one start
-PENALTIES = (10.0, 1000.0)  # standardized reward for a lack of one standard deviation, in each round of climbs
-MARGIN = 0.02  # standard deviations beyond the confidence that climbs aim at, because they end a little short
-STEPS = 15  # of each round
-TOLERANCE = 1e-7  # standardized reward that a step must promise
+APART = 0.1  # distance in the unit cube, divided by √d_x, below which two actions count as the same start
+# penalty (standardized reward) per standard deviation of missing confidence, in each round of searches
+PENALTIES = (10.0, 1000.0)
+MARGIN = 0.02  # standard deviations beyond the confidence that searches aim at, because they end a little short of it
+STEPS = 15  # steps of each round
+TOLERANCE = 1e-7  # expected gain of a step (standardized reward) below which a search stops
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ class ConstrainedSearch:
         width = 2 * (min(starts, len(self.actions)) + 1)  # starts and ends
         found = free[:, None].expand(-1, width, -1).clone()
         scores = self._scores(states, free[:, None])
-        rest = scores[:, 0] < NOT_SURE  # elsewhere the best action without constraints keeps them, and is the best
+        # in other states the best action without constraints satisfies them, so it is the best
+        rest = scores[:, 0] < NOT_SURE
         scores = scores.expand(-1, width).clone()
         if bool(rest.any()):
             found[rest], scores[rest] = self._searched(states[rest], free[rest], starts)
@@ -69,7 +71,7 @@ class ConstrainedSearch:
         return BestActions(chosen, self.posterior.mean(torch.cat([states, chosen], -1)), found)
 
     def _searched(self, states: Tensor, free: Tensor, starts: int) -> tuple[Tensor, Tensor]:
-        """Starts and ends (m, 2 k, d_x) of climbs in states (m, d_s), and their scores (m, 2 k)."""
+        """Starts and ends (m, 2 k, d_x) of local searches in states (m, d_s), and their scores (m, 2 k)."""
         pooled = self._scores(states, self.actions.expand(len(states), -1, -1))
         pooled = masked(self.space, states, self.actions, pooled)
         first = self.actions[distinct_best(pooled, self._alike, starts)]  # (m, k - 1, d_x)
@@ -107,7 +109,7 @@ class ConstrainedSearch:
         climbs: Callable[[Tensor, float], tuple[Tensor, Tensor]],
         penalties: Sequence[float],
     ) -> Tensor:
-        """Where local searches from actions (m, k, d_x) end, as valid actions; there is one round per penalty."""
+        """The ends of local searches from actions (m, k, d_x), as valid actions; there is one round per penalty."""
         (m, k, d_x), at = first.shape, first.flatten(0, 1)
         rows = states.repeat_interleave(k, 0)
         lower, upper = at.new_zeros(d_x), at.new_ones(d_x)
@@ -133,5 +135,5 @@ class ConstrainedSearch:
         return mean - penalty * lack.square(), slope + (2 * penalty * lack)[:, None] * rise
 
     def _level(self, points: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-        """How probably points (n, d) satisfy the constraints, as a level, whatever their reward; and gradients."""
+        """The levels Φ⁻¹(P) of points (n, d), where P is the probability of the constraints, and their gradients."""
         return self.constraints.levels(points)

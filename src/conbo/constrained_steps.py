@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-STIFFNESS = 1e7  # of the penalty, relative to the largest curvature
+STIFFNESS = 1e7  # stiffness of the penalty, relative to the largest curvature
 ROUNDS = 12  # iterations of the search for the active limits
 
 
 def constrained_steps(bowl: Array, gradient: Array, normals: Array, gaps: Array, lower: Array, upper: Array) -> Array:
-    """Steps (r, d) for B (r, d, d), g (r, d), N (r, J, d), gaps (r, J) and the box, relative to where the rows are."""
+    """Steps (r, d) for B (r, d, d), g (r, d), N (r, J, d), gaps (r, J) and the box, relative to the current points."""
     length = np.maximum(np.sqrt((normals**2).sum(-1, keepdims=True)), 1e-300)
     d = gradient.shape[-1]
     eyes = np.broadcast_to(np.eye(d), bowl.shape)

@@ -1,4 +1,4 @@
-"""What trials say about constrained outcomes and about failures."""
+"""Learns constraints on outcomes, and where evaluations fail, from trials."""
 
 from collections.abc import Mapping
 from math import nan
@@ -20,7 +20,7 @@ from conbo.spaces import Space
 # A single model: a probability needs a mean and a variance, and an average of models would make each suggestion several
 # times as expensive. Outputs are not warped, because the probability assumes that the slack is normal.
 MODEL = GaussianProcess(members=1, output_warping="none")
-FEWEST_FAILURES = 2  # one may be an accident
+FEWEST_FAILURES = 2  # number of failures from which on they are learned from, because one may be an accident
 SUCCESS = "success"  # the name of the constraint that an evaluation succeeds
 
 
@@ -85,7 +85,7 @@ def _learned(name: str, belief: Belief, slacks: Observations) -> LearnedConstrai
 
 
 def _slacks(told: Observations, name: str, constraint: OutcomeConstraint) -> Observations:
-    """By how much each observation that has this outcome satisfies the constraint."""
+    """The slack of each observation that has this outcome: by how much it satisfies the constraint."""
     values = told.measured.get(name, torch.full_like(told.rewards, nan))
     known = values.isfinite()
     slacks = torch.tensor([constraint.slack(value) for value in values[known].tolist()], dtype=torch.float64)
@@ -93,10 +93,10 @@ def _slacks(told: Observations, name: str, constraint: OutcomeConstraint) -> Obs
 
 
 def _labels(told: Observations, failed: Tensor) -> Observations:
-    """One half where an evaluation succeeded, minus one half where it failed.
+    """Labels of evaluations as rewards: one half for a success, minus one half for a failure.
 
-    A regression on these is positive where evaluations succeed more often than not, and the probability of that is
-    what counts.  Evaluations that fail by accident, here and there, are the noise of that regression.
+    A regression on these labels is positive where evaluations succeed more often than not.  The constraint is the
+    probability that it is positive.  Evaluations that fail by accident are noise of the regression.
     """
     points = torch.cat([told.points, failed])
     labels = torch.cat([told.points.new_full((len(told),), 0.5), told.points.new_full((len(failed),), -0.5)])

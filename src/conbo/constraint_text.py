@@ -5,7 +5,7 @@
     product     =  factor {"*" factor}           with at most one name among the factors
     factor      =  number | name                 a name that is not an identifier is in quotes
 
-Values are in the user's units, whatever the scale of a parameter.
+Values are in the user's units, also for parameters on a log scale.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 from conbo.errors import SpaceError, shortened
 
-LONGEST = 10_000  # characters of a constraint
-MOST = 1_000  # constraints of a space
+LONGEST = 10_000  # largest number of characters in a constraint
+MOST = 1_000  # largest number of constraints of a space
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
@@ -83,7 +83,7 @@ def parse_constraint(text: str) -> LinearConstraint:
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
-    """Kinds and words of the grammar, in their order."""
+    """The tokens of a text in order, each as its kind and its word."""
     tokens, place = [], 0
     end = len(text.rstrip())
     while place < end:

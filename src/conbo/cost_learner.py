@@ -1,4 +1,4 @@
-"""What trials say about the costs of evaluations."""
+"""Learns the costs of evaluations from trials, and counts what they have cost."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,11 +18,12 @@ KNOWN_POINTS = 64  # points at which a known cost is evaluated, to model its gra
 
 
 class CostLearner:
-    """Expected costs of points, and the cost of trials, which are always given in the order of their numbers."""
+    """Models the costs of points, and sums up the costs of trials, which are given in the order of their numbers."""
 
     def __init__(self, space: Space, states: StateDistribution, cost: Cost) -> None:
         self._space, self._states, self._cost = space, states, cost
-        self._fitted: tuple[list[int], CostModel | None] | None = None  # the trials that it was fitted to
+        # numbers of the trials it was fitted to, and the model
+        self._fitted: tuple[list[int], CostModel | None] | None = None
 
     def model(self, trials: Iterable[Trial]) -> CostModel | None:
         """The model of the costs; None without costs, or while there are too few to learn from."""
@@ -35,7 +36,7 @@ class CostLearner:
         return self._fitted[1]
 
     def total(self, trials: Sequence[Trial]) -> tuple[float, float]:
-        """Cost of the trials that have ended, and of the running ones; unknown costs count as expected.
+        """Total costs of the ended trials and of the running ones; if a cost is unknown, the expected one counts.
 
         Earlier results without a cost count as zero, because they were paid for elsewhere.
         """
@@ -74,7 +75,7 @@ class CostLearner:
         return fit_costs(self._space, self._encoded(told), costs)
 
     def _known(self, points: Tensor) -> Tensor:
-        """The user's function at points (n, d)."""
+        """The costs (n,) of points (n, d) by the user's function."""
         assert callable(self._cost)
         rows, d_s = points.cpu().numpy(), self._space.n_state_dims
         pairs = zip(self._space.decode_states(rows[:, :d_s]), self._space.decode_actions(rows[:, d_s:]), strict=True)

@@ -17,8 +17,8 @@ from conbo.models.posterior import Posterior
 from conbo.observations import Observations
 from conbo.spaces import Space
 
-EXACT = 1e-6  # noise variance of a known log cost, standardized
-FEWEST_TOLD = 2  # number of told costs from which a model is learned
+KNOWN_COST_NOISE = 1e-6  # noise variance of a known log cost, standardized
+FEWEST_TOLD = 2  # least number of told costs from which a model is learned
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class CostModel:
     """Costs of points (n, d) of the unit cube."""
 
     posterior: Posterior
-    shift: float  # of log costs
+    shift: float  # shift of log costs
     scale: float
-    known: Callable[[Tensor], Tensor] | None  # the costs themselves, where they are known
+    known: Callable[[Tensor], Tensor] | None  # the user's cost function; None if costs are learned
 
     def expected(self, points: Tensor) -> Tensor:
         """Expected costs (n,) of points (n, d)."""
@@ -61,7 +61,7 @@ def fit_costs(
     """A model of the costs (n,) of points (n, d)."""
     logs = costs.log()
     shift, scale = float(logs.mean()), float(logs.std()) if len(logs) > 1 else 0.0
-    scale = scale if scale > 1e-9 else log(1.1)  # costs that are all the same may still differ elsewhere
-    noise = None if known is None else torch.full_like(logs, EXACT)
+    scale = scale if scale > 1e-9 else log(1.1)  # equal costs may still differ at other points
+    noise = None if known is None else torch.full_like(logs, KNOWN_COST_NOISE)
     observations = Observations(points, (logs - shift) / scale, pending=points[:0], noise=noise)
     return CostModel(GaussianProcess().fit(space, observations), shift, scale, known)

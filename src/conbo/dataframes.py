@@ -27,7 +27,7 @@ def frame_of(columns: Mapping[str, Sequence[Any]], backend: str) -> Any:
         import narwhals
 
         try:
-            if backend != "pandas":  # the others hold values of one type in a column
+            if backend != "pandas":  # other libraries hold values of only one type in a column
                 columns = {name: _of_one_type(values) for name, values in columns.items()}
             return narwhals.from_dict(dict(columns), backend=backend).to_native()  # type: ignore[arg-type]
         except ValueError as error:
@@ -74,7 +74,7 @@ def _of_one_type(values: Sequence[Any]) -> Sequence[Any]:
 
 @contextmanager
 def _installed(library: str) -> Iterator[None]:
-    """Say how to install what is missing."""
+    """A context in which a missing library raises a ConboError that says how to install it."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-MAX_STATES = 100_000  # more states than this are sampled instead of listed
+MAX_STATES = 100_000  # number of states above which states are sampled instead of listed
 POOL_SIZE = 2**13  # Sobol states that represent a density without a quantile function
-FEWEST_EFFECTIVE_STATES = 32  # with fewer effective states in the pool, warn
-LEAST_ACCEPTANCE = 1e-3  # smallest acceptance rate of rejection sampling
+FEWEST_EFFECTIVE_STATES = 32  # effective number of states in the pool below which a warning is given
+LEAST_ACCEPTANCE = 1e-3  # smallest accepted share of draws in rejection sampling
 
 
 @dataclass(frozen=True, eq=False)
 class WeightedStates:
-    """Any density, represented by a weighted pool of states: all of them, or many quasi-random ones."""
+    """A distribution with any density, represented by a weighted pool: all states, or many quasi-random ones."""
 
     recipe: Density
     space: Space

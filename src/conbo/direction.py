@@ -1,7 +1,7 @@
 """The sign of minimization: users see rewards as they are, while models and methods always maximize.
 
-Every place that turns a reward into what is maximized, or back, multiplies it by `sign_of`; known limits of rewards are
-turned in `reward_range`.
+Rewards are multiplied by `sign_of` on their way in and on their way out; known limits of rewards are converted in
+`reward_range`.
 """
 
 from typing import Literal, TypeAlias

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterable
 
-MAX_SHOWN = 200  # characters of a value in a message
+MAX_SHOWN = 200  # largest number of characters of a value in a message
 
 
 def shortened(text: str, most: int = MAX_SHOWN) -> str:

@@ -12,7 +12,7 @@ question           answer
 `has_action`       which states have a feasible action at all
 =================  ==============================================================================================
 
-All are pure functions of each row, whatever else is asked in the same call.
+Each answer is a pure function of its row, and does not depend on the other rows of a call.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BLOCK = 8  # number of scrambles that are tried at once
 SCRAMBLES = 65  # scrambles of a point's action before chords take over
 SCRAMBLES_OF_FUNCTION = 1024  # scrambles if only a function limits actions, because it has no chords
 CHORDS = 6  # passes over the columns, each moved along its chord
-MOST_PAIRED = 12  # up to this many integers are also moved two at a time
+MOST_PAIRED = 12  # number of integers up to which they are also moved two at a time
 CUTS = 12  # bisections between two points
 
 
@@ -65,9 +65,9 @@ class FeasibleSet:
         return inside
 
     def repair(self, points: Array) -> tuple[Array, Flags]:
-        """Valid points (n, d) near these with feasible actions, and which rows have one: some states have none."""
+        """Valid points (n, d) near these with feasible actions, and which rows have one; some states have none."""
         repaired = self.snap(points)
-        feasible = self._strictly(repaired)  # what is feasible up to rounding alone is moved inside
+        feasible = self._strictly(repaired)  # points that are feasible only up to rounding are moved inside
         rows = np.flatnonzero(~feasible)
         if len(rows):
             relaxed = points[rows].copy()
@@ -96,7 +96,7 @@ class FeasibleSet:
         return spread, feasible
 
     def cut(self, inside: Array, towards: Array) -> Array:
-        """The last feasible point found on the way from feasible points (n, d) to others with the same state."""
+        """The last feasible points (n, d) on straight lines from feasible points to others with the same state."""
         fixed = np.array([isinstance(p, Categorical) for p in self.parameters])
         towards = np.where(fixed, inside, towards)
         best = inside
@@ -186,7 +186,7 @@ class FeasibleSet:
         return self._with_reals_moved(points)
 
     def _strictly(self, points: Array) -> Flags:
-        """Which points (..., d) are feasible without any tolerance, where the limits leave room."""
+        """Which points (..., d) are feasible, without any tolerance unless the limits leave no room."""
         inside = self.contains(points)
         return inside if self.limits is None else inside & self.limits.contains_strictly(points)
 

@@ -1,4 +1,4 @@
-"""The fresh states in which a policy is validated, and what the model expects there."""
+"""The fresh states in which a policy is validated, and the rewards that the model expects in them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +16,9 @@ from conbo.spaces import Array, Point, Value
 from conbo.stratified import Draws, draw_each, draw_similar
 from conbo.validation import Check, Measurement, Validation
 
-REPLICATES, REPLICATE_SIZE = 16, 256  # independent samples of P[s]; the spread of their means shows how exact they are
-MAX_LISTED = 4096  # up to this many states are listed instead of sampled
+# number and size of independent samples of P[s]; the spread of their means gives the sampling error
+REPLICATES, REPLICATE_SIZE = 16, 256
+MAX_LISTED = 4096  # number of states up to which they are listed instead of sampled
 
 
 def plan_validation(
@@ -87,7 +88,7 @@ class _Pool:
     sampled: int | None
 
     def variance(self, values: Array) -> float:
-        """The variance of the mean of values (N,) that comes from sampling the states."""
+        """The variance, caused by sampling the states, of the mean of values (N,)."""
         if self.sampled is None:
             return 0.0
         return float(values.reshape(REPLICATES, -1).mean(axis=1).var(ddof=1)) / REPLICATES
@@ -109,7 +110,7 @@ def _draws(pool: _Pool, features: Array, n: int, named: bool, generator: np.rand
     k = len(pool.states)
     if 2 * k <= n:
         return draw_each(pool.weights, n, generator)
-    if named:  # once each: they count as a sample of states like these
+    if named:  # each state is evaluated once, so they count as a sample of states like these
         return Draws(np.arange(k), np.zeros(k, dtype=np.intp), pool.weights)
     return draw_similar(features, pool.weights, n, generator)
 

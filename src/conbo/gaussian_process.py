@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from conbo.observations import Observations, Seeds
     from conbo.spaces import Space
 
-TRIED_PROFILES = ("squared-exponential", "matern52")  # by `profile="auto"`, the smoothest first
+TRIED_PROFILES = ("squared-exponential", "matern52")  # profiles that "auto" tries, the smoothest first
 STATE_KERNELS = ("auto", "product", "trend", "multi-task")
 
 StateKernel: TypeAlias = "Callable[[Space, Profile], KernelFamily]"
@@ -252,7 +252,7 @@ class GaussianProcess:
 
         settings = [self, space.state_categories, space.action_categories, len(earlier), *with_seeds]
         key = fit_key(settings, points, rewards, noise)
-        # a function's name does not tell another process which function it is
+        # not shared: a name does not tell another process which function it is
         plain = (
             isinstance(self.profile, str) and isinstance(self.state_kernel, str) and len(observations) >= EVERY_REWARD
         )
@@ -266,5 +266,5 @@ class GaussianProcess:
 
 
 def _deprecate(change: str) -> None:
-    """Warn the caller who made the model that a setting has a new name."""
+    """Warn whoever made the model that a setting has a new name."""
     warnings.warn(f"{change}; the old name is removed in conbo 0.5.", DeprecationWarning, stacklevel=4)

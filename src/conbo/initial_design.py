@@ -6,8 +6,8 @@ from conbo.bound_states import StateDistribution
 from conbo.quasi_random import sobol_points
 from conbo.spaces import Array, Point, Space
 
-MOST_INITIAL = 20  # the default size of the design stops growing with the dimension here
-MOST_INITIAL_WITH_PRIOR = 2  # an earlier study says more than a design could
+MOST_INITIAL = 20  # largest default size of the design
+MOST_INITIAL_WITH_PRIOR = 2  # smaller, because an earlier study says more than a design could
 
 
 def default_size(space: Space, has_prior: bool) -> int:
@@ -19,7 +19,7 @@ def default_size(space: Space, has_prior: bool) -> int:
 def design_points(
     space: Space, states: StateDistribution, seed: int, first: int, n: int, state: Point | None = None
 ) -> Array:
-    """Points (n, d) of the design from number `first` on; a given `state` replaces those that follow P[s]."""
+    """Points (n, d) of the design from number `first` on; a given `state` replaces the states that follow P[s]."""
     d_s, d_x = space.n_state_dims, space.n_action_dims
     u = sobol_points(first + n, d_s + d_x, seed)[first:]
     rows = states.transform(u[:, :d_s])

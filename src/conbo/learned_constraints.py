@@ -8,7 +8,7 @@ symbol  here                meaning
 m, v    ``posterior``       mean and variance of the expected slack, standardized
 t       ``threshold``       the standardized slack of an action that just satisfies the constraint
 h       ``margins``         (m - t) / √v
-P       ``probability``     Π Φ(h): that the expected outcomes satisfy all constraints
+P       ``probability``     Π Φ(h), the probability that expected outcomes satisfy all constraints
 Φ⁻¹(P)  ``levels``          the same on the scale of one margin, for local search
 ======  ==================  ==================================================================================
 
@@ -24,19 +24,19 @@ from torch import Tensor
 from conbo.models.posterior import Posterior
 from conbo.observations import Observations
 
-LEAST_VARIANCE = 1e-12  # of a standardized slack: a margin stays finite
+LEAST_VARIANCE = 1e-12  # least variance of a standardized slack, so that margins stay finite
 LOWEST, HIGHEST = 1e-280, 1 - 1e-15  # probabilities between which levels are computed
-ROUNDING = 1e-9  # of a probability that is compared with the confidence
+ROUNDING = 1e-9  # tolerance when a probability is compared with the confidence
 
 
 @dataclass(frozen=True)
 class LearnedConstraint:
-    """One constraint, which is satisfied where the expected slack is at least the threshold."""
+    """One learned constraint, which is satisfied if the expected slack is at least the threshold."""
 
     name: str
     posterior: Posterior
     threshold: float
-    observations: Observations  # with standardized slacks as rewards, for records
+    observations: Observations  # standardized slacks as rewards, kept for records
 
     def margins(self, points: Tensor) -> Tensor:
         """By how many standard deviations points (n, d) are expected to satisfy the constraint: (n,)."""
@@ -58,7 +58,7 @@ class LearnedConstraints:
 
     outcomes: tuple[LearnedConstraint, ...]
     confidence: float
-    success: LearnedConstraint | None = None  # that an evaluation succeeds, where failures have taught it
+    success: LearnedConstraint | None = None  # that an evaluation succeeds; None unless failures were learned from
 
     @property
     def all(self) -> tuple[LearnedConstraint, ...]:
@@ -87,11 +87,11 @@ class LearnedConstraints:
 
     @property
     def wanted(self) -> float:
-        """The level of an action that is just sure enough."""
+        """The level of an action whose probability equals the confidence."""
         return float(torch.special.ndtri(torch.tensor(self.confidence, dtype=torch.float64)))
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Which states (m, d_s) are so similar to a known one (k, d_s) that the constraints allow about the same."""
+        """Which states (m, d_s) are so similar to a known one (k, d_s) that about the same actions are allowed."""
         return torch.stack([one.posterior.resemble(states, known, least) for one in self.all]).all(0)
 
 

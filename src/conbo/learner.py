@@ -41,7 +41,7 @@ from conbo.study_summary import StudySummary, summarize
 from conbo.threads import threads_for
 from conbo.trials import Trial, unlike_before
 
-VALUE_STATES = 64  # on which the value of the policy is estimated
+VALUE_STATES = 64  # number of states on which the value of the policy is estimated
 
 
 class Learner:
@@ -63,17 +63,16 @@ class Learner:
         learned: LearnedSettings = NOTHING_LEARNED,
     ) -> None:
         self._reward_range = reward_range
-        self._seed_rule = seed_rule  # where trials have seeds
+        self._seed_rule = seed_rule  # None if trials have no seeds
         self._prior_trials = prior  # results of an earlier study
-        self._earlier: dict[
-            int, Belief
-        ] = {}  # what it knew, by the number of states: a method may take these as actions
+        # beliefs of the earlier study by number of state columns, because a method may treat states as actions
+        self._earlier: dict[int, Belief] = {}
         self._space, self._states, self._method, self._model = space, states, method, model
         self._maximize, self._memory, self._device = maximize, FitMemory(shelf), usable_device(device)
         self._costs = CostLearner(space, states, cost)
         self._constraints = ConstraintLearner(learned.constraints, learned.confidence, shelf)
         self._learns_failures = learned.failures == "learn"
-        # keyed by states_as_actions: the trials that taught something, and the belief fitted to them
+        # by states_as_actions: the trials that were learned from, and the belief fitted to them
         self._beliefs: dict[bool, tuple[list[Trial], Belief]] = {}
 
     @property
@@ -129,13 +128,14 @@ class Learner:
         return points[:, len(there) :].numpy()
 
     def total_cost(self, trials: Sequence[Trial]) -> tuple[float, float]:
-        """Cost of the trials that have ended, and of the running ones; unknown costs count as expected."""
+        """Total costs of the ended trials and of the running ones; if a cost is unknown, the expected one counts."""
         return self._costs.total(trials)
 
     def policy(self, trials: Sequence[Trial]) -> Policy:
         """The best action for every state."""
         belief = self._fitted(trials, states_as_actions=False)
-        if self._method.policy is None and belief.constraints is None:  # which may depend on the state by themselves
+        # constraints may depend on the state by themselves
+        if self._method.policy is None and belief.constraints is None:
             warn_without_interaction(belief)
         return Policy(belief, self._maximize, self._method.policy)
 
@@ -221,7 +221,7 @@ class Learner:
         known = torch.tensor(noise, dtype=torch.float64) if noise else None
         limits = maximized(self._reward_range, self._maximize)
         seeds = None
-        if self._seed_rule is not None and self._seed_rule.total != 1:  # a single seed is no source of randomness
+        if self._seed_rule is not None and self._seed_rule.total != 1:  # with a single seed there is no randomness
             seeds = Seeds(torch.tensor([trial.seed for trial in completed], dtype=torch.long), self._seed_rule.total)
         return Observations(points, rewards, points[:0], known, _measured(completed), limits, seeds)
 
@@ -237,7 +237,7 @@ def _completed(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def _measured(completed: Sequence[Trial]) -> dict[str, Tensor]:
-    """Further outcomes by name: (n,) each, NaN where a trial has none."""
+    """Further outcomes by name: (n,) each, NaN if a trial does not have the outcome."""
     names = sorted({name for trial in completed for name in trial.measured})
     columns = ([trial.measured.get(name, nan) for trial in completed] for name in names)
     return {name: torch.tensor(column, dtype=torch.float64) for name, column in zip(names, columns, strict=True)}

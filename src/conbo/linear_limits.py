@@ -1,4 +1,4 @@
-"""Linear constraints on the unit cube: how much room a point has, the nearest point with enough, and the exact search.
+"""Linear constraints on the unit cube: the slack of a point, the nearest feasible point, and an exact search.
 
     slack_j(u) = bound_j - Σ_i coefficient_ji value_i(u_i) >= 0
 
@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from conbo.constraint_text import LinearConstraint
 from conbo.parameters import Array, Categorical, Integer, Parameter, Real
 
-ROUNDING = 1e-9  # how far a point may be beyond a limit of real parameters; slacks are of the order of one
-STEP_SHARE = 1e-3  # how far a point may be beyond a limit of integers alone, as a share of a step of one
-MARGIN = 1e-10  # how far inside a projected point is, so that it also holds in the user's own arithmetic
-SWEEPS = 60  # of alternating projections
+ROUNDING = 1e-9  # tolerance of a limit on real parameters; slacks are of the order of one
+STEP_SHARE = 1e-3  # tolerance of a limit on integers alone, as a share of a step of one
+MARGIN = 1e-10  # slack of a projected point, so that it also satisfies the limit in the user's own arithmetic
+SWEEPS = 60  # largest number of sweeps of alternating projections
 LARGE = 1e-6  # smallest range of a parameter, as a share of its size, because rounding is relative to the size
 
 Flags = NDArray[np.bool_]
@@ -35,7 +35,7 @@ Flags = NDArray[np.bool_]
 class LinearLimits:
     """J limits on d columns, made by `linear_limits`."""
 
-    parameters: tuple[Parameter, ...]  # d
+    parameters: tuple[Parameter, ...]  # one for each of the d columns
     constraints: tuple[LinearConstraint, ...]
     owner: NDArray[np.int64]  # (J,), the constraint that each limit belongs to
     coefficients: Array  # (J, d)
@@ -47,7 +47,7 @@ class LinearLimits:
     def scales(self) -> tuple[Array, Array, Array]:
         """Low end, width and log ratio of the ends of every column; the log ratio is zero on a linear scale.
 
-        Categories have no value, so theirs is always zero.
+        Categories have no value, so all three are zero for them.
         """
         scales = [None if isinstance(p, Categorical) else p.scale for p in self.parameters]
         low = np.array([0.0 if s is None else s.low for s in scales])
@@ -71,11 +71,11 @@ class LinearLimits:
         return values
 
     def used(self, points: Array, first: int = 0) -> Array:
-        """The part (..., J) of the bounds that some columns use, from column `first` on."""
+        """The left sides (..., J) of the limits, summed over the columns from `first` on."""
         return self.values(points, first) @ self.coefficients[:, first : first + points.shape[-1]].T
 
     def slack(self, points: Array) -> Array:
-        """The room (..., J) that points (..., d) have."""
+        """The slacks (..., J) of points (..., d)."""
         return self.bounds - self.used(points)
 
     def allows(self, slack: Array) -> Flags:
@@ -87,7 +87,7 @@ class LinearLimits:
         return self.allows(self.slack(points))
 
     def contains_strictly(self, points: Array) -> Flags:
-        """Which points (..., d) satisfy all limits without any tolerance, where limits leave room."""
+        """Which points (..., d) satisfy all limits, without any tolerance unless the limits leave no room."""
         return np.asarray((self.slack(points) >= np.where(self.margins > 0, 0.0, -self.rounding)).all(-1))
 
     def normals(self, points: Array) -> Array:
@@ -99,7 +99,7 @@ class LinearLimits:
         return self.coefficients * slopes[..., None, :]
 
     def project(self, points: Array, movable: Flags) -> tuple[Array, Flags]:
-        """Points (n, d) near these that satisfy all limits, and which rows do; only `movable` columns (d,) change."""
+        """Points (n, d) near these within the limits, and which rows are; only `movable` columns (d,) change."""
         points = np.clip(points, 0.0, 1.0) if movable.all() else points.copy()
         points[:, movable] = points[:, movable].clip(0.0, 1.0)
         inside = self.contains_strictly(points)
@@ -219,7 +219,7 @@ class RowLimits:
     """Limits for a local search over whole points, or over the actions of r fixed states."""
 
     limits: LinearLimits
-    states: Array | None = None  # (r, d_s), one for every row that climbs
+    states: Array | None = None  # (r, d_s), one for every row of the local search
     movable: Flags | None = None  # (d,), which columns of whole points move
 
     @property
@@ -231,14 +231,14 @@ class RowLimits:
         return x if self.states is None else np.concatenate([self.states[rows], x], axis=1)
 
     def tangents(self, x: Array, rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Normals (n, J, columns) of the limits at x (n, columns), and how far a step may go along each: (n, J)."""
+        """Normals (n, J, columns) of the limits at x (n, columns), and how far x may move along each: (n, J)."""
         points = self._points(x, rows)
         first = points.shape[1] - x.shape[1]
         gaps = np.maximum(self.limits.slack(points) - self.limits.margins, 0.0)
         return self.limits.normals(points)[..., first:], gaps
 
     def project(self, x: Array, rows: NDArray[np.int64]) -> tuple[Array, Flags]:
-        """The nearest x (n, columns) within the limits, and which rows are."""
+        """The nearest x (n, columns) within the limits, and for which rows this succeeded."""
         points = self._points(x, rows)
         first = points.shape[1] - x.shape[1]
         movable = np.arange(points.shape[1]) >= first if self.movable is None else self.movable
@@ -274,6 +274,6 @@ def linear_limits(
 
 
 def _size(parameter: Parameter) -> float:
-    """How much the value can change, given that rounding is relative to its size."""
+    """The range of a parameter, but at least a small share of its size, because rounding is relative to the size."""
     assert not isinstance(parameter, Categorical), "a category has no value"
     return max(parameter.high - parameter.low, LARGE * max(abs(parameter.low), abs(parameter.high)))

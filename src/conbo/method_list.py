@@ -1,4 +1,4 @@
-"""What a method is, and the built-in methods by name, without torch.
+"""The class `Method`, and the list of the built-in methods by name, without torch.
 
 `conbo.method_table` holds their recipes, whose import takes seconds. (This module is not called `methods`, because
 importing it would then replace the function `conbo.methods`.)
@@ -68,28 +68,29 @@ class Method:
     summary: str  # one line
     reference: str
     proposal: Proposal
-    model: ModelLike = PUBLISHED_MODEL  # unless the study says otherwise
+    model: ModelLike = PUBLISHED_MODEL  # the study may set another one
     states_as_actions: bool = False  # the proposal sees a belief in which all columns are actions
-    uses_model: bool = True  # else no model is fitted to suggest a point
+    uses_model: bool = True  # if False, no model is fitted to suggest a point
     needs_finite_states: bool = False
-    values_are_gains: bool = True  # of a Maximizer: expected gains in reward, not information or uncertainty
+    # whether the values of a Maximizer are expected gains in reward, not information or uncertainty
+    values_are_gains: bool = True
     policy: PolicyRecipe | None = None  # None: the action with the highest posterior mean
 
     @property
     def keeps_constraints(self) -> bool:
-        """Whether its policy keeps constraints that are learned."""
+        """Whether the method's policy satisfies learned constraints."""
         return self.policy is None
 
 
 @dataclass(frozen=True)
 class Listed:
-    """What is known of a built-in method without its recipe."""
+    """The entry of a built-in method in the list, without its recipe."""
 
     summary: str  # one line
     reference: str
     model: GaussianProcess = PUBLISHED_MODEL
     needs_finite_states: bool = False
-    keeps_constraints: bool = True  # whether its policy follows the model, and so keeps constraints that are learned
+    keeps_constraints: bool = True  # whether its policy follows the model, and so satisfies learned constraints
 
 
 LISTED: dict[str, Listed] = {

@@ -1,4 +1,4 @@
-"""The settings of every method in one table.
+"""The settings of every method, including the default, in one table.
 
 Settings that a row does not mention are the defaults of its recipes: `Maximizer`, `ConBO`, `HybridKG` and so on.
 `conbo methods --show NAME` prints all of them. A new method is a row here and one in `method_list`.
@@ -100,5 +100,5 @@ METHODS: dict[str, Method] = {
 
 def method(name: str) -> Method:
     """The method of this name, with its recipe."""
-    listed(name)  # raises if it is unknown
+    listed(name)  # raises if the name is unknown
     return METHODS[name]

@@ -12,11 +12,11 @@ class Seeds:
     """The random seeds with which a simulator produced the rewards."""
 
     values: Tensor  # (n,), whole numbers
-    total: int | None = None  # number of seeds that there are; None where it is not limited
+    total: int | None = None  # number of seeds that exist; None if it is not limited
 
     @property
     def between(self) -> float:
-        """Correlation of the effects of two seeds, which is negative if seeds are limited: all effects sum to zero."""
+        """Correlation of the effects of two seeds: negative if seeds are limited, because all effects sum to zero."""
         return 0.0 if self.total is None else -1 / (self.total - 1)
 
     @property
@@ -35,10 +35,10 @@ class Observations:
     points: Tensor  # (n, d), states first
     rewards: Tensor  # (n,), to be maximized
     pending: Tensor  # (p, d)
-    noise: Tensor | None = None  # (n,), variances of the rewards where they are known
-    measured: Mapping[str, Tensor] = field(default_factory=dict)  # (n,) each; NaN where a trial has none
-    limits: tuple[float, float] | None = None  # of the expected reward, where they are known
-    seeds: Seeds | None = None  # of the rewards, where the study chooses them and there is more than one
+    noise: Tensor | None = None  # (n,), variances of the rewards; None if they are not known
+    measured: Mapping[str, Tensor] = field(default_factory=dict)  # (n,) each; NaN if a trial does not have the outcome
+    limits: tuple[float, float] | None = None  # limits of the expected reward; None if they are not known
+    seeds: Seeds | None = None  # seeds of the rewards; None unless the study chooses among several
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -54,7 +54,7 @@ class Observations:
         return self._rows(slice(n))
 
     def evenly(self, n: int) -> "Observations":
-        """n of the observations, evenly from the first to the last; all if there are at most n."""
+        """n of the observations, evenly chosen from the first to the last; all if there are at most n."""
         if len(self) <= n:
             return self
         return self._rows(torch.linspace(0, len(self) - 1, n, device=self.rewards.device).long())

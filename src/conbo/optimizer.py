@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from conbo.policies.policy import Policy
     from conbo.study_summary import StudySummary
 
-# random streams: no two of them share a number
+# numbers of the random streams, all different
 _SUGGESTION, _DESIGN = 0, 1
 
 
@@ -215,7 +215,7 @@ class Optimizer:
         """What `ask` would return, without recording it."""
         at_least(1, "n", n)
         given = None if state is None else self._valid_state(state)
-        known = self.trials  # as they are now: another thread may tell some of them meanwhile
+        known = self.trials  # a snapshot, because another thread may tell some of them meanwhile
         first, gain, cost, seeds = len(known), None, None, None
         if sum(trial.status == "completed" for trial in known) < self.initial:
             seed = _stream(self.seed, _DESIGN) % 2**31
@@ -233,7 +233,7 @@ class Optimizer:
         return SuggestedTrials([Trial(k, dict(s), x, seed=seed) for k, (s, x, seed) in points], gain, cost)
 
     def adopt(self, trials: Iterable[Trial]) -> None:
-        """Record trials that were made elsewhere, each in the place of its number."""
+        """Record trials that another process added or changed; each replaces the trial of the same number."""
         for trial in sorted(trials, key=lambda trial: trial.number):
             check_trial(trial, self.space, self.seed_rule, self.learned, len(self._trials))
             self._trials[trial.number : trial.number + 1] = [trial]
@@ -331,7 +331,7 @@ class Optimizer:
         self._made_learner = None
 
     def total_cost(self) -> tuple[float, float]:
-        """Cost of the trials that have ended, and of the running ones; unknown costs count as expected."""
+        """Total costs of the ended trials and of the running ones; if a cost is unknown, the expected one counts."""
         return (0.0, 0.0) if self.cost is None else self.learner.total_cost(self.trials)
 
     def policy(self) -> Policy:

@@ -16,7 +16,7 @@ from conbo.record_fields import Fields
 
 DEFAULT_CONFIDENCE = 0.95
 LARGEST_BOUND = 1e300
-RESERVED = ("reward", "noise")  # names that no outcome has
+RESERVED = ("reward", "noise")  # names that no outcome may have
 
 Failures: TypeAlias = Literal["learn", "ignore"]
 
@@ -93,7 +93,7 @@ _KINDS: dict[str, type[AtMost] | type[AtLeast]] = {"at_most": AtMost, "at_least"
 
 @dataclass(frozen=True)
 class LearnedSettings:
-    """What a study learns besides its rewards, and how sure its policy must be."""
+    """The settings of what a study learns besides its rewards, and of the confidence of its policy."""
 
     constraints: OutcomeConstraints = field(default_factory=dict)
     confidence: float = DEFAULT_CONFIDENCE
@@ -137,7 +137,8 @@ def checked_constraints(constraints: object) -> dict[str, OutcomeConstraint]:
             raise SettingError(f"{rule}, but got the name {shortened(repr(name))}.")
         if not isinstance(constraint, AtMost | AtLeast):
             raise SettingError(f"{rule}, but got {shortened(repr(constraint))} for '{name}'.")
-    return dict(sorted(constraints.items()))  # their order means nothing, so that it must not change suggestions
+    # sorted, because their order has no meaning and must not change suggestions
+    return dict(sorted(constraints.items()))
 
 
 def checked_confidence(confidence: Any) -> float:

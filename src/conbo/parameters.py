@@ -1,4 +1,4 @@
-"""The parameters of a space: what is a valid value, and the way to the unit interval and back.
+"""The parameters of a space: which values are valid, and how they are encoded in the unit interval and decoded.
 
 | parameter   | column in the unit cube                                                   |
 |-------------|---------------------------------------------------------------------------|
@@ -24,12 +24,12 @@ from conbo.errors import PointError, SpaceError, shortened
 Value: TypeAlias = str | int | float | bool
 Array: TypeAlias = NDArray[np.float64]
 
-LARGEST_INTEGER = 10**12  # up to here float64 keeps every integer in its own bin, on both scales
+LARGEST_INTEGER = 10**12  # largest integer up to which float64 keeps every integer in its own bin, on both scales
 LARGEST_FLOAT = np.finfo(np.float64).max.item()
-LARGEST_CHOICE = 10**100  # among integers, which files hold digit by digit
-MAX_CHOICES = 10_000  # of a category
-MAX_CHOICE = 1_000  # characters of a choice, which every trial repeats
-LARGEST_LOG_RATIO = 1e300  # up to here high / low cannot overflow on its way through expm1
+LARGEST_CHOICE = 10**100  # largest integer choice, because files hold integers digit by digit
+MAX_CHOICES = 10_000  # largest number of choices of a category
+MAX_CHOICE = 1_000  # largest number of characters in a choice, because every trial repeats it
+LARGEST_LOG_RATIO = 1e300  # largest high / low for which expm1 cannot overflow
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Scale:
     log: bool
 
     def to_unit(self, values: ArrayLike) -> Array:
-        """Where the values lie in the unit interval; values outside [low, high] lie outside it."""
+        """The positions of values in the unit interval; values outside [low, high] are outside it."""
         offset = np.asarray(values, dtype=np.float64) - self.low
         if not self.log:
             return offset / (self.high - self.low)
@@ -51,7 +51,7 @@ class Scale:
         return np.where(offset <= self.high - self.low, np.minimum(unit, 1.0), unit)
 
     def from_unit(self, array: ArrayLike) -> Array:
-        """The values at these places of the unit interval, never outside [low, high]."""
+        """The values at these positions in the unit interval, never outside [low, high]."""
         unit = np.clip(np.asarray(array, dtype=np.float64), 0.0, 1.0)
         if self.log:
             values = self.low + self.low * np.expm1(unit * self._log_ratio)
@@ -121,16 +121,16 @@ class Real:
         return None
 
     def encode(self, values: ArrayLike) -> Array:
-        """Values as places in the unit interval; values out of range land outside it."""
+        """Values as positions in the unit interval; values out of range are outside it."""
         return self.scale.to_unit(values)
 
     def decode(self, array: ArrayLike) -> list[float]:
-        """The values at these places of the unit interval."""
+        """The values at these positions in the unit interval."""
         values: list[float] = self.scale.from_unit(array).tolist()
         return values
 
     def snap(self, array: ArrayLike) -> Array:
-        """The nearest places that encode a valid value."""
+        """The nearest positions that encode a valid value."""
         return np.clip(np.asarray(array, dtype=np.float64), 0.0, 1.0)
 
     def validate(self, name: str, value: object) -> float:
@@ -191,21 +191,21 @@ class Integer:
         return self.encode(np.arange(self.low, self.high + 1))
 
     def cell(self, array: ArrayLike) -> tuple[Array, Array]:
-        """The edges of the bins that hold these places; every place in a bin decodes to the same value."""
+        """The edges of the bins that hold these positions; every position in a bin decodes to the same value."""
         values = self._nearest(array)
         return self.scale.to_unit(values - 0.5), self.scale.to_unit(values + 0.5)
 
     def encode(self, values: ArrayLike) -> Array:
-        """Values as places in the unit interval; values out of range land outside it."""
+        """Values as positions in the unit interval; values out of range are outside it."""
         return self.scale.to_unit(values)
 
     def decode(self, array: ArrayLike) -> list[int]:
-        """The values at these places of the unit interval."""
+        """The values at these positions in the unit interval."""
         values: list[int] = self._nearest(array).astype(np.int64).tolist()
         return values
 
     def snap(self, array: ArrayLike) -> Array:
-        """The nearest places that encode a valid value."""
+        """The nearest positions that encode a valid value."""
         return self.encode(self._nearest(array))
 
     def validate(self, name: str, value: object) -> int:
@@ -266,21 +266,21 @@ class Categorical:
         return (np.arange(self.n_levels) + 0.5) / self.n_levels
 
     def cell(self, array: ArrayLike) -> tuple[Array, Array]:
-        """The edges of the bins that hold these places; every place in a bin decodes to the same choice."""
+        """The edges of the bins that hold these positions; every position in a bin decodes to the same choice."""
         index = self._index(array)
         return index / self.n_levels, (index + 1) / self.n_levels
 
     def encode(self, values: Sequence[Value]) -> Array:
-        """Choices as places in the unit interval."""
+        """Choices as positions in the unit interval."""
         index = {choice: i for i, choice in enumerate(self.choices)}
         return (np.array([index[value] for value in values], dtype=np.float64) + 0.5) / self.n_levels
 
     def decode(self, array: ArrayLike) -> list[Value]:
-        """The choices at these places of the unit interval."""
+        """The choices at these positions in the unit interval."""
         return [self.choices[i] for i in self._index(array).tolist()]
 
     def snap(self, array: ArrayLike) -> Array:
-        """The nearest places that encode a choice."""
+        """The nearest positions that encode a choice."""
         return (self._index(array) + 0.5) / self.n_levels
 
     def validate(self, name: str, value: object) -> Value:
@@ -325,7 +325,7 @@ def _check_order(low: float, high: float) -> None:
 def _number_in_range(name: str, value: Any, low: float, high: float) -> Any:
     if not is_number(value):
         raise PointError(f"'{name}' must be a number, but got {value!r}.")
-    if not low <= value <= high:  # NaN, too
+    if not low <= value <= high:  # false for NaN, too
         raise PointError(f"`{low} <= {name} <= {high}` must hold, but got {name}={value}.")
     return value
 

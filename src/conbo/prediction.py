@@ -32,7 +32,7 @@ class Prediction:
     action: dict[str, Value]
     mean: float
     std: float  # one standard deviation of the estimate, without the noise of a single reward
-    probability: float | None = None  # that all learned constraints are kept; None where there are none
+    probability: float | None = None  # probability that all learned constraints are satisfied; None if there are none
 
     def _repr_html_(self) -> str:
         """A table, in a notebook."""

@@ -12,10 +12,10 @@ from typing import Literal, TypeAlias
 from conbo.errors import RewardError, SettingError, shortened
 from conbo.parameters import Value, is_number
 
-COST = "cost"  # the name of the outcome
+COST = "cost"  # the name of the outcome that holds the cost
 LEARNED: Literal["learned"] = "learned"
 
-KnownCost: TypeAlias = Callable[[dict[str, Value], dict[str, Value]], float]  # of state and action
+KnownCost: TypeAlias = Callable[[dict[str, Value], dict[str, Value]], float]  # from state and action to the cost
 Cost: TypeAlias = KnownCost | Literal["learned"] | None
 
 

@@ -22,7 +22,7 @@ from conbo.spaces import Categorical, Feasible, RedundantConstraintWarning, Spac
 
 @dataclass(frozen=True)
 class _FeasibleInBoth:
-    """The function `feasible` for the space of both studies, which has one more state."""
+    """The user's function `feasible` for the joint space of both studies, which has one more state."""
 
     function: Feasible
     name: str
@@ -39,7 +39,7 @@ def with_study(space: Space) -> Space:
         name += "_"
     feasible = None if space.feasible is None else _FeasibleInBoth(space.feasible, name)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RedundantConstraintWarning)  # said when the space was made
+        warnings.simplefilter("ignore", RedundantConstraintWarning)  # the warning was given when the space was made
         return Space(
             {name: Categorical(["earlier", "this"]), **space.states}, space.actions, space.constraints, feasible
         )
@@ -75,7 +75,7 @@ def fit_both(
     if isinstance(model, GaussianProcess) and model.state_kernel == "auto":
         model = replace(
             model, state_kernel="product"
-        )  # "trend" would not see that both studies have the same categories
+        )  # because "trend" would treat the same category in the two studies as unrelated
     whole = fit_belief(both, bind(None, both), of_both(earlier, observations), model, memory)
     seen = standardized(earlier, whole.shift, whole.scale)
     posterior, average = OneStudy(whole.posterior, both, len(observations), seen), whole.average

@@ -13,7 +13,7 @@ from conbo.record_fields import Fields
 from conbo.spaces import Space, Value
 from conbo.trials import Outcomes, Trial
 
-MOST_RESULTS = 200  # number of results that are kept, evenly from the first to the last; each slows every fit
+MOST_RESULTS = 200  # largest number of results that are kept, because each slows every fit; chosen evenly from all
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class PriorStudy:
         return cls(direction, tuple(_plain(number, trial) for number, trial in enumerate(kept)))
 
     def within(self, space: Space, direction: str) -> list[Trial]:
-        """The trials that belong to this space; raises SettingError if parameters or direction are others."""
+        """The trials that belong to this space; raises SettingError if parameters or direction differ."""
         if direction != self.direction:
             raise SettingError(f"`prior` must be a study to {direction} rewards, but it is to {self.direction} them.")
         first = self.trials[0]
@@ -73,7 +73,7 @@ class PriorStudy:
 
 
 def _plain(number: int, trial: Trial) -> Trial:
-    """The point and the outcomes alone, by which snapshots are compared."""
+    """The trial with only its point and outcomes, so that snapshots can be compared."""
     assert trial.outcomes is not None
     return Trial(number, trial.state, trial.action).told(trial.outcomes)
 

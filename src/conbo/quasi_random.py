@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-BITS = 30  # of a coordinate
+BITS = 30  # bits per coordinate
 _DIRECTIONS = Path(__file__).with_name("sobol_directions.npy")
 
 
@@ -46,7 +46,7 @@ def sobol_points(n: int, d: int, seed: int) -> Array:
     scrambled = (direction_bits @ matrices.transpose(0, 2, 1) & 1) @ powers[::-1]  # (d, directions)
     # in the order of the Gray code, a point differs from the one before by a single direction
     steps = np.arange(1, n)
-    changed = np.frexp(steps & -steps)[1] - 1  # the place of the lowest bit that is set
+    changed = np.frexp(steps & -steps)[1] - 1  # position of the lowest bit that is set
     integers = np.bitwise_xor.accumulate(np.vstack([shift, scrambled.T[changed]]), axis=0)
     points = integers[:n] / 2**BITS
     points[:1] = (shift / 2**BITS).astype(np.float32)  # torch rounds the first point

@@ -10,9 +10,9 @@ from typing import Any
 
 from conbo.errors import ConboError, RecordError, StorageError, StudyError
 
-LARGEST = 1.7976931348623157e308  # of the finite floating-point numbers
-LARGEST_WHOLE = 2**63 - 1  # that databases hold
-LONGEST_SHOWN = 80  # characters of a value in an error
+LARGEST = 1.7976931348623157e308  # largest finite floating-point number
+LARGEST_WHOLE = 2**63 - 1  # largest integer that databases hold
+LONGEST_SHOWN = 80  # largest number of characters of a value in an error
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -39,7 +39,7 @@ def checksum(record: Mapping[str, Any]) -> str:
 
 @contextmanager
 def errors_about(what: str) -> Iterator[None]:
-    """Within this context, errors of conbo are raised as RecordError and begin with what the record is.
+    """A context in which errors of conbo are raised as RecordError and begin with `what` the record is.
 
     Errors about whole studies and databases stay as they are, because they say what to do.
     """
@@ -66,7 +66,7 @@ class Fields:
         return cls(value, where)
 
     def only(self, required: Collection[str], optional: Collection[str] = ()) -> "Fields":
-        """The same fields; raises RecordError if a required one is missing or another one is there."""
+        """The same fields; raises RecordError if a required one is missing or an unknown one is present."""
         for name in required:
             self.value(name)
         for name in self.record:
@@ -83,7 +83,7 @@ class Fields:
         return self.record.get(name) is not None
 
     def value(self, name: str) -> Any:
-        """What the field holds; raises RecordError if it is missing."""
+        """The value of the field; raises RecordError if it is missing."""
         if name not in self.record:
             raise RecordError(f"{self.path(name)} must be there, but is missing.")
         return self.record[name]

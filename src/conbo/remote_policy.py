@@ -1,4 +1,4 @@
-"""The policy of a study behind a service: every answer is asked for there."""
+"""The policy of a study behind a service, which is asked over HTTP for every answer."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Protocol
 from conbo.prediction import Prediction
 from conbo.spaces import Point, Value
 
-PAGE = 1000  # trials or states in one answer
+PAGE = 1000  # largest number of trials or states in one answer
 
 
 class Service(Protocol):
-    """What a remote policy needs of its client."""
+    """The methods of a client that a remote policy calls."""
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]: ...
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 NINETY_FIVE = 1.96  # standard deviations around the mean that hold 95 % of a normal distribution
 MARGIN_IN_WORDS = "± is 1.96 standard deviations of the mean, without noise"
-BAND = "± 1.96 sd of the mean"  # what a band around a curve is called
-SMALLEST_PLAIN = 1e-3  # size below which numbers have an exponent
+BAND = "± 1.96 sd of the mean"  # name of a band around a curve in legends
+SMALLEST_PLAIN = 1e-3  # absolute value below which numbers are written with an exponent
 MOST_DIGITS = 6  # significant digits of a number with a margin
 
 

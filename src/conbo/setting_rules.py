@@ -35,7 +35,7 @@ def has_weights(recipe: RecipeLike, name: str) -> bool:
 
 
 def with_new_choices(given: RecipeLike, present: RecipeLike, space: Space, name: str) -> RecipeLike:
-    """P[s] once a parameter has new choices: the given one, else the present one.
+    """The P[s] of a study after a parameter got new choices: the given one, otherwise the present one.
 
     Raises SettingError if none is given and the present one has weights for this parameter's choices.
     """

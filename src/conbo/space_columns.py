@@ -11,8 +11,8 @@ from conbo.parameters import Array, Categorical, Integer, Parameter, Real, Value
 
 Point: TypeAlias = Mapping[str, Value]
 
-RESERVED_NAMES = ("number", "reward", "status")  # columns of every table of trials
-MAX_NAME = 200  # characters of the name of a parameter or a study
+RESERVED_NAMES = ("number", "reward", "status")  # names of columns in every table of trials
+MAX_NAME = 200  # largest number of characters in the name of a parameter or a study
 
 
 def check_parameters(role: str, parameters: object) -> None:
@@ -53,7 +53,7 @@ def decode(parameters: Mapping[str, Parameter], array: ArrayLike) -> list[dict[s
 
 def snap(parameters: Sequence[Parameter], array: ArrayLike) -> Array:
     """The nearest valid rows, for an array (..., columns)."""
-    points = np.array(array, dtype=np.float64)  # a copy
+    points = np.array(array, dtype=np.float64)  # a copy, which is changed below
     for column, parameter in enumerate(parameters):
         points[..., column] = parameter.snap(points[..., column])
     return points

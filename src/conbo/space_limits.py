@@ -15,13 +15,14 @@ from conbo.feasible_set import FeasibleSet
 from conbo.linear_limits import Flags
 from conbo.parameters import Categorical, Parameter, Value
 
-Feasible: TypeAlias = Callable[[dict[str, Value], dict[str, Value]], bool]  # of state and action
+# from state and action to whether the action is allowed
+Feasible: TypeAlias = Callable[[dict[str, Value], dict[str, Value]], bool]
 
-FUNCTION = "function "  # begins what is stored of a function: its name
+FUNCTION = "function "  # prefix of the name under which a function is stored
 
 
 class RedundantConstraintWarning(UserWarning):
-    """A constraint has no effect."""
+    """Warns that a constraint has no effect."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,13 @@ class SplitFeasible:
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """What is stored of a function: the word "function" and its name."""
+    """The text that is stored for a function: the word "function" and its name."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
     return f"{FUNCTION}{getattr(function, '__module__', None)}.{name}"
 
 
 def allowed(feasible: Feasible, states: Sequence[dict[str, Value]], actions: Sequence[dict[str, Value]]) -> Flags:
-    """What the user's function says of each state and action; raises SpaceError if it raises."""
+    """The results of the user's function for states and actions, row by row; raises SpaceError if it raises."""
     flags = np.empty(len(states), dtype=bool)
     for i, (state, action) in enumerate(zip(states, actions, strict=True)):
         try:

@@ -223,7 +223,7 @@ class Space:
         Returns
         -------
         bool
-            Whether the action is allowed there; True in a space without limits.
+            Whether the action is allowed in the state; True in a space without limits.
 
         Raises
         ------
@@ -249,7 +249,7 @@ class Space:
         return self.feasible_set.repair(rows)[0].reshape(points.shape)
 
     def spread(self, points: Array) -> Array:
-        """Valid points (n, d) with the same states, whose actions are as even on the feasible set as these on the cube.
+        """Valid points (n, d): actions are moved into the feasible sets of their states, as evenly spread as before.
 
         Raises PointError, which names the state, if one has no feasible action.
         """
@@ -273,7 +273,7 @@ class Space:
         )
 
     def _allowed(self, points: Array) -> Flags:
-        """What the user's function `feasible` says of valid points (n, d)."""
+        """The results (n,) of the user's function `feasible` for valid points (n, d)."""
         assert self.feasible is not None
         d_s = self.n_state_dims
         return allowed(self.feasible, self.decode_states(points[:, :d_s]), self.decode_actions(points[:, d_s:]))
@@ -348,7 +348,7 @@ class Space:
         Returns
         -------
         dict
-            What `from_dict` reads. Of the function `feasible` it holds only the name.
+            A record that `from_dict` reads. A function `feasible` is stored only by its name.
 
         Examples
         --------

@@ -49,7 +49,7 @@ def tensor(numbers: Array) -> Tensor:
     """An array as a tensor."""
     import torch
 
-    return torch.as_tensor(numbers)  # of a single state it may be a scalar, which from_numpy refuses
+    return torch.as_tensor(numbers)  # not from_numpy, which refuses a scalar
 
 
 def tensors(listed: tuple[Array, Array] | None) -> tuple[Tensor, Tensor] | None:

@@ -2,13 +2,13 @@
 
 | recipe             | meaning                                                                             |
 |--------------------|-------------------------------------------------------------------------------------|
-| Uniform            | uniform on the parameter's own scale: log-uniform where `log=True`                  |
-| Triangular, Normal | a density in the value itself, whatever the scale; normal is truncated to the range |
+| Uniform            | uniform on the parameter's own scale: log-uniform if `log=True`                     |
+| Triangular, Normal | a density in the value itself, on any scale; normal is truncated to the range       |
 | Weights            | a probability for every listed value, zero for the others                           |
 | Product            | independent parameters, each with one of the above                                  |
 | Density            | any function of the whole state: a density in reals, a probability in the others    |
 
-An integer follows the continuous law on [low - 1/2, high + 1/2], rounded.
+An integer follows the continuous distribution on [low - 1/2, high + 1/2], rounded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from conbo.spaces import Point, Value, is_number
 
 @dataclass(frozen=True)
 class Uniform:
-    """Uniform on the parameter's own scale, so log-uniform where ``log=True``.
+    """Uniform on the parameter's own scale, so log-uniform if ``log=True``.
 
     Examples
     --------

@@ -16,9 +16,9 @@ from conbo.errors import PointError, SpaceError
 from conbo.spaces import Array, Categorical, Integer, Parameter, Real, Scale
 from conbo.state_distributions import MarginalRecipe, Normal, Triangular, Uniform, Weights
 
-FAR_AWAY = 2.0  # standard deviations between mean and range beyond which a warning is given
+FAR_AWAY = 2.0  # distance from mean to range, in standard deviations, beyond which a warning is given
 FARTHEST = 30.0  # largest number of standard deviations between mean and range
-NARROWEST, WIDEST = 1e-12, 1e6  # standard deviation, in units of the range
+NARROWEST, WIDEST = 1e-12, 1e6  # smallest and largest standard deviation, in units of the range
 LEAST_TAIL, MOST_TAIL = 1e-300, 1 - 2.0**-53  # probabilities between which quantiles are finite
 TINY = 1e-300  # avoids division by zero where the result is not used
 
@@ -49,7 +49,7 @@ class _Law(Protocol):
 
 
 class _FlatLaw:
-    """The uniform law on the unit interval."""
+    """The uniform distribution on the unit interval."""
 
     def cdf(self, x: Array, /) -> Array:
         return x
@@ -63,7 +63,7 @@ class _FlatLaw:
 
 @dataclass(frozen=True)
 class _TruncatedNormal:
-    """A normal law of values, truncated at both ends.
+    """A normal distribution of values, truncated at both ends.
 
     It is written out because scipy.stats takes a second to import, and a study's first points need only this. All
     probabilities are of the left tail, where even tiny values are relatively exact.
@@ -76,7 +76,7 @@ class _TruncatedNormal:
 
     @cached_property
     def _side(self) -> float:
-        """-1 where the range is right of the mean and is mirrored, else 1."""
+        """-1 if the range is right of the mean, so that it is mirrored; otherwise 1."""
         return -1.0 if self.low > self.mean else 1.0
 
     def _standard(self, x: Array) -> Array:
@@ -90,7 +90,7 @@ class _TruncatedNormal:
 
     @property
     def inside(self) -> float:
-        """The share of the law inside the range."""
+        """The probability of the untruncated distribution inside the range."""
         first, last = self._ends
         return last - first
 
@@ -124,7 +124,7 @@ def _normal_quantiles(p: Array) -> Array:
 
 @dataclass(frozen=True)
 class _TriangularLaw:
-    """A triangular law of values."""
+    """A triangular distribution of values."""
 
     mode: float
     low: float
@@ -158,7 +158,7 @@ class _TriangularLaw:
 
 @dataclass(frozen=True)
 class _ScaledLaw:
-    """A law of values, transformed to the unit interval."""
+    """A distribution of values, transformed to the unit interval."""
 
     law: _Law
     scale: Scale
@@ -175,7 +175,7 @@ class _ScaledLaw:
 
 @dataclass(frozen=True)
 class _Continuous:
-    """A law on the unit interval; each level of a discrete parameter gets the mass of its bin."""
+    """A distribution on the unit interval; each level of a discrete parameter gets the probability of its bin."""
 
     parameter: Parameter
     law: _Law
@@ -202,7 +202,7 @@ class _Continuous:
 
 @dataclass(frozen=True, eq=False)
 class _Atoms:
-    """Some levels, in increasing order, with positive probabilities."""
+    """A distribution on some levels, in increasing order, with positive probabilities."""
 
     parameter: Integer | Categorical
     levels: Array

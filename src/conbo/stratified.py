@@ -6,11 +6,11 @@ symbol   meaning
 h        a stratum: one state, or states for which the model expects similar rewards
 W_h      its share of P[s]
 n_h      its draws, 2 or more for a state, else 4 to 7
-s_h²     sample variance of the deviations there
-N        size of the sample that stands for P[s], infinite where all states are listed
+s_h²     sample variance of the deviations in the stratum
+N        size of the sample that represents P[s], infinite if all states are listed
 =======  ==========================================================================================
 
-A deviation is what was measured minus what the model expected. The mean over P[s] is the model's mean plus
+A deviation is the measured reward minus the reward that the model expected. The mean over P[s] is the model's mean plus
 Σ W_h (mean deviation of h). A good model makes the interval narrow. A bad one cannot make it wrong, because its
 expectations are fixed before rewards are measured (a control variate, or prediction-powered inference).
 
@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from conbo.parameters import Array
 
 CONFIDENCE = 0.95
-STRATUM_SIZE = 4  # fewest draws of a stratum: with fewer, its variance is too uncertain for a narrow interval
-NEGLIGIBLE = 1e-12  # share of a stratum below which a row comes from rounding
+STRATUM_SIZE = 4  # least number of draws of a stratum: with fewer, its variance is too uncertain for a narrow interval
+NEGLIGIBLE = 1e-12  # share of a stratum below which a row counts as a rounding error
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Draws:
 
 
 def draw_each(shares: Array, n: int, generator: np.random.Generator) -> Draws:
-    """Every row at least twice, and the rest of n draws in proportion to the shares (k,) of the rows; 2 k <= n."""
+    """Draw each of k rows at least twice, and the rest of n draws in proportion to the rows' shares (k,); 2 k <= n."""
     k = len(shares)
     rest = (n - 2 * k) * shares / shares.sum()
     sizes = 2 + np.floor(rest).astype(int)
@@ -80,7 +80,7 @@ def draw_each(shares: Array, n: int, generator: np.random.Generator) -> Draws:
 
 
 def draw_similar(features: Array, shares: Array, n: int, generator: np.random.Generator) -> Draws:
-    """n draws, 4 to 7 from every stratum of rows with similar features (N, k); `shares` (N,) belong to the rows.
+    """n draws, 4 to 7 from every stratum of rows with similar features (N, k), in proportion to the shares (N,).
 
     The rows are halved repeatedly along the feature that varies most. On average a row is drawn n times its share, so
     all draws have the same weight.
@@ -94,7 +94,7 @@ def draw_similar(features: Array, shares: Array, n: int, generator: np.random.Ge
 def _split(
     features: Array, members: NDArray[np.intp], share: Array, n: int
 ) -> list[tuple[NDArray[np.intp], Array, int]]:
-    """The strata for n draws: rows, their shares, and draws. A row on a border belongs to both sides."""
+    """The strata for n draws, as (rows, their shares, number of draws). A row on a border is in both strata."""
     if n < 2 * STRATUM_SIZE:
         return [(members, share, n)]
     own, total = features[members], share.sum()

@@ -18,8 +18,9 @@ from conbo.spaces import Array, Categorical, Space, Value
 from conbo.threads import threads_for
 
 GAIN_STATES = 32  # number of states in which the remaining gain is computed
-HALF = 0.5  # share of the remaining gain that the named states hold
-CONCENTRATED = 1.3  # share of the gains over share of the states, below which the gains count as spread over all states
+HALF = 0.5  # share of the remaining gain that the states named in the summary hold
+# ratio of the share of gains to the share of states, below which gains count as spread over all states
+CONCENTRATED = 1.3
 NEARLY_EXACT = 0.1  # noise, in standard deviations of the rewards, below which a good reward is not luck
 NEGLIGIBLE = 1e-3  # gain, in standard deviations of the rewards, below which little is left to learn
 
@@ -217,7 +218,7 @@ def where_concentrated(space: Space, states: Array, gains: Array, weights: Array
     total = float(gains.sum())
     if not space.states or not total > 0:
         return None
-    found: list[tuple[float, Region]] = []  # concentration, and where
+    found: list[tuple[float, Region]] = []  # concentration, and region
     for column, (name, parameter) in enumerate(space.states.items()):
         places = states[:, column]
         if isinstance(parameter, Categorical):
@@ -233,12 +234,12 @@ def where_concentrated(space: Space, states: Array, gains: Array, weights: Array
 
 
 def _interval(places: Array, gains: Array, weights: Array) -> tuple[float, Array]:
-    """The lightest interval that holds half of the gains: how concentrated they are there, and its ends."""
+    """The interval of least weight that holds half of the gains: its concentration and its ends."""
     order = np.argsort(places, kind="stable")
     gain, weight = (np.concatenate([[0.0], np.cumsum(part[order])]) for part in (gains, weights))
     best, ends = 0.0, places[order[[0, -1]]]
     for first in range(len(order)):
-        last = int(np.searchsorted(gain, gain[first] + HALF - 1e-12))  # one beyond the interval
+        last = int(np.searchsorted(gain, gain[first] + HALF - 1e-12))  # index after the end of the interval
         if last > len(order):
             break
         part = (gain[last] - gain[first]) / (weight[last] - weight[first])
@@ -248,7 +249,7 @@ def _interval(places: Array, gains: Array, weights: Array) -> tuple[float, Array
 
 
 def _choices(places: Array, gains: Array, weights: Array) -> tuple[float, Array]:
-    """The choices with the most gain per weight that hold half of the gains: how concentrated, and their levels."""
+    """The choices with the most gain per weight that hold half of the gains: their concentration and their levels."""
     levels = np.unique(places)
     gain, weight = (np.array([part[places == level].sum() for level in levels]) for part in (gains, weights))
     order = np.argsort(-gain / weight, kind="stable")

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import torch
 
-SMALL = 1500  # up to this many observations, a second thread costs more than it saves
+SMALL = 1500  # number of observations up to which a second thread costs more time than it saves
 
 
 def available_threads() -> int:

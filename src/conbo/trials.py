@@ -17,8 +17,8 @@ LARGEST_REWARD = 1e300  # below the largest double (1.8e308), with room for sums
 MAX_MEASURED = 100  # largest number of further outcomes of a trial
 
 LOST = "workers were lost with this trial"  # end of the error of a trial that failed for that reason
-LOST_KINDS = ("TerminatedWorkerError:", "BrokenProcessPool:", "BrokenExecutor:")  # or the beginning of it
-ENQUEUED = "enqueued"  # in place of a worker's name: the trial waits for the first worker that is free
+LOST_KINDS = ("TerminatedWorkerError:", "BrokenProcessPool:", "BrokenExecutor:")  # beginnings of such errors
+ENQUEUED = "enqueued"  # stands for the worker's name while the trial waits for the first free worker
 
 Status: TypeAlias = Literal["running", "completed", "failed"]
 
@@ -129,8 +129,8 @@ class Trial:
     state: dict[str, Value]
     action: dict[str, Value]
     status: Status = "running"
-    outcomes: Outcomes | None = None  # of a completed trial
-    error: str = ""  # of the last evaluation that failed
+    outcomes: Outcomes | None = None  # outcomes of a completed trial
+    error: str = ""  # error of the last evaluation that failed
     worker: str | None = field(default=None, compare=False)  # who asked for it or evaluates it
     leased: bool = field(
         default=False, compare=False
@@ -138,7 +138,8 @@ class Trial:
     attempts: int = field(
         default=1, compare=False
     )  # number of the current evaluation, or of the next one if it has not begun; starts at 1
-    started: datetime | None = field(default=None, compare=False)  # the last of them, in UTC; None before it begins
+    # start of the last evaluation, in UTC; None before it begins
+    started: datetime | None = field(default=None, compare=False)
     finished: datetime | None = field(default=None, compare=False)
     late: float | None = field(
         default=None, compare=False
@@ -167,7 +168,7 @@ class Trial:
 
     @property
     def measured(self) -> Mapping[str, float]:
-        """What was measured beside the reward, by name."""
+        """Further measured outcomes by name."""
         return {} if self.outcomes is None else self.outcomes.measured
 
     @property
@@ -177,7 +178,7 @@ class Trial:
 
     @property
     def teaches_failure(self) -> bool:
-        """Whether the trial failed because of its point, as far as is known, and not by lost workers or by hand."""
+        """Whether the trial failed because of its point, as far as is known, not because of lost workers or by hand."""
         lost = self.error.endswith(LOST) or self.error.startswith(LOST_KINDS)
         return self.status == "failed" and self.error != "" and not lost
 
@@ -200,15 +201,15 @@ class Trial:
 
 @dataclass(frozen=True)
 class SuggestedTrials:
-    """New trials, and what their method expects of them."""
+    """New trials, with their expected gain and cost."""
 
     trials: list[Trial]
-    expected_gain: float | None = None  # of one evaluation, in rewards; None if the method cannot say
-    expected_cost: float | None = None  # of all trials together; None if evaluations have no costs
+    expected_gain: float | None = None  # expected gain of one evaluation, in rewards; None if the method cannot say
+    expected_cost: float | None = None  # expected cost of all trials together; None if evaluations have no costs
 
 
 def unlike_before(told: Trial) -> RewardError:
-    """The error for a noise that is given with some rewards only."""
+    """The error for noise that is given with only some of the rewards."""
     return RewardError(
         f"`noise` must be given with every reward or with none, but got noise={told.noise} for trial "
         f"{told.number}, unlike before."

@@ -21,7 +21,7 @@ class Measurement:
 
     action: dict[str, Value]
     predicted: float
-    reward: float | None = None  # None: not evaluated yet, or failed
+    reward: float | None = None  # None if it is not evaluated yet, or failed
     error: str = ""
 
 
@@ -31,7 +31,7 @@ class Check:
 
     state: dict[str, Value]
     stratum: int
-    weight: float  # in means over P[s]; all of them sum to 1
+    weight: float  # weight in means over P[s]; all weights sum to 1
     policy: Measurement
     rule: Measurement | None = None
 
@@ -190,7 +190,7 @@ class Validation:
         return {**record, **lists}
 
     def with_result(self, place: int, which: int, reward: float | None, error: str) -> "Validation":
-        """The validation with one more result: of a check's policy (0) or of its rule (1)."""
+        """The validation with one more result, at index `place` of the checks: of the policy (0) or of the rule (1)."""
         check = self.checks[place]
         told = replace(check.measurements[which], reward=reward, error=error)
         changed = replace(check, policy=told) if which == 0 else replace(check, rule=told)

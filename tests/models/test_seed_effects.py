@@ -26,7 +26,7 @@ from conbo.models.seeded_family import SeededFamily
 from conbo.models.seeded_modes import PARTS
 from conbo.observations import Observations, Seeds
 from conbo.proposals.maximizer import Maximizer
-from conbo.proposals.seed_choice import MOST_REWARDS, open_seeds, paired_seeds
+from conbo.proposals.seed_choice import REWARDS_PER_SEED, open_seeds, paired_seeds
 from random_beliefs import (
     belief_on,
     finite_differences,
@@ -183,7 +183,7 @@ def test_points_of_a_batch_share_a_new_seed_where_its_constant_hides_everything(
 
 
 def test_a_seed_with_many_rewards_is_closed_unless_there_are_no_new_ones() -> None:
-    often = torch.tensor([7] * MOST_REWARDS + [3] * (MOST_REWARDS - 1) + [5])
+    often = torch.tensor([7] * REWARDS_PER_SEED + [3] * (REWARDS_PER_SEED - 1) + [5])
     belief = seeded_belief(n=len(often))
     points, rewards = belief.observations.points, belief.observations.rewards
     posterior = condition_with_seeds(KERNEL, 0.3, 0.05, EFFECT, points, rewards, often)
@@ -194,7 +194,7 @@ def test_a_seed_with_many_rewards_is_closed_unless_there_are_no_new_ones() -> No
 
 
 def test_where_all_used_seeds_are_closed_the_next_one_is_new() -> None:
-    which = torch.arange(2 * MOST_REWARDS) % 2
+    which = torch.arange(2 * REWARDS_PER_SEED) % 2
     belief = seeded_belief(SeedEffect(30.0, None), n=len(which), seeds=2)
     maximizer = Maximizer(ConBO(HybridKG()), screened=64, starts=4)
     chosen = {}

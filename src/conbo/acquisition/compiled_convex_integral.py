@@ -15,7 +15,7 @@ from conbo.loops.compiling import Array
 def gains(
     nodes: Tensor, cubic: Tensor, chord: Tensor, tails: Tensor, intercepts: Tensor, slopes: Tensor, smooth: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Best and lower estimate (...) and the derivative of `best` in the slopes (..., q)."""
+    """Best and lower estimates (...), and the derivative (..., q) of the best estimate in the slopes."""
     *shape, q = slopes.shape
     best, lower, derivative = np.empty(shape), np.empty(shape), np.empty(slopes.shape)
     convex_integral.gains(

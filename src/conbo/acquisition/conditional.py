@@ -1,16 +1,16 @@
-"""ConBO: a value per state, integrated over the distribution of states.
+"""ConBO: the value of an observation in each state, integrated over the distribution of states P[s].
 
     ConBO(s, x) = ∫ KG_c(s'; (s, x)) P[s'] ds'
 
 For finitely many states the integral is a sum.  For others (and for very many) it is a quadrature with a few states,
 denser where the candidate matters:
 
-- `StratifiedStates` (default): a fixed quasi-random pool that follows P[s] is laid out along a space-filling curve
-  and cut, for every candidate, into cells of equal importance, importance being a cheap estimate of the value itself.
-  The middle state of each cell stands for it, weighted by P[s] over its importance: the better the estimate, the more
-  alike the terms of the sum.  It needs nothing of P[s] but a pool, and mixed states are no different from others.
-  Hundreds of finitely many states are all in the pool.  A state that matters more than a cell does, such as the
-  candidate's own if states have little in common, stands for itself alone.
+- `StratifiedStates` (default): a fixed quasi-random pool that follows P[s] is ordered along a space-filling curve and
+  cut, for every candidate, into cells of equal importance.  The importance of a state is a cheap estimate of its value.
+  The middle state of each cell represents the cell, weighted by P[s] over its importance.  The better the estimate,
+  the more similar the terms of the sum are.  Only a pool from P[s] is needed, so this also works for mixed states.  If
+  there are only hundreds of states, all are in the pool.  A state that is more important than a cell represents only
+  itself; the candidate's own state is one if states have little in common.
 - `GaussianStates`: the paper's importance sampling from N(s_new, diag(l_s²)); states outside the space have weight
 zero.
 
@@ -38,13 +38,11 @@ from conbo.quasi_random import sobol
 MOST_CLIMBED = 50  # up to this many states are summed exactly, also during local search
 MOST_SUMMED = 300  # up to this many states are summed exactly for the final values
 MOST_LISTED = 1000  # up to this many states are all in the pool
-FLOOR = 0.05  # importance of a state that is not correlated with the candidate's; a fully correlated one has 1
-SIMILARITY_WEIGHT = (
-    0.5  # weight of a state's similarity, relative to the rough estimate of its value, which may be wrong
-)
-SCREENING_STATES = 32  # shared by all screened candidates
-LEAST_SHARE = 0.25  # of the usual number of states, for a member of little weight
-LOOK_AGAIN = 2  # final values use this many times the states of a local search
+FLOOR = 0.05  # importance of a state that is not correlated with the candidate's state; a fully correlated state has 1
+SIMILARITY_WEIGHT = 0.5  # weight of a state's similarity in its importance, relative to the rough estimate of its value
+SCREENING_STATES = 32  # number of states that all screened candidates share
+LEAST_SHARE = 0.25  # least share of the usual number of states that a member of little weight gets
+LOOK_AGAIN = 2  # final values use this many times as many states as a local search
 CURVE_BITS = 10
 
 
@@ -57,14 +55,14 @@ class WeightedStates:
 
 
 class StateValueRecipe(Protocol):
-    """A recipe for a value per state, such as a knowledge gradient."""
+    """A recipe for a `StateValue`, such as a knowledge gradient."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
         """The function that this recipe makes under one belief."""
 
 
 class StateRule(Protocol):
-    """Chooses states and weights around a candidate's state."""
+    """Chooses the states, with their weights, at which the integral for a candidate is computed."""
 
     @property
     def pool(self) -> Tensor:
@@ -79,9 +77,9 @@ class StateRule(Protocol):
         """Whether the pool holds all states."""
 
     def around(self, states: Tensor, importance: Tensor | None = None, times: int = 1) -> WeightedStates:
-        """States and weights around candidates' states (r, d_s), `times` as many as usual if states are sampled.
+        """States and weights for candidates in states (r, d_s); if states are sampled, `times` as many as usual.
 
-        `importance` (r, p) says how much the states of the pool matter.
+        `importance` (r, p) holds the importance of each state of the pool for each candidate.
         """
 
 
@@ -119,7 +117,7 @@ def exact_states(belief: Belief) -> ExactStates | None:
 
 @dataclass(frozen=True)
 class StratifiedStates:
-    """Cells of equal importance along a space-filling curve."""
+    """A recipe for the rule that cuts a pool of states into cells of equal importance along a space-filling curve."""
 
     n_states: int = 20
     pool: int = 256
@@ -237,7 +235,7 @@ class _GaussianRule:
 
 
 def curve_order(features: Tensor) -> Tensor:
-    """Order points (p, f) along a Morton curve through their bounding box, the box keeping its proportions."""
+    """The order (p,) of points (p, f) along a Morton curve through their bounding box, which keeps its proportions."""
     low, high = features.amin(0), features.amax(0)
     longest = (high - low).amax().clamp_min(1e-300)
     cells = ((features - low) / longest * (2**CURVE_BITS - 1)).long()
@@ -254,7 +252,7 @@ def curve_order(features: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ConBO:
-    """The integral of a per-state value over states, as an acquisition over (state, action)."""
+    """A recipe for ConBO: a `StateValue` integrated over states, as an acquisition function of (state, action)."""
 
     value: StateValueRecipe
     states: StateRuleRecipe = StratifiedStates()
@@ -284,7 +282,8 @@ class ConditionalAcquisition:
         self._d_s, self.value, self.rule, self._belief = belief.n_state_dims, value, rule, belief
         self._screening_states = screening_states
         self._at_all_states = rule.complete and belief.posterior.batches_look_ahead
-        self.keeps_constraints: bool = getattr(value, "keeps_constraints", False)  # whether it looks ahead at them
+        # whether its gains look ahead at learned constraints
+        self.keeps_constraints: bool = getattr(value, "keeps_constraints", False)
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
@@ -292,7 +291,7 @@ class ConditionalAcquisition:
         return self.value.seen_seeds if isinstance(self.value, KnowsSeeds) else ()
 
     def for_seeds(self, seeds: Tensor) -> "ConditionalAcquisition":
-        """The same function for observations with these seeds, one for each point (c,) that it is called with."""
+        """The same function for observations with these seeds (c,), one for each of the c points it is called with."""
         assert isinstance(self.value, KnowsSeeds)
         return ConditionalAcquisition(self._belief, self.value.for_seeds(seeds), self.rule, self._screening_states)
 
@@ -313,7 +312,7 @@ class ConditionalAcquisition:
         return self.integral(points, LOOK_AGAIN)
 
     def integral(self, points: Tensor, times: int = 1) -> Tensor:
-        """The integral (c,) at points (c, d) with `times` the usual number of states."""
+        """The integral over states (c,) at points (c, d), with `times` as many states as usual."""
         chosen = self.states_of(points, times)
         gains = self.value.at(chosen.states)(points, torch.arange(len(points), device=points.device))
         return (chosen.weights * gains.values).sum(-1)
@@ -344,7 +343,7 @@ class AveragedAcquisition:
 
     @property
     def value(self) -> StateValue:
-        """The value per state under the average."""
+        """The `StateValue` under the average of models."""
         return MixtureGains(tuple(part.value for part in self.parts), self.weights)
 
     @property
@@ -366,7 +365,7 @@ class AveragedAcquisition:
         return self.integral(points, LOOK_AGAIN)
 
     def integral(self, points: Tensor, times: int = 1) -> Tensor:
-        """The integral (c,) at points (c, d) with `times` the usual number of states."""
+        """The integral over states (c,) at points (c, d), with `times` as many states as usual."""
         return weighted(self.weights, [part.integral(points, times) for part in self.parts])
 
     def local(self, starts: Tensor) -> BatchedFunction:

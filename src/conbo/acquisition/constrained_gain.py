@@ -39,12 +39,12 @@ from conbo.models.posterior import GainRule, LookAheadLines, StateValue
 from conbo.models.snapping import contains, violations
 from conbo.quasi_random import sobol
 
-FANTASIES = 8  # values of ζ, each for all constraints
-LEAST_VARIANCE = 1e-10  # of a standardized slack after the evaluation
-MOST_VALUES = 2**21  # of candidates, states, actions and fantasies at once
+FANTASIES = 8  # number of values of ζ; each value is a vector over all constraints
+LEAST_VARIANCE = 1e-10  # least variance of a standardized slack after the evaluation
+MOST_VALUES = 2**21  # largest product of the numbers of candidates, states, actions and fantasies in one pass
 # standard deviations added to the reward, and the power of the probability, for actions that may become the best
 HOPES = ((0.0, 1.0), (0.0, 0.5), (0.0, 0.2), (1.0, 1.0), (1.0, 0.5), (1.0, 0.2), (2.0, 1.0))
-CLIMBS = 1  # of a search for the policy's own action, beside that from the best action without constraints
+CLIMBS = 1  # local searches for the policy's own action, in addition to one from the best action without constraints
 
 
 def state_gains(belief: Belief, actions: Tensor, rule: GainRule) -> StateValue:
@@ -56,7 +56,7 @@ def state_gains(belief: Belief, actions: Tensor, rule: GainRule) -> StateValue:
 
 @dataclass(frozen=True)
 class Look:
-    """What is expected of q actions for each of k candidates and m states: the reward, or a constraint's slack."""
+    """The look-ahead of the reward, or of a constraint's slack, at q actions for each of k candidates and m states."""
 
     mean: Tensor  # (k, m, q)
     slope: Tensor  # (k, m, q)
@@ -64,7 +64,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Slack:
-    """What is expected of a constraint's slack, with its variance before the evaluation and its threshold."""
+    """The look-ahead of a constraint's slack, with its variance before the evaluation and its threshold."""
 
     mean: Tensor  # (k, m, q)
     slope: Tensor  # (k, m, q)
@@ -82,7 +82,7 @@ class Gain:
 
 
 def gain_of(reward: Look, worst: Tensor, slacks: list[Slack], allowed: Tensor | None, nodes: Tensor) -> Gain:
-    """The formula above, for fantasies (f, constraints); `worst` (k, m) is M, and actions not `allowed` have P = 0."""
+    """The gain of the module's docstring, for fantasies (f, constraints); actions that are not `allowed` have P = 0."""
     height, nodes = reward.mean - worst[..., None], nodes.to(reward.mean)
     log_kept, rises = height.new_zeros(*height.shape[:2], len(nodes), height.shape[2]), []  # (k, m, f, q)
     for slack, zeta in zip(slacks, nodes.T[:, :, None], strict=True):
@@ -116,7 +116,7 @@ class ConstrainedLineGains:
     """Gains (k, m) at fixed actions, which look ahead along the lines of all posteriors."""
 
     gain: Gain
-    lines: list[LookAheadLines]  # of the reward, then of the constraints
+    lines: list[LookAheadLines]  # lines of the reward, then of the constraints
 
     @property
     def values(self) -> Tensor:
@@ -132,7 +132,7 @@ class ConstrainedLineGains:
 
 @dataclass(frozen=True)
 class ShortLists:
-    """q actions for each of m states, and the lowest expected reward there."""
+    """q actions for each of m states, and the lowest expected reward of each state."""
 
     actions: Tensor  # (m, q, d_x)
     worst: Tensor  # (m,)
@@ -141,7 +141,7 @@ class ShortLists:
 class ConstrainedGains:
     """Gains of states under one belief with learned constraints."""
 
-    keeps_constraints = True  # an acquisition made of these need not be told again
+    keeps_constraints = True  # these gains already look ahead at the constraints
 
     def __init__(self, belief: Belief, constraints: LearnedConstraints, pool: Tensor) -> None:
         self.belief, self._pool, self._search = belief, pool, belief.search(pool)
@@ -150,7 +150,7 @@ class ConstrainedGains:
         even = sobol(FANTASIES // 2, len(self.constraints), seed=0).to(belief.device)
         half = torch.special.ndtri(even.clamp(1e-6, 1 - 1e-6))
         self.nodes = torch.cat([half, -half])  # (f, constraints), with mean zero
-        self._rows: dict[tuple[float, ...], int] = {}  # of a state, in what is known
+        self._rows: dict[tuple[float, ...], int] = {}  # index of each known state
         self._known: ShortLists | None = None
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
@@ -236,7 +236,7 @@ class ConstrainedGains:
 
 
 class ConstrainedStatesAhead:
-    """r sets of m fixed states with their short lists, to which the action of each set's first candidate is added."""
+    """r sets of m fixed states with their short lists; the action of each set's first candidate is added to them."""
 
     def __init__(self, gains: ConstrainedGains, states: Tensor) -> None:
         self._gains, self._states = gains, states
@@ -246,7 +246,7 @@ class ConstrainedStatesAhead:
         self._own = states.new_full((len(states), self._actions.shape[-1]), torch.nan)
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> ConstrainedLineGains:
-        """Gains (k, m) of candidates (k, d), each with its own set of states `rows` (k,)."""
+        """Gains (k, m) of candidates (k, d); candidate i looks at the set of states `rows[i]`."""
         new = self._own[rows].isnan().any(-1)
         self._own[rows[new]] = candidates[new, self._states.shape[-1] :]
         own = self._own[rows][:, None, None].expand(-1, self._states.shape[1], 1, -1)

@@ -9,8 +9,9 @@ gives the value V(z_j) and, by the envelope theorem, the slope σ̃(x*_j).  From
 smooth there), the two tangents if they are far apart (V has a corner), blended by their similarity and clipped between
 the bounds.
 
-Everything is relative to the tangent at zero, D(z) = V(z) - V(0) - V'(0) z ≥ 0, whose integral is the gain: sums of
-non-negative terms, linear in the D_j and slopes d_j for given similarity, so that derivatives come for free.
+Everything is relative to the tangent at zero, D(z) = V(z) - V(0) - V'(0) z ≥ 0, whose integral is the gain.  It is a
+sum of non-negative terms that, for given similarities, is linear in the D_j and their slopes d_j, so the derivatives
+are its coefficients.
 
 The estimate has two implementations: plain torch (any device, the reference) and the loop of
 `compiled_convex_integral`, which is used on a CPU if Numba is installed.
@@ -48,7 +49,7 @@ class Gains:
 
 
 class ConvexIntegral:
-    """The weights that belong to a set of nodes (q,), computed once."""
+    """The estimates for a fixed set of nodes (q,), whose weights are computed once."""
 
     def __init__(self, nodes: Tensor) -> None:
         self.nodes = nodes
@@ -64,7 +65,7 @@ class ConvexIntegral:
         """Weights of (D left, d left, D right, d right) in the integral of the cubic: (4, q-1)."""
         h = self.nodes[1:] - self.nodes[:-1]
         m0, m1, m2, m3 = self._powers
-        rise = 3 * m2 / h**2 - 2 * m3 / h**3  # of the cubic that goes from 0 to 1
+        rise = 3 * m2 / h**2 - 2 * m3 / h**3  # integral of the cubic that goes from 0 to 1
         return torch.stack([m0 - rise, m1 - 2 * m2 / h + m3 / h**2, rise, m3 / h**2 - m2 / h])
 
     @cached_property
@@ -100,13 +101,13 @@ class ConvexIntegral:
         return inside + (gain[..., [0, -1]] * mass + slope[..., [0, -1]].abs() * first).sum(-1)
 
     def upper(self, gain: Tensor, steepest: Tensor) -> Tensor:
-        """Integral of the chords, and of lines with the steepest slopes (..., 2) left and right beyond them."""
+        """Integral of the chords, and of lines with the steepest slopes (..., 2) beyond the left and right node."""
         mass, first, _ = self.tails
         inside = (self.chord * torch.stack([gain[..., :-1], gain[..., 1:]], -2)).sum((-2, -1))
         return inside + (gain[..., [0, -1]] * mass + steepest.abs() * first).sum(-1)
 
     def __call__(self, intercepts: Tensor, slopes: Tensor, similarity: Tensor) -> Gains:
-        """Lines (..., q), line j tangent to V at node j; similarity (..., q-1) of neighboring maximizers."""
+        """Gains (...) from lines (..., q) tangent to V at the nodes, and similarities (..., q-1) of neighbors."""
         intercepts, slopes = torch.broadcast_tensors(intercepts, slopes)
         smooth = ((similarity - CORNER) / (SMOOTH - CORNER)).clamp(0, 1).expand(*slopes.shape[:-1], -1)
         followed = intercepts.requires_grad or slopes.requires_grad or smooth.requires_grad
@@ -152,7 +153,7 @@ class ConvexIntegral:
         return Gains(best, tangent.sum(-1) + outer.sum(-1), derivative)
 
     def _tails(self, gain: Tensor, slope: Tensor, smooth: Tensor) -> tuple[Tensor, Tensor]:
-        """What the cubic's curvature at the outer nodes adds beyond them (..., 2), and its weights (..., 2, 4)."""
+        """The contribution (..., 2) of the cubic's curvature beyond the outer nodes, and its weights (..., 2, 4)."""
         h = (self.nodes[1:] - self.nodes[:-1])[[0, -1]]
         sign = torch.tensor([1.0, -1.0], dtype=h.dtype, device=h.device)
         outer_gain, inner_gain = gain[..., [0, -1]], gain[..., [1, -2]]

@@ -1,8 +1,8 @@
-"""Entropy search per state: what an observation tells about the peak of each state.
+"""Entropy search per state: the information in an observation about the peak of each state.
 
     ES_c = PES_c = I(y; x*_i),   MES_c = I(y; y*_i),   x*_i = argmax_x f(s_i, x),   y*_i = max_x f(s_i, x)
 
-The candidate (s, x) and the state s_i differ, so all goes through joint draws of f(s_i, ·) on p actions that
+The candidate (s, x) and the state s_i differ, so everything is computed from joint draws of f(s_i, ·) at p actions that
 are likely peaks.  With K = V Λ Vᵀ the posterior covariance of these, a draw is f_j = μ + V √Λ ξ_j.  Given it,
 the standardized outcome Z of the candidate is Gaussian:
 
@@ -11,15 +11,15 @@ the standardized outcome Z of the candidate is Gaussian:
 =================  ===========================================================================================
 here               meaning
 =================  ===========================================================================================
-``labels``         what a draw says of its peak: which action it is, or in which quantile bin its value is
-``predictive``     H[Z] - E H[Z | label], the densities of Z from the draws of each label (PES, MES)
-``moments``        the same with Gaussian densities of the right variance: cheaper, too low (see the docs)
+``labels``         the peak of a draw: the index of its action, or the quantile bin of its value
+``predictive``     H[Z] - E H[Z | label], with densities of Z from the draws of each label (PES, MES)
+``moments``        the same with Gaussian densities of the same variance: cheaper, but too low
 ``retrospective``  H[label] - E H[label | Z], each draw moved to Z = z by f_j + σ̃ (z - z_j)   (ES)
-``corrected``      plug-in estimates are too high by O(1/draws), which two halves of the draws reveal
+``corrected``      removes the O(1/draws) by which plug-in estimates are too high, using two halves
 =================  ===========================================================================================
 
 Before that correction, every estimate is the mutual information of a discrete joint distribution. So it is never
-negative, and zero where σ̃ is zero.  Derivations and measured errors are in docs/entropy.md.
+negative, and zero if σ̃ is zero.  Derivations and measured errors are in docs/entropy.md.
 
 References: Hennig & Schuler (2012), entropy search; Hernández-Lobato, Hoffman & Ghahramani (2014), predictive entropy
 search; Wang & Jegelka (2017), max-value entropy search; the conditional forms are from the paper.
@@ -46,11 +46,11 @@ POOL_DRAWS = 256  # joint draws on the pool
 CLIMBED = 0.375  # share of the peaks that are found by local search on drawn functions
 POOL = 64  # Sobol actions: candidates for peaks, and starts of local searches
 CLIMB = 5  # steps of each local search
-PAIRS, PAIRS_OF_MOVED_DRAWS = 512, 2  # (candidate, state) pairs per pass; fewer where all draws are moved
+PAIRS, PAIRS_OF_MOVED_DRAWS = 512, 2  # (candidate, state) pairs per pass, and fewer if all draws are moved
 REACH = 4.0  # values of Z are between -REACH and REACH
-FEWEST_CELLS, CELLS = 33, 129  # of the grid for densities of Z, fine enough for the sharpest of them
+FEWEST_CELLS, CELLS = 33, 129  # least and usual number of cells of the grid for densities of Z
 ROUGH_DRAWS = 512
-LEAST_PROBABILITY = 1e-30  # in place of zero, so that its logarithm is finite
+LEAST_PROBABILITY = 1e-30  # replaces a probability of zero, so that its logarithm is finite
 NODES = 13  # values z, on the same range, to which draws are moved
 BINS, TAIL, FEWEST = 48, 0.1, 96  # bins of best values: finer in a TAIL at both ends, down to about FEWEST draws
 
@@ -60,17 +60,17 @@ Estimate = Callable[[Tensor, "PeakTables"], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class PeakTables:
-    """For each of c states: p likely peaks, the whitening of their rewards, and what N draws say."""
+    """For each of c states: p likely peaks, the whitening of their rewards, and the labels of N draws."""
 
     points: Tensor  # (c, p, d), unit cube
     whitening: Tensor  # (c, p, p), V Λ^-½
-    values: Tensor  # (c, p, N), the draws; none where only labels are needed
+    values: Tensor  # (c, p, N), the draws; none if only labels are needed
     labels: Tensor  # (c, N)
     normals: Tensor  # (N, p), ξ
-    errors: Tensor  # (N,), what else Z depends on
+    errors: Tensor  # (N,), standard normal draws for the part of Z that ξ does not determine
 
     def select(self, rows: Tensor) -> "PeakTables":
-        """Some of the states."""
+        """The tables of the states with these indices."""
         of_states = (self.points, self.whitening, self.values, self.labels)
         points, whitening, values, labels = (t[rows] for t in of_states)
         return PeakTables(points, whitening, values, labels, self.normals, self.errors)
@@ -78,7 +78,7 @@ class PeakTables:
 
 @dataclass(frozen=True)
 class _EntropySearch:
-    """What the three entropy searches share: `peaks` likely peaks for each state, and `draws` joint draws on them."""
+    """Settings of all three entropy searches: `peaks` likely peaks for each state, and `draws` joint draws on them."""
 
     peaks: int = 32
     draws: int = 8192
@@ -135,12 +135,12 @@ def _predictive(name: str) -> Estimate:
 
 
 def which_peak(values: Tensor) -> Tensor:
-    """The index of the best action of every draw (..., N, p)."""
+    """The index (..., N) of the best action of every draw (..., N, p)."""
     return values.argmax(-1)
 
 
 def which_value(values: Tensor) -> Tensor:
-    """The quantile bin of the best value of every draw (..., N, p): equal ones, finer towards both ends.
+    """The quantile bin (..., N) of the best value of every draw (..., N, p); bins get finer towards both ends.
 
     A state's best value is hardly below its best known reward. If that reward is nearly exact, the lowest bins are the
     most informative.
@@ -151,7 +151,7 @@ def which_value(values: Tensor) -> Tensor:
     end = TAIL * log(1 + n / FEWEST)  # the logarithms are between -end and end
     scale = (rank + TAIL * rank.logit(FEWEST / (n + 2 * FEWEST)) + end) / (1 + 2 * end)  # 0 to 1
     bin_of_rank = (scale * min(BINS, max(4, n // 128))).long()
-    first = torch.nonzero(bin_of_rank.diff())[:, 0] + 1  # of every bin but the lowest
+    first = torch.nonzero(bin_of_rank.diff())[:, 0] + 1  # first rank of every bin but the lowest
     return torch.searchsorted(best.sort(-1).values[..., first], best, right=True)
 
 
@@ -220,7 +220,7 @@ class Information:
         c, p, _ = actions.shape
         points = torch.cat([states[:, None].expand(c, p, -1), actions], -1)
         mean, covariance = joint_moments(self.posterior, states, actions)
-        if self.belief.space.feasible_set is not None:  # what is not feasible is no peak
+        if self.belief.space.feasible_set is not None:  # infeasible actions are no peaks
             mean = torch.where(self.belief.contains(points), mean, mean - FAR_BELOW)
         spread, whitening = independent(covariance, self.posterior.prior_variance(states))
         n = len(self._normals) if climb else ROUGH_DRAWS
@@ -258,9 +258,9 @@ class StatesInformed:
 
 
 def independent(covariance: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
-    """V √Λ and V Λ^-½ (c, p, p) of posterior covariances, by decreasing eigenvalues; prior variances (c,).
+    """V √Λ and V Λ^-½ (c, p, p) of posterior covariances; prior variances (c,) set the scale of rounding.
 
-    Likely peaks are close together, so that covariances are singular up to rounding: directions of no variance are left
+    Likely peaks are close together, so covariances are singular up to rounding; directions without variance are left
     out.  The others are sorted by decreasing variance, because a quasi-random sequence is most even in its first
     dimensions.
     """
@@ -273,7 +273,7 @@ def independent(covariance: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def predictive(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
-    """H[Z] - E H[Z | label]: densities of Z on a grid, smoothed by what a draw leaves open."""
+    """H[Z] - E H[Z | label], from densities of Z on a grid, smoothed by the variance of Z given a draw."""
     n = len(tables.normals)
     sharpest = float(outcome(whitened(slope, tables), tables)[1].amin()) ** 0.5
     cells = int(min(CELLS, max(FEWEST_CELLS, 1.6 * REACH / sharpest + 1)))
@@ -301,12 +301,12 @@ def predictive(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 
 
 def moments(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
-    """½ log Var[Z] - ½ E log Var[Z | label]: as if Z were Gaussian given the label."""
+    """½ log Var[Z] - ½ E log Var[Z | label], which is the information if Z is Gaussian given the label."""
     return with_derivative(lambda b: gaussian_information(b, tables), slope, tables)
 
 
 def gaussian_information(b: Tensor, tables: PeakTables) -> Tensor:
-    """The estimate of `moments` (c,) for b (c, p)."""
+    """The estimate (c,) that `moments` returns, as a function of b (c, p)."""
     labels = tables.labels
     means, left = outcome(b, tables)
     empty = b.new_zeros(len(b), int(labels.amax()) + 1)
@@ -341,11 +341,11 @@ def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
             for node, at in enumerate(nodes):
                 # (few, p, N)
                 moved = torch.addcmul(tables.values[some], (at - z[some])[:, None], slope[some, :, None])
-                row = half * k + moved.max(1).indices  # not argmax: far slower along this dimension
+                row = half * k + moved.max(1).indices  # not argmax, which is far slower along this dimension
                 counts[some, node].scatter_add_(1, row, torch.ones_like(z[some]))
         joint = (counts * (2 / n) * weights[:, None]).unflatten(-1, (2, k)).permute(0, 2, 3, 1)  # (c, 2, k, NODES)
         value = corrected(joint)
-        given = joint.mean(1) / weights + 0.5 / n  # P(label | z), no count quite zero
+        given = joint.mean(1) / weights + 0.5 / n  # P(label | z); 0.5 is added so that no count is zero
         ratios = (given / (given @ weights)[..., None]).log()  # (c, k, NODES)
         own = ratios.gather(1, tables.labels[..., None].expand(-1, -1, NODES))  # (c, N, NODES)
 

@@ -33,12 +33,12 @@ class ExpectedMax:
 
     value: Tensor  # (...)
     gain: Tensor  # (...)
-    probability: Tensor  # (..., n), of being the highest line; ∂value/∂a
+    probability: Tensor  # (..., n), probability of being the highest line; ∂value/∂a
     density: Tensor  # (..., n), ∂value/∂b
 
 
 def expected_max(intercepts: Tensor, slopes: Tensor) -> ExpectedMax:
-    """Lines a + b z along the last dimension; differentiable in both."""
+    """E[max] of lines a + b z (..., n), given as intercepts a and slopes b; differentiable in both."""
     a, b = torch.broadcast_tensors(intercepts, slopes)
     top = a.amax(-1)
     compiles = compiled.AVAILABLE and a.device.type == "cpu" and a.dtype == b.dtype == torch.float64
@@ -52,7 +52,7 @@ def expected_max(intercepts: Tensor, slopes: Tensor) -> ExpectedMax:
 
 
 def _integrate(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gain, probability and density."""
+    """Gain (...), probability and density (..., n) of lines a + b z; see `ExpectedMax`."""
     start, end = winning_intervals(a, b)
     wins = start < end
     probability = torch.where(wins, interval_probability(start, end), 0.0)
@@ -61,7 +61,7 @@ def _integrate(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def winning_intervals(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Where each line is the highest: starts and ends (..., n); a line that never is has start ≥ end."""
+    """The interval of z on which each line is highest: starts and ends (..., n), with start ≥ end if there is none."""
     n = a.shape[-1]
     step = max(1, MOST_PAIRS // max(1, a.numel()))
     starts, ends = [], []
@@ -73,7 +73,7 @@ def winning_intervals(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         crossing = drop / rise
         start = torch.where(rise > 0, crossing, -torch.inf).amax(-1)
         end = torch.where(rise < 0, crossing, torch.inf).amin(-1)
-        # of parallel lines the higher wins, of equal ones the first
+        # of parallel lines the higher one wins; of equal lines, the first one
         beaten = (rise == 0) & ((drop > 0) | ((drop == 0) & (order < order[rows, None])))
         starts.append(torch.where(beaten.any(-1), torch.inf, start))
         ends.append(end)
@@ -92,13 +92,13 @@ def _gain(b: Tensor, start: Tensor, wins: Tensor) -> Tensor:
 def mean_excess(c: Tensor) -> Tensor:
     """E[(Z - c)⁺] = φ(c) - c Φ(-c) for c ≥ 0, without cancellation far out."""
     mills = sqrt(pi / 2) * torch.special.erfcx(c / sqrt(2))  # Φ(-c) / φ(c)
-    far = c > 1e4  # where the density is zero anyway
+    far = c > 1e4  # here the density is zero anyway
     inner = torch.where(far, 0.0, 1 - c * mills)
     return normal_density(c) * inner.clamp_min(0)
 
 
 def normal_density(z: Tensor) -> Tensor:
-    """φ."""
+    """The density φ of a standard normal variable."""
     return torch.exp(-z.square() / 2) / sqrt(2 * pi)
 
 

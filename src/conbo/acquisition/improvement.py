@@ -34,7 +34,7 @@ def log_improvement(u: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class ExpectedImprovement:
-    """EI over all points of the space, whatever their state."""
+    """A recipe for EI over the best posterior mean among all observed points, of any state."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ImprovementAcquisition":
         """The function that this recipe makes under one belief."""
@@ -47,7 +47,7 @@ class ImprovementAcquisition:
 
     posterior: Predicts
     incumbent: float
-    of_reward: bool = False  # whether it is the next reward itself that shall be better, noise included
+    of_reward: bool = False  # whether the next reward, noise included, is compared with the incumbent, not its mean
     climbs_logarithm = True
 
     def screen(self, points: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class ImprovementAcquisition:
         return self.log_value(points)[0].exp()
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """log EI with its gradient, whose shape is easier to maximize."""
+        """log EI with its gradient; the logarithm is easier to maximize."""
 
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
             return self.log_value(points)

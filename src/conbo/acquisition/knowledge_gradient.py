@@ -17,8 +17,8 @@ Groves, "Practical Bayesian Optimization of Objectives with Conditioning Variabl
 
 If constraints are learned, all three compute the gain of `constrained_gain`, each on its own pool of actions.
 
-An estimator says at which z the maximizers are wanted and how their lines become a value (`GainRule`); the posterior
-decides how they are found.
+An estimator defines at which z maximizers are needed and how a value is computed from their lines (`GainRule`).  The
+posterior decides how the maximizers are found.
 """
 
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ def discrete_gain(mean: Tensor, slope: Tensor, similarity: Tensor) -> tuple[Tens
     return lines.gain, lines.density
 
 
-DISCRETE = GainRule(None, discrete_gain, rough_gain)  # the maxima over a fixed set of actions
+DISCRETE = GainRule(None, discrete_gain, rough_gain)  # the maximum is taken over a fixed set of actions
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class MonteCarloKG:
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
         """The estimate with Z drawn once: common random numbers for all candidates and states."""
         samples = torch.randn(self.n_z, generator=generator, dtype=torch.float64)
-        nodes = torch.cat([samples, torch.zeros(1, dtype=torch.float64)]).to(belief.device)  # the last is μⁿ itself
+        nodes = torch.cat([samples, torch.zeros(1, dtype=torch.float64)]).to(belief.device)  # zero gives μⁿ itself
         share = nodes / self.n_z
 
         def combine(mean: Tensor, slope: Tensor, similarity: Tensor) -> tuple[Tensor, Tensor]:

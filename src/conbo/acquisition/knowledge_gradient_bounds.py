@@ -1,4 +1,4 @@
-"""Bounds of a knowledge gradient by a thorough search: to judge estimates, not to choose points."""
+"""Bounds of a knowledge gradient by a thorough search, for judging estimates, not for choosing points."""
 
 from dataclasses import dataclass, replace
 
@@ -13,7 +13,7 @@ from conbo.models.exact_gains import ExactGains, snapped
 from conbo.models.feature_limits import feature_limits
 from conbo.models.neighboring_nodes import neighbor_similarity, shared_between_nodes
 
-STARTS, STEPS = 6, 20  # of every inner maximization
+STARTS, STEPS = 6, 20  # number of starts of every inner maximization, and Newton steps from each
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def knowledge_gradient_bounds(gains: ExactGains, candidates: Tensor, states: Ten
 
 
 def thorough_maxima(gains: ExactGains, functions: ActionFunctions, nodes: Tensor, basins: Tensor) -> Maxima:
-    """Maxima at every node from several starts: the best of pool and μⁿ's local maxima, and the candidate."""
+    """Maxima at every node from several starts: the best of the pool, μⁿ's local maxima, and the candidate's action."""
     pool = gains.pool
     mean, slope = functions.pooled(pool.correlation, pool.features)
     scores = mean[:, None] + nodes[:, None] * slope[:, None]  # (rows, q, p)

@@ -1,4 +1,4 @@
-"""Active exploration: the state whose best value is least certain, with the optimistic action there.
+"""Active exploration: the state whose best value is least certain, with its optimistic action.
 
     gap(s, x) = [μ + β σ](s, x) - max_x' [μ - β σ](s, x')
 
@@ -48,7 +48,7 @@ class GapAcquisition:
     climbs_logarithm = False
 
     def screen(self, points: Tensor) -> Tensor:
-        """The full values."""
+        """The full values (c,), which are cheap enough for screening."""
         return self(points)
 
     def __call__(self, points: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ class GapAcquisition:
         return self.value(points)[0].clamp_min(0)
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Values with gradients."""
+        """Values and gradients at points (r, d) near the starts."""
 
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
             return self.value(points)
@@ -64,7 +64,7 @@ class GapAcquisition:
         return function
 
     def value(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """The gap (c,), negative where a point is surely not the best, and its gradient (c, d)."""
+        """The gap (c,), negative if a point is surely not the best of its state, and its gradient (c, d)."""
         high, high_gradient = self.upper.quantile(points)
         low, low_gradient = self.lower.best(points[:, : self.n_state_dims])
         return high - low, high_gradient - low_gradient

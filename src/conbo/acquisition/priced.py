@@ -1,7 +1,7 @@
-"""Gain per cost: any acquisition function, divided by the expected cost of an evaluation.
+"""Gain per cost: any acquisition function, divided by the expected cost (the price) of an evaluation.
 
-Values are per typical cost, so they are of the same size as without costs.  Local searches use the smooth model of the
-costs; screening and the final ranking use the costs themselves.
+Costs are in units of a typical cost, so values have the same size as without costs.  Local searches use a
+smooth model of the costs; screening and the final ranking use the costs themselves.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Profile expected improvement: over the best predicted value within the same state, for any state.
+"""Profile expected improvement: the improvement of a point over the best predicted value of its own state.
 
     PEI(s, x)  = E[(f(s,x) - max_x' μ(s,x'))⁺]
     PEQI(s, x) = E[(q⁺(s,x) - max_x' q(s,x'))⁺],   q = μ + ζ σ,   ζ = Φ⁻¹(quantile)
@@ -10,9 +10,9 @@ q⁺ is the quantile after one more observation at (s,x). Before the observation
 =========  =======================  ====================================================================
 paper      here                     meaning
 =========  =======================  ====================================================================
-0.75       ``quantile``             as in the paper; below one half it is cautious, above it is hopeful
+0.75       ``quantile``             as in the paper; below one half is cautious, above is optimistic
 ζ          ``level``                0 for PEI
-τ²         ``noise``                variance of a reward's noise; none for PEI, which asks for f itself
+τ²         ``noise``                variance of a reward's noise; zero for PEI, which is about f itself
 max_x' q   ``threshold``            found anew for every state; its gradient is that of q at the maximizer
 =========  =======================  ====================================================================
 
@@ -76,7 +76,7 @@ class ProfileAcquisition:
         self._profile, self._level, self._noisy = StateProfile(belief, actions, level), level, noisy
 
     def screen(self, points: Tensor) -> Tensor:
-        """The full values."""
+        """The full values (c,), which are cheap enough for screening."""
         return self(points)
 
     def __call__(self, points: Tensor) -> Tensor:
@@ -92,7 +92,7 @@ class ProfileAcquisition:
         return function
 
     def log_value(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Logarithm (c,) and its gradient (c, d)."""
+        """Logarithm (c,) of the values of points (c, d), and its gradient (c, d)."""
         threshold, threshold_gradient = self._profile.best(points[:, : self._d_s])
         posterior = self._posterior
         noise = posterior.noise_at(points) if self._noisy else torch.zeros_like(points[:, 0])
@@ -163,7 +163,8 @@ def after_observing(
     left = (noise * variance / total).sqrt()  # standard deviation that remains
     share = 2 * left.clamp_min(LEAST_VARIANCE) * total.square()
     left_gradient = (noise**2 / share)[:, None] * variance_gradient + (variance**2 / share)[:, None] * noise_gradient
-    sd_slopes = (variance + 2 * noise) / (2 * total**1.5), -variance / (2 * total**1.5)  # in variance and noise
+    # derivatives of `sd` in variance and noise
+    sd_slopes = (variance + 2 * noise) / (2 * total**1.5), -variance / (2 * total**1.5)
     return (
         moments.mean + level * left,
         moments.mean_gradient + level * left_gradient,

@@ -3,8 +3,8 @@
     REVI(s, x) = Σ_i P_i KG_d(s_i; (s,x)) over n_s states and one set of n_x actions,   n_s = n_x = ⌈√(2n)⌉
 
 States are drawn from P[s] (if there are at most n_s of them, all are taken with their probabilities), and actions are a
-Latin hypercube.  The paper climbs by Nelder-Mead; here the gradient, which has a closed form, is followed from as many
-starts.  Reference: Pearce & Branke (2018); settings of the paper's supplement.
+Latin hypercube.  The paper maximizes by Nelder-Mead; here local searches with closed-form gradients begin from the same
+number of starts.  Reference: Pearce & Branke (2018); settings of the paper's supplement.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from conbo.errors import SettingError
 
 @dataclass(frozen=True)
 class Revi:
-    """KG_d over `points_per_observation` × n points of S × X, at least `least` of them."""
+    """A recipe for REVI with `points_per_observation` × n points of S × X, but at least `least` points."""
 
     points_per_observation: float = 2.0
     least: int = 16

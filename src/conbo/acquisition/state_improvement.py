@@ -14,7 +14,7 @@ from conbo.belief import Belief
 from conbo.policies.single_action import best_observed, observed_in
 from conbo.search.action_candidates import action_candidates
 
-POOL = 128  # quasi-random actions among which the best predicted one of a state without rewards is looked for
+POOL = 128  # quasi-random actions among which the incumbent of a state without rewards is sought
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 For expected improvement, this is the constrained expected improvement of Gardner et al. (2014).  A gain that already
 looks ahead at the constraints is multiplied only by the probability that the evaluation succeeds: an evaluation that
-breaks a constraint still teaches, but one that fails hardly does.
+breaks a constraint still gives information, but a failed one gives hardly any.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from conbo.learned_constraints import LearnedConstraint, log_probability_and_gra
 
 @dataclass(frozen=True)
 class WhereFeasible:
-    """A recipe for another recipe's values times a probability; the same function if no constraints are learned."""
+    """A recipe for another recipe's values times a probability, which is one if no constraints are learned."""
 
     recipe: UnpricedRecipe
 

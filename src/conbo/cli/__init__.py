@@ -56,7 +56,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "reproduce": ("experiment_commands", "Run the experiments of the paper."),
     },
 }
-GC_THRESHOLDS = 200_000, 30, 30  # with the default ones, collections take a tenth of the time of imports
+# with Python's default thresholds, garbage collection takes a tenth of the time of imports
+GC_THRESHOLDS = 200_000, 30, 30
 _HOME = {name: home for commands in SECTIONS.values() for name, (home, _) in commands.items()}
 
 
@@ -68,7 +69,7 @@ class Commands(click.Group):
         return list(_HOME)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name, out of its module."""
+        """Import the module of a command and return the command."""
         if cmd_name not in _HOME:
             return None
         members = vars(import_module(f"{__name__}.{_HOME[cmd_name]}")).values()
@@ -94,7 +95,7 @@ class Commands(click.Group):
         given = list(sys.argv[1:] if args is None else args)
         debug = "--debug" in given
         arguments = [argument for argument in given if argument != "--debug"]
-        color = False if os.environ.get("NO_COLOR") else None  # None: on a terminal
+        color = False if os.environ.get("NO_COLOR") else None  # None: color only on a terminal
         with warnings.catch_warnings(), listening(_say):
             warnings.showwarning = _show_warning  # type: ignore[assignment]
             try:
@@ -124,7 +125,7 @@ def _in_words(error: Exception) -> str:
 
 
 def _say(line: str) -> None:
-    """A line of the log, on the error output."""
+    """Print a line of the log to the error output."""
     click.echo(line, err=True)
 
 

@@ -1,6 +1,6 @@
-"""`conbo bench` and `conbo reproduce`: methods compared, and the paper's figures.
+"""`conbo bench`, which compares methods, and `conbo reproduce`, which makes the paper's figures.
 
-Both make runs in a folder, one file a run, and continue there what an earlier call has left.
+Both write one file per run to a folder, and continue the runs that an earlier call left there.
 """
 
 import os

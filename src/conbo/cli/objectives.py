@@ -76,7 +76,7 @@ def load_function(name: str) -> "AnyObjective":
     is_file = path.suffix == ".py"
     if is_file and not path.is_file():
         raise SettingError(f"the file of the objective must exist, but '{home}' does not.")
-    # on the path, not only loaded: worker processes import it again by its name
+    # added to the path, not only loaded, because worker processes import it again by its name
     sys.path.insert(0, str(path.resolve().parent if is_file else Path.cwd()))
     try:
         module = importlib.import_module(path.stem if is_file else home)
@@ -122,7 +122,7 @@ class Program:
             raise ConboError(f"{rule}, but printed {_last_line(printed)!r}.") from None
 
     def _run(self, words: list[str]) -> tuple[int, str, str]:
-        """Exit code, output and error output; in a session of its own, which Ctrl-C does not reach."""
+        """Exit code, output and error output; the program runs in its own session, which Ctrl-C does not reach."""
         try:
             process = subprocess.Popen(
                 words,

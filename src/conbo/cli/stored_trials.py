@@ -9,7 +9,7 @@ from conbo.trials import Outcomes
 
 
 class StoredTrials:
-    """The trials of one study when this was made, and methods to tell their rewards."""
+    """A snapshot of the trials of one study, with methods to tell their rewards."""
 
     def __init__(self, storage: str, name: str) -> None:
         settings, origin = stored_settings(storage, name)
@@ -47,7 +47,7 @@ class StoredTrials:
         self._records.fail(number, error)
 
     def known(self, number: int) -> int:
-        """The number; raises TrialError unless a trial has it."""
+        """The number itself; raises TrialError unless a trial has this number."""
         if not 0 <= number < len(self.trials):
             known = f"known are 0 to {len(self.trials) - 1}" if self.trials else "none was asked for yet"
             raise TrialError(f"unknown trial {number}: {known}.")

@@ -217,7 +217,7 @@ def worker(
 def _run(study: "Study", objective: "AnyObjective", as_json: bool, progress: bool, **settings: Any) -> int:
     program = checked(objective, study.space, study.common_random_numbers)
     summary = study.run(program, progress=progress, **settings)
-    if not progress:  # which ends with the summary
+    if not progress:  # the progress bar already ends with the summary
         click.echo(json.dumps(asdict(summary)) if as_json else str(summary))
     if summary.failed:
         last = [trial for trial in study.trials if trial.status == "failed"][-1]

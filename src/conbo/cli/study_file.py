@@ -66,7 +66,7 @@ def read_study_file(path: Path) -> StudyFile:
     """The file's content, all of it checked; raises SettingError with the file, the key and the value."""
     with _errors_name(path):
         found = _study_file(path, _read(path))
-        conbo.Optimizer(found.space, **found.settings)  # knows what a setting may be, and imports no torch
+        conbo.Optimizer(found.space, **found.settings)  # checks all settings, and does not import torch
         return found
 
 
@@ -137,7 +137,8 @@ def _outcome_constraint(where: str, entry: object) -> "OutcomeConstraint":
 
 def _parameter(where: str, entry: object) -> "Parameter":
     def categorical(choices: object) -> "Parameter":
-        if not isinstance(choices, list):  # Python would take the keys of a table, but here that is a mistake
+        # Python would use the keys of a table as choices, but here a table is a mistake
+        if not isinstance(choices, list):
             raise SettingError(f"`{where}.choices` must be a sequence of values, but got {choices!r}.")
         return conbo.Categorical(choices)
 

@@ -30,7 +30,7 @@ def study_arguments(metavar: str = "[STUDY]") -> Callable[[Command], Command]:
 
 
 def leading_study(arguments: Sequence[str], *names: str) -> tuple[str, ...]:
-    """The study, which is study.toml unless it is given, and a value for each name."""
+    """The study (study.toml unless it is given), followed by a value for each of `names`."""
     if len(arguments) == len(names):
         return STUDY_FILE, *arguments
     if len(arguments) == len(names) + 1:

@@ -47,7 +47,7 @@ def read_rows(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def from_rows(path: Path, rows: Mapping[str, dict[str, Any]], read: Callable[[dict[str, Any]], Read]) -> list[Read]:
-    """What `read` makes of the rows of a file; raises StudyError with the place of every row that it refuses."""
+    """The results of `read` for the rows of a file; raises StudyError with the place of every row that it refuses."""
     results: list[Read] = []
     wrong: list[str] = []
     for place, row in rows.items():
@@ -99,7 +99,7 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _library(path: Path) -> Any:
-    """What writes files of this name; None if that needs nothing."""
+    """The library that writes files with this ending; None if none is needed."""
     needed = TABLES[path.suffix.lower()]
     for name in needed:
         try:
@@ -121,7 +121,8 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _csv_line(cells: Sequence[object]) -> str:
     text = io.StringIO(newline="")
-    csv.writer(text).writerow(map(marked, cells))  # its own line ends, so that it quotes a carriage return
+    # with the default line ends, so that a carriage return in a cell is quoted
+    csv.writer(text).writerow(map(marked, cells))
     return text.getvalue().removesuffix("\r\n") + "\n"
 
 

@@ -117,7 +117,7 @@ def tell(
 
 
 def _trials(source: str, name: str | None) -> "StoredTrials":
-    from conbo.cli.stored_trials import StoredTrials  # imports a database, which `conbo --help` does without
+    from conbo.cli.stored_trials import StoredTrials  # imports SQLAlchemy, which `conbo --help` must not
 
     return StoredTrials(*location(source, name))
 
@@ -127,7 +127,7 @@ def _tell_rows(study: "StoredTrials", path: Path) -> int:
     columns = {name: None for row in rows.values() for name in row if name is not None}
     if rows and ("number" not in columns or not {"reward", "error"} & columns.keys()):
         raise StudyError(f"'{path}' must have the columns 'number' and 'reward', but has {quoted(columns)}.")
-    known = from_rows(path, rows, lambda row: _result(study, row))  # all of them, before any row is told
+    known = from_rows(path, rows, lambda row: _result(study, row))  # all rows are read before any row is told
     results = [result for result in known if result is not None]
     for number, result in results:
         if isinstance(result, str):
@@ -141,7 +141,8 @@ def _tell_rows(study: "StoredTrials", path: Path) -> int:
 
 def _result(study: "StoredTrials", row: Mapping[str, Any]) -> "tuple[int, Outcomes | str] | None":
     """The trial of a row, and its outcomes or its error; None if the row has nothing to tell yet."""
-    row = {name: cell for name, cell in row.items() if name not in study.parameters}  # one may be called `error`
+    # a parameter may be called `error`
+    row = {name: cell for name, cell in row.items() if name not in study.parameters}
     if not _has(row, "reward") and not _has(row, "error"):
         return None
     number = study.known(_number(row.get("number")))

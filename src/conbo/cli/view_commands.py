@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from conbo.prediction import Prediction
     from conbo.spaces import Value
 
-# a test compares them with those of conbo.plots, which is slow to import
+# a test compares these names with conbo.plots, which is slow to import
 PLOTS = (
     "acquisition",
     "calibration",

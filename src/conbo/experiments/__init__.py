@@ -1,1 +1,1 @@
-"""Methods compared on problems: resumable runs, their summary, and the paper's figures."""
+"""Experiments that compare methods on problems: resumable runs, their summary, and the paper's figures."""

@@ -1,4 +1,4 @@
-"""The alternatives to conbo in a figure and a table: readable names, and the best grid of each library."""
+"""The figure and the table of alternatives to conbo: readable names, and the best grid of each library."""
 
 from dataclasses import replace
 
@@ -6,13 +6,13 @@ from conbo.experiments.grid_search import Library
 from conbo.experiments.summary import Comparison, markdown, with_error
 from conbo.rounding import counted
 
-OURS = "conbo, default"  # the label of our default in this figure, which has runs of its own
+OURS = "conbo, default"  # label of our default method in this figure, which has its own runs
 RANDOM, CONTEXTUAL = "uniform/auto", "botorch EI at drawn states"
 LIBRARIES: tuple[Library, ...] = ("optuna", "ax")
 NAMES = {OURS: "conbo", RANDOM: "random search with conbo's model", CONTEXTUAL: "BoTorch: EI at states drawn from P[s]"}
 GRIDS = {"optuna": "Optuna: k states, each on its own", "ax": "Ax: k states, each on its own"}
 
-# the numbers of states that are tried; the one that is best in the end is shown
+# numbers of grid states that are tried; the one with the lowest final cost is shown
 GRID_SIZES = {
     "branin": (3, 5, 8, 12),
     "ambulances": (1, 4, 9),
@@ -22,7 +22,7 @@ GRID_SIZES = {
 
 
 def best_grid(comparison: Comparison, library: str) -> str | None:
-    """The label of a library's grid with the lowest cost in the end, or None if there are no runs of it."""
+    """The label of the library's grid with the lowest final cost, or None if the library has no runs."""
     mine = [label for label in comparison.methods if label.startswith(f"{library} k=")]  # the best first
     return mine[0] if mine else None
 
@@ -42,7 +42,7 @@ def in_words(comparison: Comparison) -> Comparison:
 
 
 def final_costs(comparison: Comparison) -> str:
-    """What conbo and all alternatives cost in the end, as a Markdown table."""
+    """The final costs of conbo and all alternatives, as a Markdown table."""
     shown = in_words(comparison)
     seeds, evaluations = shown.runs(NAMES[OURS]), shown.evaluations[-1]
     rows = [

@@ -22,7 +22,7 @@ METRIC = "reward"
 
 @dataclass(frozen=True)
 class AxSearch:
-    """A client for the actions alone, rebuilt for every suggestion, so that a run can be continued anywhere."""
+    """An Ax client for one state's actions, rebuilt for every suggestion, so that a run can be continued anywhere."""
 
     actions: Parameters
     exact: bool  # whether rewards have no noise, which Ax can be told

@@ -1,7 +1,7 @@
 """Contextual expected improvement by BoTorch: the state is drawn from P[s], the action maximizes EI given the state.
 
 One model of states and actions (BoTorch's `SingleTaskGP` with its own priors), fitted after every evaluation.  The
-incumbent is the best posterior mean of the drawn state, and the policy the action with the best posterior mean.
+incumbent is the best posterior mean of the drawn state.  The policy takes the action with the best posterior mean.
 """
 
 import warnings
@@ -29,10 +29,10 @@ from conbo.quasi_random import sobol
 from conbo.spaces import Point, Space, Value
 from conbo.trials import Trial
 
-STARTS, SCREENED = 10, 256  # of `optimize_acqf`
+STARTS, SCREENED = 10, 256  # `num_restarts` and `raw_samples` of `optimize_acqf`
 POOL = 512  # actions that are tried in every state before the best one is refined
-EXACT_NOISE = 1e-6  # share of the rewards' variance that the model is told where rewards are exact
-_STATE, _SEARCH = 6, 7  # random streams of their own
+EXACT_NOISE = 1e-6  # noise variance that the model is told if rewards are exact, as a share of the rewards' variance
+_STATE, _SEARCH = 6, 7  # numbers of their random streams
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class BotorchContextual:
 
 
 class ContextualContestant(TrialList):
-    """The initial design of our methods, then contextual expected improvement."""
+    """Takes part in a run: the initial design of our methods, then contextual expected improvement."""
 
     def __init__(self, problem: Problem, settings: RunSettings) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ def best_actions(model: Any, states: Tensor, d_x: int) -> tuple[Tensor, Tensor]:
     start = torch.cat([states, pool[means.argmax(-1)]], -1)[:, None]
     fixed = dict(enumerate(states.T))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a search that starts at its optimum is told to have failed
+        warnings.simplefilter("ignore")  # SciPy warns if a search starts at its optimum
         found, values = gen_candidates_scipy(start, PosteriorMean(model), 0.0, 1.0, fixed_features=fixed)
     return found[:, 0, states.shape[1] :].detach(), values.detach()
 

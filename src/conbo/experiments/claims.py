@@ -1,4 +1,4 @@
-"""The claims of the paper, and what the runs say: reproduced, partly, or not, by the rules of `evidence`."""
+"""The claims of the paper, and whether the runs reproduce them fully, partly or not, by the rules of `evidence`."""
 
 import math
 from collections import Counter
@@ -10,7 +10,7 @@ from conbo.experiments.paper_figures import FIGURES, KNOWLEDGE_GRADIENTS, WIDTHS
 from conbo.experiments.run_file import Key, Run
 from conbo.experiments.summary import markdown
 
-MOST_EXCEPTIONS = 3  # that are named
+MOST_EXCEPTIONS = 3  # largest number of exceptions that are named
 
 EI, UNI, PG = "expected-improvement", "uniform", "policy-gradient"
 CONDITIONAL = ("mts", "revi", "conbo-3", "conbo-5")
@@ -199,7 +199,7 @@ def mixed(checks: Sequence[Check]) -> list[Check]:
 
 
 def claims_table(runs: Mapping[Key, Run]) -> str:
-    """Every claim with its verdict and what was counted, as a Markdown table; half a figure's runs must be there."""
+    """A Markdown table of claims with verdicts and counts, for figures with at least half of their runs."""
     made = {name: figure.shown(runs) if figure.is_mostly_made(runs) else [] for name, figure in FIGURES.items()}
     evidence = {
         group: Evidence({run.settings.key: run for name in names for run in made[name]})

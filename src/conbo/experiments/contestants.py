@@ -1,4 +1,4 @@
-"""What takes part in an experiment: our optimizer with a method, or another way of spending the same evaluations.
+"""Contestants of an experiment: our optimizer with a method, or another way to spend the same evaluations.
 
 A contestant asks for evaluations, is told their rewards and offers policies.  If it offers several, such as the nearest
 state's action and an interpolated one, the best of them is scored.
@@ -24,7 +24,7 @@ class ActionRule(Protocol):
 
 
 class Contestant(Protocol):
-    """Spends evaluations and offers policies; a function of its seed and the rewards."""
+    """Spends evaluations and offers policies, and depends only on its seed and the rewards."""
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -87,12 +87,12 @@ class Ours(Optimizer):
     """Our optimizer as a contestant."""
 
     def policies(self) -> list[ActionRule]:
-        """Its only policy."""
+        """The policy of the optimizer, as a list."""
         return [self.policy()]
 
 
 def contestant(entry: Entry, problem: Problem, settings: RunSettings, evaluations: int) -> Contestant:
-    """What takes part in one run."""
+    """The contestant for one run."""
     if not isinstance(entry, Method):
         return entry.enter(problem, settings, evaluations)
     return Ours(

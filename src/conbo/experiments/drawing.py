@@ -15,7 +15,7 @@ from conbo.experiments.summary import Comparison
 
 DARK = "#22223b"
 OURS = "#f26419"
-# color and dashes of a method: the same in every picture
+# color and dashes of each method, the same in every picture
 STYLES = {
     "conbo": (OURS, "-"),
     "conbo-5": (DARK, "-"),
@@ -50,13 +50,13 @@ PAGE: dict[Any, Any] = {
     "legend.frameon": False,
 }
 Draw = TypeVar("Draw", bound=Callable[..., Figure])
-FEW_DECADES = 30.0  # ratio of the ends of a log axis that has few labels
-PANEL = (3.7, 3.0)  # inches
+FEW_DECADES = 30.0  # ratio of the ends of a log axis below which labels between the decades are added
+PANEL = (3.7, 3.0)  # width and height of a panel, in inches
 DOTS_PER_INCH = 150
 
 
 def styled(draw: Draw) -> Draw:
-    """The look of all pictures, around a function that draws one."""
+    """Wrap a function that draws a picture, so that all pictures have the same look."""
 
     @wraps(draw)
     def drawn(*arguments: Any, **options: Any) -> Figure:
@@ -98,7 +98,7 @@ def draw_costs(axes: Axes, comparison: Comparison, methods: Sequence[str] | None
         axes.plot(comparison.evaluations, comparison.sign * mean, label=method, **style)
         low, high = mean - error, mean + error
         if lowest > 0:
-            low = np.maximum(low, mean / 3)  # a log axis has no place for zero
+            low = np.maximum(low, mean / 3)  # a log axis cannot show zero
         band = comparison.sign * low, comparison.sign * high
         axes.fill_between(comparison.evaluations, *band, color=style["color"], alpha=0.15, linewidth=0)
     if lowest > 0 and comparison.sign > 0:
@@ -144,7 +144,7 @@ def draw_comparisons(comparisons: Sequence[Comparison], columns: int = 2) -> Fig
 
 
 def readable(problem: str) -> str:
-    """`branin:state_distribution=triangular` in words."""
+    """The name of a problem, such as `branin:state_distribution=triangular`, in words."""
     name, _, settings = problem.partition(":")
     words = settings.replace("state_distribution=", "").replace("=", " ")
     return name.replace("_", " ").capitalize() + (f", {words}" if words else "")

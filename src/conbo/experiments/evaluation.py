@@ -1,4 +1,4 @@
-"""Evaluations whose noise depends on the seed of the run and the number of the trial, or its seed, alone."""
+"""Evaluations whose noise depends only on the seed of the run and on the trial's number, or the trial's seed."""
 
 import numpy as np
 
@@ -6,15 +6,16 @@ from conbo.experiments.run_file import SeedHabit
 from conbo.problems.problem import Problem
 from conbo.trials import Outcomes, Trial, outcomes_of
 
-_NOISE = 2  # a random stream of its own, apart from those of the optimizer
-_SEEDS = 3  # the same for the seeds of simulators
+_NOISE = 2  # number of the random stream of noise, different from those of the optimizer
+_SEEDS = 3  # number of the random stream of simulators' seeds
 
 
 def evaluate(problem: Problem, seed: int, trial: Trial, habit: SeedHabit = "new") -> Outcomes:
-    """One evaluation; a run that is continued meets the same noise, and so do all methods at a seed."""
+    """The outcomes of one trial, with the same noise in a continued run and for all methods at a seed."""
     generator = np.random.default_rng([seed, trial.number, _NOISE])
     if habit == "new":
         return outcomes_of(problem.evaluate(trial.state, trial.action, generator))
-    of_run = np.random.SeedSequence([seed, trial.seed or 0, _SEEDS])  # runs share no seed of the simulator
+    # different runs never use the same seed of the simulator
+    of_run = np.random.SeedSequence([seed, trial.seed or 0, _SEEDS])
     own = int(of_run.generate_state(1, np.uint64)[0])
     return outcomes_of(problem.evaluate(trial.state, trial.action, generator, seed=own))

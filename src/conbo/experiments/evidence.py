@@ -4,13 +4,13 @@
 below          costs are lower by the bootstrap interval and the sign-flip test
 not above      costs are shown to be higher by less than a margin
 level          costs are shown to differ by less than a margin
-near zero      the mean cost is at most ten times the best method's, or a millionth of the first
+near zero      the mean cost is at most ten times the best method's, or a millionth of the initial cost
 =============  =====================================================================================================
 
-The margin is a quarter of the other's mean final cost; for observed accuracies it is a thousandth, which is the lead
-that the paper reports.  What cannot be shown within a margin is undecided, unless the opposite is shown.  Seconds of
-recorded runs were taken on busy machines and decide nothing.  What was not run, or at fewer than eight seeds, gives no
-checks.
+The margin is a quarter of the other method's mean final cost.  For observed accuracies it is a thousandth, which is the
+lead that the paper reports.  A statement that is neither shown nor refuted within its margin is undecided.  Checks of
+computing times are always undecided, because the recorded runs were made on busy machines.  Methods that were not run,
+or at fewer than eight seeds, are not checked.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,18 +23,18 @@ from conbo.experiments.run_file import Key, Run
 from conbo.experiments.summary import MEASURES, Comparison, Score, compare
 from conbo.spaces import Array
 
-NEAR_BEST = 10.0  # times the best method's cost
-NOTHING_LEFT = 1e-6  # share of the first cost
-LEAST_COST = 1e-12  # a cost of zero has no multiples
-MARGIN = 0.25  # share of the other's mean final cost
+NEAR_BEST = 10.0  # multiple of the best method's cost up to which a cost counts as near zero
+NOTHING_LEFT = 1e-6  # share of the initial cost up to which a cost counts as near zero
+LEAST_COST = 1e-12  # replaces a cost of zero, which has no multiples
+MARGIN = 0.25  # margin, as a share of the other method's mean final cost
 ACCURACY_MARGIN = 0.001
-LEAST_SEEDS = 8  # an interval from fewer means nothing
+LEAST_SEEDS = 8  # least number of seeds: an interval from fewer means nothing
 
 Rule: TypeAlias = Literal["below", "level", "not above"]
 
 
 class Check(NamedTuple):
-    """One statement: whether it holds, the numbers, whether the runs could decide it, and who is ahead."""
+    """One checked statement: whether it holds, its numbers, whether the runs could decide it, and who is ahead."""
 
     holds: bool
     text: str
@@ -76,7 +76,7 @@ class Evidence:
         ]
 
     def near_zero(self, problems: Iterable[str], methods: Sequence[str]) -> list[Check]:
-        """Whether hardly more cost is left at the end than with the best method that was run."""
+        """Whether the final cost is near zero, by the rule above, for every method on every problem."""
         checks = []
         for comparison in self._comparisons(problems):
             best = comparison.methods[0]
@@ -110,7 +110,7 @@ class Evidence:
         ]
 
     def observed(self, rule: Rule, problem: str, at: int, pairs: Iterable[tuple[Scored, Scored]]) -> list[Check]:
-        """Scores of a problem with few states after this many evaluations, first against second."""
+        """Compare the observed scores of pairs of methods on a problem with few states, after this many evaluations."""
         checks = []
         for first, second in pairs:
             mine, others = self._by_score(problem, first.score), self._by_score(problem, second.score)
@@ -145,7 +145,7 @@ class Evidence:
 
 
 def checked(rule: Rule, what: str, costs: Array, others: Array, margin: float | None = None) -> list[Check]:
-    """The costs of seeds against others under a rule, or nothing if there are too few pairs."""
+    """The check of paired costs under a rule, as a list; empty if there are too few pairs."""
     differences, gap = paired(costs, others), paired_difference(costs, others)
     if gap.pairs < LEAST_SEEDS:
         return []
@@ -157,7 +157,7 @@ def checked(rule: Rule, what: str, costs: Array, others: Array, margin: float | 
 
 
 def timed(holds: bool, text: str) -> Check:
-    """What the seconds of recorded runs say, which decides nothing."""
+    """A check of computing times, which is always undecided."""
     return Check(False, f"{text} ({'as' if holds else 'not as'} claimed, but on busy machines)", decided=False)
 
 

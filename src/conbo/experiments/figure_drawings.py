@@ -23,7 +23,7 @@ from conbo.experiments.paper_figures import KNOWLEDGE_GRADIENTS, WIDTHS, swept_l
 from conbo.experiments.run_file import Run
 from conbo.experiments.summary import Comparison, compare
 
-LEAST = 1e-8  # a log axis has no zero: lower costs are drawn here
+LEAST = 1e-8  # lower costs are drawn at this one, because a log axis cannot show zero
 
 
 def draw_sweep(runs: Sequence[Run]) -> Figure:
@@ -168,7 +168,7 @@ def _draw_finals(axes: Axes, name: str, points: Mapping[float, tuple[Comparison,
     """The last mean costs against x, with standard errors."""
     means = np.array([max(comparison.mean(label)[-1], LEAST) for comparison, label in points.values()])
     errors = np.array([comparison.error(label)[-1] for comparison, label in points.values()])
-    low = np.minimum(errors, 2 / 3 * means)  # a log axis has no place for zero
+    low = np.minimum(errors, 2 / 3 * means)  # a log axis cannot show zero
     axes.errorbar(list(points), means, (low, errors), marker="o", markersize=4, capsize=2, label=name, **style_of(name))
 
 

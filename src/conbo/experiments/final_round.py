@@ -1,7 +1,7 @@
-"""The last evaluations, one in each of finitely many states, spent on the best reward ever observed there.
+"""The final round: one last evaluation in each of finitely many states, to raise its best observed reward.
 
 A policy is for actions that are used again and again.  If the best outcome itself is kept, such as a trained network, a
-last round helps: it evaluates, in each state, the point whose reward is expected to exceed the best one there by most.
+last round helps: it evaluates, in each state, the point with the highest expected improvement over its best reward.
 A method that has a policy of its own, such as "EI + transfer", tries that policy's action instead.
 """
 
@@ -15,7 +15,7 @@ from conbo.trials import Trial
 
 
 def after_final_round(judge: Scorer, method: Method, seed: int, trials: Sequence[Trial]) -> float | None:
-    """The best rewards of the states, averaged, had the last of these trials been a final round instead."""
+    """The mean over states of the best rewards if the last of these trials had been a final round."""
     problem, kept = judge.problem, trials[: len(trials) - len(judge.states)]
     if not kept:
         return None

@@ -1,4 +1,4 @@
-"""Branin and Rosenbrock as ordinary optimization: one best point over what are states and actions elsewhere."""
+"""Branin and Rosenbrock as ordinary optimization problems: their states are actions too, so one point is best."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -56,6 +56,6 @@ def _best_reward(problem: Problem, best: Point, state: Point) -> float:
 
 
 def _split(problem: Problem, point: Point) -> tuple[dict[str, Value], dict[str, Value]]:
-    """State and action of the original problem."""
+    """Split a point into the state and the action of the original problem."""
     states, actions = problem.space.states, problem.space.actions
     return {name: point[name] for name in states}, {name: point[name] for name in actions}

@@ -1,4 +1,4 @@
-"""Our default against the best rival, problem by problem, and in one sentence."""
+"""A comparison of our default with the best rival, problem by problem, and in one sentence."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from conbo.experiments.run_file import Key, Run
 from conbo.experiments.summary import Comparison, compare, markdown
 from conbo.method_list import DEFAULT_METHOD
 
-GOAL = 0.7  # of the best rival's evaluations
+GOAL = 0.7  # share of the best rival's evaluations that our default may need
 
 
 class Duel(NamedTuple):
@@ -43,7 +43,7 @@ def duels(runs: Mapping[Key, Run], as_published: bool = False) -> Iterator[Duel]
 
 
 def is_ours(label: str) -> bool:
-    """Whether a label stands for our default, on whatever model or seeds."""
+    """Whether a label stands for our default, with any model and any seeds."""
     return label == DEFAULT_METHOD or label.startswith((f"{DEFAULT_METHOD}/", f"{DEFAULT_METHOD}, "))
 
 

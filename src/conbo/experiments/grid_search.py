@@ -1,9 +1,8 @@
 """Ordinary Bayesian optimization for finitely many states: each state of a grid on its own, by another library.
 
-The states are the midpoints of equal shares of P[s], or all states if there are no more than that.  They are visited in
-turn, each begins with quasi-random actions, and then the library suggests the next action from the rewards of that
-state alone.  In other states the policy takes the action of the nearest one, or interpolates between the grid's
-actions.
+The states are the midpoints of equal shares of P[s], or all states if there are few.  They are visited in turn.  Each
+begins with quasi-random actions, and then the library suggests the next action from the rewards of that state alone.
+In other states the policy takes the action of the nearest grid state, or interpolates between the grid's actions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ from conbo.trials import Trial
 
 Library: TypeAlias = Literal["optuna", "ax"]
 Parameters: TypeAlias = Mapping[str, Parameter]
-_DESIGN, _ASK = 4, 5  # random streams of their own
+_DESIGN, _ASK = 4, 5  # numbers of their random streams
 
 
 class StateSearch(Protocol):
@@ -41,7 +40,7 @@ class StateSearch(Protocol):
 
 @dataclass(frozen=True)
 class GridSearch:
-    """A library on a grid of this many states, each on its own."""
+    """Another library on a grid of `states` states, where each state is optimized on its own."""
 
     library: Library
     states: int
@@ -71,7 +70,7 @@ class GridSearch:
 
 
 class GridContestant(TrialList):
-    """The states of a grid in turn."""
+    """Takes part in a run: evaluates the states of a grid in turn."""
 
     def __init__(
         self, problem: Problem, states: int, search: StateSearch, settings: RunSettings, evaluations: int
@@ -80,12 +79,12 @@ class GridContestant(TrialList):
         self._space, self._search, self._seed = problem.space, search, settings.seed
         self._grid = state_grid(problem, states)
         k, d_x = len(self._grid), problem.space.n_action_dims
-        # the design of our methods, and no more than half of what a state gets in all
+        # as large as our methods' design, but at most half of a state's evaluations
         share = min(2 * d_x + 2, evaluations // (2 * k))
         self._startup = max(share, -(-settings.initial // k), 1)
 
     def fit(self) -> None:
-        """Nothing: the library fits its model as it suggests."""
+        """Do nothing, because the library fits its model when it suggests."""
 
     def ask(self, n: int = 1) -> list[Trial]:
         """The next points: in each state in turn, quasi-random actions first."""
@@ -138,7 +137,7 @@ def state_grid(problem: Problem, k: int) -> Array:
 
 
 def can_interpolate(space: Space, grid: Array) -> bool:
-    """Whether numbers lie between the grid's states and actions: no categories, and a side of two at least."""
+    """Whether actions can be interpolated: no categories, and at least two states along every side of the grid."""
     numeric = not any(space.state_categories) and not any(space.action_categories)
     return numeric and all(len(np.unique(column)) > 1 for column in grid.T)
 

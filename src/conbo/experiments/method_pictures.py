@@ -29,7 +29,7 @@ SIDE = 10.0  # states and actions are from 0 to 10
 NEXT, LINES, PALE = "#c2185b", "#2b6cb0", "#b9bac6"
 GRID = 41  # points along each axis of a map
 LOWEST, HIGHEST = -2.5, 3.5  # expected rewards of the four panels
-CANDIDATE = 7.0  # where the four panels would look next, as in the paper
+CANDIDATE = 7.0  # action of the candidate in the four panels, as in the paper
 
 
 @styled
@@ -50,7 +50,7 @@ def draw_per_state() -> Figure:
     top.set(title="The model: every column is a state", ylabel="action x")
     legend_below(figure, [top])
     acquisition = PAPERS_CONBO.build(belief, generator(3))
-    assert isinstance(acquisition, ConditionalAcquisition)  # one model
+    assert isinstance(acquisition, ConditionalAcquisition)  # because the belief is a single model
     chosen = acquisition.states_of(point)
     gains = acquisition.value.at(chosen.states)(point, torch.zeros(1, dtype=torch.long)).values[0]
     inside = chosen.weights[0] > 0
@@ -76,7 +76,7 @@ def draw_knowledge_gradients() -> Figure:
 
 @styled
 def draw_penalization() -> Figure:
-    """The acquisition, the penalty of the first point of a batch, and their product, which has the second."""
+    """The acquisition, the penalty by a batch's first point, and their product, whose maximum is the second point."""
     belief = plane()
     acquisition = PAPERS_CONBO.build(belief, generator())
     values = torch.cat([acquisition(points) for points in grid().split(64)])
@@ -102,7 +102,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
 
 PAPERS_MODEL = GaussianProcess(
     main_effects="none", output_warping="none", members=1
-)  # one process of the rewards themselves
+)  # a single process, without output warping
 PAPERS_CONBO = ConBO(HybridKG(n_z=5, spread=1.0, estimate="lower"), GaussianStates())
 ESTIMATORS: dict[str, Estimator | None] = {
     "μⁿ⁺¹ for several z": None,
@@ -131,7 +131,7 @@ def _draw_estimator(axes: Axes, belief: Belief, recipe: Estimator | None) -> Non
 
 
 def _draw_maximizers(axes: Axes, kg: ExactGains, lines: ExactLines) -> None:
-    """The points of KG_d, or where the sampled functions are highest."""
+    """Draw the points of KG_d, or the maxima of the sampled functions."""
     mean, slope = lines.mean[0, 0], lines.slope[0, 0]
     if kg.rule.nodes is None:
         useful = expected_max(mean, slope).probability > 1e-3
@@ -176,12 +176,12 @@ def plane() -> Belief:
 
 
 def generator(seed: int = 0) -> torch.Generator:
-    """Randomness of a picture, always the same."""
+    """The random generator of a picture, always with the same seed."""
     return torch.Generator().manual_seed(seed)
 
 
 def unit(n: int) -> Tensor:
-    """Even numbers from 0 to 1."""
+    """n evenly spaced numbers from 0 to 1."""
     return torch.linspace(0, 1, n, dtype=torch.float64)
 
 

@@ -17,7 +17,7 @@ except ModuleNotFoundError as error:
 
 @dataclass(frozen=True)
 class OptunaSearch:
-    """A study of the actions alone, rebuilt for every suggestion, so that a run can be continued anywhere."""
+    """An Optuna study of one state's actions, rebuilt for every suggestion, so that a run can be continued anywhere."""
 
     actions: Parameters
     exact: bool  # whether rewards have no noise, which the sampler can be told

@@ -1,9 +1,8 @@
-"""Where a run comes from: version, platform, and a fingerprint of the code that its numbers depend on.
+"""The origin of a run: version, platform, and a fingerprint of the code that its numbers depend on.
 
 The fingerprint is a hash of source files: the modules of the method's recipe and of the problem, the optimizer and the
 scoring, and all that these import, without the recipes of other methods, other problems, storage and presentation.
-Docstrings, blank lines and lines with nothing but a comment do not count, so better words leave recorded runs as they
-are.
+Docstrings, blank lines and comment lines do not count, so that rewriting them does not make recorded runs stale.
 """
 
 import ast
@@ -42,8 +41,9 @@ IGNORED = frozenset(
         "conbo.study_summary",
     }
 )
-LIBRARIES = ("torch", "numba", "botorch", "optuna", "ax-platform")  # whose versions are named beside that of Python
-DIGITS = 16  # of a fingerprint
+# libraries whose versions are recorded in addition to Python's
+LIBRARIES = ("torch", "numba", "botorch", "optuna", "ax-platform")
+DIGITS = 16  # number of digits of a fingerprint
 
 
 def origin_of(settings: RunSettings, method: object) -> Origin:
@@ -61,7 +61,7 @@ def code_of(settings: RunSettings, method: object) -> str:
 
 
 def is_stale(run: Run, code: str) -> bool:
-    """Whether some part of a run was made by other code than this, or by unknown code."""
+    """Whether some part of a run was made by unknown code, or by code with another fingerprint than `code`."""
     return not run.origins or any(origin.code != code for origin in run.origins)
 
 

@@ -5,7 +5,7 @@ interval              percentile bootstrap of the mean difference, 95 %
 p                     two-sided sign-flip test: were the signs of the differences chosen by chance?
 better, worse         the interval is on one side of zero and p is below 5 %; otherwise the methods are level
 not worse, equal      one-sided t-tests (5 % each) of whether the mean difference is within a margin
-power                 how often such a test would say so if there were no difference at all
+power                 how often such a test would succeed if there were no difference at all
 ====================  ==============================================================================================
 
 A bootstrap interval from ten seeds is too narrow, and a permutation test alone says nothing about size, so a
@@ -25,9 +25,9 @@ from conbo.spaces import Array
 RESAMPLES = 10_000
 INTERVAL = 0.95
 SIGNIFICANT = 0.05
-MOST_EXACT = 14  # pairs of which all signs are tried
-FLIPS = 20_000  # random signs for more pairs
-ROUNDING = 1e-12  # relative: sums of the same numbers in another order are equal
+MOST_EXACT = 14  # largest number of pairs for which all signs are tried
+FLIPS = 20_000  # number of random choices of signs if there are more pairs
+ROUNDING = 1e-12  # relative tolerance within which sums count as equal, because their order may differ
 
 Standing: TypeAlias = Literal["better", "level", "worse"]
 
@@ -56,7 +56,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class WithinMargin:
-    """Whether a mean difference is below a margin: shown, refuted, or neither, and how often it could be shown."""
+    """Whether a mean difference is below a margin (shown, refuted, or neither), and the power to show it."""
 
     holds: bool
     refuted: bool
@@ -69,7 +69,7 @@ class WithinMargin:
 
 
 def paired_difference(costs: Array, others: Array) -> Difference:
-    """Paired difference over the seeds that both have; NaN is missing."""
+    """Paired difference of costs over the seeds that both methods have; NaN marks a missing run."""
     differences = paired(costs, others)
     if len(differences) == 0:
         return Difference(math.nan, math.nan, math.nan, math.nan, 0)
@@ -81,7 +81,7 @@ def paired_difference(costs: Array, others: Array) -> Difference:
 
 
 def paired(costs: Array, others: Array) -> Array:
-    """The differences costs - others over the seeds that both have; NaN is missing."""
+    """The differences costs - others over the seeds that both methods have; NaN marks a missing run."""
     differences = np.asarray(costs - others)
     return np.asarray(differences[np.isfinite(differences)])
 
@@ -125,7 +125,7 @@ def power_of_margin(margin: float, error: float, n: int) -> float:
 
 
 def p_value(p: float) -> str:
-    """A p-value in two digits; below a thousandth it is only said to be there."""
+    """A p-value with two digits, or "< 0.001"."""
     return "nan" if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.2g}"
 
 

@@ -1,4 +1,4 @@
-"""The figures of the paper as tables of settings, and figures of our own: on methods, the model, seeds and rivals.
+"""The figures of the paper as tables of settings, and our own figures on methods, models, seeds and rivals.
 
 The paper gives the functions, the methods and the sweeps.  What it does not give (initial points, budgets, repetitions,
 test states) is chosen here, the same for all methods.
@@ -36,7 +36,7 @@ ALL_METHODS = (
     "conbo-5",
     DEFAULT_METHOD,
 )
-MODEL_RIVALS = ("revi", "conbo-5")  # the best of the rivals, on our model too
+MODEL_RIVALS = ("revi", "conbo-5")  # the best rivals, which are also run with our model
 SEED_LABELS: dict[SeedHabit, str] = {"new": "new seeds", "chosen": "chosen seeds", "one": "one seed"}
 WIDTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 KNOWLEDGE_GRADIENTS = {"kg-discrete": (3, 5, 11, 21), "kg-monte-carlo": (3, 5, 11, 21), "kg-hybrid": (3, 5, 11, 21)}
@@ -292,7 +292,7 @@ FIGURES = {
 }
 
 
-# what `method_pictures` draws, without any runs
+# pictures that `method_pictures` draws without any runs
 PICTURES = {
     "per-state": "The knowledge gradient of every state, for one next point",
     "knowledge-gradients": "Three estimates of the knowledge gradient",
@@ -301,7 +301,7 @@ PICTURES = {
 
 
 def known_name(name: str) -> str:
-    """The name of a figure or a picture, if it is one."""
+    """The name itself, if it is the name of a figure or a picture; raises otherwise."""
     if name not in FIGURES and name not in PICTURES:
         raise SettingError(f"unknown figure {name!r}: {closest(name, [*PICTURES, *FIGURES])}")
     return name

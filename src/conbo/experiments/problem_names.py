@@ -50,7 +50,7 @@ def _settings(text: str, settings: str) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """A number or whatever Python reads there, else the text itself."""
+    """The Python literal that a text stands for, or the text itself."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):

@@ -1,12 +1,12 @@
 """One run in one small file: JSON lines, only ever appended to.
 
 =============================================================  =====================================================
-line                                                           says
+line                                                           content
 =============================================================  =====================================================
 `{"format": "conbo-run", "version": 1, "problem": ..., ...}`   the settings; the first line of every run
 `{"origin": {"version": ..., "platform": ..., "code": ...}}`    what made the lines that follow; see `origin.py`
-`{"trial": 7, "state": ..., "action": ..., "reward": ...}`     one evaluation, with constrained outcomes where there are
-                                                               any, and the seconds that asking for it took
+`{"trial": 7, "state": ..., "action": ..., "reward": ...}`     one evaluation, with its constrained outcomes if there
+                                                               are any, and the seconds that the suggestion took
 `{"checkpoint": 20, "score": ..., ...}`                        how good the policy was after that many evaluations
 `{"complete": 60}`                                             the run reached its planned number of evaluations
 `{"failure": "..."}`                                           why the run stopped; the next call continues it
@@ -36,7 +36,7 @@ Key: TypeAlias = tuple[str, str, int, int]
 SeedHabit: TypeAlias = Literal["new", "chosen", "one"]
 SEED_HABITS: tuple[SeedHabit, ...] = get_args(SeedHabit)
 RUN_SUFFIX, PACK_SUFFIX = ".jsonl", ".jsonl.xz"
-LONGEST_LINE = 10_000_000  # characters
+LONGEST_LINE = 10_000_000  # largest number of characters in a line
 _REMEDY = "two processes may have written this run at once; remove its file, and it is made again."
 
 
@@ -45,12 +45,12 @@ class RunSettings:
     """The settings that determine a run; two runs with the same settings are the same run."""
 
     problem: str  # as `load_problem` reads it
-    method: str  # its label
-    recipe: str  # what the label stood for when the run was made
+    method: str  # label of the method
+    recipe: str  # settings that the label stood for when the run was made
     seed: int
     initial: int
     batch: int
-    every: int  # evaluations from one checkpoint to the next
+    every: int  # number of evaluations from one checkpoint to the next
     test_states: int
     replications: int
     final_round: bool = False  # whether checkpoints also look at a last evaluation in each state
@@ -58,12 +58,12 @@ class RunSettings:
 
     @property
     def key(self) -> Key:
-        """What tells runs of one folder apart."""
+        """The settings that distinguish the runs of one folder."""
         return self.problem, self.method, self.batch, self.seed
 
     @property
     def file_name(self) -> str:
-        """Readable, and allowed in every file system."""
+        """The name of the run's file, readable and allowed in every file system."""
         batch = f"batch-{self.batch}" if self.batch > 1 else ""
         parts = filter(None, (self.problem, self.method, batch, f"{self.seed:03d}"))
         return "~".join(re.sub(r"[^\w.,=+-]+", "_", part) for part in parts) + RUN_SUFFIX
@@ -78,38 +78,38 @@ class Seconds(NamedTuple):
 
 @dataclass(frozen=True)
 class Origin:
-    """What made a run, or a part of it."""
+    """The version, platform and code that made a run, or a part of it."""
 
-    version: str  # of this package
+    version: str  # version of this package
     platform: str
     code: str  # a fingerprint of the modules that the numbers depend on
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """How good the policy was, and what suggestions cost since the checkpoint before."""
+    """The policy's scores after some evaluations, and the mean times of suggestions since the last checkpoint."""
 
     evaluations: int
     score: float
     measure: str
     fit_seconds: float | None = None  # mean time to fit the model for a suggestion; None in the initial design
     suggest_seconds: float | None = None  # mean time of a suggestion (of a whole batch) with the model at hand
-    best_observed: float | None = None  # where there are few states: the best reward of each, averaged
-    final_round: float | None = None  # the same after a last evaluation in each state, chosen to improve it
-    violation: float | None = None  # where there are constraints: the share of states in which the policy breaks one
+    best_observed: float | None = None  # mean over states of the best reward, if there are few states
+    final_round: float | None = None  # the same after one last evaluation in each state, chosen to improve it
+    violation: float | None = None  # share of states in which the policy breaks a constraint, if there are constraints
     observed_mean: float | None = None  # the expected reward of the actions that were observed best
 
 
 @dataclass
 class Run:
-    """What is known of a run."""
+    """A run as read from its file."""
 
     settings: RunSettings
-    origins: list[Origin] = field(default_factory=list)  # more than one where other code went on with it
+    origins: list[Origin] = field(default_factory=list)  # more than one if other code continued the run
     trials: list[Trial] = field(default_factory=list)
     seconds: dict[int, Seconds] = field(default_factory=dict)  # by the first trial of each suggestion
     checkpoints: list[Checkpoint] = field(default_factory=list)
-    complete: int = 0  # evaluations at which the run was complete
+    complete: int = 0  # number of evaluations at which the run was complete; 0 if it is not
     failure: str | None = None
 
     @property
@@ -129,7 +129,7 @@ def header(settings: RunSettings) -> dict[str, Any]:
 
 
 def origin_line(origin: Origin) -> dict[str, Any]:
-    """The line of what makes the next part of a run."""
+    """The line that says which code makes the next part of a run."""
     return {"origin": asdict(origin)}
 
 
@@ -142,7 +142,7 @@ def trial_line(trial: Trial, seconds: Seconds | None) -> dict[str, Any]:
 
 
 def checkpoint_line(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The line of a checkpoint, without what is unknown."""
+    """The line of a checkpoint, without values that are unknown."""
     record = asdict(checkpoint)
     return {"checkpoint": record.pop("evaluations"), **{k: _brief(v) for k, v in record.items() if v is not None}}
 
@@ -205,11 +205,11 @@ def open_run(path: Path, settings: RunSettings) -> Run:
     if not whole:
         path.write_text(json.dumps(header(settings)) + "\n", encoding="utf-8")
     elif whole != content:
-        path.write_bytes(whole)  # without the line that was only half written
+        path.write_bytes(whole)  # without a last line that was only half written
     runs = list(read_file(path))
     if len(runs) > 1:
         raise RecordError(f"'{path}' must hold one run, but holds {len(runs)}.")
-    # its recipe may be older: the sweep decides whether such a run is kept
+    # the recipe may differ: the sweep decides whether such a run is kept
     if replace(runs[0].settings, recipe="") != replace(settings, recipe=""):
         raise RecordError(f"'{path}' must hold the run {settings}, but holds {runs[0].settings}.")
     return runs[0]
@@ -237,7 +237,7 @@ def pack(runs: Iterable[Run], path: Path) -> None:
 
 
 def _brief(value: float | str) -> float | str:
-    """Numbers with only their significant digits."""
+    """A number rounded to its significant digits; a text is unchanged."""
     return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
@@ -279,7 +279,7 @@ def _seed_habit(fields: Fields) -> SeedHabit:
 
 
 def _add(run: Run, fields: Fields) -> None:
-    run.failure = None  # the run went on
+    run.failure = None  # the run continued after the failure
     if fields.has("origin"):
         names = [field.name for field in dataclass_fields(Origin)]
         origin = fields.only(("origin",)).fields("origin").only(names)
@@ -315,7 +315,7 @@ def _checkpoint(run: Run, fields: Fields) -> Checkpoint:
     evaluations = fields.whole("checkpoint", least=1)
     if run.checkpoints and evaluations <= (last := run.checkpoints[-1].evaluations):
         raise RecordError(f"checkpoints must follow each other, but {evaluations} comes after {last}: {_REMEDY}")
-    if run.trials and evaluations > len(run.trials):  # a pack is without the trials of complete runs
+    if run.trials and evaluations > len(run.trials):  # a pack does not hold the trials of complete runs
         raise RecordError(f"a checkpoint must come after its trials, but {evaluations} comes after {len(run.trials)}.")
     return Checkpoint(
         evaluations,

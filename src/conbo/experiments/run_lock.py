@@ -1,4 +1,4 @@
-"""One process at a time works on a run: an operating-system lock, which dies with the process that holds it."""
+"""A lock so that one process at a time works on a run; the operating system releases it when its process ends."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ LOCK_SUFFIX = ".lock"
 
 @contextmanager
 def run_lock(path: Path) -> Iterator[bool]:
-    """Whether the run of this file is ours until the end of the block; it is not if another process has it.
+    """A context that locks the run of this file; yields False if another process has the lock.
 
     The lock is on a file of its own, since a run's file may be replaced. That file stays behind: removing it would
     let two processes hold locks on two files of the same name.

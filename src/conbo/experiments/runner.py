@@ -53,7 +53,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended, and how many evaluations it made before it did."""
+    """How a run ended, and how many evaluations were made in this call."""
 
     outcome: Outcome
     evaluations: int
@@ -61,7 +61,7 @@ class Result:
 
 
 def make_run(task: Task, folder: Path, deadline: float | None = None) -> Result:
-    """Make a run or continue it, until it is complete or the time (as of `time.time`) is up.
+    """Make a run or continue it, until it is complete or `deadline` (as of `time.time`) is reached.
 
     If another process is at work on it, the outcome is "busy" and nothing is done.
     """
@@ -76,14 +76,14 @@ def _make(task: Task, path: Path, deadline: float | None) -> Result:
     torch.set_num_threads(1)
     run = open_run(path, task.settings)
     if run.complete >= task.evaluations:
-        return Result("complete", 0)  # by another process, since the sweep began
+        return Result("complete", 0)  # another process completed it after the sweep began
     if run.origins[-1:] != [origin := origin_of(task.settings, task.method)]:
         run.origins.append(origin)
         append(path, origin_line(origin))
     before = run.evaluations
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what a policy tells its user is of no use here
+            warnings.simplefilter("ignore")  # warnings of policies are meant for users
             complete = _continue(run, path, task, deadline)
     except Exception:
         append(path, failure_line(traceback.format_exc()))

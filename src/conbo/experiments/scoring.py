@@ -1,6 +1,6 @@
 """How good a policy is over P[s], on test states that are the same for all methods and seeds.
 
-Every test state has random numbers of its own, and the same ones for every policy: differences between policies are
+Every test state has its own random numbers, which are the same for every policy.  So differences between policies are
 far more precise than their rewards, and the errors of the states average out.
 """
 
@@ -24,7 +24,7 @@ Measure: TypeAlias = Literal["opportunity cost", "mean reward"]
 
 @dataclass(frozen=True)
 class Scoring:
-    """On how many test states a policy is tried, and how often in each."""
+    """The number of test states on which a policy is tried, and of replications in each."""
 
     states: int = 128
     replications: int = 100
@@ -43,11 +43,11 @@ class Scorer:
     replications: int
     states: Sequence[dict[str, Value]]
     weights: Array
-    optimal: Array | None  # the best expected rewards in these states, where known
+    optimal: Array | None  # the best expected rewards in these states; None if they are not known
 
     @property
     def measure(self) -> Measure:
-        """What a score is: an opportunity cost (low is good) or a reward (high is good)."""
+        """The kind of the scores: an opportunity cost (low is good) or a reward (high is good)."""
         return "mean reward" if self.optimal is None else "opportunity cost"
 
     def score(self, policy: ActionRule) -> float:
@@ -63,7 +63,7 @@ class Scorer:
         return min(scored, key=lambda pair: sign * pair[0])
 
     def violation(self, policy: ActionRule) -> float | None:
-        """The share of states, by P[s], in which a policy breaks a constraint in truth; None without constraints."""
+        """The share of states, by P[s], in which a policy truly breaks a constraint; None without constraints."""
         breaks = self.problem.violates
         if breaks is None:
             return None

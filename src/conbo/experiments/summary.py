@@ -1,4 +1,4 @@
-"""What a folder of runs says: means with standard errors, ranks, paired differences, and shares of evaluations.
+"""Summaries of a folder of runs: means with standard errors, ranks, paired differences, shares of evaluations.
 
 Scores are treated as costs: rewards are negated, so that lower is always better.
 """
@@ -18,10 +18,11 @@ from conbo.experiments.run_file import Checkpoint, Run
 from conbo.rounding import counted
 from conbo.spaces import Array, closest
 
-FEWEST_PAIRS = 10  # with fewer, a percentile bootstrap interval is clearly too narrow
-WIDEST = 60  # column of a table that is aligned
+FEWEST_PAIRS = 10  # number of pairs below which a percentile bootstrap interval is clearly too narrow
+WIDEST = 60  # largest width of a table column that is aligned, in characters
 
-Score: TypeAlias = Literal["score", "best_observed", "observed_mean", "final_round", "violation"]  # of a checkpoint
+# fields of a checkpoint
+Score: TypeAlias = Literal["score", "best_observed", "observed_mean", "final_round", "violation"]
 MEASURES = {
     "score": "true mean of the policy's action",
     "best_observed": "best observed reward",
@@ -41,8 +42,8 @@ class Comparison:
     measure: str
     evaluations: Array  # (checkpoints,)
     seeds: Array  # (seeds,)
-    costs: dict[str, Array]  # by method: (seeds, checkpoints), NaN where a run has not got there yet
-    fit_seconds: dict[str, float]  # of one suggestion
+    costs: dict[str, Array]  # by method: (seeds, checkpoints), NaN if a run has not reached the checkpoint
+    fit_seconds: dict[str, float]  # mean seconds per suggestion, by method
     suggest_seconds: dict[str, float]
 
     @property
@@ -84,11 +85,11 @@ class Comparison:
         return paired_difference(self._of(method)[:, checkpoint], self._of(against)[:, checkpoint])
 
     def evaluations_to_reach(self, method: str, cost: float) -> float:
-        """Number of evaluations from which on the mean cost stays this low, interpolated between checkpoints."""
+        """Number of evaluations after which the mean cost stays this low, interpolated between checkpoints."""
         return last_crossing(self.evaluations, self.mean(method), cost)
 
     def share_of_evaluations(self, method: str, against: str) -> float:
-        """The share of a method's evaluations from which on the other stays at or below its final mean cost."""
+        """The share of all evaluations after which `against` stays at or below the final mean cost of `method`."""
         return self.evaluations_to_reach(against, float(self.mean(method)[-1])) / float(self.evaluations[-1])
 
     def between(self, *methods: str) -> "Comparison":
@@ -109,7 +110,7 @@ class Comparison:
 
 
 def last_crossing(evaluations: Array, means: Array, cost: float) -> float:
-    """Number of evaluations after the last one at which a curve of mean costs is above a cost; NaN if it ends there."""
+    """Number of evaluations after which a curve of mean costs stays at or below a cost; NaN if it ends above it."""
     above = np.flatnonzero(~(means <= cost))
     if not above.size:
         return float(evaluations[0])

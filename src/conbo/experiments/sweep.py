@@ -1,4 +1,4 @@
-"""Problem × method × seed on all cores, in pieces: what is complete stays, the rest is continued."""
+"""Sweeps over problem × method × seed on all cores: complete runs are kept, the others are continued."""
 
 import logging
 import os
@@ -80,7 +80,7 @@ class Sweep:
 
 
 def recipe_of(method: Entry) -> str:
-    """Everything that distinguishes a method from others, as text."""
+    """All settings that distinguish a method from others, as text."""
     if not isinstance(method, Method):
         return repr(method)
     policy = f", {method.policy!r}" if method.policy else ""
@@ -190,14 +190,15 @@ def _pool(jobs: int) -> Executor:
 
 @contextmanager
 def _left_open(executor: Executor) -> Iterator[Executor]:
-    """A context for an executor that its owner closes."""
+    """A context that leaves the executor open, because its owner closes it."""
     yield executor
 
 
 def _check(task: Task, run: Run | None, changed: Changed) -> None:
-    """Raise an error about what is wrong before anything runs."""
+    """Raise an error if a task cannot be run, before any run begins."""
     problem = load_problem(task.settings.problem)
-    contestant(task.method, problem, task.settings, task.evaluations)  # do they fit together?
+    # raises if method and problem do not fit together
+    contestant(task.method, problem, task.settings, task.evaluations)
     if task.settings.seed_habit != "new" and not problem.takes_seed:
         raise SettingError(f"the problem must take seeds, but `evaluate` of '{task.settings.problem}' does not.")
     if run is None:
@@ -220,13 +221,13 @@ def _check(task: Task, run: Run | None, changed: Changed) -> None:
 
 
 def _prepare(task: Task, known: dict[Key, Run], folder: Path, changed: Changed) -> None:
-    """Put the file of a run in its place: without what is stale, and out of its pack to be continued."""
+    """Prepare the file of a run: remove a stale file, and unpack a run that is to be continued."""
     path, run = folder / task.settings.file_name, known.get(task.settings.key)
     stale = run is not None and _is_stale(task, run, changed)
     if run is None or (not stale and (path.exists() or _is_made(task, run))):
         return
     with run_lock(path) as ours:
-        # a process that has the run has prepared it, and one that had it may have done so since `known` was read
+        # do nothing if another process prepares the run now, or has done so since `known` was read
         if ours and stale and path.exists() and any(_is_stale(task, old, changed) for old in read_file(path)):
             path.unlink()
         elif ours and not stale and not path.exists():

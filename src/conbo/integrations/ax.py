@@ -7,7 +7,7 @@
 | one value only                  | no parameter                                           |
 | parameter constraint            | constraint of the space                                |
 | objective "profit", "-loss"     | maximize, minimize                                     |
-| completed trial, mean and sem   | completed trial, with noise sem² where sem is known    |
+| completed trial, mean and sem   | completed trial, with noise sem² if sem is known       |
 | failed or abandoned trial       | failed trial                                           |
 """
 
@@ -117,7 +117,7 @@ class AxBridge:
         return attached
 
     def sync(self) -> None:
-        """Tell the study what has become of the experiment's trials."""
+        """Tell the study the results and failures of the experiment's trials."""
         trials, results = {trial.number: trial for trial in self.study.trials}, self._results()
         for index, ax_trial in self.client._experiment.trials.items():
             known = trials.get(self._numbers.get(index, -1))

@@ -32,7 +32,7 @@ from conbo.spaces import Real, Space
 
 __all__ = ["ConditionalKnowledgeGradient", "problem_of"]
 
-POLISHING_STEPS = 2  # of Newton's method, from where the search for a best action ended
+POLISHING_STEPS = 2  # steps of Newton's method from the end of the search for a best action
 AT_BOUND = 1e-9  # distance in the unit cube within which an action is at its bound
 
 
@@ -41,7 +41,7 @@ class _Posterior:
     """A BoTorch model at points of the unit cube, states first."""
 
     model: Model
-    columns: Tensor  # of the model, states first
+    columns: Tensor  # columns of the model, states first
     bounds: Tensor  # (2, d), in the order of the columns
     transform: PosteriorTransform | None
 
@@ -72,7 +72,8 @@ class _Posterior:
         """Posterior covariance of each pair of points a (n, d), b (n, d)."""
         return self._at(torch.stack([a, b], -2)).distribution.covariance_matrix[:, 0, 1]
 
-    def _at(self, points: Tensor, noise: bool = False) -> Any:  # BoTorch's posteriors with a distribution
+    # Any: BoTorch does not declare posteriors with a distribution
+    def _at(self, points: Tensor, noise: bool = False) -> Any:
         return self.model.posterior(self.inputs(points), observation_noise=noise, posterior_transform=self.transform)
 
 
@@ -184,7 +185,7 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
         states = self.states.expand(len(candidates), -1, -1)
         with torch.no_grad():
             rows = torch.arange(len(candidates), device=X.device)
-            # (b, m, q, d_x), of every node the best line that any node found
+            # (b, m, q, d_x): every node takes the best action that any node found
             actions = self._gains.at(states)(candidates.detach(), rows).lines.actions  # type: ignore[attr-defined]
         if candidates.requires_grad:
             actions = self._differentiable(candidates, states, actions)
@@ -232,7 +233,7 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
 
 
 def _drawn(states: Tensor | Distribution, n: int) -> Tensor:
-    """The states themselves, or n of a distribution, the same each time."""
+    """The given states, or n states drawn from the distribution, the same draws each time."""
     if not isinstance(states, Distribution):
         return states.detach().to(torch.float64)
     with torch.random.fork_rng(devices=[]):

@@ -16,7 +16,7 @@ from conbo.quasi_random import sobol_points
 from conbo.spaces import Array, Point, Real, Space, Value
 from conbo.state_distributions import RecipeLike
 
-SCREENED, CLIMBED = 2048, 8  # actions among which the best one of a state is searched for, and climbs from the best
+SCREENED, CLIMBED = 2048, 8  # number of screened actions per state, and of local searches from the best of them
 
 
 def problem_of(function: BaseTestProblem, state_dims: Sequence[int], state_distribution: RecipeLike = None) -> Problem:

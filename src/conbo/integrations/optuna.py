@@ -71,7 +71,7 @@ class _Roles:
         return space_of(distributions, tuple(self.states), self.constraints) if distributions else None
 
     def recipe(self, space: Space) -> Product:
-        """P[s]."""
+        """The distribution of states P[s]."""
         return Product({name: recipe for name, recipe in self.states.items() if name in space.states})
 
 
@@ -200,7 +200,7 @@ class ConboSampler(BaseSampler):
         found = study.get_trials(deepcopy=False)
         optimizer = _optimizer(study, found, distributions, self._roles, self._seed, self._settings)
         if self._optimizer is not None and _alike(self._optimizer, optimizer):
-            optimizer = self._optimizer  # which remembers what it fitted
+            optimizer = self._optimizer  # the same optimizer again, because it remembers its fits
         trials = trials_of(found, optimizer.space, distributions)
         optimizer.restore(trials[:number])
         later = [trial for trial in trials[number + 1 :] if trial.status != "failed"]
@@ -350,10 +350,10 @@ def _alike(a: Optimizer, b: Optimizer) -> bool:
 def _given_state(
     space: Space, fixed: Mapping[str, Any], distributions: dict[str, BaseDistribution]
 ) -> dict[str, Value] | None:
-    """The state of a trial that was enqueued with one."""
+    """The state of a trial that was enqueued with all states fixed; None otherwise."""
     if not space.states or not fixed.keys() >= space.states.keys():
         return None
-    with suppress(PointError, ValueError):  # Optuna takes fixed values out of range with a warning
+    with suppress(PointError, ValueError):  # Optuna accepts fixed values out of range with a warning
         return space.validate_state(point_of(fixed, distributions, space.states))
     return None
 

@@ -23,7 +23,7 @@ from conbo.spaces import Categorical, Integer, Parameter, Point, Real, Space, Va
 
 Distributions = Mapping[str, BaseDistribution]
 
-MOST_STEPPED = 8  # actions with steps, whose neighbors are tried in all combinations
+MOST_STEPPED = 8  # largest number of stepped actions whose neighbors are tried in all combinations
 
 
 def common_distributions(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistribution]:
@@ -63,17 +63,17 @@ def space_of(distributions: Distributions, states: Sequence[str], constraints: S
 
 
 def point_of(params: Mapping[str, Any], distributions: Distributions, names: Iterable[str]) -> dict[str, Value]:
-    """Optuna's values as conbo's."""
+    """Convert Optuna's values of these parameters to conbo's."""
     return {name: _to_conbo(distributions[name], params[name]) for name in names}
 
 
 def params_of(point: Mapping[str, Value], distributions: Distributions) -> dict[str, Any]:
-    """conbo's values as Optuna's."""
+    """Convert conbo's values to Optuna's."""
     return {name: _to_optuna(distributions[name], value) for name, value in point.items()}
 
 
 def steps_of(distributions: Distributions, actions: Iterable[str]) -> list[tuple[int, float, float]]:
-    """The place, the first value and the step of every action that has steps."""
+    """The index, the first value and the step of every action that has steps."""
     steps: list[tuple[int, float, float]] = []
     for place, name in enumerate(actions):
         each = distributions[name]
@@ -83,7 +83,7 @@ def steps_of(distributions: Distributions, actions: Iterable[str]) -> list[tuple
 
 
 def on_steps(space: Space, state: Point, action: Point, distributions: Distributions) -> dict[str, Any]:
-    """The point as values of Optuna, rounded to the nearest steps around it that keep the known limits, if some do."""
+    """The point as values of Optuna, rounded to the nearest steps that satisfy the known limits, if there are any."""
     there = params_of(state, distributions)
     stepped = [space.action_names[place] for place, *_ in steps_of(distributions, space.actions)]
     nearest = params_of(action, distributions)
@@ -128,14 +128,14 @@ def _to_optuna(distribution: BaseDistribution, value: Value) -> Any:
 
 
 def _step(distribution: BaseDistribution) -> float | None:
-    """The step, unless every number or every integer is a value."""
+    """The step; None if every number or every integer is allowed."""
     if isinstance(distribution, FloatDistribution):
         return distribution.step
     return distribution.step if isinstance(distribution, IntDistribution) and distribution.step > 1 else None
 
 
 def _around(distribution: BaseDistribution, value: Value) -> list[tuple[float, float]]:
-    """The values with steps below and above this one, each after its distance in steps."""
+    """The nearest stepped values below and above this one, as pairs (distance in steps, value)."""
     assert isinstance(distribution, FloatDistribution | IntDistribution)
     assert isinstance(value, int | float)
     assert distribution.step is not None

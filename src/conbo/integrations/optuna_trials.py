@@ -20,7 +20,7 @@ from conbo.outcome_constraints import AtMost
 from conbo.spaces import Space
 from conbo.trials import LARGEST_REWARD, Outcomes, Trial
 
-SUGGESTED = "conbo:"  # before a parameter's name: the system attribute with the value that was suggested
+SUGGESTED = "conbo:"  # prefix of the system attributes that hold the suggested value of each parameter
 CONSTRAINTS = "constraints"  # the system attribute in which samplers of Optuna store what `constraints_func` returned
 
 Range = tuple[float, float]
@@ -51,7 +51,7 @@ def _constraint_values(trial: FrozenTrial) -> dict[str, float]:
 
 
 def _constraint_ranges(completed: Sequence[FrozenTrial]) -> dict[str, Range]:
-    """For every constraint, the largest finite value in both signs, which infinite values count as."""
+    """For every constraint, its lowest and highest finite value, which replace infinite values."""
     largest: dict[str, float] = {}
     for trial in completed:
         for name, value in _constraint_values(trial).items():
@@ -67,7 +67,7 @@ def _trial(
     rewards: Range,
     limits: Mapping[str, Range],
 ) -> Trial:
-    """A trial of Optuna as conbo has it; one without a whole point, or outside the space, counts as failed."""
+    """A trial of Optuna as a trial of conbo; if its point is incomplete or outside the space, it counts as failed."""
     prefix = len(SUGGESTED)
     suggested = {name[prefix:]: value for name, value in trial.system_attrs.items() if name.startswith(SUGGESTED)}
     params = {**({} if trial.state.is_finished() else suggested), **trial.params}
@@ -93,7 +93,7 @@ def _trial(
 
 
 def _center(space: Space) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A valid point, in the place of one that is not known."""
+    """A valid point, which stands in for a point that is not known."""
     middle = space.snap(np.full((1, space.n_state_dims + space.n_action_dims), 0.5))
     d = space.n_state_dims
     return space.decode_states(middle[:, :d])[0], space.decode_actions(middle[:, d:])[0]

@@ -37,10 +37,10 @@ def _ascent(name: str, limited: bool) -> Function:
         room: Array,  # (rows, J)
         edges: Array,  # (2, J)
         shapes: Array,  # (6, free)
-        x: Array,  # in: starts; out: where the climb ended
+        x: Array,  # in: starts; out: ends of the ascents
         mean: Array,
         slope: Array,
-        correlation: Array,  # (rows, q, n), or (rows, q, 0) where it is not wanted
+        correlation: Array,  # (rows, q, n), or (rows, q, 0) if it is not wanted
         scratch: Array,  # (7 + features, n)
         bits: Array,  # the same memory as integers
         small: Array,  # (4 + 3 features, features)
@@ -49,7 +49,7 @@ def _ascent(name: str, limited: bool) -> Function:
         gaps: Array,  # (J,)
         binding: Array,  # (J + 2 free,)
     ) -> None:
-        """Climb from every start of the rows from `first` to before `last`, and write mean and slope where it ended."""
+        """Ascend from every start of rows `first` to `last` - 1, and write mean and slope at the ends."""
         features, n = points.shape
         f = len(free)
         kappa, new_kappa, weights, pull, curve = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4]
@@ -65,7 +65,7 @@ def _ascent(name: str, limited: bool) -> Function:
                 for d in range(features):
                     there[d] = here[d]
                 value, own, length, radius, inside = 0.0, 0.0, 0.0, first_radius, True
-                for k in range(steps + 1):  # evaluate there, move if it is better, and take the next step
+                for k in range(steps + 1):  # evaluate the new point, move to it if it is better, take the next step
                     if limited:
                         inside = into_limits(
                             there, lower, upper, free, coefficients, room[row], edges, shapes, limit_scratch
@@ -166,7 +166,7 @@ def _evaluate(
         total_pull += pull[m]
     if not derivatives:
         return own
-    for i in range(0, f, 2):  # two rows and two columns at once, so that less is read; an odd last one twice
+    for i in range(0, f, 2):  # two rows and columns at once, so that less is read; an odd last one is computed twice
         j = i + 1 if i + 1 < f else i
         p, q = free[i], free[j]
         total, other = 0.0, 0.0
@@ -231,7 +231,7 @@ def _newton_step(
     return shortened(step, f, radius)
 
 
-# with rewrites: they are what leaves out branches that cannot be reached
+# with Numba's rewrites, which remove branches that cannot be reached
 ascend_rows = fast(SIGNATURE, no_rewrites=False)(_ascent("ascend_rows", limited=False))
 ascend_rows_within_limits = fast(SIGNATURE, on_demand=True, no_rewrites=False)(
     _ascent("ascend_rows_within_limits", limited=True)

@@ -46,7 +46,7 @@ def missing_curvature(hessian: Array, f: int, stuck: Array) -> float:
 
 @exact_helper
 def solve_bowl(factor: Array, f: int, step: Array) -> None:
-    """Replace a right side by the solution, in place."""
+    """Solve with the factor of a bowl: replace the right side `step` by the solution, in place."""
     for i in range(f):
         total = step[i]
         for k in range(i):

@@ -7,8 +7,8 @@ not finish, this process compiles.
 
 `fast` loops may reorder sums and `exact` loops may not; `fused_helper` may only use fused multiply-add.
 Every helper becomes part of the loop that calls it, by Numba (`inlined`) or by LLVM. Otherwise a process that compiles
-would link the helper that it has just compiled, and one that loads the cache the copy beside the loop, which LLVM has
-optimized on its own: the two round differently.
+and one that loads the cache would link different copies of the helper, which LLVM optimized separately, and would round
+differently.
 """
 
 import logging
@@ -77,7 +77,7 @@ class Loop:
             _loops.append(self)
 
     def __call__(self, *arguments: Any) -> Any:
-        """Run it."""
+        """Run the loop, after all loops are ready."""
         if self._on_demand:
             if not self.signatures:
                 _make_one_ready(self)
@@ -91,12 +91,12 @@ class Loop:
 
     @property
     def signatures(self) -> list[Any]:
-        """What it has been compiled for."""
+        """The signatures that the loop has been compiled for."""
         return self._compiled.signatures
 
     @property
     def folder(self) -> Path | None:
-        """Where its code is kept; None where no folder can be written to."""
+        """The folder that holds the compiled code; None if no folder can be written to."""
         path = self._compiled.stats.cache_path
         return None if path is None else Path(path)
 
@@ -109,11 +109,11 @@ _loops: list[Loop] = []
 _ready = threading.Event()
 _lock = threading.Lock()
 _helpers: list[subprocess.Popen[bytes]] = []
-_claims: list[TemporaryDirectory[str]] = []  # one, shared with the helpers, while there are any
+_claims: list[TemporaryDirectory[str]] = []  # the folder of claims shared with the helpers, while there are any
 
 
 def all_loops() -> list[Loop]:
-    """Every loop there is, in the order of `MODULES`; none without Numba."""
+    """All loops, in the order of `MODULES`; empty without Numba."""
     for name in MODULES:
         import_module(f"conbo.loops.{name}")
     return list(_loops)
@@ -157,7 +157,7 @@ def _are_cached(loops: list[Loop]) -> bool:
 
 
 def _is_kept() -> bool:
-    """Whether there is a folder in which the next process will find what this one compiles."""
+    """Whether compiled code is kept in a folder where the next process will find it."""
     return all_loops()[0].folder is not None
 
 
@@ -182,7 +182,7 @@ def _make_one_ready(loop: Loop) -> None:
 
 
 def _say_so(watched: ExitStack) -> None:
-    """Let those who watch know that this process compiles, until the stack is closed."""
+    """Enter the contexts of all watchers while this process compiles; closing the stack leaves them."""
     if not watchers:
         _log.info(notice())
     for watcher in watchers:
@@ -194,7 +194,7 @@ def _start_helpers() -> None:
 
     if _claims or not _is_kept() or not sys.executable or getattr(sys, "frozen", False):
         return
-    with suppress(OSError):  # no folder for temporary files, or no more processes: we do without helpers
+    with suppress(OSError):  # no folder for temporary files, or no more processes: go on without helpers
         _claims.append(TemporaryDirectory(prefix="conbo-", ignore_cleanup_errors=True))
         command = [sys.executable, "-P", "-c", HELPER, str(Path(__file__).parents[2]), _claims[0].name]
         for _ in range(max(1, min(MOST_HELPERS, available_threads() - 1))):
@@ -205,7 +205,7 @@ def _start_helpers() -> None:
 
 
 def _dismiss_helpers() -> None:
-    """Wait until they have done what they claimed."""
+    """Wait until the helpers have compiled what they claimed."""
     for helper in _helpers:
         try:
             helper.wait(PATIENCE)
@@ -223,6 +223,6 @@ def _claim(folder: Path, loop: Loop) -> bool:
         (folder / loop.name).touch(exist_ok=False)
     except FileExistsError:
         return False
-    except OSError:  # the folder went away with the process that started us: nobody else is at work
+    except OSError:  # the process that started this helper has ended and removed the folder
         return True
     return True

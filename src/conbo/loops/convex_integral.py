@@ -99,13 +99,13 @@ def gains(
 
 @inlined
 def _density(z: float) -> float:
-    """φ."""
+    """The standard normal density φ."""
     return exp(-0.5 * z * z) / sqrt(2.0 * pi)
 
 
 @inlined
 def _beyond(z: float) -> float:
-    """Φ(-|z|)."""
+    """The tail probability Φ(-|z|)."""
     return 0.5 * erfc(abs(z) / sqrt(2.0))
 
 

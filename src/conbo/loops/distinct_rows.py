@@ -1,4 +1,4 @@
-"""The highest columns of every row that are unlike each other; see `models.distinct_best`."""
+"""The highest columns of every row that are not similar to each other; see `models.distinct_best`."""
 
 import numpy as np
 
@@ -7,7 +7,10 @@ from conbo.loops.compiling import Array, exact
 
 @exact("void(f8[:,::1], f8[:,::1], f8, int64[:,::1])")
 def distinct_best(scores: Array, similarity: Array, alike: float, chosen: Array) -> None:
-    """Write the chosen columns; only columns that are the highest so far, which are few, are compared with them."""
+    """Write the indices of the chosen columns.
+
+    Only columns that are the highest so far, which are few, are compared with the columns that were chosen before.
+    """
     for row in range(len(scores)):
         for place in range(chosen.shape[1]):
             best, highest = 0, -np.inf

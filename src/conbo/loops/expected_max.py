@@ -2,7 +2,7 @@
 
 The walk starts at z = 0 on the highest line and goes outwards, first to the right and then to the left: the next
 corner is the nearest crossing with a line that rises more steeply that way.  It ends where the density vanishes, so
-that few corners are visited, and every term of the gain is computed in its own tail: nothing cancels.
+few corners are visited.  Every term of the gain is computed in its own tail, so nothing cancels.
 """
 
 from math import erfc, exp, pi, sqrt
@@ -32,12 +32,12 @@ def walk(a: Array, b: Array, gain: Array, probability: Array, density: Array) ->
                     steeper = side * (b[row, j] - b[row, here])
                     if steeper > 0.0:
                         crossing = (a[row, here] - a[row, j]) / steeper
-                        # of lines through one corner the steepest goes on
+                        # of several lines through one corner, continue on the steepest
                         if crossing < nearest or (crossing == nearest and steeper > slope_change):
                             there, slope_change, nearest = j, steeper, crossing
                 if there == here:
                     break
-                corner = nearest if nearest > corner else corner  # rounding may put a corner before the last
+                corner = nearest if nearest > corner else corner  # rounding may put a corner before the previous one
                 height = PEAK * exp(-0.5 * corner * corner)
                 beyond = 0.5 * erfc(corner / sqrt(2.0))
                 excess = height - corner * beyond

@@ -1,4 +1,4 @@
-"""An exponential that the compiler can vectorize, which it cannot do with a call of the library's."""
+"""An exponential that the compiler can vectorize; it cannot vectorize calls of the math library."""
 
 from conbo.loops.compiling import Array, fused_helper
 

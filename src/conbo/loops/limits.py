@@ -5,10 +5,10 @@
 | row of `shapes` | of each free feature                                                          |
 |-----------------|-------------------------------------------------------------------------------|
 | 0, 1, 2         | low end, width and log ratio of the value; the last is zero on a linear scale |
-| 3               | what the feature was multiplied by                                            |
+| 3               | factor that scaled the feature                                                |
 | 4, 5            | 1/a and 1/b of the warp 1 - (1 - x^a)^b; one without a warp                   |
 
-`edges` has two rows: how far inside a limit a point is put, and how far outside it still counts as inside.
+`edges` has two rows: the distance inside a limit to which points are moved, and the tolerance outside it.
 """
 
 from math import expm1, sqrt
@@ -18,7 +18,7 @@ from conbo.linear_limits import SWEEPS
 from conbo.loops.bowls import factorize_bowl, missing_curvature, shortened, solve_bowl
 from conbo.loops.compiling import Array, exact_helper
 
-EDGE = 1e-6  # slopes of a warp may be infinite at 0 and 1: they are taken so far inside
+EDGE = 1e-6  # distance from 0 and 1 at which slopes of a warp are taken, because they may be infinite at the ends
 LEAST = 1e-300
 
 
@@ -45,7 +45,7 @@ def evaluate_limits(x: Array, free: Array, shapes: Array, values: Array, slopes:
 
 @exact_helper
 def slack_of(limit: int, f: int, coefficients: Array, room: Array, values: Array) -> float:
-    """The room that the values leave."""
+    """The slack of one limit at these values."""
     total = room[limit]
     for i in range(f):
         total -= coefficients[limit, i] * values[i]
@@ -152,7 +152,7 @@ def into_limits(
 ) -> bool:
     """Move x, in place, to a point near it within the limits and the box; return whether that worked.
 
-    One limit after the other, until all of them hold in a row.
+    Points are moved into one limit after the other, until all limits hold in one pass.
     """
     f, n_limits = len(free), coefficients.shape[0]
     values, slopes = scratch[n_limits + f], scratch[n_limits + f + 1]

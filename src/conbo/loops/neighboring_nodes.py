@@ -1,17 +1,17 @@
-"""What the lines found at neighboring nodes say about each other; see `models.neighboring_nodes`."""
+"""Comparisons of the lines that were found at neighboring nodes; see `models.neighboring_nodes`."""
 
 from math import exp, sqrt
 
 from conbo.loops.compiling import Array, exact
 
 SLOW = 0.1  # maximizers that move less than this (scaled distance per unit of z) stand still
-STEADY, JUMP = 4.0, 10.0  # times faster than beside: still smooth; surely a jump
-ROUNDING = 1e-12  # share of a value by which another must be higher
+STEADY, JUMP = 4.0, 10.0  # ratios to the speed beside: up to STEADY it is no jump, from JUMP on it surely is
+ROUNDING = 1e-12  # share of a value by which another one must be higher to replace it
 
 
 @exact("boolean(f8[:,::1], f8[:,::1], f8[::1], int64[:,::1])")
 def winners(mean: Array, slope: Array, nodes: Array, winner: Array) -> bool:
-    """Write the line that every node takes, and say whether any takes another's."""
+    """Write the index of the line that is highest at every node; return whether any is the line of another node."""
     q = len(nodes)
     changed = False
     for row in range(len(mean)):
@@ -30,10 +30,10 @@ def winners(mean: Array, slope: Array, nodes: Array, winner: Array) -> bool:
 
 @exact("void(f8[:,::1], f8[:,:,::1], f8[::1], f8[:,::1], f8[::1])")
 def similarity(profile: Array, actions: Array, nodes: Array, result: Array, speed: Array) -> None:
-    """Write κ between the maximizers of neighboring nodes, less where they jump; `speed` (q + 1,) is scratch."""
+    """Write κ between the maximizers of neighboring nodes, reduced if they jump; `speed` (q + 1,) is scratch."""
     q = len(nodes)
     a, b, c = profile[0, 0], profile[0, 1], profile[0, 2]
-    speed[0] = 0.0  # none beyond the outer nodes
+    speed[0] = 0.0  # there is no interval beyond the outer nodes
     speed[q] = 0.0
     for row in range(len(actions)):
         for i in range(q - 1):

@@ -4,7 +4,7 @@ Every pair is visited once for K, and once more for the gradient
 
     ∂/∂ log l_d  Σ_ij G_ij K_ij  =  Σ_ij G_ij K_ij ρ (f_i - f_j)_d²
 
-where f are features in units of their lengthscales, and ρ = ψ/φ of the factor that d belongs to needs no exponential.
+where f are features in units of their lengthscales.  ρ = ψ/φ, of the factor that d belongs to, needs no exponential.
 Features of states and of actions are (r, width, n).
 """
 
@@ -52,11 +52,11 @@ def pull_back(
     states: Array,
     actions: Array,
     matrix: Array,
-    gradient: Array,  # symmetric, in the matrix
-    of_states: Array,  # (r, width), in logarithms of lengthscales; added to, like the next two
+    gradient: Array,  # gradient in the matrix, symmetric
+    of_states: Array,  # (r, width), gradient in log-lengthscales, to which this call adds; so are the next two
     of_actions: Array,
     of_variance: Array,
-    in_states: Array,  # scratch (n,), like the next
+    in_states: Array,  # scratch (n,), like the next argument
     in_actions: Array,
 ) -> None:
     """Add the gradients in logarithms of lengthscales and variances."""

@@ -13,7 +13,7 @@ from conbo.loops.exponential import exp_of_minus
 
 @fast("void(f8[:,::1], int64, f8, f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], int64[:,::1])")
 def covariance(
-    profiles: Array,  # (2, 4), of states and of actions
+    profiles: Array,  # (2, 4), coefficients of states and of actions
     n_states: int,
     outputscale: float,
     here: Array,  # (p, width)
@@ -41,11 +41,11 @@ def covariance(
 
 @fast("void(f8[:,::1], int64, f8, f8[:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,::1], int64[:,::1])")
 def weighted_gradient(
-    profiles: Array,  # (2, 4), of states and of actions
+    profiles: Array,  # (2, 4), coefficients of states and of actions
     n_states: int,
     outputscale: float,
     here: Array,  # (p, width)
-    there: Array,  # (1, width, m), or (p, width, m) where every point has partners of its own
+    there: Array,  # (1, width, m), or (p, width, m) if every point has partners of its own
     weights: Array,  # (batches, p, m)
     result: Array,  # (batches, p, width)
     scratch: Array,  # (7, m)

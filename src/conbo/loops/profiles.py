@@ -20,5 +20,5 @@ PROFILES = {
 
 @cache
 def coefficients(*names: str) -> NDArray[np.float64]:
-    """The rows of these profiles, (names, 4)."""
+    """The rows of `PROFILES` with these names: (names, 4)."""
     return np.array([PROFILES[name] for name in names])

@@ -23,20 +23,20 @@ from conbo.models.factorization import factorize
 from conbo.models.feature_limits import FeatureLimits
 from conbo.models.kernels import Factor
 
-FIRST_RADIUS = 1.5  # of the trust region, in scaled distance: about two thirds of a lengthscale
+FIRST_RADIUS = 1.5  # first radius of the trust region, as a scaled distance: about two thirds of a lengthscale
 
 
 @dataclass(frozen=True)
 class Maxima:
-    """Where the functions of each row and z were found highest: r rows, q values of z."""
+    """The maxima that were found for r rows of functions at q values of z each."""
 
     actions: Tensor  # (r, q, features), scaled
     mean: Tensor  # (r, q)
     slope: Tensor  # (r, q)
-    correlation: Tensor  # (r, q, n) between these actions and the observed ones; n = 0 where not asked for
+    correlation: Tensor  # (r, q, n) between these actions and the observed ones; n = 0 if they were not asked for
 
     def take(self, chosen: Tensor) -> "Maxima":
-        """Some of the columns of every row: chosen (r, k)."""
+        """The same rows with only the columns `chosen` (r, k) of each."""
         rows, columns = self.mean.shape
         places = (chosen + columns * torch.arange(rows, device=chosen.device)[:, None]).flatten()
 
@@ -48,7 +48,7 @@ class Maxima:
 
 @dataclass(frozen=True)
 class ActionFunctions:
-    """r functions of the action that share their n points."""
+    """r functions of the action, all sums of κ over the same n points."""
 
     factor: Factor
     points: Tensor  # (n, features), scaled
@@ -58,7 +58,7 @@ class ActionFunctions:
     new_weights: Tensor  # (r,)
     mean_constant: Tensor  # (r,)
     slope_constant: Tensor  # (r,)
-    limits: FeatureLimits | None = None  # of the actions, for each of the r rows
+    limits: FeatureLimits | None = None  # limits of the actions in each of the r rows
 
     @property
     def box(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -237,7 +237,7 @@ def state_functions(posterior: Conditioned, states: Tensor) -> ActionFunctions:
 
 @dataclass(frozen=True)
 class StateRows:
-    """What the look-ahead at r sets of m states needs and does not depend on the candidate."""
+    """The part of the look-ahead at r sets of m states that does not depend on the candidate."""
 
     features: Tensor  # (r, m, state features), scaled
     scale: Tensor  # (r, m, n), A between these states and the observed ones
@@ -246,7 +246,7 @@ class StateRows:
     mean_constant: Tensor  # (r, m)
 
     def select(self, rows: Tensor) -> "StateRows":
-        """Some of the sets of states."""
+        """The sets of states with these indices."""
         offset = None if self.offset is None else self.offset[rows]
         return StateRows(
             self.features[rows], self.scale[rows], offset, self.mean_weights[rows], self.mean_constant[rows]

@@ -1,7 +1,8 @@
 """The posterior of many thousand rewards, by inducing points.
 
 Exact inference costs n³ time and n² memory. Beyond `MOST_EXACT` rewards, the function is described by its values u at
-M inducing points Z, a subset of the observed ones, and every reward is treated as a noisy reading of what u says there:
+M inducing points Z, a subset of the observed ones, and every reward is treated as a noisy reading of u's
+prediction at its point:
 
     y ~ N(μ⁰ + Q(X̃, Z) u, Λ),   Q(x, Z) = k⁰(x, Z) K_zz⁻¹
 
@@ -12,11 +13,11 @@ stays, so that the model is unsure where there is no data.
 symbol                        here                 meaning
 ============================  ===================  =============================================================
 K_zz = L Lᵀ                   ``root``             prior covariance at the inducing points
-V = L⁻¹ k⁰(Z, X̃)              blocks               what the rewards see of them, whitened
+V = L⁻¹ k⁰(Z, X̃)              blocks               covariance of u with the rewards, whitened
 S = V Λ⁻¹ Vᵀ                  ``information``      information in the rewards, summed over blocks
 V Λ⁻¹ (Y - μ⁰)                ``pull``             right side for the posterior mean, likewise summed
 I + S = C Cᵀ                  ``informed``         posterior precision of L⁻¹u
-K_zz⁻¹ - (K_zz + L S Lᵀ)⁻¹    (R Rᵀ)⁻¹             what takes the place of K⁻¹ in every formula
+K_zz⁻¹ - (K_zz + L S Lᵀ)⁻¹    (R Rᵀ)⁻¹             takes the place of K⁻¹ in every formula
 ============================  ===================  =============================================================
 
 The last line is why everything else in the library stays as it is: an approximate posterior *is* the exact posterior of
@@ -43,14 +44,14 @@ from conbo.spaces import Space
 
 MOST_EXACT = 5000  # rewards up to which the posterior is exact
 INDUCING_POINTS = 1500
-JITTER = 1e-8  # of the mean prior variance at the inducing points, some of which may be close to each other
-LEAST_SHARE = 1e-10  # of what u could tell that is taken as told, so that R exists where the rewards tell nothing
-SAID_EVERY = 40 * LONG_BLOCK  # rewards after which the log says how far it got
+JITTER = 1e-8  # share of the mean prior variance added to K_zz, because inducing points may be close to each other
+LEAST_SHARE = 1e-10  # added to the diagonal of I - (I + S)⁻¹, so that R exists if rewards say nothing about a part of u
+SAID_EVERY = 40 * LONG_BLOCK  # number of rewards between two messages of progress in the log
 
 
 @dataclass(frozen=True)
 class Sums:
-    """S and V Λ⁻¹ (Y - μ⁰), summed over the first rows."""
+    """S and V Λ⁻¹ (Y - μ⁰), summed over the first blocks of rewards."""
 
     rows: int
     information: Tensor  # (M, M)
@@ -59,18 +60,18 @@ class Sums:
 
 @dataclass(frozen=True)
 class Summary:
-    """What n rewards say about the function at M inducing points, with the data that it was made from."""
+    """The information of n rewards about the function at M inducing points, with the data that it was computed from."""
 
     points: Tensor  # (n, d)
     residuals: Tensor  # (n,), rewards less the prior mean
     variances: Tensor  # (n,), of the noise
     inducing: Tensor  # (M, d)
     root: Tensor  # (M, M), L
-    whole: Sums  # all blocks but the last, from which a summary of more rewards goes on
+    whole: Sums  # sums over all blocks but the last; a summary of more rewards starts from them
     total: Sums
 
     def shared_with(self, points: Tensor, residuals: Tensor, variances: Tensor) -> bool:
-        """Whether the first blocks of these data are complete blocks of this summary, at the same inducing points."""
+        """Whether these data begin with the complete blocks of this summary and have the same inducing points."""
         rows = self.whole.rows
         if shared_rows(len(self.points), len(points)) < rows or fitted_rewards(len(points)) > rows:
             return False
@@ -171,7 +172,7 @@ class ApproximatePosterior(ExactPosterior):
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> ExactPosterior:
-        """The same hyperparameters with other observations, exactly if these are few."""
+        """The same hyperparameters conditioned on other observations, exactly if there are few of them."""
         known = self.noise if noise is None else noise
         return condition_by_size(self.kernel, self.constant, known, points, rewards, self.noise)[0]
 

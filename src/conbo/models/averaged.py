@@ -21,8 +21,8 @@ from conbo.models.posterior import Posterior
 from conbo.models.structures import Structures
 from conbo.observations import Observations
 
-PAIRS = 8  # of opposite draws, shared out among the models by their weight
-MOST_REWARDS = 500  # with more, hyperparameters are nearly known
+PAIRS = 8  # number of pairs of opposite draws, shared out among the models by their weight
+MOST_REWARDS = 500  # number of rewards above which nothing is averaged, because hyperparameters are nearly known
 
 
 def averaged(

@@ -1,4 +1,4 @@
-"""Expected gains of states for any BoTorch model, through its posterior and autograd.
+"""Expected gains of states under any BoTorch model, computed from its posterior by autograd.
 
 Nothing is known of the kernel here, so σ̃ = kⁿ((s_i, x'), candidate) / sd is the covariance of a pair of points, and
 the inner maximizers are found by a pooled search and quasi-Newton steps.  This is slower than the built-in models. The
@@ -17,13 +17,13 @@ from conbo.models.posterior import GainRule, LineGains
 from conbo.models.snapping import action_limits, snap_actions, without_infeasible
 from conbo.spaces import Space
 
-COLD_ITERATIONS, WARM_ITERATIONS = 12, 2  # of an inner maximization, from the pool or from where the last one ended
-ROUGH_ACTIONS = 24  # of the pool, in rough estimates
+COLD_ITERATIONS, WARM_ITERATIONS = 12, 2  # steps of an inner maximization from the pool, and from the last maximizer
+ROUGH_ACTIONS = 24  # number of pool actions that rough estimates use
 WIDTH = 0.2  # distance in the unit cube over which two actions count as alike
 
 
 class PairwisePosterior(Protocol):
-    """What the gains ask of a fitted model."""
+    """The methods of a fitted model that the gains call."""
 
     def mean(self, points: Tensor) -> Tensor:
         """Posterior mean of points (n, d)."""
@@ -51,7 +51,7 @@ class BotorchLines:
 
     @classmethod
     def at(cls, posterior: PairwisePosterior, candidates: Tensor, states: Tensor, actions: Tensor) -> "BotorchLines":
-        """At actions (k, m, q, d_x) of states (k, m, d_s), for candidates (k, d)."""
+        """The lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d)."""
         k, m, q, _ = actions.shape
         points = torch.cat([states[:, :, None].expand(k, m, q, -1), actions], -1).flatten(0, 2)
         sd = (posterior.variance(candidates) + posterior.noise_at(candidates)).sqrt()
@@ -69,7 +69,7 @@ class BotorchLines:
         return gradient
 
     def take(self, chosen: Tensor) -> "BotorchLines":
-        """Some of the lines of every candidate and state: chosen (k, m, q')."""
+        """The same candidates and states with only the lines `chosen` (k, m, q') of each."""
         index = chosen[..., None].expand(*chosen.shape, self.actions.shape[-1])
         mean, slope = self.mean.gather(-1, chosen), self.slope.gather(-1, chosen)
         actions = self.actions.gather(2, index)
@@ -78,7 +78,7 @@ class BotorchLines:
 
 @dataclass(frozen=True)
 class BotorchGains:
-    """Gains of states by a rule, with look-ahead maxima searched for from a pool of actions (p, d_x)."""
+    """Gains of states by a rule; searches for look-ahead maxima start from a pool of actions (p, d_x)."""
 
     posterior: PairwisePosterior
     space: Space
@@ -90,7 +90,7 @@ class BotorchGains:
         return BotorchStatesAhead(self, states)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Rough values at shared states (m, d_s), with a part of the pool: from candidates (r, d) to (r, m)."""
+        """Rough values at shared states (m, d_s) with part of the pool: a function from candidates (r, d) to (r, m)."""
         actions = self.actions if self.rule.nodes is None else self.actions[-ROUGH_ACTIONS:]
 
         def function(candidates: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ class BotorchStatesAhead:
         self._visited = torch.zeros(len(states), dtype=torch.bool, device=states.device)
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
-        """Gains (k, m) of candidates (k, d), each with its own set of states `rows` (k,)."""
+        """Gains (k, m) of candidates (k, d); candidate i looks at the set of states `rows[i]`."""
         gains, states, nodes = self._gains, self._states[rows], self._gains.rule.nodes
         if nodes is None:
             lines = gains.pooled(candidates, states, gains.actions)

@@ -19,21 +19,21 @@ from conbo.models.snapping import action_limits, masked, snap_actions
 from conbo.observations import Observations
 from conbo.spaces import Space
 
-if TYPE_CHECKING:  # else imported on first use: BoTorch takes a second, and most studies do without it
+if TYPE_CHECKING:  # otherwise imported on first use: BoTorch takes a second to import, and most studies do not need it
     from botorch.models.gpytorch import GPyTorchModel
     from botorch.posteriors.gpytorch import GPyTorchPosterior
 
 # (points (n, d), rewards (n, 1), variances of the rewards (n, 1) or None) → model, not yet fitted
 ModelFactory: TypeAlias = Callable[[Tensor, Tensor, Tensor | None], "GPyTorchModel"]
 
-ASSUMED_LENGTHSCALE = 0.3  # of states, in the unit cube: nothing is known of the model's kernel
-CHUNK = 256  # states a pass: each is asked for with every action of the pool
-ITERATIONS = 20  # of a climb to a state's best action
+ASSUMED_LENGTHSCALE = 0.3  # lengthscale of states in the unit cube, because nothing is known of the model's kernel
+CHUNK = 256  # states per pass; each is evaluated with every action of the pool
+ITERATIONS = 20  # steps of a local search for the best action of a state
 
 
 @dataclass(frozen=True)
 class BotorchModel:
-    """A function that makes a BoTorch model, which is fitted as BoTorch does."""
+    """A user's function that makes a BoTorch model, and the fit of that model by BoTorch."""
 
     factory: ModelFactory
 
@@ -83,7 +83,7 @@ class BotorchPosterior:
     """A fitted BoTorch model with the `Posterior` protocol."""
 
     model: "GPyTorchModel"
-    categories: tuple[int, ...]  # of all columns, 0 for numbers
+    categories: tuple[int, ...]  # number of choices of each column, 0 for numbers
     n_state_dims: int
     noise: float  # variance of a new observation's noise
 
@@ -104,7 +104,7 @@ class BotorchPosterior:
         return posterior
 
     def mean(self, points: Tensor) -> Tensor:
-        """Posterior mean of points (..., d), each on its own, so that no covariances between them are computed."""
+        """Posterior mean of points (..., d). Each point is a batch of its own, so no covariances are computed."""
         return self._joint(points[..., None, :]).mean[..., 0, 0]
 
     def variance(self, points: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ class BotorchPosterior:
         return self._joint(torch.cat([a, b])).distribution.covariance_matrix[: len(a), len(a) :]
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """One (c,) for states (c, d_s), because rewards are standardized."""
+        """Ones (c,) for states (c, d_s), because rewards are standardized."""
         return states.new_ones(len(states))
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -158,7 +158,7 @@ class BotorchPosterior:
 
     @property
     def batches_look_ahead(self) -> bool:
-        """False, because the model is asked pair by pair."""
+        """False, because covariances are computed pair by pair."""
         return False
 
     @property

@@ -12,12 +12,12 @@ from conbo.models.kernels import Factor
 from conbo.models.profiles import MATERN52, Profile
 
 LARGEST_LOADING = 10.0
-TYPICAL_LOADING = 0.7  # prior mean of the first column of W: states are taken to be alike until rewards differ
+TYPICAL_LOADING = 0.7  # prior mean of the first column of W: categories are assumed to be alike until rewards differ
 
 
 @dataclass(frozen=True)
 class TrendFamily:
-    """A common trend, and each state's difference from it: few parameters, whatever the number of categories."""
+    """A trend that all states share plus each state's own deviation; few parameters, however many categories."""
 
     states: Columns
     actions: Columns
@@ -85,7 +85,7 @@ class MultiTaskFamily:
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """Prior means of W: all choices are alike in its first column, and unknown in the others."""
+        """Prior means of W: all choices have the same loading in the first column, and zero in the others."""
         row = (TYPICAL_LOADING, *[0.0] * (self.rank - 1))
         return row * sum(self._counts)
 
@@ -117,7 +117,7 @@ class MultiTaskFamily:
         blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
         own, constant, loadings = self._unpacked(parameters)
         first = torch.tensor([0, *self._counts[:-1]], device=points.device).cumsum(0)
-        choices = blocks.choices + first  # among those of all columns, (n, columns)
+        choices = blocks.choices + first  # (n, columns), numbered through all columns
         columns = [
             (w @ w.mT + same * own[:, c, None], w, same, c)
             for c in choices.unbind(-1)
@@ -151,7 +151,7 @@ def category_factors(
 
 
 class CategoryBlocks:
-    """What kernels of categories share: φ_X of the actions, φ_C of the states' numbers, δ of their categories."""
+    """The parts that both families use: φ_X of the actions, φ_C of the states' numbers, δ of their categories."""
 
     def __init__(self, states: Columns, actions: Columns, profile: Profile, points: Tensor, parameters: Tensor) -> None:
         d_s, numbers = len(states.categories), list(states.numeric)

@@ -5,7 +5,7 @@ paper            here                        meaning
 ===============  ==========================  =====================================================
 σ₀² + δ_ss' σ₁²  ``Trend``                   A of categories: a common trend, and differences from it
 W Wᵀ + diag(v)   ``MultiTask``               A of categories: low rank, and a variance for each
-σ₃² δ_ss'        ``constant``                B, the level of a state whatever the action
+σ₃² δ_ss'        ``constant``                B, the level of a state for all actions
 ===============  ==========================  =====================================================
 """
 
@@ -25,14 +25,14 @@ from conbo.models.prior_draws import FourierFeatures, FourierTerms, PriorDraws, 
 
 @dataclass(frozen=True)
 class CategoryTerm:
-    """a(s) a(s'), times δ of every column that is `own`."""
+    """a(s) a(s'), times δ (equality of the two choices) for every column that `own` marks."""
 
     amplitude: Callable[[Tensor], Tensor]  # choices (..., columns) → a (...)
     own: tuple[bool, ...]
 
 
 class CategoryTable(Protocol):
-    """A covariance between the choices of states."""
+    """A covariance between the categories of two states."""
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
         """Covariance (..., p, q) between choices a (..., p, columns) and b (..., q, columns)."""
@@ -41,10 +41,10 @@ class CategoryTable(Protocol):
         """Variance (...) of choices (..., columns)."""
 
     def terms(self, columns: int) -> list[CategoryTerm]:
-        """The terms whose sum it is, for this number of categorical columns."""
+        """The terms that add up to this covariance, for this number of categorical columns."""
 
     def record(self) -> dict[str, Any]:
-        """A plain record, with its `type`."""
+        """The table as plain values, with its `type`."""
 
     def to(self, device: torch.device) -> "CategoryTable":
         """The same on another device."""
@@ -52,7 +52,7 @@ class CategoryTable(Protocol):
 
 @dataclass(frozen=True)
 class Trend:
-    """σ₀² + δ σ₁² between categories: what all states share, and how each one differs from it."""
+    """σ₀² + δ σ₁² between categories: a trend that all states share, and a deviation of each state."""
 
     trend: float
     difference: float
@@ -132,7 +132,7 @@ class CategoryKernel(Kernel):
     With `Trend` and without numbers this is the paper's σ₀² M(x,x') + δ_ss' (σ₁² M(x,x') + σ₃²).
     """
 
-    states: Factor  # of coded columns; the lengthscales of categories have no meaning
+    states: Factor  # factor of the coded columns; the lengthscales of categories have no meaning
     actions: Factor
     categories: CategoryTable
     constant: float

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-Features: TypeAlias = tuple[Tensor, Tensor]  # scaled, of states (..., p, ·) and of actions (..., p, ·)
+Features: TypeAlias = tuple[Tensor, Tensor]  # scaled features of states (..., p, ·) and of actions (..., p, ·)
 
 
 def squared_distances(a: Tensor, b: Tensor) -> Tensor:
@@ -19,7 +19,7 @@ def squared_distances(a: Tensor, b: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Columns:
-    """How the columns of one block (states or actions) enter a kernel: numbers as they are, categories one-hot.
+    """How the columns of one block (states or actions) become features: numbers as they are, categories one-hot.
 
     Parameters
     ----------
@@ -48,22 +48,22 @@ class Columns:
 
     @property
     def owner(self) -> tuple[int, ...]:
-        """The column that each feature belongs to."""
+        """For each feature, the index of its column."""
         return tuple(c for c, count in enumerate(self.categories) for _ in range(self._width(count)))
 
     @property
     def numeric(self) -> tuple[int, ...]:
-        """The columns that are numbers."""
+        """The indices of the columns that are numbers."""
         return tuple(c for c, count in enumerate(self.categories) if count == 0)
 
     @property
     def categorical(self) -> tuple[int, ...]:
-        """The columns that are categories."""
+        """The indices of the columns that are categories."""
         return tuple(c for c, count in enumerate(self.categories) if count)
 
     @property
     def numeric_features(self) -> tuple[int, ...]:
-        """The features of the numbers, in the same order."""
+        """The indices of the features that are numbers, in the order of the columns."""
         return tuple(f for f, c in enumerate(self.owner) if self.categories[c] == 0)
 
     def choices(self, points: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """The Newton ascent of `action_functions` by the compiled loop of `loops.ascent`.
 
-A single row takes a few microseconds, far less than the torch calls for it would; here a whole batch is one call.
+A single row takes a few microseconds, far less than torch calls would, so a whole batch is one call.
 Batches are split into chunks for a few threads (the loops release the GIL), so that no second thread pool competes with
 torch's.
 """
@@ -20,7 +20,7 @@ from conbo.loops.profiles import coefficients
 from conbo.models.feature_limits import FeatureLimits
 from conbo.threads import available_threads
 
-WORK_PER_THREAD = 100_000  # kernel values below which another thread costs more than it brings
+WORK_PER_THREAD = 100_000  # number of kernel values below which another thread costs more time than it saves
 
 
 @cache

@@ -16,7 +16,7 @@ from conbo.loops.profiles import coefficients
 from conbo.models import compiled
 from conbo.models.profiles import Profile
 
-Features = tuple[Tensor, Tensor]  # scaled, of states and of actions
+Features = tuple[Tensor, Tensor]  # scaled features of states and of actions
 
 
 def handles(profiles: tuple[Profile, Profile], *tensors: Tensor) -> bool:
@@ -78,5 +78,5 @@ def _rows(features: Features) -> Array:
 
 
 def _partners(features: Features) -> Array:
-    """The same transposed, (..., ·, m): the innermost loops run over partners."""
+    """States and actions side by side, transposed to (..., ·, m), because the innermost loops run over partners."""
     return np.concatenate([block.mT.numpy() for block in features], axis=-2)

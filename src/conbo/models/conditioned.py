@@ -6,7 +6,7 @@ paper (supplement)      here                   meaning
 X̃ⁿ                      ``states, actions``    observed points, as scaled features of the kernel
 K = k⁰(X̃,X̃) + σ²I       ``factor``             its lower Cholesky factor
 Ỹⁿ = K⁻¹(Y - μ⁰)        ``weights``            μⁿ(s,x) = μ⁰ + k⁰(s,x,X̃) Ỹⁿ
-K⁻¹k⁰(X̃, x̃ⁿ⁺¹)          ``LookAhead.weights``  what a new point takes away from the old ones
+K⁻¹k⁰(X̃, x̃ⁿ⁺¹)          ``LookAhead.weights``  weights of the observations in a prediction of the new reward
 σⁿ_y(x̃ⁿ⁺¹)              ``LookAhead.sd``       standard deviation of the new reward
 σ̃(s,x; x̃ⁿ⁺¹)            ``look_ahead_slopes``  μⁿ⁺¹ = μⁿ + σ̃ Z
 ======================  =====================  ========================================================
@@ -26,8 +26,8 @@ from conbo.models.kernels import Kernel
 from conbo.models.noise import HeteroscedasticNoise
 from conbo.models.posterior import Moments
 
-SOLVED = 10**9  # multiplications of each half of a solve, in one call
-CHUNK = 4096  # points per pass: the tables between them and the observations stay in the processor's cache
+WORK_PER_SOLVE = 10**9  # multiplications per call in a triangular solve, so that Ctrl-C is answered
+CHUNK = 4096  # points per pass, so that their covariances with the observations fit in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class LookAhead:
     actions: Tensor  # (c, action features), scaled
     weights: Tensor  # (c, n)
     sd: Tensor  # (c,)
-    noise_gradient: Tensor  # (c, d), of the variance of the noise
+    noise_gradient: Tensor  # (c, d), gradient of the variance of the noise
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Conditioned:
 
     @property
     def observed_noise(self) -> Tensor:
-        """Variances (n,) of the observed rewards' noise: the factor's diagonal beyond the kernel."""
+        """Variances (n,) of the noise of the observed rewards: the diagonal of K minus that of the kernel."""
         return (self.factor.square().sum(-1) - self.kernel.variance(self.states)).clamp_min(0)
 
     @property
@@ -94,8 +94,8 @@ class Conditioned:
         return self.constant + self.factor @ (self.factor.mT @ self.weights)
 
     def solve(self, columns: Tensor) -> Tensor:
-        """K⁻¹ columns (n, c), a few columns at a time: no call takes a second, so that Ctrl-C is answered."""
-        most = max(1, SOLVED // max(1, len(self.factor)) ** 2)
+        """K⁻¹ columns (n, c), a few columns per call, so that every call is short and Ctrl-C is answered."""
+        most = max(1, WORK_PER_SOLVE // max(1, len(self.factor)) ** 2)
         parts = [torch.cholesky_solve(part, self.factor) for part in columns.split(most, -1)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
@@ -124,7 +124,7 @@ class Conditioned:
             torch.linalg.solve_triangular(self.factor, self.kernel.covariance(self.observed, points), upper=False)
             for points in (a_scaled, b_scaled)
         ]
-        # row by row: the tables on the way to a large matrix would not fit into the processor's cache
+        # row by row, because the intermediate tables of a large matrix would not fit into the processor's cache
         rows = max(1, CHUNK * 32 // max(1, len(b)))
         pieces = zip(*(tensor.split(rows) for tensor in (*a_scaled, roots[0].mT)), strict=True)
         return torch.cat(
@@ -132,7 +132,7 @@ class Conditioned:
         )
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Variance (c,) of the rewards of states (c, d_s) before any was seen: the scale of rounding errors."""
+        """Variance (c,) of a reward in states (c, d_s) before any observation; it sets the scale of rounding errors."""
         return self.kernel.variance(self.kernel.states.scaled(states))
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -174,7 +174,7 @@ class Conditioned:
         return self.weights / precision, precision.rsqrt()
 
     def look_ahead(self, candidates: Tensor) -> LookAhead:
-        """Prepare one more observation at each candidate (c, d): O(n²) each, once."""
+        """Prepare the look-ahead for one more observation at each candidate (c, d), in O(n²) per candidate."""
         here = self.kernel.scaled(candidates)
         cross = self.kernel.covariance(here, self.observed)  # (c, n)
         weights = self.solve(cross.mT).mT
@@ -184,15 +184,15 @@ class Conditioned:
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """The seeds whose rewards say more about rewards of the same seed; none, because this model ignores seeds."""
+        """Empty, because this model ignores seeds."""
         return ()
 
     def for_seeds(self, seeds: Tensor) -> Self:
-        """The same posterior, looking ahead at rewards with these seeds: (1,) for all candidates, or (c,)."""
+        """The same posterior, because this model ignores seeds."""
         return self
 
     def of_rows(self, rows: Tensor) -> Self:
-        """The same posterior for some of the candidates whose seeds were given."""
+        """The same posterior, because this model ignores seeds."""
         return self
 
     def reward_gradient(self, ahead: LookAhead, weights: Tensor) -> Tensor:

@@ -7,13 +7,13 @@ from torch import Tensor
 from conbo.loops import distinct_rows
 from conbo.models import compiled
 
-ALIKE = 0.8  # similarity above which two actions count as one start
+ALIKE = 0.8  # similarity above which two actions count as the same start
 
 
 def distinct_best(scores: Tensor, similarity: Tensor, k: int) -> Tensor:
     """For each row of scores (m, p) the best k columns that are not alike: (m, k).
 
-    If all other columns of a row are alike, its first column is repeated, which is harmless.
+    If a row has fewer than k such columns, its first choice is repeated, which is harmless.
     """
     k = min(k, scores.shape[-1])
     if compiled.AVAILABLE and scores.device.type == "cpu":

@@ -17,7 +17,7 @@ from conbo.models.pathwise import DrawnPaths, draw_paths
 from conbo.models.posterior import GainRule
 from conbo.spaces import Space
 
-# Cap on state lengthscales when best actions are reused: the best action may change even where rewards barely do.
+# Cap on state lengthscales when best actions are reused: the best action may change even if rewards barely change.
 LARGEST_LENGTHSCALE = 1.0
 
 
@@ -69,10 +69,10 @@ class ExactPosterior(Conditioned):
         """k⁰(point, chosen) / k⁰(chosen, chosen), between 0 and 1: (p, q)."""
         there = self.kernel.scaled(chosen)
         share = self.kernel.covariance(self.kernel.scaled(points), there) / self.kernel.variance(there[0])
-        return share.clamp(0, 1)  # tasks may be of opposite shape or of different variance
+        return share.clamp(0, 1)  # covariances of tasks may be negative or larger than a variance
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """The actions (p, d_x), every second one moved so that those are evenly spread after input warping."""
+        """The actions (p, d_x); every second one is moved, so that the moved ones are even after input warping."""
         warp = self.kernel.actions.warp
         if warp is None:
             return actions
@@ -99,13 +99,13 @@ class ExactPosterior(Conditioned):
         return {"kernel": self.kernel.record(), "constant": self.constant, "noise": learned}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """What the page needs to compute the posterior, if it knows the kernel."""
+        """The values that the report's page needs to compute the posterior; None if it does not know the kernel."""
         return page_record(self, space)
 
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> "ExactPosterior":
-        """The same hyperparameters with other observations, whose seeds do not matter here."""
+        """The same hyperparameters conditioned on other observations, whose seeds are ignored."""
         known = self.noise if noise is None else noise
         return condition(self.kernel, self.constant, known, points, rewards, self.noise)
 
@@ -121,7 +121,7 @@ def condition(
     """Condition a prior on observed points (n, d) and rewards (n,).
 
     `noise` is one variance, one for each point, or a function of the point. `new_noise` is the noise of further
-    rewards: by default the same, or the mean if each point has its own.
+    rewards: by default the same variance, or the mean if each point has its own.
     """
     if new_noise is None:
         new_noise = float(noise.mean()) if isinstance(noise, Tensor) else noise

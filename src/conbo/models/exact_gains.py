@@ -28,8 +28,8 @@ from conbo.models.posterior import GainRule, LineGains
 from conbo.models.snapping import masked, snap_actions, without_infeasible
 from conbo.spaces import Space
 
-RACE_STEPS = 2  # Newton steps from each of several starts, before the best of them goes on
-COLD_STEPS = 4  # Newton steps from there
+RACE_STEPS = 2  # Newton steps from each of several starts, before the best of them continues
+COLD_STEPS = 4  # Newton steps from the winner of the race
 WARM_STEPS = 1  # Newton steps of an inner maximization that starts where the last outer step ended
 BASINS = 4  # local maxima of the posterior mean that are kept for each state
 
@@ -75,12 +75,12 @@ def lines_at(posterior: Conditioned, candidates: Tensor, states: Tensor, actions
 
 
 class ExactGains:
-    """Gains of states by a rule, with look-ahead maxima searched for from a pool of actions."""
+    """Gains of states by a rule; searches for look-ahead maxima start from a pool of actions."""
 
     def __init__(self, pool: ActionPool, rule: GainRule) -> None:
         self.pool, self.rule = pool, rule
         self.policy = BestActionsOnce(pool, BASINS)
-        self._rough: list[tuple[Tensor, RoughGains]] = []  # by states: what is known of them holds for every seed
+        self._rough: list[tuple[Tensor, RoughGains]] = []  # by their states; these results hold for every seed
 
     @property
     def posterior(self) -> Conditioned:
@@ -122,7 +122,7 @@ class ExactGains:
 
 
 class StatesAhead:
-    """r sets of m fixed states, which remembers where the last look-ahead maxima were found."""
+    """r sets of m fixed states; remembers where the last look-ahead maxima were found."""
 
     def __init__(self, gains: ExactGains, states: Tensor) -> None:
         self._gains, self._shape = gains, states.shape[:2]
@@ -132,7 +132,7 @@ class StatesAhead:
         self._visited = torch.zeros(len(states), dtype=torch.bool, device=states.device)
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
-        """Gains (k, m) of candidates (k, d), each with its own set of states `rows` (k,)."""
+        """Gains (k, m) of candidates (k, d); candidate i looks at the set of states `rows[i]`."""
         posterior, rule = self._gains.posterior.of_rows(rows), self._gains.rule
         ahead, prepared = posterior.look_ahead(candidates), self._rows.select(rows)
         functions = look_ahead_functions(posterior, ahead, prepared)
@@ -144,7 +144,7 @@ class StatesAhead:
             mean, slope = (part.unflatten(0, shape) for part in functions.pooled(pool.correlation, pool.features))
             actions, correlation = pool.features.expand(*shape, -1, -1), pool.correlation.mT.expand(*shape, -1, -1)
             mean, slope = without_infeasible(space, self._states[rows], pool.actions, mean, slope)
-            similarity = mean  # a discrete set has no neighbors
+            similarity = mean  # without nodes there are no neighbors
         else:
             maxima = self._maxima(functions, rule.nodes, rows)
             parts = (maxima.mean, maxima.slope, maxima.actions, maxima.correlation)
@@ -168,7 +168,7 @@ class StatesAhead:
         return maxima
 
     def _cold_starts(self, functions: ActionFunctions, nodes: Tensor, rows: Tensor) -> Tensor:
-        """Starts of Newton's method (k·m, q, features): the current best action at z = 0, else the winner of a race."""
+        """Starts of Newton's method (k·m, q, features): the best action now at z = 0, a race's winner elsewhere."""
         states = self._states[rows].flatten(0, 1)
         best = self._gains.policy(states)
         moving = nodes.nonzero().squeeze(-1)
@@ -212,7 +212,7 @@ class StatesAhead:
 
 
 def snapped(space: Space, functions: ActionFunctions, maxima: Maxima) -> Maxima:
-    """The same maxima; if some actions are integers, moved to the nearest actions that the space allows."""
+    """The maxima, moved to the nearest actions that the space allows if some of these are integers."""
     if not space.has_integer_actions:
         return maxima
     if functions.limits is None:

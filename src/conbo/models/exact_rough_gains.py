@@ -4,7 +4,7 @@ For states that all candidates share, nearly everything can be prepared once: th
 (basins), how they react to observations, and the curvature at the best of them.  For a candidate there remain
 
 - corners: the expected maximum over the basins and the candidate's own action, each a line in z;
-- curvature: the best action itself moves with z, V''(0) = ∇σ̃ᵀ (-∇²μ)⁻¹ ∇σ̃, which adds half of that.
+- curvature: the best action itself moves with z, V''(0) = ∇σ̃ᵀ (-∇²μ)⁻¹ ∇σ̃, which adds ½ V''(0).
 
 This is good enough to tell which candidates deserve a closer look and at which states they matter. It is never used as
 the value itself.
@@ -27,8 +27,8 @@ from conbo.models.kernels import Factor
 from conbo.models.posterior import BestActions
 from conbo.models.snapping import without_infeasible
 
-STIFF = 1e6  # curvature across a limit that holds an action, in units of the largest other one
-TOUCHING = 1e-7  # slack up to which a limit holds an action
+STIFF = 1e6  # curvature across an active limit, in units of the largest other curvature
+TOUCHING = 1e-7  # slack up to which a limit counts as active
 
 Rough: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # mean and slope (..., lines) → roughly the gain (...)
 
@@ -59,14 +59,14 @@ class RoughGains:
         self._functions = functions
 
     def under(self, posterior: Conditioned) -> "RoughGains":
-        """The same states with the look-ahead of another posterior that has the same moments."""
+        """The same states under another posterior, which has the same moments but another look-ahead."""
         other = copy(self)
         other._posterior = posterior
         return other
 
     @cached_property
     def _curvature(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The best action (m, f) of each state, ∇ of its covariance with the observations, and the whitening."""
+        """The best action (m, f) of each state, ∇ of its covariance with the observations, and a whitening of -∇²μ."""
         factor = self._posterior.kernel.actions
         features = factor.scaled(self.best.actions)  # (m, features)
         zero = features.new_zeros(len(features), 1)
@@ -80,7 +80,7 @@ class RoughGains:
             bowl = bowl + stiffness_across_limits(self._functions.limits, features, bowl)
         root, failed = factorize(bowl)
         whitening = torch.linalg.solve_triangular(torch.where(failed[:, None, None], eye, root), eye, upper=False)
-        # a coordinate at its bound adds no curvature, nor does a point that is not a maximum to second order
+        # no curvature comes from a coordinate at its bound, or from a point that is not a maximum to second order
         whitening = torch.where((stuck[:, None, :]) | failed[:, None, None], 0.0, whitening)
         _, slope, _ = factor.tables(features[:, None], self._posterior.actions)  # (m, 1, n)
         away = features[:, :, None] - self._posterior.actions.mT  # (m, features, n)

@@ -20,11 +20,11 @@ from conbo.models.posterior import BestActions
 from conbo.models.snapping import contains, masked, snap_actions
 from conbo.spaces import Integer, Space
 
-CHUNK = 2048  # states a pass
+CHUNK = 2048  # states per pass
 
 
 class ActionPool:
-    """p actions with what is needed repeatedly: their features and their κ with the observations."""
+    """p actions with their features and their κ with the observations, which every search needs."""
 
     def __init__(self, posterior: Conditioned, space: Space, actions: Tensor) -> None:
         self.posterior, self.space, self.actions = posterior, space, actions
@@ -65,7 +65,7 @@ class BestActionsOnce:
 
     def __init__(self, pool: ActionPool, starts: int) -> None:
         self._pool, self._starts = pool, starts
-        self._rows: dict[tuple[float, ...], int] = {}  # of a state, in what is known
+        self._rows: dict[tuple[float, ...], int] = {}  # index of each known state
         self._known: list[BestActions] = []
 
     def __call__(self, states: Tensor) -> BestActions:
@@ -84,7 +84,7 @@ def polish_integers(
 ) -> tuple[Tensor, Tensor]:
     """Snap actions (m, k, d_x) to the space, then move every integer one step down or up if that helps.
 
-    `mean_at` gives the means (m, k) of such actions. With states (m, d_s), actions stay feasible there.
+    `mean_at` gives the means (m, k) of actions (m, k, d_x). Given states (m, d_s), actions stay feasible in them.
     """
     rows = None if states is None else states[:, None]
     actions = snap_actions(space, actions, rows)

@@ -45,7 +45,7 @@ class Factor:
 
     @cached_property
     def feature_scales(self) -> Tensor:
-        """Multipliers (width,) of the features, after which profiles see plain distances."""
+        """Multipliers (width,) of the features: profiles are functions of the distance between scaled features."""
         return self.profile.unit / self.lengthscales[list(self.columns.owner)]
 
     @cached_property

@@ -27,12 +27,12 @@ class Factored:
     points: Tensor  # (n, d)
     variances: Tensor  # (n,), of the noise
     factor: Tensor  # (n, n), lower
-    jitter: float  # that was added to the diagonal beside the noise
+    jitter: float  # what was added to the diagonal in addition to the noise
 
     def shared_blocks(self, points: Tensor, variances: Tensor) -> int:
-        """Number of rows shared with a factor of these data: complete blocks of the same points and noise."""
+        """Number of rows in the complete blocks whose points and noise are the same as in these data."""
         if self.jitter > 0:
-            return 0  # with other rows it may not be needed
+            return 0  # a factor of other rows may not need the jitter
         same = shared_rows(len(self.points), len(points))
         equal = torch.equal(self.points[:same], points[:same]) and torch.equal(self.variances[:same], variances[:same])
         return same if equal else 0
@@ -41,7 +41,7 @@ class Factored:
 def factored(kernel: Kernel, points: Tensor, variances: Tensor, earlier: Factored | None = None) -> Factored:
     """Factorize the covariance of rewards at points (n, d) with noise (n,).
 
-    `earlier` is a factor of the same kernel: what it shares with the new one is copied.
+    `earlier` is a factor of the same kernel; the blocks that it shares with the new one are copied.
     """
     states, actions = kernel.scaled(points)
 
@@ -57,7 +57,7 @@ def factored(kernel: Kernel, points: Tensor, variances: Tensor, earlier: Factore
         known = earlier.factor[:shared, :shared]
     jitter = 0.0
     factor = _grown(rows, [end for end in ends if end > shared], known, jitter)
-    while factor is None:  # rounding made the matrix indefinite: the least jitter that helps
+    while factor is None:  # rounding made the matrix indefinite: find the least jitter that helps
         jitter = 10 * jitter if jitter > 0 else max(1e-10 * float((kernel.variance(states) + variances).mean()), 1e-300)
         if not (jitter < inf and _finite(rows, ends)):
             raise ConboError("a covariance matrix must be finite, but got infinite or undefined entries.")

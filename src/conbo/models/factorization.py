@@ -21,12 +21,12 @@ def factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:
     L_ik L_jk) / L_jj.
     """
     factors, info = torch.linalg.cholesky_ex(matrices)
-    trace = factors.diagonal(dim1=-2, dim2=-1).sum(-1)  # square roots of doubles do not overflow it
-    return factors, info + (trace - trace) != 0  # x - x is zero where x is finite, undefined elsewhere
+    trace = factors.diagonal(dim1=-2, dim2=-1).sum(-1)  # square roots of doubles are too small for the sum to overflow
+    return factors, info + (trace - trace) != 0  # x - x is zero if x is finite, and NaN otherwise
 
 
 def cholesky(matrix: Tensor) -> Tensor:
-    """Lower Cholesky factor; if rounding made the matrix indefinite, with the least jitter that helps."""
+    """Lower Cholesky factor, with the least jitter that helps if rounding made the matrix indefinite."""
     factor, failed = factorize(matrix)
     jitter = max(1e-10 * float(matrix.diagonal().mean()), 1e-300)
     while failed.item():

@@ -17,7 +17,7 @@ from conbo.spaces import Array, Space
 
 @dataclass(frozen=True)
 class FeatureShapes:
-    """How scaled features map to values and limits, the same in all states."""
+    """How scaled features map to the user's units and to the limits; the same in all states."""
 
     space: Space
     factor: Factor
@@ -30,7 +30,7 @@ class FeatureShapes:
 
     @cached_property
     def coefficients(self) -> Tensor:
-        """Coefficients (J, numbers) of the values of the numeric features, in their order."""
+        """Coefficients (J, numbers) of the J limits for the numeric features, in the order of the features."""
         numeric, like, linear = list(self.factor.columns.numeric), self.factor.lengthscales, self.feasible.limits
         if linear is None:
             return like.new_zeros(0, len(numeric))
@@ -75,7 +75,7 @@ class FeatureShapes:
 
 @dataclass(frozen=True)
 class FeatureLimits:
-    """The limits in each of r states, for a local search over q actions each, as features (r, q, width)."""
+    """The limits in each of r states, for local searches over q actions per state, as features (r, q, width)."""
 
     shapes: FeatureShapes
     states: Tensor  # (r, d_s), unit cube
@@ -102,14 +102,14 @@ class FeatureLimits:
 
     @cached_property
     def room(self) -> Tensor:
-        """What the states leave of the bounds: (r, J)."""
+        """The bounds of the limits minus the states' share of their left sides: (r, J)."""
         like = self.factor.lengthscales
         if self.linear is None:
             return like.new_zeros(len(self.states), 0)
         return torch.from_numpy(self.linear.bounds - self.linear.used(self.states.cpu().numpy())).to(like)
 
     def tangents(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Normals (r, q, J, width) of the limits at features x (r, q, width), and how far a step may go along each."""
+        """Normals (r, q, J, width) of the limits at features x (r, q, width), and how far x may move along each."""
         (values, slopes), coefficients = self._values(x), self.shapes.coefficients
         normals = x.new_zeros(*x.shape[:-1], len(coefficients), x.shape[-1])
         normals[..., list(self.factor.columns.numeric_features)] = coefficients * slopes[..., None, :]
@@ -135,7 +135,7 @@ class FeatureLimits:
         return (slack >= torch.where(margins > 0, 0.0, -rounding)).all(-1)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The nearest features (r, q, width) that satisfy the linear limits, and which rows do."""
+        """The nearest features (r, q, width) that satisfy the linear limits, and for which of them this succeeded."""
         inside = self.contains(x)
         rows = (~inside).nonzero()[:, 0]
         if len(rows) == 0 or self.linear is None:
@@ -150,7 +150,7 @@ class FeatureLimits:
         return moved, now
 
     def inside(self, x: Tensor) -> Tensor:
-        """Feasible features near these (r, q, width), where the states have any."""
+        """Feasible features near these (r, q, width), if the states have feasible actions."""
         feasible = torch.from_numpy(self.space.contains(self._points(x).numpy(force=True))).to(x.device)
         if bool(feasible.all()):
             return x
@@ -164,7 +164,7 @@ class FeatureLimits:
         return self.factor.scaled(snap(self.space, self._points(x))[..., self.space.n_state_dims :])
 
     def cut(self, starts: Tensor, ends: Tensor) -> Tensor:
-        """The last features allowed on the way from feasible starts to ends (r, q, width)."""
+        """The last feasible features (r, q, width) on the straight lines from feasible starts to ends."""
         assert self.space.feasible_set is not None
         inside, towards = (self._points(x).flatten(0, 1).numpy(force=True) for x in (starts, ends))
         found = self.space.feasible_set.cut(inside, towards)[:, self.space.n_state_dims :]

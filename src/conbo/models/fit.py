@@ -42,14 +42,14 @@ from conbo.notices import LOG, in_words
 
 ANNOUNCED_SECONDS = 2.0  # fits that are expected to take longer are announced in the log
 LEAST_WEIGHT = 0.03  # members with less weight are dropped
-NOISE_MARGIN = 2.0  # nats of evidence that heteroscedastic noise must gain; otherwise it would only add a member
+NOISE_MARGIN = 2.0  # nats of evidence that heteroscedastic noise must gain, because every variant adds a member
 
 
 @dataclass(frozen=True)
 class Fit:
     """Fitted hyperparameters of one model, and its log evidence.
 
-    It keeps what it computed for the last data that it was conditioned on, so that one more reward costs little.
+    It keeps the factor of the last data that it was conditioned on, so that one more reward costs little.
     """
 
     kernel: Kernel
@@ -58,7 +58,7 @@ class Fit:
     objective: float  # log-density at the mode
     evidence: float
     output: LowTail | None
-    effect: SeedEffect | None  # what seeds do, where rewards ask for it
+    effect: SeedEffect | None  # the effect of seeds, if the rewards support one
     record: dict[str, Any] = field(repr=False, compare=False)  # plain values from which `restored` makes it again
     _last: list[Factored | Summary] = field(default_factory=list, repr=False, compare=False)
 
@@ -70,14 +70,14 @@ class Fit:
         limits: tuple[float, float] | None = None,
         seeds: Tensor | None = None,
     ) -> ExactPosterior | TransformedPosterior:
-        """Condition on standardized rewards (n,) at points (n, d), whose noise has variances (n,) where known.
+        """Condition on standardized rewards (n,) at points (n, d), with known noise variances (n,), if given.
 
         `limits` bound the expected reward, if they are known. `seeds` (n,) are the seeds of the rewards, if they have
         any; there are no limits then.
         """
         if self.effect is not None and seeds is not None:
             within = self.noise if noise is None else noise
-            assert not isinstance(within, HeteroscedasticNoise)  # beside effects of seeds, noise is the same everywhere
+            assert not isinstance(within, HeteroscedasticNoise)  # with effects of seeds, noise is the same everywhere
             return condition_with_seeds(self.kernel, self.constant, within, self.effect, points, rewards, seeds)
         output = self.output if limits is None else Limits(*limits, self.output)
         values, variances = (rewards, noise) if output is None else output.values(rewards, noise)
@@ -89,7 +89,7 @@ class Fit:
 
 
 def expected_seconds(n: int, d: int) -> float:
-    """Rough duration of a fit of all models to n rewards at points with d columns, on one core.
+    """Rough duration in seconds of a fit of all models to n rewards at points with d columns, on one core.
 
     It was measured with eight columns (2.1 and 4.0 s for 281 and 493 rewards) and with two (1.3 s for 281).  A slow or
     busy machine may take several times as long.

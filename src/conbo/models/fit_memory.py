@@ -1,4 +1,4 @@
-"""A cache of fits, in this process and on a shelf that processes share, so that no fit is made twice.
+"""A cache of fits, in memory and in a store that processes share (the shelf), so that no fit is made twice.
 
 A fit is a pure function of the rewards and of the model's settings, which make up its key. So the cache saves time and
 never changes a result.
@@ -18,7 +18,7 @@ from conbo.models import compiled
 
 Result = TypeVar("Result")
 
-MOST_REMEMBERED = 4  # two models, since a method may look at states as at actions, and what each of them began with
+MOST_REMEMBERED = 4  # number of fits: a method may use two models, and each fit may start from an earlier one
 
 
 class Shelf(Protocol):
@@ -28,7 +28,7 @@ class Shelf(Protocol):
         """The text of this key, or None."""
 
     def write_fit(self, key: str, text: str) -> None:
-        """Store a text; nothing is lost if that fails."""
+        """Store a text. If that fails, the fit is only made again later."""
 
 
 class FitMemory:
@@ -46,7 +46,7 @@ class FitMemory:
         read: Callable[[Any], Result],
         shared: bool,
     ) -> Result:
-        """What `make` returns for this key, from the cache if possible.
+        """The result for this key: from the cache if it is there, otherwise from `make`.
 
         For a key that is `shared` with other processes, `write` and `read` convert the result to plain values and back,
         which must give exactly the same result.
@@ -58,7 +58,7 @@ class FitMemory:
             known = make()
             if shared and self._shelf is not None:
                 self._shelf.write_fit(key, _sealed(json.dumps(write(known))))
-        self._known[key] = known  # the last used is the last
+        self._known[key] = known  # the most recently used key comes last
         for old in list(self._known)[:-MOST_REMEMBERED]:
             del self._known[old]
         return known
@@ -71,7 +71,7 @@ class FitMemory:
 
 
 def fit_key(settings: Sequence[object], *data: Tensor | None) -> str:
-    """A key for a fit of these settings to these data, by this version of everything that could round differently."""
+    """A key for the fit of these settings to these data, and for all versions that could change its rounding."""
     tools = version("conbo"), torch.__version__, platform.machine(), platform.system(), compiled.AVAILABLE
     digest = sha256(repr((*tools, *settings)).encode())
     for tensor in data:

@@ -53,12 +53,12 @@ class KernelFamily(Protocol):
         """The kernel with these parameters (p,)."""
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances (r, n, n) of points (n, d), and the pullback of gradients in them to parameters (r, p)."""
+        """Covariances (r, n, n) of points (n, d), and a map from their gradients to gradients in parameters (r, p)."""
 
 
 @dataclass(frozen=True)
 class ExtendedFamily:
-    """A family around another one, with the same parameters unless it overrides them."""
+    """A family that extends another one, and has the same parameters except for those that it overrides."""
 
     family: KernelFamily
 
@@ -166,7 +166,7 @@ class Features:
 
     def __init__(self, columns: Columns, profile: Profile, points: Tensor, log_lengthscales: Tensor) -> None:
         self._width = len(columns.categories)
-        self._owner: Tensor | None = None  # without categories columns and features are the same
+        self._owner: Tensor | None = None  # None: without categories, columns and features are the same
         scales = profile.unit * (-log_lengthscales).exp()
         if any(columns.categories):
             self._owner = torch.tensor(columns.owner, dtype=torch.long, device=points.device)
@@ -175,12 +175,12 @@ class Features:
 
     @cached_property
     def scaled(self) -> Tensor:
-        """(r, n, features)."""
+        """The scaled features (r, n, features)."""
         return self._features * self._scales[:, None, :]
 
     @cached_property
     def by_feature(self) -> Array:
-        """The same as an array (r, features, n) for compiled loops, whose innermost ones run over points."""
+        """The scaled features as an array (r, features, n), because the innermost compiled loops run over points."""
         return np.multiply(self._features.numpy().T, self._scales.numpy()[..., None], order="C")
 
     def by_column(self, table: Tensor) -> Tensor:

@@ -1,14 +1,14 @@
 """Covariances over (state, action), all of the form  k = A(s, s') κ(x, x') + B(s, s').
 
-Only κ depends on the action.  So a posterior mean, as a function of the action, is a weighted sum of κ whatever the
-states do, and one fast path serves every kernel.
+Only κ depends on the action.  So a posterior mean, as a function of the action, is a weighted sum of κ for every
+state, and one fast path serves every kernel.
 
 ===============  ==========================  =====================================================
 paper            here                        meaning
 ===============  ==========================  =====================================================
 k_X, M(x,x')     ``actions`` (Factor)        κ, correlation between actions
 σ₀² k_S(s,s')    ``scale``                   A, how strongly two states share their shape
-σ₃² δ_ss'        ``offset``                  B, what two states share whatever the action
+σ₃² δ_ss'        ``offset``                  B, covariance of the states' levels, the same for all actions
 l                ``lengthscales``            one for every parameter, in units of the unit cube
 ===============  ==========================  =====================================================
 
@@ -162,7 +162,7 @@ class Kernel(ABC):
         return pulled(weights * state_slope, here[0], there[0]), in_actions
 
     def gradient(self, here: Features, there: Features, weights: Tensor) -> Tensor:
-        """The same gradients in the unit cube: (..., p, d)."""
+        """The gradients of `weighted_gradient`, converted to the unit cube: (..., p, d)."""
         in_states, in_actions = self.weighted_gradient(here, there, weights)
         return self.in_unit_cube((in_states, in_actions), here)
 
@@ -194,10 +194,10 @@ class Kernel(ABC):
         raise SettingError(f"a kernel must have a method `record` to be saved, but {type(self).__name__} has none.")
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """The columns of a state that A and B look up in tables; all others enter by their distance.
+        """The columns of a state that A and B look up in tables; the other columns enter by their distance.
 
-        With them, the page of a report computes the kernel by itself.  None if that would be wrong: the page then shows
-        a table of the policy.
+        With these columns, the page of a report can compute the kernel.  None if it cannot; the page then shows a table
+        of the policy.
         """
         return None
 
@@ -206,7 +206,7 @@ class Kernel(ABC):
         return self
 
     def page_main_effects(self) -> dict[str, Any] | None:
-        """What the page needs to add the main effects, if there are some."""
+        """The values that the page needs to add the main effects; None if there are none."""
         return None
 
     def warped(self, warp: Warp) -> Self:
@@ -280,7 +280,7 @@ class ProductKernel(Kernel):
         return {"type": "product", **factors_record(self), "outputscale": self.outputscale}
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """No column is looked up: categories have distances, like numbers."""
+        """Empty: no column is looked up, because categories have distances, like numbers."""
         return ()
 
 

@@ -11,8 +11,8 @@ lengthscales       LogNormal(√2 + ½ log d, √3)    grows with the dimension 
 variances          LogNormal(0, 1)                rewards have variance one
 loadings           Normal(0.7 or 0, 0.5)          of multi-task kernels: the first says that states are alike
 exponents' logs    Normal(0, 0.5)                 of input warping, among the loadings
-noise, "moderate"  Cauchy(-4, 1.5) of its log     anything from small to large, as rewards say
-noise, "small"     LogNormal(-6, 2)               next to nothing, unless many rewards say otherwise
+noise, "moderate"  Cauchy(-4, 1.5) of its log     anything from small to large; rewards decide
+noise, "small"     LogNormal(-6, 2)               nearly none, unless many rewards say otherwise
 noise, "varying"   Cauchy(-4, 1.5), N(0, 0.3)     moderate on average; slopes have density one at zero
 =================  =============================  ==========================================================
 """
@@ -38,13 +38,13 @@ LOG_VARIANCE_BOUNDS = (log(1e-3), log(1e3))
 SLOPE_BOUNDS = (-5.0, 5.0)
 LOADING_SPREAD = 0.5
 SLOPE_SPREAD = 0.3
-USUAL_NOISE = -4.0, 1.5  # center and width of the prior of its log-variance
+USUAL_NOISE = -4.0, 1.5  # center and width of the Cauchy prior of the noise's log-variance
 SMALL_NOISE = -6.0, 2.0
-SCREENED_STARTS = 8  # quasi-random starts whose objective is looked at, beside the prior's mode
-MUCH_NOISE = 0.3  # variance
+SCREENED_STARTS = 8  # quasi-random starts that are screened by their objective, in addition to the prior's mode
+MUCH_NOISE = 0.3  # variance of the noise at `noisy_start`, in standardized rewards
 DIFFERENCE = 1e-3  # step in a parameter over which gradients are compared
-LEAST_CURVATURE = 0.3  # of a log-density, in units of the prior's spread
-MOST_WORK = 10**9  # n³ of all covariances that one call factorizes: well below a second, so that Ctrl-C is answered
+LEAST_CURVATURE = 0.3  # least curvature of a log-density along any direction, in units of the prior's spread
+MOST_WORK = 10**9  # r n³ of the covariances that one call factorizes: well below a second, so that Ctrl-C is answered
 IMAGINED = 8  # sets of rewards from which the curvature at a start is estimated
 
 Array: TypeAlias = NDArray[np.float64]
@@ -99,14 +99,14 @@ class LogPosterior:
             values, gradients, means = (torch.cat(column) for column in zip(*parts, strict=True))
             return values, gradients, means
         factor, inverse, failed, pullback = self._solve(parameters)
-        # numpy: its calls on so small arrays cost a fraction of torch's
+        # in numpy, because its calls on such small arrays cost a fraction of torch's
         rewards, precision = self.rewards.numpy(), inverse.numpy()
         sums = precision.sum(-1)
         mean = (sums @ rewards) / sums.sum(-1)
         residual = rewards - mean[:, None]
         solved = (precision @ residual[..., None])[..., 0]
         misfit = 0.5 * np.einsum("rn,rn->r", residual, solved)
-        with np.errstate(invalid="ignore", divide="ignore"):  # of factors that failed
+        with np.errstate(invalid="ignore", divide="ignore"):  # from factorizations that failed
             half_log_determinant = np.log(np.einsum("rnn->rn", factor.numpy())).sum(-1)
         prior, prior_gradient = self._prior(parameters.numpy())
         value = self._likelihood_constant - misfit - half_log_determinant + prior
@@ -140,9 +140,9 @@ class LogPosterior:
         return HeteroscedasticNoise(self.columns, float(level), slopes) if self.varies else float(level.exp())
 
     def curvature(self, parameters: Tensor) -> Tensor:
-        """Rough negated second derivatives in each parameter: (r, p).
+        """Rough estimates (r, p) of the negated second derivative in each parameter.
 
-        For the log-likelihood, they are the variance of its gradient over rewards drawn with these parameters.
+        For the log-likelihood, the estimate is the variance of its gradient over rewards drawn with these parameters.
         """
         return self._imagined_gradients(parameters).square().mean(0) + torch.from_numpy(self._spread**-2)
 
@@ -154,7 +154,7 @@ class LogPosterior:
         curvatures, scale = torch.linalg.eigvalsh(self._second_derivatives(parameters)), torch.from_numpy(self._spread)
         log_determinant = float(curvatures.clamp_min(LEAST_CURVATURE).log().sum() - 2 * scale.log().sum())
         in_logarithms = float(torch.from_numpy(self._logarithm) @ parameters)
-        relative = self.n_slopes * log(SLOPE_SPREAD * sqrt(2 * pi))  # their density is relative to that of none
+        relative = self.n_slopes * log(SLOPE_SPREAD * sqrt(2 * pi))  # their density is relative to that at zero
         return in_logarithms + 0.5 * len(scale) * log(2 * pi) - 0.5 * log_determinant - relative
 
     def draws(self, parameters: Tensor, pairs: int) -> Tensor:
@@ -177,19 +177,19 @@ class LogPosterior:
         steps = torch.where(parameters + DIFFERENCE > self.bounds[:, 1], -DIFFERENCE, DIFFERENCE)
         gradients = self(torch.cat([parameters[None], parameters + steps.diag()]))[1]
         second = -(gradients[1:] - gradients[0]) / steps[:, None]
-        second = torch.where(second.isfinite(), second, 0.0)  # where a covariance has no factor
+        second = torch.where(second.isfinite(), second, 0.0)  # NaN if a covariance has no factor
         scale = torch.from_numpy(self._spread)
         return 0.5 * (second + second.mT) * scale[:, None] * scale
 
     def promise(self, parameters: Tensor, some: slice) -> float:
-        """Roughly how much a Newton step in some of the parameters (p,) would gain."""
+        """Roughly how much log-density (nats) a Newton step in some of the parameters (p,) would gain."""
         slopes = self(parameters[None])[1][0, some]
         imagined = self._imagined_gradients(parameters[None])[:, 0, some]
         information = imagined.mT @ imagined / IMAGINED + torch.from_numpy(self._spread[some] ** -2).diag()
         return float(0.5 * slopes @ torch.linalg.solve(information, slopes))
 
     def _imagined_gradients(self, parameters: Tensor) -> Tensor:
-        """Gradients of the log-likelihood of rewards drawn with these parameters, several times: (times, r, p)."""
+        """Gradients (IMAGINED, r, p) of the log-likelihood at its parameters, each for rewards drawn with these."""
         factor, _, failed, pullback = self._solve(parameters)
         generator = torch.Generator().manual_seed(0)
         draws = torch.randn(len(self.points), IMAGINED, generator=generator, dtype=torch.float64)
@@ -208,7 +208,7 @@ class LogPosterior:
         drawn = sum(self._counts) - self.n_slopes
         centered = SobolEngine(drawn, scramble=True, seed=0).draw(SCREENED_STARTS, dtype=torch.float64) - 0.5
         lengthscales, variances, loadings, noise = centered.split(self._counts[:-1], -1)
-        for kind in (lengthscales, variances, noise):  # loadings of zero would be a saddle
+        for kind in (lengthscales, variances, noise):  # not the loadings: zero is a saddle point for them
             kind[0] = 0.0
         return torch.cat(
             [
@@ -222,19 +222,19 @@ class LogPosterior:
         )
 
     def noisy_start(self) -> Tensor:
-        """The first start, but with much noise (p,)."""
+        """The first start (p,), but with much noise."""
         start = self.starts()[0]
         start[len(start) - 1 - self.n_slopes] = log(MUCH_NOISE)
         return start
 
     def _by_kind(self, *values: float | tuple[float, ...]) -> Array:
-        """One value for every parameter, given for each kind of parameters or for each parameter of a kind."""
+        """One value for every parameter, from one value for each kind of parameters or a tuple for all of a kind."""
         pairs = zip(values, self._counts, strict=True)
         flat = [v for value, n in pairs for v in (value if isinstance(value, tuple) else [value] * n)]
         return np.array(flat, dtype=np.float64)
 
     def _prior(self, parameters: Array) -> tuple[Array, Array]:
-        """Log-densities (r,), and gradients (r, p); LogNormal ones are densities of exp(parameter), as in BoTorch."""
+        """Log-densities (r,) and gradients (r, p); a LogNormal prior is a density of exp(parameter), as in BoTorch."""
         score = (parameters - self._location) / self._spread
         values = -(self._logarithm * parameters + 0.5 * score * score + self._log_spread)
         gradients = -self._logarithm - score / self._spread
@@ -264,7 +264,7 @@ class LogPosterior:
         return variances, pullback
 
     def _solve(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor, Callable[[Tensor], Tensor]]:
-        """Cholesky factors and inverses of the covariances of rewards, which of them failed, and a pullback.
+        """Cholesky factors and inverses of the covariances of rewards, which factorizations failed, and a pullback.
 
         The pullback turns solved rewards α (r, n) into the gradient (r, p) of their log-likelihood.  Work of order n²
         and more is done on the device of the points; the results are in CPU memory.
@@ -272,7 +272,7 @@ class LogPosterior:
         device = self.points.device
         covariance, to_parameters = self.family.covariance(parameters[:, : self._n_kernel].to(device), self.points)
         noise, to_noise = self._noise(parameters)
-        noisy = covariance.clone()  # the pullback looks at the covariance again
+        noisy = covariance.clone()  # a copy, because the pullback needs the covariance again
         noisy.diagonal(dim1=-2, dim2=-1).add_(noise.to(device))
         factor, failed = factorize(noisy)
         inverse = torch.cholesky_inverse(factor)

@@ -3,8 +3,8 @@
     k = (A(s, s') + σ_X²) κ(x, x') + B(s, s') + σ_S² k_S'(s, s')
 
 A kernel A κ + B, here called the interaction, learns nothing about a state from dissimilar states.  The main effect of
-the action, σ_X² κ, is what an action does in every state.  The main effect of the state, σ_S² k_S', is how good a state
-is whatever the action; it is a function of the state's numbers, with its own lengthscales.
+the action, σ_X² κ, is what an action does in every state.  The main effect of the state, σ_S² k_S', is how good a
+state is for all actions; it is a function of the state's numbers, with its own lengthscales.
 """
 
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from conbo.models.kernels import Factor, Kernel, pulled
 from conbo.models.profiles import Profile
 from conbo.models.warp import Warp
 
-SHARE = log(3.0)  # each of three terms begins with a third of the variance
+SHARE = log(3.0)  # log-variance taken off each of three terms at the start, where the variance is shared equally
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class MainEffectsKernel(Kernel):
         return self.interaction.scale(a, b) + self.action_variance
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """ψ of A: the interaction's own, because the new term is constant."""
+        """ψ of the interaction's A, because the new term is constant."""
         return self.interaction.scale_slope(a, b)
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
@@ -58,7 +58,7 @@ class MainEffectsKernel(Kernel):
         return main if own is None else main + own
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """ψ of B: the interaction's own; `weighted_gradient` adds the main effect, whose units differ."""
+        """ψ of the interaction's B alone. `weighted_gradient` adds the main effect, whose features have other units."""
         return self.interaction.offset_slope(a, b)
 
     def variance(self, states: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ class MainEffectsKernel(Kernel):
         return self.interaction.variance(states) + (self.action_variance + self.state_variance)
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
-        """The gradients, including the state's main effect, in the units of the interaction."""
+        """The gradients, including the state's main effect, in the scaled features of the interaction."""
         in_states, in_actions = super().weighted_gradient(here, there, weights)
         mine, others = self._of_effect(here[0]), self._of_effect(there[0])
         own_partners = others.dim() == 3
@@ -121,7 +121,7 @@ class MainEffectsKernel(Kernel):
         return self.state_effect.feature_scales / self.states.feature_scales[list(self._features)]
 
     def _of_effect(self, states: Tensor) -> Tensor:
-        """Scaled state features (..., width) in the units of the main effect."""
+        """Scaled state features (..., width) of the interaction, converted to those of the main effect."""
         return states[..., list(self._features)] * self._ratio
 
 
@@ -137,7 +137,7 @@ def effect_columns(states: Columns) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class MainEffectsFamily(ExtendedFamily):
-    """A family with main effects added.
+    """A family of kernels with main effects added.
 
     The lengthscales of the state's main effect come after the family's own, and σ_X² and σ_S² after its variances.
     """
@@ -163,7 +163,7 @@ class MainEffectsFamily(ExtendedFamily):
         return MainEffectsKernel(self.family.kernel(own), factor, of_action, of_state)
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """The family's matrix, plus one of the actions alone and one of the states alone."""
+        """The family's covariances, plus a term of the actions alone and a term of the states alone."""
         own, effect, variances = self._split(parameters)
         d_s, d_x = len(self.states.categories), len(self.actions.categories)
         columns = effect_columns(self.states)

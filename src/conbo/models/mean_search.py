@@ -1,4 +1,4 @@
-"""The best action of each of many states under any mean with a gradient: local search from hints."""
+"""The best action of each of many states under any mean with a gradient, by local search from given starts."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -13,8 +13,8 @@ from conbo.models.snapping import action_limits, snap_actions
 from conbo.spaces import Space
 
 CHUNK = 2048  # states per pass
-STEPS = 12  # of a quasi-Newton search
-TOLERANCE = 1e-7  # standardized reward that a step must promise
+STEPS = 12  # largest number of steps of a quasi-Newton search
+TOLERANCE = 1e-7  # expected gain of a step (standardized reward) below which the search stops
 
 
 class HasMean(Protocol):
@@ -30,7 +30,7 @@ class HasMean(Protocol):
 def best_by_mean(
     posterior: HasMean, space: Space, states: Tensor, hints: Callable[[Tensor], Tensor], starts: int
 ) -> BestActions:
-    """argmax over actions of the mean for states (m, d_s), by local search from the best of the hints (m, h, d_x)."""
+    """argmax over actions of the mean for states (m, d_s), by local search from the best of `hints` (m, h, d_x)."""
     return BestActions.joined([_best(posterior, space, chunk, hints(chunk), starts) for chunk in states.split(CHUNK)])
 
 

@@ -53,7 +53,7 @@ class Mixture:
         return self.members[0]
 
     def most_probable(self, share: float) -> Posterior:
-        """The average of the fewest members that hold this share of the weight; if that is one, the member itself."""
+        """The average of the most probable members whose weights add up to `share`; a member if one is enough."""
         count = 1 + int((self.weights.cumsum(0)[:-1] < share).sum())
         if count == 1:
             return self.leader
@@ -80,7 +80,7 @@ class Mixture:
         return within + torch.einsum("j,jp,jq->pq", self.weights, *apart)
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Variance (c,) of the rewards of states (c, d_s) before any was seen."""
+        """Variance (c,) of a reward in states (c, d_s) before any observation."""
         return self._average([member.prior_variance(states) for member in self.members])
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -152,7 +152,7 @@ class Mixture:
         return all(member.batches_look_ahead for member in self.members)
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Actions (p, d_x) that are even for the most probable member."""
+        """Actions (p, d_x), moved so that they are evenly spread after the most probable member's input warping."""
         return self.leader.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "MixtureSearch":
@@ -196,7 +196,7 @@ class Mixture:
         return {"members": records, "weights": self.weights.tolist()}
 
     def imagined(self, points: Tensor, seeds: Tensor) -> "Mixture":
-        """The mixture after rewards with these seeds that equal their expectations; members without seeds stay."""
+        """The mixture after rewards with these seeds that equal their expectations; only members with seeds change."""
         known = (one.imagined(points, seeds) if isinstance(one, ImaginesRewards) else one for one in self.members)
         return Mixture(tuple(known), self.weights)
 
@@ -214,13 +214,13 @@ class Mixture:
         return torch.einsum("j,j...->...", self.weights, stacked)
 
     def _apart(self, parts: Tensor) -> Tensor:
-        """Each member's values (members, ...) minus the weighted mean."""
+        """Each member's values minus their weighted mean: (members, ...)."""
         return parts - self._average(parts)
 
 
 @dataclass(frozen=True)
 class MixtureSearch:
-    """Searches over actions, one for each member, and one on the mean of all."""
+    """One search over actions for each member, and one for the mean of the mixture."""
 
     posterior: Mixture
     space: Space
@@ -243,7 +243,7 @@ class MixtureSearch:
 
 @dataclass(frozen=True)
 class MixtureGains:
-    """A weighted sum of values per state."""
+    """The weighted sum of the members' gains of states."""
 
     values: tuple[StateValue, ...]
     weights: Tensor  # (members,)
@@ -265,7 +265,7 @@ class MixtureGains:
         return lambda candidates: weighted(self.weights, [function(candidates) for function in functions])
 
     def at(self, states: Tensor) -> Callable[[Tensor, Tensor], "WeightedGains"]:
-        """Prepare sets of states (r, m, d_s): a function from candidates (k, d) and the set of each (k,) to gains."""
+        """Prepare sets of states (r, m, d_s): a function from candidates (k, d) and their sets' indices to gains."""
         functions = [value.at(states) for value in self.values]
         return lambda candidates, rows: WeightedGains([f(candidates, rows) for f in functions], self.weights)
 
@@ -294,7 +294,7 @@ def weighted(weights: Tensor, parts: Sequence[Tensor]) -> Tensor:
 
 @dataclass(frozen=True)
 class NewReward:
-    """What each of J members expects of a reward at each of k candidates."""
+    """The mean and variance that each of J members predicts for a reward at each of k candidates."""
 
     mean: Tensor  # (J, k)
     mean_gradient: Tensor  # (J, k, d)
@@ -303,7 +303,7 @@ class NewReward:
 
     @classmethod
     def of(cls, mixture: Mixture, candidates: Tensor) -> "NewReward":
-        """What the members expect of a reward at candidates (k, d)."""
+        """The predictions of all members for a reward at candidates (k, d)."""
         moments = [member.moments(candidates) for member in mixture.members]
         noise = [member.noise_at(candidates) for member in mixture.members]
         slopes = [member.noise_gradient(candidates) for member in mixture.members]
@@ -364,7 +364,7 @@ class MixturePaths:
         return torch.cat([path(points) for path in self._paths], -1)
 
     def along(self, points: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (p,) and gradients (p, d) at points (p, d), each of its own draw (p,)."""
+        """Values (p,) and gradients (p, d) at points (p, d); point i is taken on draw `draws[i]`."""
         values, gradients = points.new_empty(len(points)), torch.empty_like(points)
         for path, first in zip(self._paths, self._first, strict=True):
             mine = (draws >= first) & (draws < first + path.n)

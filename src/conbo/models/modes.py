@@ -24,19 +24,19 @@ from conbo.models.structures import Structures
 from conbo.models.warped_family import WarpedFamily
 
 CLIMBED_STARTS = 2  # number of the best screened starts from which a local search begins
-SCREENED_REWARDS = 300  # largest number of rewards with which starts are screened, because a look costs n³
+SCREENED_REWARDS = 300  # largest number of rewards with which starts are screened, because each evaluation costs n³
 ITERATIONS = 100
-HALVING = SuccessiveHalving(iterations=15, survivors=CLIMBED_STARTS)  # rows that cannot catch up are dropped
-TOLERANCE = 1e-3  # in log-density: far below what the data can tell apart
-EXACT = 1e-4  # variance of noise below which its slopes do not matter
+HALVING = SuccessiveHalving(iterations=15, survivors=CLIMBED_STARTS)  # starts that lag are dropped
+TOLERANCE = 1e-3  # nats: a step that promises less ends a local search; the data cannot tell such differences
+NEGLIGIBLE_NOISE = 1e-4  # variance of the noise below which heteroscedastic noise is not tried
 WARP_MARGIN = 6.0  # nats of log-density that input warping must gain
 MIN_PROMISED_WARP_GAIN = 3.0  # nats that a Newton step in the exponents must promise before warping is tried
 MAP_MARGIN = 15.0  # nats that output warping must gain, because it costs accuracy near the best action
-MIN_NOISE_GAIN = 1.0  # nats of log-density that heteroscedastic noise must gain before it is weighed
-EFFECT_REACH = 6.0  # nats of log-density that main effects may lack to be as probable as the best model
-VARIANT_HALVING = SuccessiveHalving(iterations=8, survivors=1)  # from then on, a variant must be able to reach its goal
-HOPELESS = 10.0  # nats: a mode of the same model that is lower than the best one by more is improbable
-SAME_PARAMETERS = 0.3  # nats: models whose parameters are all closer than this predict nearly the same
+MIN_NOISE_GAIN = 1.0  # nats of log-density that heteroscedastic noise must gain before its evidence is computed
+EFFECT_REACH = 6.0  # nats by which a model with main effects may be less probable than the best model
+VARIANT_HALVING = SuccessiveHalving(iterations=8, survivors=1)  # then drops a variant that cannot reach its goal
+HOPELESS_GAP = 10.0  # nats: a mode whose log-density is lower than the best mode's by more is dropped
+SAME_PARAMETERS = 0.3  # models whose parameters (mostly logarithms) are all closer than this count as the same
 SAME_MODE = 0.05  # nats: modes of one model whose objectives are closer than this count as one
 
 
@@ -48,10 +48,10 @@ class Mode:
     parameters: Tensor  # (p,)
     objective: float  # log-density of the (possibly mapped) rewards and the parameters
     output: LowTail | None = None
-    log_jacobian: float = 0.0  # of the map, which makes densities of mapped and plain rewards comparable
+    log_jacobian: float = 0.0  # log Jacobian of the map, which makes densities of mapped and plain rewards comparable
 
     log_odds: float = 0.0  # nats that are added to the evidence
-    stated_evidence: float | None = None  # in place of that by Laplace's method, which takes many likelihoods
+    stated_evidence: float | None = None  # replaces Laplace's estimate of the evidence, which takes many likelihoods
 
     @cached_property
     def evidence(self) -> float:
@@ -70,7 +70,7 @@ class Mode:
         return replace(other, output=self.output, log_jacobian=self.log_jacobian)
 
     def weighed_by_density(self, other: "Mode", margin: float) -> "Mode":
-        """This mode with stated evidence: the other mode's, plus the gain in log-density over it, minus a margin."""
+        """This mode, with the evidence of `other` plus the gain in log-density over it, minus a margin (nats)."""
         return replace(self, stated_evidence=other.evidence + self.objective - other.objective - margin)
 
     def record(self, structures: Structures) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def best_of(modes: Sequence[Mode]) -> Mode:
 
 
 def without_repetitions(modes: Iterable[Mode]) -> list[Mode]:
-    """The modes in their order, without those that another local search found before."""
+    """The modes in their order, without those whose parameters are close to those of an earlier mode."""
     kept: list[Mode] = []
     for mode in modes:
         same = (one for one in kept if one.target.family == mode.target.family and one.output == mode.output)
@@ -108,22 +108,22 @@ def without_repetitions(modes: Iterable[Mode]) -> list[Mode]:
 def modes_of_families(
     families: Sequence[KernelFamily], points: Tensor, rewards: Tensor, noise: Tensor | Expected, all_modes: bool
 ) -> list[Mode]:
-    """The modes of every family, each found from where the previous one ended."""
+    """The modes of every family; the search for each starts from the best mode of the previous family."""
     modes: list[Mode] = []
     for family in families:
         target = LogPosterior(family, points, rewards, noise)
         starts = modes[-1].parameters[None] if modes else promising_starts(target, noisy=all_modes)
         found = local_search(target, starts)
-        modes += reversed(found if all_modes else found[:1])  # the best one last: the next family begins there
+        modes += reversed(found if all_modes else found[:1])  # the best one last: the next family starts from it
     return modes
 
 
 def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mode]) -> list[Mode]:
-    """The most probable mode of each profile with main effects, unless it would be improbable.
+    """The most probable mode of each profile with main effects, without improbable profiles.
 
-    Main effects hardly change the volume, so densities tell early which model has a chance.  The most probable profile
-    comes first: if main effects do not help it, they help no other, and a profile that lags by far more than they can
-    gain is skipped.
+    Main effects hardly change the volume term of Laplace's method, so log-densities tell early which model can win. The
+    most probable profile comes first: if main effects do not help it, they help no other.  A profile that lags by far
+    more than they can gain is skipped.
     """
     pairs = []
     for family in families:
@@ -133,7 +133,7 @@ def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mod
     found: list[Mode] = []
     for family, best in sorted(pairs, key=lambda pair: -pair[1].evidence):
         gain = max(0.0, best_of(found).evidence - best_of(modes).evidence) if found else inf
-        if best.evidence + gain < best_of(modes).evidence - HOPELESS:
+        if best.evidence + gain < best_of(modes).evidence - HOPELESS_GAP:
             break
         target = LogPosterior(family, best.target.points, best.target.rewards, best.target.noise)
         goal = best.objective + best_of(modes).evidence - best.evidence - EFFECT_REACH
@@ -147,7 +147,7 @@ def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mod
 def with_mapped_rewards(
     families: Sequence[KernelFamily], points: Tensor, rewards: Tensor, noise: Expected, all_modes: bool
 ) -> list[Mode]:
-    """The modes of every family for mapped rewards, if a map is promising at the usual starts of a fit."""
+    """The modes of every family for rewards under output warping, if a map is promising at the usual starts."""
     maps = low_tails(rewards)
     if not maps:
         return []
@@ -166,7 +166,7 @@ def with_heteroscedastic_noise(plain: Mode) -> list[Mode]:
     """The modes of the same model with heteroscedastic noise."""
     old = plain.target
     noise = old.noise_of(plain.parameters)
-    if not isinstance(noise, float) or noise < EXACT:
+    if not isinstance(noise, float) or noise < NEGLIGIBLE_NOISE:
         return []
     target = LogPosterior(old.family, old.points, old.rewards, "varying")
     start = torch.cat([plain.parameters, plain.parameters.new_zeros(target.n_slopes)])
@@ -198,7 +198,7 @@ def variant_modes(target: LogPosterior, start: Tensor, goal: float) -> list[Mode
 
 
 def local_search(target: LogPosterior, starts: Tensor, halving: SuccessiveHalving = HALVING) -> list[Mode]:
-    """The different modes that are reached from starts (r, p), the best first, without hopeless ones."""
+    """The distinct modes reached from starts (r, p), the best first, without those that are far lower than it."""
     lower, upper = target.bounds.T
     starts = starts.clamp(lower, upper)
     curvature = target.curvature(starts)
@@ -206,7 +206,7 @@ def local_search(target: LogPosterior, starts: Tensor, halving: SuccessiveHalvin
     modes: list[Mode] = []
     for row in ascent.values.argsort(descending=True, stable=True).tolist():
         value = float(ascent.values[row])
-        if not value > (modes[0].objective - HOPELESS if modes else -inf):
+        if not value > (modes[0].objective - HOPELESS_GAP if modes else -inf):
             break
         if all(known.objective - value > SAME_MODE for known in modes):
             modes.append(Mode(target, ascent.points[row], value))

@@ -17,7 +17,7 @@ def usable_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.zeros(1, dtype=torch.float64, device=device)
-    except (RuntimeError, AssertionError, TypeError) as error:  # torch is not consistent in what it raises
+    except (RuntimeError, AssertionError, TypeError) as error:  # torch raises different errors on different platforms
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise SettingError(f"`device` must be one that torch can use here, but got {name!r}: {reason}") from error
     return device
@@ -31,7 +31,7 @@ def moved(value: Value, device: torch.device) -> Value:
 
 def _moved(value: Any, device: torch.device) -> Any:
     if isinstance(value, torch.nn.Module):
-        return deepcopy(value).to(device)  # it would move itself
+        return deepcopy(value).to(device)  # a copy, because a module moves itself in place
     if isinstance(value, Tensor) or hasattr(value, "to"):
         return value.to(device)
     if isinstance(value, tuple | list):

@@ -1,8 +1,9 @@
-"""What the maximizers found at the nodes z_j of one look-ahead say about each other.
+"""Comparisons of the maximizers that were found at the nodes z_j of one look-ahead.
 
-A line found at one node may be the highest at another. Two neighboring maximizers that are similar, and move no faster
-than those beside them, lie on one hill, so V is smooth between them.  Plain torch is the reference; on a CPU with
-Numba, compiled loops over rows of a few nodes replace it.
+A line that was found at one node may be the highest one at another. Two neighboring maximizers lie on the same hill if
+they are similar and are not much farther apart than their neighbors are; then V is smooth between them.
+
+Plain torch is the reference; on a CPU with Numba, compiled loops over rows of a few nodes replace it.
 """
 
 import numpy as np
@@ -32,10 +33,10 @@ def shared_between_nodes(maxima: Maxima, nodes: Tensor) -> Maxima:
 
 
 def neighbor_similarity(functions: ActionFunctions, actions: Tensor, nodes: Tensor) -> Tensor:
-    """κ between the maximizers (..., q, features) of neighboring nodes, less where they jump: (..., q-1).
+    """κ between maximizers (..., q, features) of neighboring nodes, reduced if the maximizer jumps: (..., q-1).
 
-    A maximizer that moves many times faster than between the nodes beside it has jumped to another hill, however near,
-    and V has a corner there.
+    A maximizer that moves many times faster between two nodes than between the neighboring nodes has jumped to another
+    hill, and V has a corner there.
     """
     profile = functions.factor.profile
     if compiled.handles(profile) and actions.device.type == "cpu":

@@ -30,7 +30,7 @@ class HeteroscedasticNoise:
         return self._logarithms(points).clamp(*LOG_NOISE_BOUNDS).exp()
 
     def gradient(self, points: Tensor) -> Tensor:
-        """Gradients (..., d) of the variances; categories do not move."""
+        """Gradients (..., d) of the variances; zero for categories."""
         logarithms, (low, high) = self._logarithms(points), LOG_NOISE_BOUNDS
         by_column = points.new_zeros(points.shape[-1])
         by_column[list(self.columns.numeric)] = 2 * self.slopes[list(self.columns.numeric_features)]

@@ -26,7 +26,7 @@ from conbo.models.posterior import (
 from conbo.observations import Observations
 from conbo.spaces import Space
 
-EARLIER, THIS = 0.25, 0.75  # where the two categories lie in the unit interval
+EARLIER, THIS = 0.25, 0.75  # unit-interval codes of the two categories
 
 
 def of_study(place: float, rows: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ def of_study(place: float, rows: Tensor) -> Tensor:
 
 
 def of_both(earlier: Observations, these: Observations) -> Observations:
-    """The observations of both studies, with the study's category in front; their noise if it is known in both."""
+    """The observations of both studies, with the study's category in front, and their noise if both studies know it."""
     noise = None
     if earlier.noise is not None and these.noise is not None:
         noise = torch.cat([earlier.noise, these.noise])
@@ -57,9 +57,9 @@ class OneStudy:
     """This study's posterior, with the `Posterior` protocol."""
 
     whole: Posterior
-    space: Space  # of both studies
-    n: int  # observations of this study, which are the last
-    earlier: Observations  # of the earlier study, as standardized as those of this one
+    space: Space  # the space of both studies, with the study's category
+    n: int  # number of observations of this study, which come last
+    earlier: Observations  # observations of the earlier study, standardized like those of this study
 
     def __str__(self) -> str:
         """The fitted model, for the log."""
@@ -83,7 +83,7 @@ class OneStudy:
         return self.whole.covariance(_of_this(a), _of_this(b))
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Variance (c,) of the rewards of states (c, d_s) before any was seen."""
+        """Variance (c,) of a reward in states (c, d_s) before any observation."""
         return self.whole.prior_variance(_of_this(states))
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -121,11 +121,11 @@ class OneStudy:
         return self.whole.state_lengthscales[1:]
 
     def state_features(self, states: Tensor) -> Tensor:
-        """States (..., d_s) in units in which distances mean similarity."""
+        """States (..., d_s) as features; the closer two of these are, the more similar their states are."""
         return self.whole.state_features(_of_this(states))
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """Correlation (p, q) between the shapes of states, given as features."""
+        """Correlation (p, q) between states, given as features, of their rewards as functions of the action."""
         return self.whole.state_correlation(a, b)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
@@ -142,7 +142,7 @@ class OneStudy:
         return self.whole.batches_look_ahead
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Evenly spread actions (p, d_x), moved so that they are even in the model's features."""
+        """Evenly spread actions (p, d_x), moved so that they are evenly spread after the model's input warping."""
         return self.whole.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "_Search":
@@ -177,7 +177,7 @@ class OneStudy:
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> None:
-        """Always None, because the earlier study's observations are not available here."""
+        """Always None, because a saved policy rebuilds the joint posterior instead."""
 
 
 @dataclass(frozen=True)
@@ -260,6 +260,6 @@ class _Paths:
         return self.whole(_of_this(points))
 
     def along(self, points: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (p,) and gradients (p, d) at points (p, d), each of its own draw."""
+        """Values (p,) and gradients (p, d) at points (p, d); point i is taken on draw `draws[i]`."""
         values, gradients = self.whole.along(_of_this(points), draws)
         return values, gradients[:, 1:]

@@ -12,8 +12,8 @@ map         g(y), before it is standardized                     for rewards
 
 `Limits` cuts the expected reward off at the limits that the user knows; single rewards may exceed them by noise.
 
-Reported are the expected reward E[g⁻¹(z)], noise included, and its uncertainty.  Both are integrals over one Gaussian
-variable.
+Predictions are the expected reward E[g⁻¹(z)], noise included, and its standard deviation.  Both are integrals over one
+Gaussian variable.
 """
 
 from abc import ABC, abstractmethod
@@ -28,9 +28,9 @@ from torch import Tensor
 
 NODES, WEIGHTS = (torch.from_numpy(part) for part in np.polynomial.hermite_e.hermegauss(11))
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
-WIDTHS = (3.0, 0.5, 0.08)  # of tails that are tried, in units of how far most rewards are below the best
-LEAST_VARIANCE = 1e-10  # below, the slope of a map is that at a single point
-LARGEST_EXPONENT = 30.0  # beyond, a tail is continued as if it were linear
+WIDTHS = (3.0, 0.5, 0.08)  # of the tails that are tried, in units of the distance from the median reward to the best
+LEAST_VARIANCE = 1e-10  # variance below which the slope of a map is taken at a single point
+LARGEST_EXPONENT = 30.0  # exponent beyond which a tail is continued linearly
 
 
 class OutputMap(ABC):
@@ -46,7 +46,7 @@ class OutputMap(ABC):
 
     @abstractmethod
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """What the process models instead of rewards (n,), and the variances of their noise if known."""
+        """The values that the process models in place of rewards (n,), and their noise variances if known."""
 
     @abstractmethod
     def rewards(self, values: Tensor) -> Tensor:
@@ -82,8 +82,8 @@ class LowTail(OutputMap):
     pivot: float  # p
     width: float  # τ
     shift: float = 0.0
-    scale: float = 1.0  # of the compressed rewards, which are standardized with them
-    name: str = field(default="", compare=False)  # among the maps that are tried
+    scale: float = 1.0  # standard deviation of the compressed rewards, by which they are divided
+    name: str = field(default="", compare=False)  # the map's name among the maps that are tried
 
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """g(y), standardized; known variances of noise to first order."""
@@ -111,7 +111,7 @@ class LowTail(OutputMap):
         return self.scale * self._below(values)[1].exp()
 
     def _below(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """How far values are below the pivot, in units of the width, and the same for the exponential tail."""
+        """How far values are below the pivot, in units of the width, and the same cut off at LARGEST_EXPONENT."""
         below = -(self.shift + self.scale * values) / self.width
         return below, below.clamp(0, LARGEST_EXPONENT)
 
@@ -157,7 +157,7 @@ class Limits(OutputMap):
         return values if self.tail is None else self.tail.rewards(values)
 
     def record(self) -> dict[str, Any]:
-        """The limits and the map of the tail as plain values; None for an absent one."""
+        """The limits and the map of the tail as plain values; None stands for a limit or a map that is absent."""
         low, high = (limit if isfinite(limit) else None for limit in (self.low, self.high))
         tail = {} if self.tail is None else {"tail": self.tail.record()}
         return {"type": "limits", "low": low, "high": high, **tail}
@@ -174,7 +174,7 @@ class Limits(OutputMap):
         first = density_low - density_high  # E[z; inside]
         second = inside + _times(low, density_low) - _times(high, density_high)  # E[z²; inside]
         average = _times(self.low, below) + _times(self.high, above) + mean * inside + sd * first
-        # deviations from the mean before it was cut: no difference of large numbers
+        # deviations from the mean without limits, so that no large numbers are subtracted
         from_mean = _times((self.low - mean).square(), below) + _times((self.high - mean).square(), above)
         from_mean = from_mean + variance * second
         return average.clamp(self.low, self.high), (from_mean - (average - mean).square()).clamp_min(0)
@@ -196,7 +196,7 @@ def read_tail(record: Mapping[str, Any]) -> LowTail:
 def low_tails(rewards: Tensor) -> list[LowTail]:
     """The maps to try for standardized rewards (n,), from mild to strong."""
     best = float(rewards.max())
-    reach = best - float(rewards.median())  # how far most rewards are below the best
+    reach = best - float(rewards.median())  # distance from the median to the best
     if not reach > 0:
         return []
     return [_standardized(LowTail(best, width * reach, name=str(width)), rewards) for width in WIDTHS]
@@ -208,16 +208,16 @@ def _standardized(output: LowTail, rewards: Tensor) -> LowTail:
 
 
 def normal_cdf(z: Tensor) -> Tensor:
-    """Φ."""
+    """The distribution function Φ of a standard normal variable."""
     return torch.special.ndtr(z)
 
 
 def normal_density(z: Tensor) -> Tensor:
-    """φ."""
+    """The density φ of a standard normal variable."""
     return torch.exp(-0.5 * z.square()) / sqrt(2 * pi)
 
 
 def _times(bound: Tensor | float, weight: Tensor) -> Tensor:
-    """bound · weight, which is zero where the bound is infinite."""
+    """bound · weight, which is zero if the bound is infinite."""
     bound = torch.as_tensor(bound).to(weight)
     return torch.where(bound.isfinite(), bound, 0.0) * weight

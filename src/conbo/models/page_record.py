@@ -12,7 +12,7 @@ from conbo.models.noise import LOG_NOISE_BOUNDS, HeteroscedasticNoise
 from conbo.models.output_maps import NODES, WEIGHTS, OutputMap
 from conbo.spaces import Space
 
-MOST_COMBINATIONS = 400  # of the states' categories, for which the model's tables are sent
+MOST_COMBINATIONS = 400  # largest number of combinations of categories for which tables are sent to the page
 
 
 def page_record(posterior: Conditioned, space: Space) -> dict[str, Any] | None:
@@ -25,7 +25,7 @@ def page_record(posterior: Conditioned, space: Space) -> dict[str, Any] | None:
     unit = kernel.actions.profile.unit
     state_scales = (unit / kernel.states.lengthscales).tolist()
     for column in tables["columns"]:
-        state_scales[column] = 0.0  # the tables say how alike these are
+        state_scales[column] = 0.0  # the tables hold the similarity of these categories
     return {
         "profile": kernel.actions.profile.name,
         "constant": posterior.constant,

@@ -6,7 +6,7 @@
 symbol          here               meaning
 ==============  =================  ==========================================================================
 f⁰              ``prior``          draws from the prior of mean zero: see prior_draws.py
-K⁻¹(…)          ``corrections``    what the observations make of the prior draw: exact, whatever the features
+K⁻¹(…)          ``corrections``    corrects the prior draw at the observations; exact for any features
 ==============  =================  ==========================================================================
 
 Reference: Wilson, Borovitskiy, Terenin, Mostowsky & Deisenroth (2020).
@@ -20,7 +20,7 @@ from torch import Tensor
 from conbo.models.conditioned import Conditioned
 from conbo.models.prior_draws import PriorDraws, random_normals
 
-CHUNK = 1024  # points a pass
+CHUNK = 1024  # points per pass
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class DrawnPaths:
         return torch.cat(parts)
 
     def along(self, points: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (p,) and gradients (p, d) at points (p, d), each of its own draw (p,)."""
+        """Values (p,) and gradients (p, d) at points (p, d); point i is taken on draw `draws[i]`."""
         kernel, observed = self.posterior.kernel, self.posterior.observed
         here, corrections = kernel.scaled(points), self.corrections[:, draws].mT
         prior, prior_gradient = self.prior.along(here, draws)

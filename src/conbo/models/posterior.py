@@ -46,7 +46,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class BestActions:
-    """For each of m states the best action found, its mean, and the ends of all k climbs (other local maxima)."""
+    """For each of m states: the best action found, its mean, and the ends of all k local searches."""
 
     actions: Tensor  # (m, d_x), unit cube
     mean: Tensor  # (m,)
@@ -61,17 +61,17 @@ class BestActions:
 
     @classmethod
     def joined(cls, parts: "Sequence[BestActions]") -> "BestActions":
-        """What was found for several sets of states, as one."""
+        """The best actions of several sets of states, joined into one record."""
         return cls(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(cls)))
 
     def select(self, rows: Tensor) -> "BestActions":
-        """Some of the states."""
+        """The best actions of the states with these indices."""
         return BestActions(self.actions[rows], self.mean[rows], self.basins[rows])
 
 
 @dataclass(frozen=True)
 class GainRule:
-    """How a gain is computed from the lines mean + slope z that stand for a state's look-ahead means.
+    """How a gain is computed from lines mean + slope z, the look-ahead means of single actions in one state.
 
     If `nodes` is None, every action of the pool is a line.  Otherwise each node z has one line, from the action that is
     best there.
@@ -94,18 +94,18 @@ class StateGains(Protocol):
 
 
 class StateValue(Protocol):
-    """A value per state of a new observation elsewhere, such as a knowledge gradient."""
+    """The value, in each of many states, of one new observation, such as a knowledge gradient."""
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
         """Rough values at shared states (m, d_s): a function from candidates (r, d) to (r, m)."""
 
     def at(self, states: Tensor) -> Callable[[Tensor, Tensor], StateGains]:
-        """Prepare sets of states (r, m, d_s): a function from candidates (k, d) and the set of each (k,) to gains."""
+        """Prepare sets of states (r, m, d_s): a function from candidates (k, d) and their sets' indices to gains."""
 
 
 @runtime_checkable
 class KnowsSeeds(Protocol):
-    """A value per state that depends on the seed of the new observation."""
+    """A `StateValue` that depends on the seed of the new observation."""
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
@@ -117,7 +117,7 @@ class KnowsSeeds(Protocol):
 
 @runtime_checkable
 class AveragesValues(Protocol):
-    """A value per state that is the weighted sum of others."""
+    """A `StateValue` that is the weighted sum of several others."""
 
     @property
     def values(self) -> tuple[StateValue, ...]:
@@ -185,7 +185,7 @@ class Paths(Protocol):
         """All draws at points (p, d): (p, n)."""
 
     def along(self, points: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (p,) and gradients (p, d) at points (p, d), each of its own draw (p,)."""
+        """Values (p,) and gradients (p, d) at points (p, d); point i is taken on draw `draws[i]`."""
 
 
 class Predicts(Protocol):
@@ -205,7 +205,7 @@ class Predicts(Protocol):
         """Posterior covariance between points a (p, d) and b (q, d)."""
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Variance (c,) of the rewards of states (c, d_s) before any was seen: the scale of rounding errors."""
+        """Variance (c,) of a reward in states (c, d_s) before any observation; it sets the scale of rounding errors."""
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of points (c, p, d)."""
@@ -227,17 +227,17 @@ class Predicts(Protocol):
 
 
 class ComparesStates(Protocol):
-    """How similar states are, which decides whether their best actions are."""
+    """How similar states are; similar states have similar best actions."""
 
     @property
     def state_lengthscales(self) -> Tensor:
-        """Over which distances rewards change with the state: (d_s,), in the unit cube."""
+        """Distances (d_s,) in the unit cube over which rewards change with the state."""
 
     def state_features(self, states: Tensor) -> Tensor:
-        """States (..., d_s) in units in which distances mean similarity."""
+        """States (..., d_s) as features; the closer two of these are, the more similar their states are."""
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """Correlation (p, q) between the shapes of states, given as features."""
+        """Correlation (p, q) between states, given as features, of their rewards as functions of the action."""
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
         """Which states (m, d_s) correlate so highly with a known one (k, d_s) that its best action is a good start."""
@@ -247,14 +247,14 @@ class ComparesStates(Protocol):
 
 
 class LooksAhead(Protocol):
-    """What one more reward would change."""
+    """How one more reward would change the posterior."""
 
     @property
     def batches_look_ahead(self) -> bool:
         """Whether look-ahead at thousands of pairs of points takes milliseconds; if not, callers use fewer of them."""
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Evenly spread actions (p, d_x), moved so that they are even in the model's features."""
+        """Evenly spread actions (p, d_x), moved so that they are evenly spread after the model's input warping."""
 
     def action_search(self, space: Space, actions: Tensor) -> ActionSearch:
         """A search over actions that starts from a pool (p, d_x)."""
@@ -273,10 +273,10 @@ class KeepsRecords(Protocol):
     """The posterior as plain values, which JSON can hold."""
 
     def record(self) -> dict[str, Any] | None:
-        """What a saved policy needs beside the observations."""
+        """The values that a saved policy needs in addition to the observations; None if it cannot be saved."""
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """What the page of a report needs to compute the posterior by itself; None: show a table of values."""
+        """The values that a report's page needs to compute the posterior; None if it shall show a table instead."""
 
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
@@ -288,7 +288,7 @@ class KeepsRecords(Protocol):
 
 
 class Posterior(Predicts, ComparesStates, LooksAhead, KeepsRecords, Protocol):
-    """A fitted model: all of the above."""
+    """A fitted model, with all of the capabilities above."""
 
 
 @runtime_checkable
@@ -300,7 +300,7 @@ class Averages(Protocol):
         """The posteriors that are averaged."""
 
     def most_probable(self, share: float) -> Posterior:
-        """The average of the fewest members that hold this share of the weight; if that is one, the member itself."""
+        """The average of the most probable members whose weights add up to `share`; a member if one is enough."""
 
 
 @runtime_checkable
@@ -332,7 +332,7 @@ class Model(Protocol):
         Returns
         -------
         Posterior
-            What the rest of conbo asks of a fitted model.
+            The fitted model, as the rest of conbo uses it.
         """
 
 
@@ -353,7 +353,7 @@ class FitsInSteps(Protocol):
         memory: FitMemory | None = None,
         before: Observations | None = None,
     ) -> tuple[Posterior, Callable[[], Posterior] | None]:
-        """The posterior, and a function that averages it over its hyperparameters; None if that changes nothing.
+        """The posterior, and a function that averages it over its hyperparameters, or None if that changes nothing.
 
         A `memory` of earlier fits saves time and does not change the result. `before` holds the first observations,
         standardized on their own, if a fit starts from them.

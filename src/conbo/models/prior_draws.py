@@ -26,14 +26,14 @@ from torch import Tensor
 from conbo.models.columns import Features
 from conbo.models.factorization import cholesky
 
-JITTER = 1e-8  # of the mean variance, so that points close to each other have a factor
+JITTER = 1e-8  # share of the mean variance added to the diagonal, because points may be close to each other
 
 
 class Covariance(Protocol):
-    """What a kernel offers for two sets of points, given as scaled features."""
+    """The methods of a kernel that the draws call; points are given as scaled features."""
 
     def covariance(self, a: Features, b: Features) -> Tensor:
-        """k (..., p, q)."""
+        """Covariances k (..., p, q)."""
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
         """Gradients in the features of each point of Σ_m weights[..., p, m] k(point p, there m)."""
@@ -46,7 +46,7 @@ class PriorDraws(Protocol):
         """All draws (p, c) at points given as scaled features."""
 
     def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
-        """Values (p,) and gradients in scaled features at p points, each of its own draw (p,)."""
+        """Values (p,) and gradients in scaled features at p points; point i is taken on draw `draws[i]`."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class FourierFeatures:
         return (self.terms.amplitude(here[0]) * torch.cos(self.terms.angles(*here))) @ self.weights
 
     def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
-        """Values (p,) and gradients in scaled features at p points, each of its own draw (p,)."""
+        """Values (p,) and gradients in scaled features at p points; point i is taken on draw `draws[i]`."""
         terms, angles = self.terms, self.terms.angles(*here)
         weighted = self.weights[:, draws].mT * terms.amplitude(here[0])
         falling = -weighted * torch.sin(angles)
@@ -94,7 +94,7 @@ class NystromFeatures:
     """Draws as weighted sums of the kernel at m points."""
 
     kernel: Covariance
-    points: Features  # of the m points
+    points: Features  # scaled features of the m points
     weights: Tensor  # (m, c), L⁻ᵀ w
 
     def values(self, here: Features) -> Tensor:
@@ -102,7 +102,7 @@ class NystromFeatures:
         return self.kernel.covariance(here, self.points) @ self.weights
 
     def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
-        """Values (p,) and gradients in scaled features at p points, each of its own draw (p,)."""
+        """Values (p,) and gradients in scaled features at p points; point i is taken on draw `draws[i]`."""
         weights = self.weights[:, draws].mT  # (p, m)
         value = (self.kernel.covariance(here, self.points) * weights).sum(-1)
         return value, self.kernel.weighted_gradient(here, self.points, weights)

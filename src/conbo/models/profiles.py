@@ -1,4 +1,4 @@
-"""Stationary correlations as functions of a distance, with everything that the library needs to know of each.
+"""Stationary correlations as functions of a distance, with their derivatives and spectral densities.
 
 A profile is a function φ of a Euclidean distance r between scaled features.  Gradients and Hessians need three numbers:
 φ itself, ψ = -φ'/r and χ = -ψ'/r.  The gradient is -ψ (a-b), the Hessian -ψ I + χ (a-b)(a-b)ᵀ.
@@ -115,7 +115,7 @@ class Profile:
 
 
 class _Correlation(torch.autograd.Function):
-    """φ as a function of r² for autograd: its derivative is -ψ/2, which is finite at r = 0; √r² has none."""
+    """φ as a function of r² for autograd: its derivative -ψ/2 is finite at r = 0, where √r² has no derivative."""
 
     @staticmethod
     def forward(context: Any, squared_distance: Tensor, tables: Tables) -> Tensor:
@@ -138,14 +138,14 @@ def matern52(squared_distance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _matern52_in_place(squared_distance: Tensor) -> Tensor:
-    """φ of `matern52`, in the memory of its argument: most calls want no more."""
+    """φ of `matern52` alone, written into the memory of its argument, because most calls need only φ."""
     r = squared_distance.sqrt()
     polynomial = squared_distance.div_(3).add_(r).add_(1)
     return r.neg_().exp_().mul_(polynomial)
 
 
 def matern52_spectrum(features: int, n: int, generator: torch.Generator) -> Tensor:
-    """Multivariate Student's t with five degrees of freedom, divided by √5: scaled features contain √5."""
+    """Draws (features, n) of a multivariate Student's t with five degrees of freedom, divided by √5."""
     normal = _normal(generator, features, n)
     return normal / _normal(generator, 5, n).square().sum(0).sqrt()
 
@@ -157,7 +157,7 @@ def squared_exponential(squared_distance: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 
 def squared_exponential_spectrum(features: int, n: int, generator: torch.Generator) -> Tensor:
-    """Standard normal."""
+    """Standard normal draws (features, n)."""
     return _normal(generator, features, n)
 
 

@@ -14,16 +14,16 @@ m above 750         the fit uses 750 of the first m rewards, evenly from the fir
 ==================  =================================================================================
 """
 
-FIRST_LOOK = 6  # rewards up to which all models are tried at every one; then whenever a tenth more are there
-LEAST_STEP = 2  # rewards, where a tenth would be less
-EVERY_REWARD = 256  # the first step of the schedule: below it, every fit looks at all rewards
-STEP_SHARE = 10  # a step adds one tenth
+FIRST_LOOK = 6  # number of rewards up to which all models are tried after every reward; then after every tenth more
+LEAST_STEP = 2  # least number of rewards between two such trials
+EVERY_REWARD = 256  # number of rewards at the first step of the schedule; below it, every fit uses all rewards
+STEP_SHARE = 10  # each step adds one tenth to the number of rewards
 LATE_SHARE = (
-    32  # with several workers the newest 1/32 of the trials may still change their order: a step waits for them
+    32  # with several workers the order of the newest 1/32 of the trials may still change, so a step waits for them
 )
-MOST_FITTED = 750  # rewards that a fit looks at: more of them hardly change hyperparameters, and cost n³
-LONG_BLOCK = 512  # rows: one block of a factor takes well below a second, so that Ctrl-C is answered
-SHORT_BLOCK = 32  # rows: what one more reward costs beyond the last step
+MOST_FITTED = 750  # largest number of rewards that a fit uses: more hardly change hyperparameters, but cost n³
+LONG_BLOCK = 512  # rows of a block of the factor: it takes well below a second, so that Ctrl-C is answered
+SHORT_BLOCK = 32  # rows of a block beyond the last step: one more reward computes at most one such block
 
 
 def fitted_rewards(n: int) -> int:
@@ -49,7 +49,7 @@ def block_ends(n: int) -> list[int]:
 
 
 def shared_rows(a: int, b: int) -> int:
-    """Number of rows in the blocks that factors of a and of b rows have in common."""
+    """Number of rows in the blocks that a factor of a rows and a factor of b rows have in common."""
     same = 0
     for first, second in zip(block_ends(a), block_ends(b), strict=False):
         if first != second:

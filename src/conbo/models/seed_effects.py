@@ -16,8 +16,8 @@ symbol             here                 meaning
     cov(reward, reward') = k⁰ + τ(r, r') (σ_b² + σ_g² M_S M_X) + noise
 
 With N seeds, the effects of all of them add up to zero, so f is the mean reward of these very seeds.  For f, the
-effects are correlated noise: they change only the factor of the covariance of the rewards, and what one more reward of
-a known seed would tell.
+effects are correlated noise: they change only the covariance of the rewards, and the look-ahead for a reward of a known
+seed.
 
 Reference: Pearce, Poloczek & Branke (2019), Bayesian optimization allowing for common random numbers.
 """
@@ -38,7 +38,7 @@ from conbo.models.pathwise import DrawnPaths
 from conbo.models.prior_draws import random_normals
 from conbo.spaces import Space
 
-NEW_SEED = -1  # in the place of a seed: one that was never used
+NEW_SEED = -1  # stands for a seed that was never used
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class SeedEffect:
         return self.constant + (0.0 if self.function is None else self.function.outputscale)
 
     def scaled(self, points: Tensor) -> Features:
-        """Points (n, d) as features of the function."""
+        """Points (n, d) as scaled features of the seed's function."""
         if self.function is None:
             return points[..., :0], points[..., :0]
         return self.function.scaled(points)
@@ -94,22 +94,22 @@ class SeedEffect:
 class SeededLookAhead(LookAhead):
     """How one more reward with a given seed would change every posterior mean."""
 
-    effect_features: Features  # of the c candidates
+    effect_features: Features  # scaled features of the c candidates
 
 
 @dataclass(frozen=True)
 class SeededPosterior(ExactPosterior):
-    """The posterior of f, given rewards with known seeds. What a new reward would tell depends on its seed."""
+    """The posterior of f, given rewards with known seeds. The look-ahead depends on the seed of the new reward."""
 
     effect: SeedEffect
-    within: float  # variance of the noise of rewards of one seed, which `noise` is for rewards of new seeds
+    within: float  # variance of the noise among rewards of one seed; `noise` is the variance for new seeds
     seeds: Tensor  # (n,), whole numbers
-    effect_features: Features  # of the n observed points
-    next_seeds: Tensor  # (1,) or (c,), of new rewards at candidates; NEW_SEED is one that was never used
+    effect_features: Features  # scaled features of the n observed points
+    next_seeds: Tensor  # (1,) or (c,): seeds of new rewards at candidates; NEW_SEED stands for one that was never used
 
     def __str__(self) -> str:
         parts = ("a constant", self.effect.constant > 0), ("a function", self.effect.function is not None)
-        plain = replace(self, noise=self.within)  # what seeds do is said apart
+        plain = replace(self, noise=self.within)  # `noise` without the effect of seeds, which __str__ adds
         return f"{ExactPosterior.__str__(plain)}, {' and '.join(name for name, there in parts if there)} of every seed"
 
     @property
@@ -123,7 +123,7 @@ class SeededPosterior(ExactPosterior):
         return replace(self, next_seeds=seeds.to(self.seeds))
 
     def of_rows(self, rows: Tensor) -> Self:
-        """The same posterior for some of the candidates whose seeds were given."""
+        """The same posterior with only these rows of the seeds that `for_seeds` was given, one row per candidate."""
         return self if len(self.next_seeds) == 1 else replace(self, next_seeds=self.next_seeds[rows])
 
     def imagined(self, points: Tensor, seeds: Tensor) -> Self:
@@ -157,7 +157,7 @@ class SeededPosterior(ExactPosterior):
     def look_ahead(self, candidates: Tensor) -> LookAhead:
         """Prepare one more reward at each candidate (c, d), with its seed."""
         if not bool(self._shared.any()):
-            return super().look_ahead(candidates)  # all that new seeds do is noise
+            return super().look_ahead(candidates)  # the effects of new seeds are only noise
         here, features = self.kernel.scaled(candidates), self.effect.scaled(candidates)
         cross = self.kernel.covariance(here, self.observed)  # (c, n)
         cross = cross + self._shared * self.effect.covariance(features, self.effect_features)
@@ -190,12 +190,14 @@ class SeededPosterior(ExactPosterior):
         return {**super().record(), "noise": self.within, "seed_effect": self.effect.record()}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """What the page needs to compute the posterior: the effect of seeds is apart from the noise."""
+        """The values that the page needs to compute the posterior; the effect of seeds is a record of its own."""
         record = super().page_record(space)
         if record is None:
             return None
         within = (self.observed_noise - self.effect.variance).clamp_min(0)
-        seeds = self.seeds.unique(return_inverse=True)[1].double()  # the page's numbers hold no large ones
+        seeds = self.seeds.unique(return_inverse=True)[
+            1
+        ].double()  # renumbered, because the page cannot hold large integers exactly
         return {**record, "noise": within, "seedEffect": {**self.effect.page_record(), "seeds": seeds}}
 
     def conditioned_on(
@@ -220,7 +222,7 @@ def condition_with_seeds(
     """Condition a prior on points (n, d) and rewards (n,) with seeds (n,).
 
     `noise` is the variance among rewards of one seed, or one variance for each reward. `within` is the variance for
-    further rewards, by default the same, or the mean.
+    further rewards: by default the same, or the mean of `noise`.
     """
     if within is None:
         within = float(noise.mean()) if isinstance(noise, Tensor) else noise

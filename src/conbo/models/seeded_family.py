@@ -12,8 +12,8 @@ from conbo.models.kernels import Kernel
 from conbo.models.profiles import Profile
 from conbo.models.seed_effects import SeedEffect
 
-LEAST_SHARE = log(1e-2)  # of the log-variance that an effect begins with, where there is next to no noise
-FUNCTION_SHARE = 0.25  # of the noise is the function's at the start, where a seed has both a constant and a function
+LEAST_SHARE = log(1e-2)  # least log-variance of an effect at the start of a search, if there is nearly no noise
+FUNCTION_SHARE = 0.25  # share of the effect's variance that the function gets at the start if there is also a constant
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class SeededFamily(ExtendedFamily):
     profile: Profile
     constant: bool
     function: bool
-    between: float = 0.0  # of two different seeds, in units of one seed with itself
+    between: float = 0.0  # covariance of the effects of two different seeds, in units of the variance of one
 
     @property
     def parts(self) -> tuple[bool, bool]:
@@ -45,7 +45,7 @@ class SeededFamily(ExtendedFamily):
         return self.family.n_variances + self.constant + self.function
 
     def kernel(self, parameters: Tensor) -> Kernel:
-        """The kernel of f, which no seed changes."""
+        """The kernel of f, which does not depend on seeds."""
         return self.family.kernel(self._split(parameters)[0])
 
     def effect(self, parameters: Tensor) -> SeedEffect:
@@ -56,7 +56,7 @@ class SeededFamily(ExtendedFamily):
         return SeedEffect(constant, function, self.between)
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """The family's matrix, plus constants and functions between points of the same seed."""
+        """The family's covariances, plus those of the constants and functions of points with the same seed."""
         own, lengthscales, variances = self._split(parameters)
         plain, seeds = points[:, :-1], points[:, -1]
         shared = torch.where(seeds[:, None] == seeds, 1.0, self.between).to(points)

@@ -1,13 +1,13 @@
-"""Models of rewards with known seeds: which parts of a seed's effect the rewards support.
+"""Models of rewards with known seeds, each with the parts of a seed's effect that the rewards support.
 
 All models are fitted as if every reward had its own seed, as without common random numbers.  Then the most probable
-structure is fitted with a constant for every seed, with a function, and with both; the other structures only with the
-parts that are most probable there.  All are weighted by their evidence, so a part that explains nothing costs
-probability.  Models with effects of seeds have no warping, and their noise is the same everywhere.
+structure is fitted with a constant for every seed, with a function, and with both.  The other structures are fitted
+only with the parts that were most probable in it.  All are weighted by their evidence, so a part that explains nothing
+lowers the probability of its model.  Models with effects of seeds have no warping, and the same noise everywhere.
 
-Unless a constant alone is clearly more probable than a constant with a function, the latter takes its place and its
-probability.  A model without functions assumes that a seed shifts all rewards equally.  Few rewards do not refute that,
-and the method would evaluate the same seed again and again.
+A model with constants alone is replaced by the one with constants and functions, which gets its probability, unless
+the former is clearly more probable.  Constants alone mean that a seed shifts all rewards equally.  A few rewards cannot
+refute that, and the method would evaluate the same seed again and again.
 """
 
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ from conbo.models.log_posterior import LogPosterior
 from conbo.models.modes import Mode, best_of, local_search
 from conbo.models.seeded_family import SeededFamily
 
-CONSTANT_MARGIN = 10.0  # nats by which a constant without a function must be more probable than with one, …
-LENGTHSCALE_COST = 1.5  # … beside what Laplace's method takes off for each lengthscale that rewards do not determine
-NOISE_LEFT = log(0.2)  # of the noise's log-variance that stays noise where a climb begins
+CONSTANT_MARGIN = 10.0  # nats by which constants alone must be more probable than constants with functions, plus …
+LENGTHSCALE_COST = 1.5  # … this for each lengthscale, because Laplace's method counts undetermined ones as a loss
+NOISE_LEFT = log(0.2)  # added to the noise's log-variance at the start of a search: a fifth of the noise stays noise
 
-Parts = tuple[bool, bool]  # of an effect: whether a constant, whether a function
+Parts = tuple[bool, bool]  # whether an effect has a constant, and whether it has a function
 CONSTANT, FUNCTION, BOTH = (True, False), (False, True), (True, True)
 PARTS: tuple[Parts, ...] = (CONSTANT, FUNCTION, BOTH)
 
@@ -59,7 +59,7 @@ def modes_with_seeds(families: Sequence[SeededFamily], modes: Sequence[Mode], po
 
 
 def cautious(modes: dict[Parts, Mode]) -> dict[Parts, Mode]:
-    """The modes of one structure by their parts; a constant alone stays only if it is clearly more probable."""
+    """The modes of one structure by their parts, where constants alone stay only if they are clearly more probable."""
     alone, both = modes.get(CONSTANT), modes.get(BOTH)
     if alone is None or both is None:
         return modes
@@ -71,8 +71,8 @@ def cautious(modes: dict[Parts, Mode]) -> dict[Parts, Mode]:
 
 
 def with_seeds(plain: Mode, family: SeededFamily, points: Tensor) -> list[Mode]:
-    """The most probable mode of a family, from a mode of the same structure without seeds and from the prior's."""
-    noise = plain.target.noise_of(plain.parameters)  # a number, or known variances: it does not vary beside seeds
+    """The most probable mode of a family; searches start from `plain`, a mode without seeds, and from the prior's."""
+    noise = plain.target.noise_of(plain.parameters)  # a number or known variances, never heteroscedastic noise
     level = float(torch.as_tensor(noise, dtype=torch.float64).mean())
     target = LogPosterior(family, points, plain.target.rewards, plain.target.noise)
     start = family.from_noise(plain.parameters, level)

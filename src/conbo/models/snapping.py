@@ -7,11 +7,11 @@ from torch import Tensor
 from conbo.linear_limits import RowLimits
 from conbo.spaces import Space
 
-FAR_BELOW = 1e6  # standardized rewards: what lies so far below the others is never the best
+FAR_BELOW = 1e6  # standardized rewards by which infeasible actions are put below all others
 
 
 def snap(space: Space, points: Tensor) -> Tensor:
-    """The nearest points (..., d) that the space allows, with feasible actions where their states have any."""
+    """The nearest points (..., d) that the space allows, with feasible actions if their states have any."""
     return torch.from_numpy(space.project(points.cpu().numpy())).to(points)
 
 
@@ -29,7 +29,7 @@ def contains(space: Space, points: Tensor) -> Tensor:
 
 
 def spread(space: Space, points: Tensor) -> Tensor:
-    """Points (n, d) with feasible actions where their states have any, spread as evenly as these are over the cube."""
+    """Points (n, d) with their actions moved into the feasible set of each state, as evenly spread as before."""
     if space.feasible_set is None:
         return snap(space, points)
     return torch.from_numpy(space.feasible_set.spread(points.cpu().numpy())[0]).to(points)
@@ -56,7 +56,7 @@ def masked(space: Space, states: Tensor, actions: Tensor, scores: Tensor) -> Ten
 def without_infeasible(
     space: Space, states: Tensor, actions: Tensor, mean: Tensor, slope: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Lines (..., m, p) of actions (p, d_x) in states (..., m, d_s); infeasible ones are never the highest."""
+    """Lines (..., m, p) of actions (p, d_x) in states (..., m, d_s); infeasible actions get lines below all others."""
     violation = violations(space, states, actions)
     if violation is None:
         return mean, slope
@@ -72,7 +72,7 @@ def feasible_pairs(space: Space, states: Tensor, actions: Tensor) -> Tensor | No
 def violations(space: Space, states: Tensor, actions: Tensor) -> Tensor | None:
     """By how much actions (p, d_x) violate the linear limits in states (..., d_s): (..., p).
 
-    None if no action does.  If the limits do not depend on the state, all states share one row.
+    None if there are no linear limits.  If the limits do not depend on the state, all states share one row.
     """
     if space.feasible_set is None or space.feasible_set.limits is None:
         return None

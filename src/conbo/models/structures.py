@@ -18,7 +18,9 @@ class Structures:
 
     plain: tuple[KernelFamily, ...]  # the smoothest first
     with_main_effects: tuple[MainEffectsFamily, ...] = ()  # each built on a plain family
-    with_seeds: tuple[SeededFamily, ...] = ()  # each built on a family without seeds; the last column of points is one
+    with_seeds: tuple[
+        SeededFamily, ...
+    ] = ()  # each built on a family without seeds; the last column of its points is the seed
 
     @property
     def families(self) -> tuple[KernelFamily, ...]:
@@ -38,7 +40,7 @@ class Structures:
         return WarpedFamily(family) if record["warped"] else family
 
     def seen_by(self, family: KernelFamily, points: Tensor) -> Tensor:
-        """The columns of points that a family looks at: the seed, which is last, only if it has effects of seeds."""
+        """The columns of points that a family uses: the last one, the seed, only if the family has effects of seeds."""
         return points[:, :-1] if self.with_seeds and self.seeded(family) is None else points
 
     def seeded(self, family: KernelFamily) -> SeededFamily | None:

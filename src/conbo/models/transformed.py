@@ -1,10 +1,9 @@
 """The posterior of rewards whose images under output warping are a Gaussian process.
 
 The process models z = g(y); see output_maps.py.  Means and variances of the expected reward are exact up to quadrature.
-Covariances are approximate, in the way that Stein's lemma suggests: the covariance of a reward with anything Gaussian
-is a slope E[dy/dz] times the covariance of z, and each point of a pair gets the slope that makes its own variance
-right.  The gain of a state is the rise of the expected reward if its best z rises by the gain of the process for
-certain.
+Covariances are approximate, in the way that Stein's lemma suggests: the covariance of a reward with a Gaussian variable
+is the covariance of z with that variable times a slope E[dy/dz].  The slope of each point is the one that gives its
+variance.  The gain of a state is the rise of its expected reward if its best z rose by exactly the gain of the process.
 """
 
 from collections.abc import Callable
@@ -88,7 +87,7 @@ class TransformedPosterior:
         """Leave-one-out residuals (n,) and predictive standard deviations (n,), noise included; None if not known."""
         found = self.process.leave_one_out()
         if found is None or len(found[0]) != self.process.n_observations:
-            return None  # the process knows the rewards by a summary
+            return None  # the process keeps only a summary of the rewards
         residuals, deviations = found
         noise, values = self.process.observed_noise, self.process.observed_values
         without = values - residuals, (deviations.square() - noise).clamp_min(0), noise
@@ -106,11 +105,11 @@ class TransformedPosterior:
         return self.process.state_features(states)
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """Correlation (p, q) between the shapes of states, given as features."""
+        """Correlation (p, q) between states, given as features, of their rewards as functions of the action."""
         return self.process.state_correlation(a, b)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Which states (m, d_s) resemble a known one (k, d_s)."""
+        """Which states (m, d_s) correlate highly with a known one (k, d_s) under the process."""
         return self.process.resemble(states, known, least)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
@@ -123,7 +122,7 @@ class TransformedPosterior:
         return True
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Actions (p, d_x) that are even for the process."""
+        """Actions (p, d_x), moved so that they are evenly spread after the input warping of the process."""
         return self.process.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "TransformedSearch":
@@ -188,7 +187,7 @@ class TransformedPosterior:
 
 @dataclass(frozen=True)
 class TransformedSearch:
-    """A search over actions whose starts are the best ones of the process."""
+    """A search over actions that starts from the best actions of the process."""
 
     posterior: TransformedPosterior
     search: ExactSearch
@@ -225,7 +224,7 @@ class TransformedGains:
         return lambda candidates: self._worth(before, function(candidates))[0]
 
     def at(self, states: Tensor) -> "Callable[[Tensor, Tensor], WorthOfGains]":
-        """Prepare sets of states (r, m, d_s): a function from candidates (k, d) and the set of each (k,) to gains."""
+        """Prepare sets of states (r, m, d_s): a function from candidates (k, d) and their sets' indices to gains."""
         function = self.process.at(states)
 
         def gains(candidates: Tensor, rows: Tensor) -> WorthOfGains:
@@ -289,7 +288,7 @@ class TransformedPaths:
         return self.posterior.output.expected(self.paths(points), noise[:, None])
 
     def along(self, points: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (p,) and gradients (p, d) at points (p, d), each of its own draw (p,); noise is held fixed."""
+        """Values (p,) and gradients (p, d) at points (p, d), point i on draw `draws[i]`, with the noise held fixed."""
         values, gradients = self.paths.along(points, draws)
         noise, output = self.posterior.process.noise_at(points), self.posterior.output
         return output.expected(values, noise), output.expected_slope(values, noise)[:, None] * gradients

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-EDGE = 1e-6  # slopes may be infinite at 0 and 1: they are taken so far inside
+EDGE = 1e-6  # distance from 0 and 1 at which slopes are taken, because they may be infinite at the ends
 
 
 @dataclass(frozen=True)
 class Warp:
-    """The warping w of every column, by the logarithms of its exponents, which are zero for categories."""
+    """The warping w of every column, given the logarithms of its exponents, which are zero for categories."""
 
     log_a: Tensor  # (d,)
     log_b: Tensor  # (d,)

@@ -9,12 +9,12 @@ from conbo.models.kernel_families import ExtendedFamily, Pullback
 from conbo.models.kernels import Kernel
 from conbo.models.warp import Warp
 
-LARGEST_EXPONENT = 1.5  # of its logarithm: beyond, most of a warped range may hold no reward at all
+LARGEST_LOG_EXPONENT = 1.5  # largest absolute log-exponent: beyond it, most of a warped range may hold no reward at all
 
 
 @dataclass(frozen=True)
 class WarpedFamily(ExtendedFamily):
-    """The family with w(x) in place of x; the logarithms of the exponents come after its own loadings."""
+    """A family with warped actions w(x) in place of x; log-exponents come after the family's own loadings."""
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
@@ -24,7 +24,7 @@ class WarpedFamily(ExtendedFamily):
     @property
     def largest_loadings(self) -> tuple[float, ...]:
         """Largest absolute values of the loadings: the family's own, then of the logarithms of the exponents."""
-        return self.family.largest_loadings + (LARGEST_EXPONENT,) * self.n_warps
+        return self.family.largest_loadings + (LARGEST_LOG_EXPONENT,) * self.n_warps
 
     @property
     def n_warps(self) -> int:

@@ -13,10 +13,11 @@ import numpy as np
 from conbo.rounding import number
 from conbo.spaces import Array, Categorical, Integer, Parameter, Real, Value
 
-MOST_TICKS = 12  # categories that all get a label of their own
-LONGEST_LABEL, LONGEST_TICK = 24, 16  # characters of a name, and of a line of a choice beside an axis
-MOST_DECADES = 5  # that get a label: more would touch each other in a small chart
-LARGEST_PLAIN = 3  # decades from one, up to which a power of ten is written out
+MOST_TICKS = 12  # largest number of categories that all get a label
+# largest number of characters in a name, and in a line of a choice's label on an axis
+LONGEST_LABEL, LONGEST_TICK = 24, 16
+MOST_DECADES = 5  # largest number of powers of ten that get a label; more would overlap in a small chart
+LARGEST_PLAIN = 3  # largest exponent for which a power of ten is written out
 SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
@@ -39,14 +40,14 @@ class ParameterAxis:
         return isinstance(self.parameter, Categorical)
 
     def places(self, most: int) -> Array:
-        """At most `most` places of the unit interval, in order; for a category all of them."""
+        """At most `most` points of the unit interval, in order; for a category one for every choice."""
         if isinstance(self.parameter, Categorical):
             return self.parameter.levels()
         places = np.linspace(0.0, 1.0, most)
         return np.unique(self.parameter.snap(places)) if isinstance(self.parameter, Integer) else places
 
     def positions(self, places: Array) -> Array:
-        """Where places of the unit interval are drawn."""
+        """The positions on the axis of points of the unit interval."""
         if isinstance(self.parameter, Categorical):
             return np.clip(np.floor(places * self.parameter.n_levels), 0, self.parameter.n_levels - 1)
         return np.array(self.parameter.decode(places), dtype=np.float64)
@@ -59,7 +60,7 @@ class ParameterAxis:
         return np.append(lower, upper[-1])
 
     def edges(self, bins: Array) -> Array:
-        """Where the edges of bins are drawn."""
+        """The positions on the axis of the edges of bins."""
         if isinstance(self.parameter, Categorical):
             return bins * self.parameter.n_levels - 0.5
         return self.parameter.scale.from_unit(bins)
@@ -81,7 +82,7 @@ class ParameterAxis:
         return {**title, "range": [low, high], **self._integers()}
 
     def _integers(self) -> dict[str, Any]:
-        """Ticks at integers where these are few, because plotly would also label places between them."""
+        """Ticks at integers if there are few, because plotly would also label numbers between them."""
         if not isinstance(self.parameter, Integer) or self.parameter.n_levels > MOST_TICKS:
             return {}
         every = 1 if self.parameter.n_levels <= MOST_TICKS // 2 else 2
@@ -109,7 +110,7 @@ def _tick(choice: Value) -> str:
 
 
 def label(value: Value, longest: int = LONGEST_LABEL) -> str:
-    """A name or a value for display, short, with what plotly would read as markup or mathematics made plain."""
+    """A name or a value for display, shortened, and without what plotly would read as markup or mathematics."""
     text = number(value) if isinstance(value, float) else str(value)
     short = text if len(text) <= longest else text[: longest - 1] + "…"
     return escape(short, quote=False).replace("$", "&#36;")

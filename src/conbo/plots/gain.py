@@ -21,9 +21,9 @@ from conbo.spaces import Array, Point
 from conbo.threads import threads_for
 
 STATES = 25
-RESOLUTION, COARSE = 25, 11  # places along each axis of the acquisition, and for a BoTorch model, which is slow
-MOST_EXACT = 200  # observations up to which the whole plane gets full values
-STARS = 8  # points of the plane that may turn out to be worth most
+RESOLUTION, COARSE = 25, 11  # points along each axis of the acquisition; the second for a BoTorch model, which is slow
+MOST_EXACT = 200  # largest number of observations for which the whole plane gets full values
+STARS = 8  # number of points with the best rough values, whose full values decide where the star is
 
 
 def remaining_gain(study: Studied, state: str | None = None, *, at: Point | None = None) -> go.Figure:
@@ -125,7 +125,7 @@ def acquisition(
         exact = closed_form and len(view.points) <= MOST_EXACT
         values = function.integral(points) if exact else function.screen(points)
         allowed = view.belief.contains(points)
-        if not allowed.any():  # as where an equation limits the actions
+        if not allowed.any():  # for example if an equation limits the actions
             allowed = torch.ones_like(allowed)
         values = torch.where(allowed, values, 0.0)
         finalists = points[allowed][values[allowed].topk(min(STARS, int(allowed.sum()))).indices]

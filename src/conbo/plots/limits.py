@@ -1,4 +1,4 @@
-"""Where actions satisfy their limits, known and learned, and which limit holds a policy back."""
+"""Plots of where actions satisfy their limits, known and learned, and which limit binds the policy."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ from conbo.threads import threads_for
 
 TITLE = "probability to keep all limits"
 TOUCHED = 1e-6  # slack, as a share of a limit's range, below which a limit binds
-RANGE = (-0.02, 1.02)  # of an axis of probabilities
+RANGE = (-0.02, 1.02)  # range of an axis of probabilities
 
 
 def feasibility(
@@ -94,7 +94,7 @@ def limit_names(view: View) -> list[str]:
 
 
 def binding(view: View, points: Tensor) -> list[int]:
-    """For points (m, d) of the policy, the place in `limit_names` of the limit that holds them back; -1 if none does.
+    """For points (m, d) of the policy, the index in `limit_names` of the limit that binds; -1 if none does.
 
     A known limit binds if its slack is zero. A learned one binds if the best action without learned constraints would
     not be sure enough, and is least likely to satisfy this one.
@@ -124,7 +124,7 @@ def _without_learned(view: View, states: Tensor) -> Tensor:
 
 
 def _tolerances(known: FeasibleSet, limits: LinearLimits) -> Array:
-    """Slack (J,) below which each limit binds: less than a step where it limits integer actions alone."""
+    """Slack (J,) below which each limit binds: less than a step if it limits only integer actions."""
     coefficients = np.abs(np.where(known.actions, limits.coefficients, 0.0))
     whole = np.array([isinstance(parameter, Integer) for parameter in known.parameters])
     steps = np.where(coefficients > 0, coefficients, np.inf).min(-1) * (1 - TOUCHED)

@@ -1,6 +1,6 @@
 """Plotly figures drawn by matplotlib, so that pictures need no browser.
 
-It knows the kinds of traces that the plots of this package use, and of the layout the panels, axes, titles and legend.
+It supports the kinds of traces that the plots of this package use, and the panels, axes, titles and legend of a layout.
 """
 
 from html import unescape
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from plotly import graph_objects as go
 
 PIXELS = 100  # CSS pixels per inch
-POINTS = 0.75  # a pixel
-SHARPNESS = 2  # dots of a PNG for each pixel
-PAD = 0.1  # inches around the panels: a star at a corner needs some
+POINTS = 0.75  # points per pixel
+SHARPNESS = 2  # dots per pixel of a PNG
+PAD = 0.1  # inches around the panels, so that a star at a corner is not cut
 WIDTH, HEIGHT = 760, 420
-LETTERS = 15  # of a legend's text that fit into an inch
+LETTERS = 15  # number of letters of a legend's text that fit into an inch
 DASHES: dict[str, Any] = {"dash": (0, (4, 2)), "dot": ":"}
 SYMBOLS = {"diamond": "D", "diamond-open": "D", "star": "*", "line-ns-open": "|"}
 FONTS: dict[Any, Any] = {"font.family": "sans-serif", "font.size": 13 * POINTS, "svg.fonttype": "none"}
@@ -155,7 +155,7 @@ def _dots(axes: Axes, trace: Any, x: NDArray[Any], y: NDArray[Any], label: str, 
         ends = [_array(trace.error_y.arrayminus), _array(trace.error_y.array)]
         color = _color(trace.error_y.color)
         axes.errorbar(x, y, ends, fmt="none", ecolor=color, elinewidth=1.5, capsize=2, zorder=order)
-    area = (np.asarray(marker.size, dtype=np.float64) * POINTS) ** 2  # matplotlib counts areas
+    area = (np.asarray(marker.size, dtype=np.float64) * POINTS) ** 2  # matplotlib measures markers by their area
     style: dict[str, Any] = {
         "color": marker.color,
         "edgecolor": marker.line.color,

@@ -14,7 +14,7 @@ from conbo.rounding import NINETY_FIVE
 from conbo.validation import Validation
 
 BINS = 12
-SAMPLES = 4096  # of P[s]
+SAMPLES = 4096  # number of states drawn from P[s]
 
 
 def covered(view: View) -> NDArray[np.bool_]:
@@ -69,7 +69,7 @@ def calibration(study: Studied) -> go.Figure:
 
 
 def fresh_evaluations(found: Validation) -> go.Figure:
-    """Every fresh reward of a validation against what the model expected; below the line, it earned less.
+    """Every fresh reward of a validation against its expectation by the model; points below the line earned less.
 
     If low rewards are good, points above the line are the bad ones.
     """

@@ -1,4 +1,4 @@
-"""What each parameter does: slices through the model, and how much it matters."""
+"""Plots of the parameters: slices through the model, and how much each parameter matters."""
 
 from collections.abc import Sequence
 
@@ -12,8 +12,8 @@ from conbo.plots.view import Studied, View, view_of
 from conbo.rounding import BAND, NINETY_FIVE
 from conbo.spaces import Point
 
-PLACES = 61  # along a slice
-MOST_COLUMNS = 2  # of panels
+PLACES = 61  # points along a slice
+MOST_COLUMNS = 2  # columns of panels
 
 
 def slices(study: Studied, names: Sequence[str] = (), *, at: Point | None = None) -> go.Figure:

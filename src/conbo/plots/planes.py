@@ -15,7 +15,7 @@ from conbo.problems import Problem
 from conbo.rounding import counted
 from conbo.spaces import Array, Point
 
-RESOLUTION = 61  # places along each axis
+RESOLUTION = 61  # points along each axis
 HEIGHT = 420
 
 
@@ -25,26 +25,26 @@ class Plane:
 
     horizontal: ParameterAxis
     vertical: ParameterAxis
-    columns: tuple[int, int]  # of the two parameters
+    columns: tuple[int, int]  # columns of the two parameters
     points: Tensor  # (rows, columns, d)
 
     @property
     def x(self) -> Array:
-        """Where the columns are drawn."""
+        """Positions of the grid's columns on the horizontal axis."""
         return self.horizontal.positions(self.points[0, :, self.columns[0]].numpy())
 
     @property
     def y(self) -> Array:
-        """Where the rows are drawn."""
+        """Positions of the grid's rows on the vertical axis."""
         return self.vertical.positions(self.points[:, 0, self.columns[1]].numpy())
 
     @property
     def smooth(self) -> bool:
-        """Whether values between the places of the grid have a meaning."""
+        """Whether values between the points of the grid have a meaning."""
         return not (self.horizontal.is_category or self.vertical.is_category) and min(self.points.shape[:2]) > 4
 
     def project(self, points: Tensor) -> tuple[Array, Array]:
-        """Where points (n, d) are drawn."""
+        """Positions of points (n, d) on both axes."""
         pairs = zip((self.horizontal, self.vertical), self.columns, strict=True)
         x, y = (axis.positions(points[:, column].numpy()) for axis, column in pairs)
         return x, y
@@ -129,7 +129,8 @@ def posterior_surface(
             plane.x, plane.y, mean.reshape(shape), "expected reward", smooth=plane.smooth, high_is_good=view.sign > 0
         )
     )
-    flat = len(view.space.states) + len(view.space.actions) > 2  # seen from the side: other parameters differ, too
+    # points are projected onto the plane, because other parameters differ too
+    flat = len(view.space.states) + len(view.space.actions) > 2
     shown = view.points[view.drawn]
     hover = {"text": [view.texts[i] for i in view.drawn], "hovertemplate": "%{text}<extra></extra>"}
     observed = with_count(counted(len(view.points), "evaluation"), len(shown), len(view.points))

@@ -14,10 +14,10 @@ from conbo.problems import Problem
 from conbo.rounding import BAND, NINETY_FIVE, with_margin
 from conbo.spaces import Array, Categorical, Point
 
-STATES = 25  # places along a numeric state
+STATES = 25  # points along a numeric state
 BINS = 30
 BEST_OF_DRAWS = "best action of 80 % of drawn functions"
-INSIDE = (0.1, 0.9)  # quantiles of the drawn functions' best actions between which lies the band
+INSIDE = (0.1, 0.9)  # quantiles of the drawn functions' best actions that bound the band
 
 
 def policy_map(
@@ -160,7 +160,7 @@ def along(view: View, name: str, at: Point | None, most: int = STATES) -> tuple[
 
 
 def _best_action(view: View, names: Sequence[str]) -> go.Figure:
-    """Without states: the recommended value of every action, and how often drawn functions have theirs nearby."""
+    """Without states: the recommended value of every action, and how often drawn functions peak near each value."""
     state = view.center()[None]
     best, drawn = view.actions(state)[0], view.best_of_draws(state)
     figure = canvas(len(names), height=_height(names), vertical_spacing=0.5 / max(len(names), 2))
@@ -191,7 +191,8 @@ def _spread(
     axis: ParameterAxis, vertical: ParameterAxis, x: Array, drawn: Array, options: dict[str, bool]
 ) -> go.Scatter:
     """How the best actions (states, draws) of drawn functions are spread."""
-    if isinstance(vertical.parameter, Categorical):  # a dot for every choice, as large as it is often the best
+    # a dot for every choice; its size shows how often the choice is the best
+    if isinstance(vertical.parameter, Categorical):
         counts = np.stack([(drawn == choice).mean(1) for choice in range(vertical.parameter.n_levels)], 1)
         places, choices = np.nonzero(counts)
         share = counts[places, choices]

@@ -18,9 +18,9 @@ from conbo.threads import threads_for
 from conbo.trials import Trial
 
 CHECKPOINTS = 8
-FEWEST = 3  # evaluations at the first of them
-MOST_FITTED = 300  # observations up to which the model of a checkpoint is fitted anew
-MOST_LANES = 8  # for what one worker does at the same time
+FEWEST = 3  # number of evaluations at the first checkpoint
+MOST_FITTED = 300  # largest number of observations for which the model of a checkpoint is fitted anew
+MOST_LANES = 8  # largest number of lanes for evaluations of one worker that overlap
 BY_HAND = "by hand"
 COLORS = {"completed": MODEL, "failed": FAILED, "running": WAITING}
 
@@ -80,7 +80,7 @@ def checkpoints(n: int) -> list[int]:
 
 
 def _value_after(view: View, n: int) -> tuple[float, float, float] | None:
-    """After n rewards: the value of the policy, its standard deviation, and its value by the model of all rewards.
+    """The policy's value after n rewards, the standard deviation of that, and the value by the model of all rewards.
 
     None if the model cannot be conditioned on fewer rewards.
     """
@@ -133,7 +133,7 @@ def timeline(study: Studied) -> go.Figure:
     trials = view_of(study).trials
     timed = [trial for trial in trials if trial.started is not None]
     moments = {moment for trial in timed for moment in (trial.started, trial.finished) if moment is not None}
-    return _by_worker(timed) if len(moments) > 1 else _by_number(trials)  # imported results have one moment
+    return _by_worker(timed) if len(moments) > 1 else _by_number(trials)  # imported results all have the same time
 
 
 def _by_worker(trials: list[Trial]) -> go.Figure:
@@ -144,7 +144,7 @@ def _by_worker(trials: list[Trial]) -> go.Figure:
     def since(moment: datetime | None) -> float:
         return ((moment or last) - first).total_seconds() / seconds
 
-    least = since(last) / 400  # or what was quick would not be seen
+    least = since(last) / 400  # otherwise quick evaluations would not be visible
     spans = [(since(t.started), max(since(t.finished), since(t.started) + least)) for t in trials]
     workers = list(dict.fromkeys(trial.worker or BY_HAND for trial in trials))
     place, thickness = np.zeros(len(trials)), np.zeros(len(trials))
@@ -178,7 +178,7 @@ def _by_worker(trials: list[Trial]) -> go.Figure:
 
 
 def _lanes(spans: list[tuple[float, float]]) -> list[int]:
-    """A lane for every span (begin, end) so that those in one lane do not overlap, as far as there are lanes."""
+    """A lane for every span (begin, end), so that spans in one lane do not overlap, unless there are too few lanes."""
     free = [-np.inf]  # when each lane becomes free
     lanes = [0] * len(spans)
     for i in sorted(range(len(spans)), key=lambda i: spans[i]):

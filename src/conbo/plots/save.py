@@ -6,7 +6,7 @@ from plotly import graph_objects as go
 
 from conbo.errors import SettingError
 
-KINDS = ("bar", "contour", "heatmap", "scatter")  # of traces
+KINDS = ("bar", "contour", "heatmap", "scatter")  # kinds of traces that can be saved
 ENDINGS = (".png", ".svg", ".pdf")
 
 

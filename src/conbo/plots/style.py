@@ -12,17 +12,17 @@ from conbo.rounding import number
 
 POLICY, MODEL, TRUTH = "#f26419", "#2f7ebc", "#0a9f8f"
 INK, QUIET, FAILED, WAITING = "#22223b", "#8d93a5", "#d1345b", "#e0a100"
-# from bad to good
+# colors from bad to good
 SURFACE = ("#081d58", "#253494", "#225ea8", "#1d91c0", "#41b6c4", "#7fcdbb", "#c7e9b4", "#edf8b1", "#ffffd9")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 GRID = "#e6e8ee"
 
 ROW_HEIGHT, MARGIN_HEIGHT = 210, 120  # pixels
-MOST_DRAWN = 2000  # dots or bars of one kind in a plot: browsers are slow with more
-MOST_LARGE = 300  # points over a surface that are drawn large
-BANDS = 16  # of a surface's colors, at most
-MOST_TICKS = 6  # of the scale of its colors
-TENTHS = 11  # edges of bands between given ends
+MOST_DRAWN = 2000  # largest number of dots or bars of one kind in a plot, because browsers are slow with more
+MOST_LARGE = 300  # largest number of points over a surface that are drawn large
+BANDS = 16  # largest number of bands of a surface's colors
+MOST_TICKS = 6  # largest number of ticks of the color scale
+TENTHS = 11  # number of edges of bands if the ends of the scale are given
 
 _AXIS = {
     "gridcolor": GRID,
@@ -30,7 +30,7 @@ _AXIS = {
     "zeroline": False,
     "ticks": "",
     "exponentformat": "power",
-    "ticklabelstandoff": 6,  # dots on the axis hide no label, and labels do not touch at the corner
+    "ticklabelstandoff": 6,  # so that dots on the axis hide no label, and labels do not touch at the corner
     "title": {"font": {"size": 13}, "standoff": 8},
 }
 _TEMPLATE = go.layout.Template(
@@ -41,7 +41,7 @@ _TEMPLATE = go.layout.Template(
         # each only to its own side: a label that stands out at a corner would move the plot, and so all labels
         "xaxis": {**_AXIS, "automargin": "height"},
         "yaxis": {**_AXIS, "automargin": "width"},
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},  # makes room for itself
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},  # plotly reserves space for it
         "margin": {"l": 16, "r": 24, "t": 16, "b": 16},
         "hoverlabel": {"font": {"family": FONT}},
         "barcornerradius": 2,
@@ -113,7 +113,7 @@ def steps(
     """A histogram: heights (n,) over bins with edges (n + 1,) in the unit interval."""
     edges, heights = axis.edges(np.asarray(bins)), np.asarray(heights)
     gap = 0.1 if axis.is_category else 0.0
-    # every bin down to the ground and up again, so that bars of categories stand apart
+    # every bin goes down to zero and up again, so that bars of categories are separate
     x = np.stack([edges[:-1] + gap, edges[:-1] + gap, edges[1:] - gap, edges[1:] - gap], 1).ravel()
     y = np.stack([np.zeros_like(heights), heights, heights, np.zeros_like(heights)], 1).ravel()
     return band(x, np.zeros_like(y), y, name, color, **options)

@@ -31,9 +31,9 @@ from conbo.trials import Trial
 from conbo.validation import Validation
 
 DRAWS, FEATURES = 48, 512  # functions drawn from the posterior, and random features of each
-CANDIDATES = 128  # actions among which a drawn function's peak is looked for
-CLIMB = 3  # steps from the best of them towards the peak
-MOST_DESCRIBED = 1000  # observations whose hover labels say all
+CANDIDATES = 128  # number of actions among which the peak of a drawn function is sought
+CLIMB = 3  # steps of local search from the best of them towards the peak
+MOST_DESCRIBED = 1000  # largest number of observations whose hover labels show the whole point
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,9 +43,9 @@ class View:
     policy: Policy
     trials: tuple[Trial, ...]
     title: str = "Study"
-    settings: Mapping[str, str] = field(default_factory=dict)  # of the study, to be shown
-    model: ModelLike = field(default_factory=GaussianProcess)  # that was fitted
-    validations: tuple[Validation, ...] = ()  # fresh evaluations of its policies
+    settings: Mapping[str, str] = field(default_factory=dict)  # settings of the study that are shown
+    model: ModelLike = field(default_factory=GaussianProcess)  # the model that was fitted
+    validations: tuple[Validation, ...] = ()  # validations by fresh evaluations
     _drawn: dict[bytes, Tensor] = field(default_factory=dict)  # best actions of drawn functions, by their states
 
     @property
@@ -107,7 +107,7 @@ class View:
         return self.value_of(self.belief, torch.cat([states, self.actions(states)], -1))
 
     def value_of(self, belief: Belief, points: Tensor) -> tuple[float, float]:
-        """The policy value of other actions in the typical states, by another model: points (m, d)."""
+        """The mean over the typical states of the expected rewards of points (m, d), by the model of `belief`."""
         mean, std = mean_over_states(belief, points, self.typical_states[1])
         return mean * self.sign, std
 
@@ -196,7 +196,7 @@ class View:
 
     @cached_property
     def given_away(self) -> dict[str, float]:
-        """What the policy would lose, in rewards, by not knowing a state or by leaving an action to chance.
+        """By parameter, the reward that the policy would lose by not knowing a state or by leaving an action to chance.
 
         For a state parameter, the policy sees its value in another state drawn from P[s]; for an action, its value is
         uniformly random. Both are averages over P[s], by the model's mean.

@@ -17,11 +17,11 @@ NEGLIGIBLE = 1e-3  # size of the interaction, relative to the effect of the acti
 
 
 class NoInteractionWarning(UserWarning):
-    """The policy is the same for every state."""
+    """Warns that the policy is the same for every state."""
 
 
 def has_interaction(belief: Belief) -> bool:
-    """Whether the posterior mean, minus its averages over states and over actions, is more than rounding."""
+    """Whether anything but rounding is left of the posterior mean without its averages over states and over actions."""
     space = belief.space
     states = torch.from_numpy(space.snap_states(sobol(N_STATES, space.n_state_dims, seed=0).numpy()))
     actions = torch.from_numpy(space.snap_actions(sobol(N_ACTIONS, space.n_action_dims, seed=1).numpy()))

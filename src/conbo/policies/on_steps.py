@@ -13,17 +13,17 @@ from conbo.parameters import Categorical, Parameter
 from conbo.policies import StatePolicy
 from conbo.policies.gp_argmax import GpArgmax
 
-PASSES = 2  # over the stepped columns, each moved one step down or up where that helps
+PASSES = 2  # number of passes over the stepped columns; each column moves one step down or up if that helps
 LEAST_LOG = -1e4  # logarithms of probabilities below this are all the same
-ROUNDING = 1e-9  # of a step: by how much the last step may be above the upper bound
+ROUNDING = 1e-9  # share of a step by which the last step may be above the upper bound
 
 
 @dataclass(frozen=True)
 class OnSteps:
     """The best action whose stepped columns are at ``first + k step``, searched from the best action without steps."""
 
-    columns: tuple[int, ...]  # of the action
-    first: tuple[float, ...]  # in the user's units
+    columns: tuple[int, ...]  # indices of the stepped columns of the action
+    first: tuple[float, ...]  # first valid value of each, in the user's units
     step: tuple[float, ...]
 
     def __post_init__(self) -> None:
@@ -63,7 +63,7 @@ class SteppedPolicy:
         return actions
 
     def _scores(self, states: Tensor, actions: Tensor) -> Tensor:
-        """Expected rewards (m,), lowered far for actions that are not sure enough, and farther for infeasible ones."""
+        """Expected rewards (m,), lowered far if an action is not sure enough, and farther if it is infeasible."""
         belief, points = self._belief, torch.cat([states, actions], -1)
         scores = belief.posterior.mean(points)
         if belief.constraints is not None:
@@ -81,7 +81,7 @@ class _Grid:
     step: float
 
     def moved(self, places: Tensor, steps: int) -> Tensor:
-        """The nearest valid places (m,) of the unit interval, moved by some steps within the range."""
+        """The nearest valid positions (m,) in the unit interval, moved by `steps` steps within the range."""
         assert not isinstance(self.parameter, Categorical)
         values = np.array(self.parameter.decode(places.cpu().numpy()), dtype=np.float64)
         last = np.floor((self.parameter.high - self.first) / self.step + ROUNDING)

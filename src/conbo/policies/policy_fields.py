@@ -16,27 +16,27 @@ from conbo.record_fields import Fields, checksum, parse_json, shown
 from conbo.spaces import Categorical, Feasible, Space
 
 FORMAT = "conbo-policy-3"  # a policy rests on several models
-ONE_MODEL, FIRST_FORMAT = "conbo-policy-2", "conbo-policy-1"  # the first one is that of conbo 0.1
+ONE_MODEL, FIRST_FORMAT = "conbo-policy-2", "conbo-policy-1"  # FIRST_FORMAT is the format of conbo 0.1
 
 LENGTHSCALES = (1e-6, 1e6)
 VARIANCES = (0.0, 1e9)
-LEAST_VARIANCE = 1e-9  # of all parts together
-LARGEST_NOISE = 1e200  # variance of a standardized reward
+LEAST_VARIANCE = 1e-9  # least sum of the variances of all parts
+LARGEST_NOISE = 1e200  # largest variance of the noise of a standardized reward
 LARGEST_LOADING = 1e6
 LARGEST_LOG_EXPONENT = 10.0
 LARGEST_SLOPE = 1e3
 MOST_MEMBERS = 40
-WIDTHS = (1e-30, 1e12)  # of tails of the rewards, and scales of mapped rewards
-LARGEST_SHIFT = 1e12  # of mapped rewards
-ROUNDING = 1e-9  # by which points may be outside the unit cube
-LARGEST_STANDARDIZED = 1e6  # reward
-LARGEST_SCALE = 10.0  # in units of the largest reward
-MOST_OBSERVATIONS = 1_000_000  # beyond, even reading them takes minutes
-MOST_CANDIDATES = 4096  # actions, whose correlations with each other take 0.1 GB
+WIDTHS = (1e-30, 1e12)  # smallest and largest width of a reward tail, and scale of mapped rewards
+LARGEST_SHIFT = 1e12  # largest absolute shift of mapped rewards
+ROUNDING = 1e-9  # distance by which points may be outside the unit cube
+LARGEST_STANDARDIZED = 1e6  # largest absolute standardized reward
+LARGEST_SCALE = 10.0  # largest scale of the rewards, in units of the largest absolute reward
+MOST_OBSERVATIONS = 1_000_000  # reading more would take minutes
+MOST_CANDIDATES = 4096  # largest number of candidate actions; their correlations with each other take 0.1 GB
 MOST_STEPS = 100_000
 MOST_CONSTRAINTS = 100
 CONFIDENCES = (5e-324, 1 - 2**-53)
-LARGEST_THRESHOLD = 1e300  # standardized slack
+LARGEST_THRESHOLD = 1e300  # largest absolute standardized slack
 
 KERNELS = {  # the variances of the built-in kernels
     "product": ("outputscale",),
@@ -44,7 +44,7 @@ KERNELS = {  # the variances of the built-in kernels
     "multi-task": ("loadings", "own", "constant"),
 }
 
-MAIN_EFFECTS = "main-effects"  # beside one of these, or beside a kernel of the user's own
+MAIN_EFFECTS = "main-effects"  # added to one of these kernels, or to a kernel of the user's own
 OUTPUTS = {"low-tail": ("pivot", "width", "shift", "scale"), "limits": ("low", "high")}  # maps of the rewards
 
 _CONTENT = ("space", "direction", "shift", "scale", "points", "rewards", "reward_noise")

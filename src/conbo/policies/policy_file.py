@@ -166,7 +166,7 @@ def _constraints_record(learned: LearnedConstraints) -> dict[str, Any]:
 def _constraint_record(one: LearnedConstraint) -> dict[str, Any]:
     points, slacks = one.observations.points.tolist(), one.observations.rewards.tolist()
     model = one.posterior.record()
-    assert model is not None  # it is a built-in one
+    assert model is not None  # built-in models can always be conditioned
     prior = {"prior": model.pop("prior")} if "prior" in model else {}
     return {"name": one.name, "threshold": one.threshold, "points": points, "slacks": slacks, "model": model, **prior}
 
@@ -187,7 +187,7 @@ def _constraint(record: Mapping[str, Any], space: Space) -> LearnedConstraint:
 
 def _recipe_record(belief: Belief, recipe: PolicyRecipe) -> dict[str, Any]:
     if isinstance(recipe, SingleAction):
-        recipe = recipe.settled(belief)  # P[s], which says where to look for the action, is not saved
+        recipe = recipe.settled(belief)  # fixes the action now, because P[s], which it depends on, is not saved
     for name, kind in RECIPES.items():
         if isinstance(recipe, kind):
             return {"type": name, **asdict(recipe)}

@@ -25,7 +25,7 @@ from conbo.belief import Belief, standardization
 from conbo.errors import SettingError
 from conbo.models.columns import Columns, squared_distances
 
-LARGEST = 10.0  # coefficient
+LARGEST = 10.0  # largest absolute coefficient
 RIDGE = 1e-3  # weight of an observation without advantage in the first guess, and of the coefficients' size
 
 
@@ -55,7 +55,7 @@ class PolicyGradient:
         return QuadraticPolicy(belief, columns, coefficients)
 
     def _fitted(self, features: Tensor, actions: Tensor, advantage: Tensor) -> Tensor:
-        """θ (features, d_x)."""
+        """The coefficients θ (features, d_x) that maximize the expected advantage."""
         shape = features.shape[1], actions.shape[1]
 
         def expected_advantage(flat: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

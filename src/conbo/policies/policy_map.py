@@ -14,8 +14,8 @@ from conbo.spaces import Categorical, Space, Value
 if TYPE_CHECKING:
     from conbo.policies.policy import Policy
 
-DRAWN_STATES = 41  # along a line
-MOST_ROWS = 12  # states of a table
+DRAWN_STATES = 41  # number of states at which a line is drawn
+MOST_ROWS = 12  # largest number of states in a table
 
 
 def policy_map(policy: "Policy") -> str:

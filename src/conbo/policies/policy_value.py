@@ -1,4 +1,4 @@
-"""What a policy is worth over P[s], by the model, and what it is worth to know the state.
+"""The model's estimates of what a policy is worth over P[s], and of what it is worth to know the state.
 
 =================  ======================================================================================
 symbol             meaning
@@ -78,8 +78,8 @@ def value_of_state(belief: Belief, states: Tensor, weights: Tensor, actions: Ten
     value, value_std = mean_over_states(belief, same, weights)
     _, difference_std = mean_over_states(belief, torch.cat([chosen, same]), torch.cat([weights, -weights]))
     if torch.equal(chosen, same):
-        difference_std = 0.0  # without rounding errors
-    # the policy's search may narrowly miss a maximum, which says nothing about the state
+        difference_std = 0.0  # exactly, without rounding errors
+    # a negative difference comes from a search that narrowly missed a maximum, so it counts as zero
     value = min(value, policy)
     return ValueOfState(policy, policy_std, value, value_std, difference_std, single)
 

@@ -1,4 +1,4 @@
-"""The user's own rules, such as what is done today, in every form in which they can be given."""
+"""The user's own rules to compare with, such as what is done today: functions, actions, policies or tables."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -17,7 +17,7 @@ Actions: TypeAlias = list[dict[str, Value]]
 
 
 class Rule(Protocol):
-    """Anything that has an action for every state."""
+    """A rule that gives an action for every state."""
 
     def many(self, states: Sequence[Point]) -> Actions:
         """The actions for a table of states."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from conbo.belief import Belief
 
-SAME = 1e-9  # distance in the unit cube below which two states are one
+SAME = 1e-9  # distance in the unit cube below which two states count as the same
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class SingleAction:
         return ConstantPolicy(action)
 
     def settled(self, belief: Belief) -> "SingleAction":
-        """The same with the action that is best now, so that it no longer depends on P[s]."""
+        """The same recipe with the action that is best now, so that it no longer depends on P[s]."""
         action = self.build(belief, torch.Generator()).action
         return SingleAction(tuple(action.tolist()))
 

@@ -62,7 +62,7 @@ UNIFORMS_PER_PLACE = 3  # two coordinates, and one that decides whether to accep
 
 # The log that a day can keep has one row a call; its columns are those that `trace` takes apart.
 LOG_COLUMNS = 9
-LOG_ROWS = 200  # more than will ever be needed: calls are Poisson with mean 24
+LOG_ROWS = 200  # more rows than will ever be needed, because the mean number of calls is 24
 
 
 @compiled
@@ -72,7 +72,7 @@ def _distance(x: float, y: float, other_x: float, other_y: float) -> float:
 
 @compiled
 def _toward(start: float, target: float, distance: float) -> float:
-    """Where one gets from `start` going at most `distance` toward `target`, on a line."""
+    """The position after going from `start` at most `distance` toward `target`, on a line."""
     if distance >= abs(target - start):
         return target
     return start + math.copysign(distance, target - start)
@@ -80,7 +80,7 @@ def _toward(start: float, target: float, distance: float) -> float:
 
 @compiled
 def _on_the_way_home(scene: Floats, base: Floats, driven: float) -> tuple[float, float]:
-    """Where an ambulance is after driving this many km from the scene of its last call, first north or south."""
+    """The position of an ambulance after driving this many km home from its last scene, first north or south."""
     north_south = min(driven, abs(base[1] - scene[1]))
     return _toward(scene[0], base[0], driven - north_south), _toward(scene[1], base[1], driven)
 
@@ -230,9 +230,9 @@ class CallLog:
     bases: Floats  # (AMBULANCES, 2), in the order in which the ambulances are numbered here
     times: Floats
     places: Floats  # (calls, 2)
-    ambulances: NDArray[np.int64]  # who came
-    departures: Floats  # when it left for the call
-    departure_places: Floats  # (calls, 2), and from where
+    ambulances: NDArray[np.int64]  # number of the ambulance that came
+    departures: Floats  # when the ambulance left for the call
+    departure_places: Floats  # (calls, 2), from where it left
     arrivals: Floats
     done: Floats  # when it left the scene
     reward: float

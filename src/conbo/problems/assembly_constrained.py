@@ -16,7 +16,7 @@ from conbo.problems.simulation import draw_seed
 from conbo.spaces import Point, Value
 
 NAME = "assemble_to_order_constrained"
-MOST_STOCK = 12.0  # mean number of units
+MOST_STOCK = 12.0  # largest mean number of units in stock
 CHECKING = 400  # replications for the expected stock; the standard error of its mean is at most 0.05
 CHECKING_SEED = 0
 

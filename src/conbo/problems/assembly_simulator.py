@@ -48,13 +48,13 @@ NAMES: dict[DemandEnters, str] = {
 
 ITEMS = 8
 CAPACITY = 20
-RING = 32  # at least CAPACITY, since no more units are ever in production; a power of two, for speed
+RING = 32  # slots per item: at least CAPACITY, because no more units are ever in production; a power of two, for speed
 LOWEST_DEMAND, HIGHEST_DEMAND = 0.5, 1.5
 STATE_NAME = "demand"
 ACTION_NAMES = tuple(f"stock_{item}" for item in range(1, ITEMS + 1))
 
-PROFIT = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])  # of one unit of each item
-HOLDING_COST = 2.0  # of one unit of stock for one unit of time
+PROFIT = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])  # profit of one unit of each item
+HOLDING_COST = 2.0  # cost of one unit of stock for one unit of time
 PRODUCTION_MEAN = np.array([0.15, 0.40, 0.25, 0.15, 0.25, 0.08, 0.13, 0.40])
 PRODUCTION_SD = 0.15 * PRODUCTION_MEAN
 
@@ -62,9 +62,10 @@ WARM_UP = 20.0
 HORIZON = 70.0
 MEASURED_TIME = HORIZON - WARM_UP
 
-ORDER_RATE = np.array([3.6, 3.0, 2.4, 1.8, 1.2])  # of each product, at demand 1
+ORDER_RATE = np.array([3.6, 3.0, 2.4, 1.8, 1.2])  # orders per unit of time for each product, at demand 1
 TOTAL_ORDER_RATE = float(ORDER_RATE.sum())
-PRODUCT_UP_TO = np.cumsum(ORDER_RATE) / TOTAL_ORDER_RATE  # a uniform draw below this is this product or one before
+# a uniform draw below entry i is an order for product i or one before it
+PRODUCT_UP_TO = np.cumsum(ORDER_RATE) / TOTAL_ORDER_RATE
 LAST_PRODUCT = len(ORDER_RATE) - 1
 USES = np.array(  # product by item: one unit of each item with a 1
     [
@@ -87,7 +88,7 @@ FIRST_PRODUCTION_STREAM = 2
 # Columns of the log that a replication can keep, one row an order; the stock after it comes last.
 LOG_TIME, LOG_PRODUCT, LOG_SOLD, LOG_STOCK = 0, 1, 2, 3
 LOG_COLUMNS = LOG_STOCK + ITEMS
-LOG_ROWS = 4000  # at most: the mean number of orders is 1260 at the highest demand
+LOG_ROWS = 4000  # more rows than will ever be needed, because the mean number of orders is at most 1260
 
 
 @compiled
@@ -177,7 +178,7 @@ def _replicate_range(
     levels: Floats,  # (pairs, ITEMS)
     seeds: Seeds,  # (pairs,)
     rewards: Floats,  # (pairs, replications), filled here
-    stocks: Floats,  # the same, of mean stocks
+    stocks: Floats,  # (pairs, replications), mean stocks, filled here
     log: Floats,  # (rows, LOG_COLUMNS), filled here; without rows nothing is kept
 ) -> None:
     replications = rewards.shape[1]
@@ -191,7 +192,7 @@ def _replicate_range(
 
 
 class _Inputs(NamedTuple):
-    """What the kernel needs to know of (state, action) pairs: here, and only here, the variants differ."""
+    """The inputs of the compiled loop for (state, action) pairs. Only these differ between the variants."""
 
     order_rates: Floats  # (pairs,)
     production_means: Floats  # (pairs, ITEMS)

@@ -79,7 +79,7 @@ def _checked(path: Path, images: NDArray[Any], labels: NDArray[Any]) -> TwoClass
 
 
 def _from_batches(path: Path, batches: Iterator[dict[bytes, Any]]) -> dict[str, TwoClassImages]:
-    """Images keep the order of the archive, which is random."""
+    """The five data sets from the batches of the archive, in the archive's random order."""
     pixels, labels = [], []
     for batch in batches:
         if not isinstance(batch, dict) or not {b"data", b"labels"} <= batch.keys():
@@ -168,18 +168,18 @@ class _BatchUnpickler(pickle.Unpickler):
     }
 
     def find_class(self, module: str, name: str) -> Any:
-        """Only what an array is made of."""
+        """Return the stand-ins for the parts of an array; refuse everything else."""
         if (known := self._known.get(f"{module}.{name}")) is None:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is no array")
         return known
 
     def persistent_load(self, pid: object) -> NoReturn:
-        """Nothing outside the file."""
+        """Refuse references to objects outside the file."""
         raise pickle.UnpicklingError("it asks for something outside the file")
 
 
 def _plain(batch: Any) -> Any:
-    """The batch with real arrays in it."""
+    """The batch with its stand-ins replaced by real arrays."""
     if not isinstance(batch, dict):
         return batch
     return {key: _array(value) if isinstance(value, _PickledArray) else value for key, value in batch.items()}

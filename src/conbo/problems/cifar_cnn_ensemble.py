@@ -15,9 +15,9 @@ from torch import Tensor
 from conbo.problems.cifar_cnn_training import DATA_SETS, FILTERS, HIDDEN, IMAGES_AT_ONCE, KERNEL, Split, scaled
 from conbo.spaces import Point
 
-PATCH = 16  # the 12 numbers of a patch, and zeros: matrix units like multiples of 8
-MOMENTUM, VARIANCE_FLOOR = 0.1, 1e-5  # of batch normalization, as PyTorch has them
-STEP_FLOOR = 1e-8  # of Adam, likewise
+PATCH = 16  # the 12 numbers of a patch, padded with zeros because matrix units prefer multiples of 8
+MOMENTUM, VARIANCE_FLOOR = 0.1, 1e-5  # momentum and least variance of batch normalization, as in PyTorch
+STEP_FLOOR = 1e-8  # epsilon of Adam, as in PyTorch
 
 Tensors = dict[str, Tensor]
 
@@ -29,7 +29,7 @@ class StackedImages:
     patches: Tensor
     labels: Tensor
     per_data_set: int
-    train: int  # the first images of each data set; the others are for validation
+    train: int  # number of training images, the first of each data set; the others are for validation
 
     @staticmethod
     def of(splits: Sequence[Split], device: torch.device, dtype: torch.dtype) -> "StackedImages":
@@ -57,7 +57,7 @@ def _patches(images: Tensor) -> Tensor:
 
 
 def initial_weights(networks: int, device: torch.device, dtype: torch.dtype | None = None) -> Tensors:
-    """Weights as PyTorch's layers begin with: uniform, the wider the fewer the inputs."""
+    """Initial weights as in PyTorch's layers: uniform, in a range that is wider the fewer inputs a layer has."""
     inputs_1, inputs_2 = KERNEL**2 * 3, KERNEL**2 * FILTERS[0]
     flat = FILTERS[1] * (32 // 4) ** 2
 
@@ -146,7 +146,7 @@ def adam_step(weights: list[Tensor], gradients: list[Tensor], moments: list[list
 
 @dataclass(frozen=True)
 class Kernels:
-    """The three functions that take all of the time."""
+    """The three functions that take nearly all of the time."""
 
     loss: Callable[..., Tensor] = total_loss
     step: Callable[..., None] = adam_step

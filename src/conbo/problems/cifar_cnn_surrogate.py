@@ -35,23 +35,23 @@ TABLE = "cifar_cnn_table.npz"
 FOLDS = 10
 GUESSING = 0.5  # the accuracy of a collapsed training
 COLLAPSED = 0.6  # below this accuracy, a training has collapsed
-QUADRATURE_NODES = 32  # for the mean of an accuracy whose logit is normal
-POINTS_AT_ONCE = 500  # in a prediction, where more would only take memory
+QUADRATURE_NODES = 32  # number of nodes for the mean of an accuracy whose logit is normal
+POINTS_AT_ONCE = 500  # number of points per prediction; more would only take memory
 
 Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """The regression without its data."""
+    """The kernel and the other fitted parameters of the regression, without its data."""
 
     lengthscales: Array  # (7,), on the unit cube
     trend: float  # the three variances
     difference: float
     offset: float
     mean: float
-    noise_weights: Array  # (20,), of `features`, for the logarithm of the noise's variance
-    collapse_weights: Array  # (20,), likewise, for the logit of the chance to collapse
+    noise_weights: Array  # (20,), weights of `features` for the logarithm of the noise's variance
+    collapse_weights: Array  # (20,), weights of `features` for the logit of the chance to collapse
 
     def covariance(self, states: Numbers, actions: Array, other_states: Numbers, other_actions: Array) -> Array:
         """Covariances (n, m) between points (n) and others (m), without noise."""
@@ -71,7 +71,7 @@ class Kernel:
         return np.asarray(expit(features(states, actions) @ self.collapse_weights))
 
     def coefficients(self, states: Numbers, actions: Array, accuracies: Array) -> Array:
-        """What each row of the table adds to the predicted logit, per unit of covariance; nothing if it collapsed."""
+        """Weight of each table row in the predicted logit, per unit of covariance; zero for a collapsed training."""
         kept = accuracies > COLLAPSED
         states, actions = states[kept], actions[kept]
         covariance = self.covariance(states, actions, states, actions)
@@ -81,7 +81,7 @@ class Kernel:
         return coefficients
 
     def mean_accuracy(self, logit_means: Array, states: Numbers, actions: Array) -> Array:
-        """The expected accuracies (m,) where the logits have these means."""
+        """The expected accuracies (m,), given the means of the logits."""
         nodes, weights = roots_hermitenorm(QUADRATURE_NODES)
         logits = logit_means[:, None] + np.sqrt(self.noise_variance(states, actions))[:, None] * nodes
         chance = self.collapse_chance(states, actions)
@@ -105,8 +105,8 @@ class Surrogate:
     seconds: Array  # (n,), the GPU's time for one training
     coefficients: Array  # (n,)
     best_actions: Array  # (data sets, 7), on the unit cube
-    train: int  # images for training
-    validation: int  # and for validation
+    train: int  # number of images for training
+    validation: int  # number of images for validation
 
     @staticmethod
     def load() -> "Surrogate":

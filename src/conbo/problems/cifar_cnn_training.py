@@ -30,7 +30,7 @@ STATE_NAME = "classes"
 DATA_SETS = tuple("/".join(pair) for pair in PAIRS)
 EPOCHS, TRAIN, VALIDATION = 10, 6000, 1500
 LARGEST_SEED = 2**63 - 1
-IMAGES_AT_ONCE = 500  # in validation, where more would only take memory
+IMAGES_AT_ONCE = 500  # number of images per pass in validation; more would only take memory
 
 FILTERS = (64, 32)
 KERNEL = 2
@@ -57,7 +57,7 @@ def network(dropout_1: float, dropout_2: float, dropout_3: float) -> nn.Sequenti
     """Two convolutions and two dense layers; it ends in logits, the softmax is part of the loss."""
 
     def convolution(channels: int, filters: int, dropout: float) -> list[nn.Module]:
-        same_size = nn.ZeroPad2d((0, KERNEL - 1, 0, KERNEL - 1))  # right and below
+        same_size = nn.ZeroPad2d((0, KERNEL - 1, 0, KERNEL - 1))  # pads on the right and below
         filter_bank = nn.Conv2d(channels, filters, KERNEL, bias=False)
         return [same_size, filter_bank, nn.BatchNorm2d(filters), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(dropout)]
 
@@ -141,7 +141,7 @@ def _accuracy(model: nn.Module, split: Split) -> float:
 
 @dataclass(frozen=True)
 class Training:
-    """How a network is trained, whatever the data set and the hyperparameters."""
+    """The settings of a training that do not depend on the data set or the hyperparameters."""
 
     epochs: int
     device: torch.device

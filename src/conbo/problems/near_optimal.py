@@ -1,6 +1,6 @@
 """Near-optimal actions of a simulator on a grid of states, read from a table in `data/`.
 
-A simulator has no formula for its optimum; the yardstick is a table found by brute force on many replications
+A simulator has no formula for its optimum, so the reference is a table found by brute force with many replications
 (`scripts/find_simulator_optima.py`). The first line of each file is the command that makes it anew, the second the
 names of its columns: the state, the action, the mean reward on fresh replications, and the standard error of that mean.
 """
@@ -15,7 +15,7 @@ from scipy.interpolate import RegularGridInterpolator
 from conbo.problems.simulation import Floats
 
 HEADER_LINES = 2
-COLUMNS_OF_REWARD = 2  # the mean and its standard error, the last of a row
+COLUMNS_OF_REWARD = 2  # the mean and its standard error are the last columns of a row
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,13 @@ class NearOptimalTable:
         return np.asarray(self.actions[distance.argmin()], dtype=np.float64)
 
     def reward(self, state: Floats) -> float:
-        """The best mean reward that is known, between the grid states by cubic splines."""
+        """The best known mean reward in a state, interpolated between grid states by cubic splines."""
         return float(self._spline(state)[0])
 
     @cached_property
     def _spline(self) -> RegularGridInterpolator:
         axes = [np.unique(column) for column in self.states.T]
-        order = np.lexsort(self.states.T[::-1])  # the first state parameter varies slowest, as the grid wants it
+        # so that the first state parameter varies slowest, as SciPy's grids require
+        order = np.lexsort(self.states.T[::-1])
         grid = self.rewards[order].reshape([len(axis) for axis in axes])
         return RegularGridInterpolator(axes, grid, method="cubic")

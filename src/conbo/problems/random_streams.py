@@ -32,7 +32,8 @@ SPACING = 2.0**-53
 # The ziggurat for normals: layers of equal area cover the bell curve, and the lowest holds the tail, which is
 # beyond TAIL (values for 128 layers: Marsaglia & Tsang 2000).
 LAYERS = 128
-LAYER_MASK = np.uint64(LAYERS - 1)  # the layer is read from bits that the uniform drops, and so independent of it
+# the layer comes from bits that the uniform number does not use, so the two are independent
+LAYER_MASK = np.uint64(LAYERS - 1)
 LAYER_AREA = 9.91256303526217e-3
 TAIL = 3.442619855899
 
@@ -109,7 +110,7 @@ def normal(key: np.uint64, index: int) -> float:
         layer = np.int64(bits & LAYER_MASK)
         side = 2.0 * _to_unit(bits) - 1.0  # in (-1, 1)
         value = side * float(LAYER_EDGE[layer])
-        if abs(side) < LAYER_CORE[layer]:  # in 99 of 100 cases this is all
+        if abs(side) < LAYER_CORE[layer]:  # in 99 of 100 cases nothing more is needed
             return value
         if layer == 0:
             return math.copysign(_normal_tail(key, draw + 1), side)

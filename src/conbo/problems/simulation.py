@@ -1,4 +1,4 @@
-"""Many replications at once: seeds, threads, and the mean of what they return."""
+"""Many replications at once: their seeds, their threads, and the mean of their rewards."""
 
 import math
 import os
@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 Seeds = NDArray[np.uint64]
 
 SEED_LIMIT = 2**64  # seeds are 0 to SEED_LIMIT - 1
-RUNS_WORTH_A_THREAD = 200  # with fewer, a thread costs more than it saves
+RUNS_WORTH_A_THREAD = 200  # number of runs below which a thread costs more time than it saves
 
 
 def seed_per_pair(seed: int | Seeds, pairs: int) -> Seeds:
@@ -31,7 +31,7 @@ def draw_seed(generator: np.random.Generator) -> int:
 
 
 def empty_rewards(pairs: int, replications: int) -> Floats:
-    """Where the rewards of all replications of all pairs will go."""
+    """An array (pairs, replications) to be filled with rewards."""
     if replications < 1:
         raise SettingError(f"`replications >= 1` must hold, but got replications={replications}.")
     return np.empty((pairs, replications))

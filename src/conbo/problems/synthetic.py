@@ -31,7 +31,7 @@ BestAction: TypeAlias = Callable[[Point], dict[str, Value]]
 
 _STATE_LAWS: dict[str, Uniform | Triangular] = {"uniform": Uniform(), "triangular": Triangular()}
 _DISTORTIONS = ("none", "exponential", "cube", "clip")
-_MOST_LOAD = 16.0  # of the constrained Branin-Hoo
+_MOST_LOAD = 16.0  # limit on the load of the constrained Branin-Hoo
 _HARTMANN_NAMES = tuple(f"x{i}" for i in range(1, 7))
 
 

@@ -9,11 +9,11 @@ from conbo.problems.problem import Policy, Problem, policy_reward, scoring_state
 from conbo.quasi_random import sobol_points
 from conbo.spaces import Array, Point, Value
 
-EXACT_STATES = 256  # that stand for P[s] where expected rewards are known by a formula
-STATES, REPLICATIONS = 64, 100  # where they are simulated, which takes its time
-SEARCH_STATES, SEARCH_REPLICATIONS = 16, 10  # while the single action is looked for
+EXACT_STATES = 256  # number of states that represent P[s] if a formula gives expected rewards
+STATES, REPLICATIONS = 64, 100  # numbers of states and replications if rewards are simulated, which is slow
+SEARCH_STATES, SEARCH_REPLICATIONS = 16, 10  # the same during the search for the single action
 CANDIDATES = 32  # quasi-random actions among which that search starts
-SEARCH_SEED = 1  # so that the luck of the search does not flatter the value
+SEARCH_SEED = 1  # another seed than the final value's, so that the search cannot exploit its noise
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class TrueValueOfState:
 
     policy: float
     single: float
-    action: dict[str, Value]  # the best single one
+    action: dict[str, Value]  # the best single action
 
     @property
     def difference(self) -> float:

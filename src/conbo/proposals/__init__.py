@@ -12,7 +12,7 @@ from conbo.belief import Belief
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Points to evaluate next, and what their proposal expects of them.
+    """Points to evaluate next, with their expected gain and costs.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The next point is where an acquisition function is highest: screen points, climb from the best, compare the ends.
+"""The maximizer of an acquisition function: screen points, search locally from the best ones, compare the ends.
 
 The maximizer knows nothing about what it maximizes. An acquisition function offers cheap values for screening
 (`screen`), a smooth function with gradients around given starts (`local`), and full values (by calling it).
@@ -22,13 +22,13 @@ from conbo.proposals.seed_choice import open_seeds, paired_seeds, promising_pair
 from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates
 
-WEIGHT_SEARCHED = 0.9  # share of the models' weight that a search looks at: improbable models hardly change the maximum
+WEIGHT_SEARCHED = 0.9  # share of the models' weight that a search uses: improbable models hardly change the maximum
 NEAR_POLICY = 0.25  # share of the screened points that are near the present policy
-REACH = 0.1  # standard deviation of the distance to it, in the unit cube
-RELATIVE_GAIN = 5e-4  # a local search ends when a step promises to gain less than this share
+REACH = 0.1  # standard deviation of the distance to the policy, in the unit cube
+RELATIVE_GAIN = 5e-4  # a local search ends when a step promises less than this share of the best value
 SAME_END = 1e-3  # distance in every coordinate up to which two ends of local searches count as one
 FIRST_STEP = 0.05  # length of a local search's first step, in the unit cube
-FEW_STATES = 50  # with more categories, good states and good actions are crossed and screened once more
+FEW_STATES = 50  # number of categorical states above which good states and good actions are crossed and screened again
 CROSSED_STATES, CROSSED_ACTIONS = 128, 4
 FLAT = 1e-10  # highest value, in standardized rewards, up to which an acquisition function is considered flat
 
@@ -64,7 +64,7 @@ class Search:
     points: Tensor  # (evaluations, d), snapped
     values: Tensor  # (evaluations,)
     highest: float  # value of the acquisition function, even if `values` are something else
-    seeds: list[int | None] | None = None  # of the points, if seeds matter; None for a new one
+    seeds: list[int | None] | None = None  # seeds of the points, if seeds matter; None stands for a new seed
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Maximizer:
         ascent = self._climb(acquisition, belief, starts, tolerance, state)
         ends = fix_state(belief.snap(distinct_ends(ascent, self.finalists)), state)
         final = acquisition(ends)
-        visited = ascent.history_values.exp() if log else ascent.history_values.clamp_min(0)  # where lost, -inf
+        visited = ascent.history_values.exp() if log else ascent.history_values.clamp_min(0)  # lost rows have -inf
         points = torch.cat([ends, fix_state(belief.snap(ascent.history_points), state), candidates])
         # scale rough values to full ones, by the ratio at the starts
         level = visited[: len(starts)].sum() / screened[chosen].sum().clamp_min(1e-300)
@@ -169,7 +169,7 @@ class Maximizer:
             if known := open_seeds(acquisition, belief.observations):
                 pairs = promising_pairs(acquisition, torch.cat([ends, starts]), known)
                 again, gains, used = self._with_used_seeds(acquisition, belief, *pairs, tolerance, state)
-                if belief.observations.seeds_are_used_up:  # then a point for a new seed is one for the best used one
+                if belief.observations.seeds_are_used_up:  # the point is then evaluated with the best used seed
                     seeds = [int(used[gains.argmax()])] * len(points)
                     values = values.clamp_max(float(gains.amax()) * (1 - 1e-9))
                 points, values, seeds = torch.cat([points, again]), torch.cat([values, gains]), [*seeds, *used.tolist()]
@@ -187,7 +187,7 @@ class Maximizer:
     def _climb(
         self, acquisition: Unpriced, belief: Belief, starts: Tensor, tolerance: float, state: Tensor | None
     ) -> Ascent:
-        """Climb from starts (r, d)."""
+        """Local searches from starts (r, d)."""
         lower, upper = box(starts, state)
         function, limits = acquisition.local(starts), belief.point_limits(lower, upper)
         return ascend(
@@ -203,7 +203,7 @@ class Maximizer:
         tolerance: float,
         state: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Ends (k, d) of climbs from starts (r, d) with these seeds (r,), their full values (k,), and their seeds."""
+        """Ends (k, d) of local searches from starts (r, d) with seeds (r,), with their full values (k,) and seeds."""
         ascent = self._climb(acquisition.for_seeds(seeds), belief, starts, tolerance, state)
         best = ascent.values.argsort(descending=True, stable=True)[: self.finalists]
         ends = fix_state(belief.snap(ascent.points[best]), state)
@@ -229,7 +229,7 @@ def screening_points(belief: Belief, n: int, generator: torch.Generator, state: 
 
 
 def has_many_categories(belief: Belief) -> bool:
-    """Whether there are many categories, so that screened points have few actions in each.
+    """Whether there are so many combinations of categories that few actions are screened in each.
 
     Local search does not change categories, so it cannot make up for that.
     """
@@ -237,7 +237,7 @@ def has_many_categories(belief: Belief) -> bool:
 
 
 def crossed(belief: Belief, points: Tensor, values: Tensor) -> Tensor:
-    """The best points (n, d) with their states and actions crossed: a good state and a good action rarely meet."""
+    """Pairs (n, d) of the states and actions of the best points, because good states rarely meet good actions."""
     d_s, order = belief.n_state_dims, values.argsort(descending=True, stable=True)
     states, actions = points[order[:CROSSED_STATES], :d_s], points[order[:CROSSED_ACTIONS], d_s:]
     pairs = torch.cat([states.repeat_interleave(len(actions), 0), actions.repeat(len(states), 1)], -1)
@@ -280,7 +280,7 @@ def box(like: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def weighted_variance(belief: Belief, points: Tensor) -> Tensor:
-    """P[s] times the posterior variance, per cost: where to look if no point promises a gain."""
+    """P[s] times the posterior variance, per cost; it is maximized if no point promises a gain."""
     d_s = belief.n_state_dims
     density = belief.states.density(points[:, :d_s].cpu()).to(points)
     value = density * belief.posterior.variance(points)

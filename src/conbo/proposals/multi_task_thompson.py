@@ -1,4 +1,4 @@
-"""MTS: draw a function from the posterior, go to the state where it promises most over the policy's action.
+"""MTS: draw a function from the posterior, and evaluate where it improves most on the policy's action.
 
     (s, x) = argmax over s_i of [max_x f(s_i, x) - f(s_i, π(s_i))],   f ~ posterior
 
@@ -34,9 +34,9 @@ from conbo.proposals import Suggestion
 from conbo.search.action_candidates import action_candidates
 
 NEAR_POLICY = 40  # the policy's action and neighbors of it
-NEAREST, BEST = 10, 4  # observations with the nearest states, and how many of them are taken
+NEAREST, BEST = 10, 4  # number of observations with the nearest states, and how many of the best of them are used
 REACH = 0.1  # standard deviation of the distance to a neighbor, in the unit cube
-JITTER = 1e-8  # relative, on the joint covariance
+JITTER = 1e-8  # share of the mean variance added to the joint covariance
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def discretization(belief: Belief, size: int, generator: torch.Generator, state:
     if state is None:
         states = uniform_states(belief, ceil(size ** (d_s / (d_s + d_x))), generator)
     else:
-        # where states are actions, `d_s` is zero and the dictated columns come first among the actions
+        # if states are modeled as actions, `d_s` is zero and the fixed state columns come first among the actions
         states = state[None, :d_s]
     n_actions = ceil(size / len(states))
     near_policy, near_best = min(NEAR_POLICY, -(-3 * n_actions // 4)), min(2 * BEST, n_actions // 6)

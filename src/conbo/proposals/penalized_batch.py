@@ -1,4 +1,4 @@
-"""Batches from the history of one search: take the best, penalize what resembles it, take the best again.
+"""Batches from the history of one search: take the best point, penalize similar points, take the next best.
 
     φ((s,x), (s,x)ⁱ) = 1 - k⁰((s,x), (s,x)ⁱ) / k⁰((s,x)ⁱ, (s,x)ⁱ)
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from conbo.belief import Belief
 
-DISTINCT = 0.01  # two points of a batch have a penalty factor of at least this
+DISTINCT = 0.01  # least penalty factor φ between two points of a batch
 
 
 def penalty(belief: Belief, points: Tensor, chosen: Tensor) -> Tensor:
@@ -24,7 +24,7 @@ def penalized_batch(belief: Belief, points: Tensor, values: Tensor, n: int) -> T
 
 
 def penalized_rows(belief: Belief, points: Tensor, values: Tensor, n: int) -> list[int]:
-    """The rows of these points."""
+    """The indices of the points that `penalized_batch` chooses."""
     factor = torch.ones_like(values)
     apart = torch.ones_like(values, dtype=torch.bool)
 

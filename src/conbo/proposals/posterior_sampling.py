@@ -1,7 +1,7 @@
 """PS-BAX: draw a function, find its whole policy, and evaluate the point of that policy that is least certain.
 
-The algorithm whose output is wanted maps a function to its policy {(s, argmax_x f(s, x))}; the policy of a drawn
-function is found at states that follow P[s].  A batch of n points is n independent draws.
+In the terms of BAX, the algorithm maps a function to its policy {(s, argmax_x f(s, x))}.  The policy of a drawn
+function is computed at states that follow P[s].  A batch of n points is n independent draws.
 
 Reference: Cheng, Astudillo, Desautels & Yue (2024), "Practical Bayesian Algorithm Execution via Posterior Sampling".
 """
@@ -43,7 +43,7 @@ class PosteriorSampling:
         points = torch.cat([states[:, None].expand(-1, n + SPARE, -1), actions], -1)
         variance = belief.posterior.variance(points.flatten(0, 1)).unflatten(0, points.shape[:2])
         ranked = variance.argsort(dim=0, descending=True, stable=True)
-        best = points.gather(0, ranked[..., None].expand_as(points)).unbind(1)  # of each draw, most uncertain first
+        best = points.gather(0, ranked[..., None].expand_as(points)).unbind(1)  # by draw, the most uncertain first
         spare = UniformProposal().propose(belief, n, generator, state).points
         return Suggestion(new_points(belief, best, spare, n))
 
@@ -57,7 +57,7 @@ def policy_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
 
 
 def new_points(belief: Belief, draws: Sequence[Tensor], spare: Tensor, n: int) -> Tensor:
-    """n new points: from each draw (m, d) its first point that is neither pending nor chosen, then `spare` ones.
+    """n new points: each draw's (m, d) first point that is neither pending nor chosen; if too few, `spare` points.
 
     If the space has fewer points left, some are chosen again.
     """

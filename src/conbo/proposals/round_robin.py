@@ -1,7 +1,7 @@
 """SCoT: finitely many states in turn, with expected improvement within each.
 
-The next state is the one with the fewest evaluations, including pending ones. So all states get their turn, whatever
-the initial design or given states have done.  Reference: Bardenet, Brendel, Kégl & Sebag (2013).
+The next state is the one with the fewest evaluations, including pending ones. So all states get their turn, even if
+the initial design or given states were uneven.  Reference: Bardenet, Brendel, Kégl & Sebag (2013).
 """
 
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ class RoundRobin:
 
 
 def next_state(belief: Belief) -> Tensor:
-    """The state (d_s,) with the fewest evaluations, the first of them."""
+    """The state (d_s,) with the fewest evaluations; the first one if there are several."""
     finite = belief.states.finite()
     if finite is None:
         raise SettingError("states in turn need finitely many states: use 'pei' or 'conbo' for continuous ones.")

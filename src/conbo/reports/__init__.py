@@ -1,4 +1,4 @@
-"""A study as one page that needs nothing else: the extra `plots` makes it, a browser shows it."""
+"""A study as one self-contained HTML page. Making it needs the extra `plots`, showing it only a browser."""
 
 from conbo.reports.html import report
 

@@ -1,8 +1,8 @@
-"""What the page needs to answer for any state by itself.
+"""The explorer's data: what the page needs to compute the policy's action for any state.
 
-The built-in models travel whole: kernels, observed points and weights, and a pool of actions to start climbing from.
-Other policies (of a BoTorch model, of limited actions, or that are not the model's best action) travel as a table of
-states.
+The page gets a built-in model as a whole: kernels, observed points and weights, and a pool of actions from which local
+searches start. Other policies (of a BoTorch model, with limited actions, or not the model's best action) become a table
+of states.
 """
 
 from base64 import b64encode
@@ -20,8 +20,8 @@ from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates
 from conbo.spaces import Integer
 
-POLICY_STATES = 64  # whose best actions join the pool
-TABLE_STATES = 1024  # of a policy that travels as a table
+POLICY_STATES = 64  # number of states whose best actions join the pool
+TABLE_STATES = 1024  # number of states in the table of a policy
 
 
 def explorer_record(view: View) -> dict[str, Any]:
@@ -32,7 +32,8 @@ def explorer_record(view: View) -> dict[str, Any]:
 
 def _answers(view: View) -> dict[str, Any]:
     posterior = view.belief.posterior
-    limited = view.space.feasible_set is not None or view.belief.constraints is not None  # the page's climbs know none
+    # local searches of the page know no limits
+    limited = view.space.feasible_set is not None or view.belief.constraints is not None
     whole = view.policy.recipe is None and not limited
     model = posterior.page_record(view.space) if whole else None
     predictive = view.belief.predictive.page_record(view.space) if whole else None
@@ -42,7 +43,7 @@ def _answers(view: View) -> dict[str, Any]:
 
 
 def _model(view: View, record: Mapping[str, Any]) -> dict[str, Any]:
-    """The posterior's own record with what else the page needs: units, kinds of parameters, points, a pool."""
+    """The posterior's record, plus the units, kinds of parameters, points and action pool that the page needs."""
     return {
         **_plain(record),
         "shift": view.belief.shift,
@@ -57,7 +58,7 @@ def _model(view: View, record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """The same with tensors packed."""
+    """The same value with all tensors packed as texts."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -66,7 +67,7 @@ def _plain(value: Any) -> Any:
 
 
 def _pool(view: View) -> Tensor:
-    """The actions that the policy starts from, and its answers for some states."""
+    """The actions from which the policy's searches start, and its best actions in some states."""
     candidates = action_candidates(view.belief, GpArgmax().candidates, torch.Generator().manual_seed(0))
     states = view.typical_states[0]
     chosen = states[:: -(-len(states) // POLICY_STATES)]

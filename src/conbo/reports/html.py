@@ -35,7 +35,7 @@ SCRIPTS = (
     "controls.js",
     "explorer.js",
     "paper.js",
-)  # in the order in which they build on each other
+)  # each script uses the ones before it
 
 
 def report(study: Studied, path: str | Path, *, problem: Problem | None = None) -> None:
@@ -96,10 +96,10 @@ def asset(name: str) -> str:
 
 
 def _script_json(value: Any) -> Markup:
-    """JSON (or a figure) for a script element, which nothing in it can end."""
+    """JSON (or a figure) for a script element, escaped so that nothing in it can end the script."""
     plain = json.loads(value.to_json()) if hasattr(value, "to_json") else value
     text = json.dumps(plain, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    # what HTML would read inside a script: its end, a comment, another script
+    # escape what HTML would read inside a script: its end, a comment, another script
     return Markup(re.sub("<(?=/|!--|script)", r"\\u003c", text, flags=re.IGNORECASE))
 
 
@@ -114,7 +114,7 @@ def _facts(view: View, is_live: bool) -> list[tuple[str, str]]:
     counts = {status: sum(t.status == status for t in view.trials) for status in ("completed", "failed", "running")}
     summary = view.summary
     facts = [("policy value", with_margin(summary.policy_value, summary.policy_value_std))]
-    if summary.value_of_state is not None and summary.value_of_state_std:  # which is None or 0 if they are the same
+    if summary.value_of_state is not None and summary.value_of_state_std:  # None or 0 if the policy is a single action
         facts.append(("value of the state", with_margin(summary.value_of_state, summary.value_of_state_std)))
     facts.append(("expected gain left", f"≤ {number(summary.expected_gain, 2)}"))
     facts.append(("evaluations", str(counts["completed"])))

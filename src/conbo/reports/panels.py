@@ -1,4 +1,4 @@
-"""What the report shows: sections of panels, each with its figures and a sentence that says how to read it."""
+"""The content of the report: sections of panels, each with figures and a sentence on how to read them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,8 +13,8 @@ from conbo.problems import Problem
 from conbo.rounding import counted, listed, number, with_margin
 from conbo.validation import INTERVAL_IN_WORDS, Validation
 
-MOST_PROOFS = 4  # validations that are shown, the newest
-MOST_STATES = 3  # along which a plot is shown, those that matter most
+MOST_PROOFS = 4  # largest number of validations that are shown: the newest
+MOST_STATES = 3  # largest number of states along which a plot is shown: the most important
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Panel:
-    """Figures on one question; of several groups, one is shown at a time."""
+    """Figures that answer one question; if there are several groups, one is shown at a time."""
 
     key: str
     title: str
@@ -43,14 +43,14 @@ class Section:
     key: str
     title: str
     panels: tuple[Panel, ...]
-    folded: str = ""  # what a section says that is opened on demand; empty: it is open
+    folded: str = ""  # title of a section that is folded up; empty if the section is open
 
 
 def sections(view: View, problem: Problem | None) -> list[Section]:
     """All sections, in the order of the page."""
     proofs = tuple(_validation(number, found) for number, found in enumerate(view.validations) if found.has_result)
     newest = proofs[-MOST_PROOFS:]
-    if len(newest) % 2:  # the last one is alone in its row
+    if len(newest) % 2:  # the last panel is alone in its row
         newest = (*newest[:-1], replace(newest[-1], wide=True))
     proven = [Section("proof", "Measured by fresh evaluations", newest)] if newest else []
     return [
@@ -119,7 +119,7 @@ def _predicted_reward(view: View, problem: Problem | None) -> Panel:
 
 
 def limits_panel(view: View) -> tuple[Panel, ...]:
-    """How probably actions satisfy their limits; no panel if there are none."""
+    """A panel with the probability that actions satisfy their limits; no panel if there are no limits."""
     if not limits.has_limits(view):
         return ()
     over = "one state and one action" if view.space.states else "the actions that matter most"
@@ -147,7 +147,7 @@ def _importance(view: View) -> Panel:
     if not any(view.given_away.values()):
         return Panel("importance", "Importance", "By what is known so far, no state and no action matters.")
     text = "What the policy would give away, in rewards, by not knowing a state or by leaving an action to chance."
-    alone = limits.has_limits(view)  # the two panels before it fill a row
+    alone = limits.has_limits(view)  # then the two panels before it fill a row
     return Panel("importance", "Importance", text, _one(parameters.importance(view)), wide=alone)
 
 
@@ -189,7 +189,7 @@ def _acquisition(view: View) -> Panel:
 def _coverage(view: View) -> Panel:
     where = "the states that P[s] will bring" if view.space.states else "the range of every action"
     text = f"Where the evaluations were, against {where}."
-    # a figure for each, because the labels of one need not leave room for the title of the next
+    # a figure for each, so that long labels of one do not overlap the title of the next
     figures = tuple(model_checks.state_coverage(view, [name]) for name in view.space.states or view.space.actions)
     return Panel("state_coverage", "Coverage", text, (Group("", figures),), wide=len(figures) > 1)
 
@@ -215,7 +215,7 @@ def _one(figure: go.Figure) -> tuple[Group, ...]:
 
 
 def _states(view: View) -> list[tuple[str, str | None]]:
-    """The states that matter most, each with the name of its group, which has none if it is alone."""
+    """The most important states, each with the name of its group; None if there is only one."""
     names = sorted(view.space.states, key=lambda name: -view.given_away[name])[:MOST_STATES]
     return [(name if len(names) > 1 else "", name) for name in names] or [("", None)]
 

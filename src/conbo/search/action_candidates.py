@@ -25,7 +25,7 @@ def action_candidates(belief: Belief, n: int, generator: torch.Generator) -> Ten
 
 
 def _every_category(belief: Belief, actions: Tensor) -> Tensor:
-    """The same actions, changed so that every combination of categories occurs, if there are few."""
+    """The actions, changed so that every combination of categories occurs if there are few combinations."""
     columns = [i for i, count in enumerate(belief.space.action_categories) if count]
     if not columns:
         return actions

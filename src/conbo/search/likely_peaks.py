@@ -8,8 +8,8 @@ from conbo.models.factorization import factorize
 from conbo.models.posterior import Predicts
 from conbo.models.snapping import FAR_BELOW
 
-JITTER = 1e-6  # share of the mean variance; draws that only choose actions may be rough
-ROUNDING = 1e-12  # share of the prior variance
+JITTER = 1e-6  # share of the mean variance added to the diagonal; these draws only choose actions, so they may be rough
+ROUNDING = 1e-12  # share of the prior variance below which a variance is rounding
 
 
 def every_action(belief: Belief, most: int) -> Tensor | None:
@@ -40,7 +40,7 @@ def likely_peaks(
     covariance = covariance + torch.diag_embed(extra.expand_as(mean))
     factor, failed = factorize(covariance)
     apart = torch.diag_embed(covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt())
-    factor = torch.where(failed[:, None, None], apart, factor)  # independent draws are rough, but draws
+    factor = torch.where(failed[:, None, None], apart, factor)  # without a factor, draw independently
     draws = mean[..., None] + factor @ normals  # (c, p, draws)
     best, which = draws.max(1, keepdim=True)
     often = torch.zeros_like(mean).scatter_add(1, which[:, 0], torch.ones_like(best[:, 0]))

@@ -1,7 +1,7 @@
-"""Decide who may come in: every request passes here before anything else looks at it.
+"""Access control: every request passes these checks before anything else handles it.
 
-Without a token file the service is for this machine alone. A web page that the user visits is on this machine, too, so
-Host (DNS rebinding), Origin (requests across sites) and the content type (forms) are checked.
+Without a token file the service is for this machine alone. But requests of a web page that the user visits also come
+from this machine, so Host (DNS rebinding), Origin (requests across sites) and the content type (forms) are checked.
 """
 
 import asyncio
@@ -21,14 +21,15 @@ from conbo.server.rates import RateLimit
 from conbo.server.sessions import Sessions, cookie_value
 from conbo.server.tokens import Right, Token, TokenFile
 
-MAX_BODY = 1_048_576  # bytes
-BODY_SECONDS = 30.0  # in which a body must have come
+MAX_BODY = 1_048_576  # largest size of a request's body, in bytes
+BODY_SECONDS = 30.0  # seconds within which a body must have arrived
 RATE, BURST = 200.0, 400.0  # requests per second of one caller in the long run, and in a burst
-WRONG_TOKEN = 20.0  # requests that a wrong token counts for
+WRONG_TOKEN = 20.0  # number of requests that a wrong token counts as
 
 READS = ("GET", "HEAD")
-PUBLIC = ("/", "/healthz", "/openapi.json", "/v1/session")  # they show nothing of a study
-PUBLIC_FOLDERS = ("/assets/", "/studies/")  # pages ask for a token themselves
+# paths that need no token, because they show nothing of a study
+PUBLIC = ("/", "/healthz", "/openapi.json", "/v1/session")
+PUBLIC_FOLDERS = ("/assets/", "/studies/")  # need no token either: the pages ask for it themselves
 
 NOTHING_ALLOWED = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 HEADERS = {
@@ -59,12 +60,12 @@ class Caller:
         return self.tokens is None or (self.token is not None and self.token.allows(right))
 
     def is_valid(self) -> bool:
-        """Return whether the caller could still come in: tokens expire and are revoked."""
+        """Return whether the caller would still be admitted, because tokens expire and are revoked."""
         return self.tokens is None or (self.token is not None and self.tokens.valid(self.token.id) is not None)
 
 
 class RefusedError(AccessError):
-    """A request that goes no further.
+    """Raised for a request that is refused.
 
     Parameters
     ----------
@@ -225,7 +226,7 @@ def _unauthorized(what: str) -> RefusedError:
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    """Return the headers of a request. Those that decide about access must not be there twice."""
+    """Return the headers of a request; headers that decide about access must not occur twice."""
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key = name.decode("latin-1").lower()
@@ -236,7 +237,7 @@ def _headers(scope: Scope) -> dict[str, str]:
 
 
 async def _body(headers: Mapping[str, str], receive: Receive) -> bytes:
-    """Return the body of a request that writes, which must be JSON, not too long, and in time."""
+    """Return the body of a request that writes; it must be JSON, not too long, and arrive in time."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise RefusedError(415, f"the Content-Type must be application/json, but got {kind!r}.")
@@ -267,11 +268,11 @@ def _too_long() -> RefusedError:
 
 
 def _replay(body: bytes, later: Receive) -> Receive:
-    """Return what the application receives in place of a body that was already read."""
+    """Return a `receive` function that gives the application the body that was already read."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Message:
-        return messages.pop() if messages else await later()  # which says when the client goes away
+        return messages.pop() if messages else await later()  # reports when the client disconnects
 
     return receive
 

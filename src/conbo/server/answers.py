@@ -21,7 +21,7 @@ _WRONG = (PointError, RewardError, SettingError, SpaceError, RecordError)
 
 
 class Json(Response):
-    """A JSON answer in plain ASCII, which no text that a client has sent can break."""
+    """A JSON answer in plain ASCII, so that any text of a client can be sent back."""
 
     media_type = "application/json"
 
@@ -87,7 +87,7 @@ def add_error_answers(app: FastAPI, without_place: Callable[[str], str]) -> None
 
 
 def _in_words(error: RequestValidationError) -> str:
-    """Say the first thing that is wrong with the form of a request."""
+    """Return a sentence about the first field of a request that has the wrong form."""
     first = error.errors()[0]
     _, *path = first["loc"]
     if first["type"] == "json_invalid" or not path:

@@ -21,9 +21,9 @@ from conbo.server.sessions import Sessions
 from conbo.server.tokens import TokenFile
 
 KEEP_ALIVE = 30  # seconds for which an idle connection is kept
-SHUTDOWN = 3  # seconds that open requests have when the service ends
+SHUTDOWN = 3  # seconds that open requests have to finish when the service ends
 MAX_CONNECTIONS = 1000
-MAX_HEADERS = 16_384  # bytes
+MAX_HEADERS = 16_384  # largest size of a request's headers, in bytes
 
 DESCRIPTION = """Studies of conditional Bayesian optimization: ask for trials, tell their rewards, use the policy.
 
@@ -66,7 +66,7 @@ def create_app(storage: str, tokens: TokenFile | None = None, new: NewExecutor =
         version=version("conbo"),
         description=DESCRIPTION,
         lifespan=lifespan,
-        docs_url=None,  # those pages load scripts from elsewhere
+        docs_url=None,  # FastAPI's pages load scripts from other sites
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -94,7 +94,7 @@ class Server(uvicorn.Server):
             LOG.info("Serving http://%s:%d/ now; Ctrl-C ends it.", f"[{host}]" if ":" in host else host, port)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer the requests that have come, and end."""
+        """Answer the requests that have arrived, and end."""
         self._end()
         await super().shutdown(sockets)
 

@@ -1,6 +1,6 @@
-"""What clients send, as the description of the service shows it.
+"""The bodies of requests, as the OpenAPI description of the service shows them.
 
-The types here describe; the library itself checks the values, so that its rules and its texts hold everywhere.
+These types only describe fields. The library checks the values, so that its rules and messages are the same everywhere.
 """
 
 from typing import Annotated, Any

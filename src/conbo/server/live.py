@@ -17,10 +17,10 @@ from conbo.server.served_study import ServedStudy
 from conbo.server.service import Service
 from conbo.trials import Trial
 
-POLL_SECONDS = 1.0  # between two looks at a study
-HEARTBEAT_SECONDS = 15.0  # between two signs of life of a stream, when its token is checked
+POLL_SECONDS = 1.0  # seconds between two looks at a study
+HEARTBEAT_SECONDS = 15.0  # seconds between two heartbeats of a stream, at which its token is checked
 MAX_STREAMS = 200
-MAX_RUNNING = 20  # running trials that are listed
+MAX_RUNNING = 20  # largest number of running trials that are listed
 PAUSE_FACTOR = 2.0  # pause before a report is redrawn, as a multiple of the time that the last one took
 
 _log = logging.getLogger("conbo.server")
@@ -30,11 +30,11 @@ _log = logging.getLogger("conbo.server")
 class Drawing:
     """The newest report of a study."""
 
-    page: str = ""  # HTML; empty before the first one
+    page: str = ""  # HTML; empty before the first report
     number: int = 0  # counts the reports
-    of: tuple[int, int] = (0, 0)  # completed and failed trials that it shows
-    trouble: str = ""  # why there is none
-    again: float = 0.0  # when the next one may be drawn, by time.monotonic
+    of: tuple[int, int] = (0, 0)  # numbers of completed and failed trials in the report
+    trouble: str = ""  # why there is no report
+    again: float = 0.0  # earliest time of the next report, by time.monotonic
     task: "asyncio.Task[None] | None" = None
 
 
@@ -145,14 +145,14 @@ class Live:
                     said = time.monotonic()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._ending.wait(), POLL_SECONDS)
-        except ConboError as error:  # the study was deleted, or the database is away: the browser comes again
+        except ConboError as error:  # the study was deleted, or the database cannot be reached; the browser reconnects
             _log.warning("a stream has ended: %s", error)
         finally:
             self._streams -= 1
 
 
 def progress(study: ServedStudy) -> dict[str, Any]:
-    """Say how far a study is, who works on it, and on what."""
+    """Return the progress of a study: counts of trials, and which workers evaluate which trials."""
     running = [trial for trial in study.trials() if trial.status == "running"]
     workers = {trial.worker for trial in running if not trial.is_enqueued}
     return {

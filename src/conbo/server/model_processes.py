@@ -1,4 +1,4 @@
-"""Processes that do the work of `model_work`, each one piece at a time."""
+"""Processes that run the functions of `model_work`, one call at a time in each."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from conbo.study.worker_process import prepare
 MEMORY = 4e9  # bytes by which a process may grow before it is replaced, more than torch and a large model need
 
 Result = TypeVar("Result")
-NICENESS = 5  # of processes in the background, so that readers do not wait for fits if cores are few
+NICENESS = 5  # priority of background processes, so that fits do not delay readers on a machine with few cores
 
 
 class NewExecutor(Protocol):
@@ -72,7 +72,7 @@ class ModelProcesses:
 
     def __init__(self, most: int, new: Callable[[], Executor]) -> None:
         self._new, self._free = new, asyncio.Semaphore(most)
-        self._idle: dict[Executor, str] = {}  # the study that each saw last
+        self._idle: dict[Executor, str] = {}  # idle executors, each with the study that it worked on last
         self._busy: set[Executor] = set()
 
     async def call(self, study: str, work: Callable[..., Result], *arguments: Any) -> Result:

@@ -1,4 +1,4 @@
-"""What needs a model: suggestions, policies, pictures. It runs in processes of its own.
+"""Work that needs a model: suggestions, policies, pictures. It runs in separate processes.
 
 So the service answers everything else while a model is fitted. Arguments and results are plain records. A process keeps
 the studies that it has seen; all that it writes goes to the database.
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from conbo.plots.view import View
     from conbo.policies.policy import Policy
 
-MAX_STUDIES = 32  # that a process keeps
-MAX_STATES = 1000  # of one request
+MAX_STUDIES = 32  # largest number of studies that a process keeps
+MAX_STATES = 1000  # largest number of states in one request
 
 
 def suggest(storage: str, name: str, owner: str, n: int, state: Any, lease: float, total: int | None) -> list[Trial]:
@@ -38,11 +38,12 @@ def suggest(storage: str, name: str, owner: str, n: int, state: Any, lease: floa
 class FittedPolicy:
     """The file of a policy, and the number of trials that it rests on."""
 
-    path: str  # of a file that only this service's processes write and read
+    path: str  # path of a file that only the processes of this service write and read
     evaluations: int
 
 
-_fitted: dict[tuple[str, str], tuple[FittedPolicy, list[Trial]]] = {}  # failures may teach, so all ended trials count
+# with all ended trials, because failed ones may be learned from too
+_fitted: dict[tuple[str, str], tuple[FittedPolicy, list[Trial]]] = {}
 
 
 def fit_policy(storage: str, name: str, folder: Path, last: str) -> FittedPolicy:
@@ -73,7 +74,7 @@ def fit_policy(storage: str, name: str, folder: Path, last: str) -> FittedPolicy
     if fitted is not None and fitted.path == last and seen == ended:
         return fitted
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # there is nobody to read them here
+        warnings.simplefilter("ignore")  # nobody reads warnings here
         policy = study.policy()
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".pickle", delete=False) as file:
         pickle.dump((policy.belief, policy.maximize, policy.recipe), file, protocol=pickle.HIGHEST_PROTOCOL)
@@ -83,7 +84,7 @@ def fit_policy(storage: str, name: str, folder: Path, last: str) -> FittedPolicy
 
 
 def get_ready() -> None:
-    """Import what answers need, which takes seconds."""
+    """Import the modules that `answer` needs, which takes seconds."""
     import_module("conbo.policies.policy")
 
 
@@ -147,7 +148,7 @@ def _study(storage: str, name: str) -> Study:
     try:
         study = _opened(storage, name)
         _ = study.trials
-    except StudyError:  # it was deleted, or is another one by now
+    except StudyError:  # the study was deleted, or replaced by another one of this name
         _opened.cache_clear()
         raise
     return study

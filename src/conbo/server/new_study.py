@@ -1,4 +1,4 @@
-"""Studies from the JSON of clients: plain settings, and nothing that would have to be run."""
+"""Studies from the JSON of clients, which may hold plain settings but no code."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -54,7 +54,7 @@ def create_study(storage: str, description: Mapping[str, Any]) -> str:
     given = {key: fields.value(key) for key in OPTIONAL if fields.has(key)}
     method = fields.text("method") if "method" in given else DEFAULT_METHOD
     usual = _usual(Space.from_dict(fields.value("space")), method)
-    for key in ("model", "state_distribution"):  # parts of which may be left out
+    for key in ("model", "state_distribution"):  # parts of these settings may be left out
         if key in given:
             given[key] = {**usual[key], **fields.fields(key).record}
     try:

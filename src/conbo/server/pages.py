@@ -1,4 +1,4 @@
-"""The dashboard: a list of studies, and for each study a report that renews itself.
+"""The dashboard's pages: a list of studies, and for each study a report that updates itself.
 
 Pages load scripts and styles from `/assets` alone, and the content security policy allows no others. So nothing that a
 client has sent could run in them, even if it were not escaped.
@@ -22,14 +22,14 @@ from conbo.server.records import UnknownError
 from conbo.server.routes import READ
 from conbo.server.service import Service
 
-# charts set styles in scripts, and panels their heights in attributes
+# needed because charts set styles in scripts, and panels set their heights in attributes
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 HTML = "text/html; charset=utf-8"
 TYPES = {".css": "text/css", ".js": "text/javascript"}
-ASSET_CACHING = "private, max-age=600"  # for assets, which have no secrets
+ASSET_CACHING = "private, max-age=600"  # cache header of assets, which have no secrets
 
 
 def page_routes(service: Service, live: Live) -> APIRouter:

@@ -1,8 +1,8 @@
-"""Paths with a study's name in them.
+"""URL paths that contain the name of a study.
 
 A name is one percent-encoded segment, so a study may be called `spring/trials` without being taken for the trials of
-`spring`. Servers decode a path before anybody routes it, which loses the difference; here the path stays encoded, and
-only the name is decoded.
+`spring`. Servers usually decode a path before it is routed, which loses the difference. Here routes match the
+encoded path, and only the name is decoded.
 """
 
 from urllib.parse import quote, unquote
@@ -10,8 +10,8 @@ from urllib.parse import quote, unquote
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.types import Scope
 
-STUDY = "/v1/studies/{name:study}"  # of the service
-STUDY_PAGE = "/studies/{name:study}"  # of the dashboard
+STUDY = "/v1/studies/{name:study}"  # paths of the service
+STUDY_PAGE = "/studies/{name:study}"  # pages of the dashboard
 
 
 class _StudyName(Convertor[str]):

@@ -13,20 +13,20 @@ from conbo.server import model_work
 from conbo.server.model_processes import ModelProcesses
 
 PAUSE_FACTOR = 10.0  # pause before a policy is fitted again, as a multiple of the time that the last fit took
-RETRY_SECONDS = 10.0  # before another attempt
+RETRY_SECONDS = 10.0  # seconds before another attempt after a failed fit
 
 _log = logging.getLogger("conbo.server")
 
 
 @dataclass
 class _Newest:
-    """What is known of the policy of one study."""
+    """The newest policy of one study, and the state of its next fit."""
 
     lock: asyncio.Lock
     fitted: "model_work.FittedPolicy | None" = None
     before: str = ""  # file of the previous policy, which may still be in use
-    again: float = 0.0  # when the next fit may begin, by time.monotonic
-    task: "asyncio.Task[object] | None" = None  # a fit that nobody waits for
+    again: float = 0.0  # earliest time of the next fit, by time.monotonic
+    task: "asyncio.Task[object] | None" = None  # a fit in the background
 
 
 class Policies:
@@ -77,7 +77,7 @@ class Policies:
         if fresh:
             return await self._fit(name, known)
         if known.fitted is None:
-            async with known.lock:  # whoever comes first fits, the others wait
+            async with known.lock:  # the first caller fits, the others wait
                 if known.fitted is None:
                     return await self._fit_now(name, known)
             return known.fitted
@@ -104,7 +104,7 @@ class Policies:
         return fitted
 
     async def _fit_unseen(self, name: str, known: _Newest) -> None:
-        """Fit while nobody waits; the policy before it answers if that goes wrong."""
+        """Fit a policy in the background; if that fails, the previous policy continues to answer."""
         try:
             await self._fit(name, known)
             return

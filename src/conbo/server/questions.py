@@ -1,4 +1,4 @@
-"""Questions to a policy. Questions that come while it answers are batched, because many states cost little more."""
+"""Questions to a policy. Those that arrive while it answers are batched, because many states cost little more."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,7 +24,7 @@ class Questions:
         self._task: asyncio.Task[None] | None = None
 
     async def answer(self, states: Sequence[Any]) -> dict[str, Any]:
-        """Ask for the best actions in some states, together with whoever else asks now.
+        """Ask for the best actions in some states, in one batch with other readers that ask now.
 
         Parameters
         ----------
@@ -54,7 +54,7 @@ class Questions:
                 together.append(self._waiting.pop(0))
             try:
                 found = await self._ask([state for states, _ in together for state in states])
-            except Exception:  # one of them may be wrong: each gets its own answer
+            except Exception:  # one of the states may be wrong, so each reader gets its own answer
                 for states, future in together:
                     await self._alone(states, future)
                 continue

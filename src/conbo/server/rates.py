@@ -1,9 +1,9 @@
-"""Limits of how often somebody may call, as a token bucket for every caller."""
+"""Rate limits, with a token bucket for every caller."""
 
 import time
 from collections import OrderedDict
 
-MAX_CALLERS = 10_000  # that are remembered; the one that was silent longest is forgotten first
+MAX_CALLERS = 10_000  # largest number of callers that are remembered; the longest silent one is forgotten first
 
 
 class RateLimit:
@@ -19,7 +19,8 @@ class RateLimit:
 
     def __init__(self, rate: float, burst: float) -> None:
         self._rate, self._burst = rate, burst
-        self._callers: OrderedDict[str, tuple[float, float]] = OrderedDict()  # what is left, and when that was
+        # requests left in the bucket, and the time at which this was counted
+        self._callers: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, caller: str, cost: float = 1.0) -> float:
         """Count a request.

@@ -1,4 +1,4 @@
-"""Plain records for JSON, and the rules for what clients say of themselves."""
+"""Plain records for JSON, and the rules for workers' labels, keys, leases and numbers of trials."""
 
 import hashlib
 import secrets
@@ -12,13 +12,13 @@ from conbo.trials import Trial
 
 LEASE = 300.0  # seconds for which a trial is leased, unless the client says otherwise
 MAX_LEASE = 604_800.0  # seconds: a week
-MAX_TRIALS = 100  # that one request asks for
+MAX_TRIALS = 100  # largest number of trials in one request
 MAX_LABEL = 60  # characters of a worker's label
 MAX_KEY = 200  # characters of an idempotency key
 
 
 class UnknownError(ConboError):
-    """A study or a trial that is not there. `kind` names the error that the library raises."""
+    """Raised for a study or a trial that does not exist. `kind` names the error that the library raises."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -54,8 +54,8 @@ def listed_record(study: ListedStudy) -> dict[str, Any]:
 def owner_name(worker: Any, key: Any) -> str:
     """Return the name under which trials are leased: a label, a slash, and a hash of the idempotency key.
 
-    The slash keeps it apart from the names of the library's own workers, which are taken for dead when their process
-    has ended.
+    The slash distinguishes it from the names of the library's own workers, which count as dead when their process has
+    ended.
 
     Parameters
     ----------

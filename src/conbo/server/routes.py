@@ -87,7 +87,7 @@ def study_routes(service: Service) -> APIRouter:
     @routes.get(f"{STUDY}/report", dependencies=READ, summary="The report, as one HTML page to keep")
     async def report(name: str) -> Response:
         page = await service.draw(name, model_work.report)
-        # it has scripts of its own, so it never opens under the address of the service
+        # the page has scripts of its own, so it must never open under the address of the service
         headers = {"content-disposition": 'attachment; filename="report.html"', "content-security-policy": "sandbox"}
         return Response(page, media_type="text/html; charset=utf-8", headers=headers)
 

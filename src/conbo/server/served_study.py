@@ -35,8 +35,8 @@ class ServedStudy:
         self._records = stored_records(storage, name)
         self._trials: list[Trial] = []
         self._lock = threading.Lock()
-        self.version = 0  # counts what changed since this was made
-        self._counted: tuple[int, dict[str, int]] = -1, {}  # for a version
+        self.version = 0  # number of changes since this object was made
+        self._counted: tuple[int, dict[str, int]] = -1, {}  # a version, and the counts of trials at that version
         self.why_read_only = ""
         self._study: Study | None = None
         try:

@@ -33,8 +33,8 @@ from conbo.trials import Outcomes, Trial
 
 Result = TypeVar("Result")
 
-READERS, WRITERS = 8, 8  # threads; writers wait for the disk
-MAX_PAGE = 1000  # trials in one answer
+READERS, WRITERS = 8, 8  # numbers of threads; there are several writers because they wait for the disk
+MAX_PAGE = 1000  # largest number of trials in one answer
 
 
 class Service:
@@ -67,7 +67,7 @@ class Service:
         self._suggesting = ModelProcesses(max(2, cores // 2), in_background)
         self._fitting = ModelProcesses(1, in_background)
         self._drawing = ModelProcesses(1, in_background)
-        self._answering = ModelProcesses(1, new)  # readers wait for it
+        self._answering = ModelProcesses(1, new)  # a process of its own, because readers wait for its answers
         self._policies = Policies(storage, self._fitting)
 
     def close(self) -> None:
@@ -199,7 +199,7 @@ class Service:
         owner, lease = owner_name(body["worker"], body["key"]), checked_lease(body["lease"])
         wanted = checked_number_of_trials(body["n"])
         async with self._asking.setdefault(name, asyncio.Lock()):
-            if await is_gone():  # nobody would evaluate the trial until its lease ends
+            if await is_gone():  # otherwise nobody would evaluate the trial until its lease ends
                 return {}
             arguments = self.storage, name, owner, wanted, body["state"], lease, body["evaluations"]
             trials = await self._suggesting.call(name, model_work.suggest, *arguments)
@@ -294,7 +294,7 @@ class Service:
         return {"stands": stands, "trial": trial_record(await self._known(study, number))}
 
     async def _looked_at(self, study: ServedStudy, look: Callable[..., Result], *arguments: Any) -> Result:
-        """Look at a study, and return the result. A study that was deleted is forgotten."""
+        """Return the result of `look` at a study. A study that was deleted is forgotten."""
         try:
             return await self.read(look, *arguments)
         except StudyError as error:

@@ -10,13 +10,13 @@ from http.cookies import CookieError, SimpleCookie
 from conbo.server.tokens import Token, TokenFile
 
 COOKIE = "conbo_session"
-HOURS = 12.0  # that a session lasts, if its token does
-MAX_SESSIONS = 1000  # the oldest is ended first
+HOURS = 12.0  # hours for which a session lasts, if its token does not expire before
+MAX_SESSIONS = 1000  # when there are more, the oldest session is ended
 
 
 @dataclass(frozen=True)
 class Session:
-    """Whose session it is, and when it ends."""
+    """A session: its token, and when it ends."""
 
     token_id: str
     expires: float  # seconds since 1970
@@ -66,5 +66,5 @@ def cookie(value: str, secure: bool) -> str:
 
 
 def _hash(value: str) -> str:
-    """Return the hash by which sessions are found, so that the time of a look-up tells nothing about valid values."""
+    """Return the hash by which sessions are looked up, so that timing reveals nothing about valid values."""
     return hashlib.sha256(value.encode("utf-8", "backslashreplace")).hexdigest()

@@ -21,19 +21,19 @@ from conbo.record_fields import Fields, errors_about, parse_json
 Right: TypeAlias = Literal["read", "run", "admin"]  # each includes those before it
 RIGHTS: tuple[Right, ...] = get_args(Right)
 
-DAYS = 90.0  # for which a token is valid, unless the user says otherwise
+DAYS = 90.0  # number of days for which a token is valid by default
 SECRET_BYTES = 32
-MAX_LABEL = 100  # characters
+MAX_LABEL = 100  # largest number of characters in a label
 DAY = 86_400.0  # seconds
 
 
 @dataclass(frozen=True)
 class Token:
-    """What is kept of a token. The secret itself is known to its holder alone."""
+    """The record of a token. The secret itself is known only to its holder."""
 
     id: str
     right: Right
-    sha256: str  # of the whole token
+    sha256: str  # hash of the whole token
     created: float  # seconds since 1970
     expires: float
     label: str = ""
@@ -54,7 +54,7 @@ class TokenFile:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._seen: tuple[int, int, int] | None = None  # what the file looked like when it was read
+        self._seen: tuple[int, int, int] | None = None  # time, size and inode of the file when it was last read
         self._tokens: tuple[Token, ...] = ()
 
     def tokens(self) -> tuple[Token, ...]:
@@ -147,7 +147,7 @@ class TokenFile:
     def _write(self, tokens: Sequence[Token]) -> None:
         """Replace the file in one step, so that a service that reads it meanwhile sees the old one or the new one."""
         text = json.dumps({"tokens": [asdict(token) for token in tokens]}, indent=1)
-        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f"{self.path.name}.")  # for its owner's eyes only
+        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f"{self.path.name}.")  # readable by its owner only
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(f"{text}\n")
         os.replace(name, self.path)

@@ -18,7 +18,7 @@ def ask(
     owner: str | None = None,
     total: int | None = None,
 ) -> list[Trial]:
-    """Return n trials to evaluate, which belong to the caller for the seconds of a lease, or without a time limit.
+    """Return n trials to evaluate; they belong to the caller for `lease` seconds, or without a time limit.
 
     An `owner` that already has trials gets the same ones again, so that a call whose answer was lost can be repeated.
     With a `total`, no trial is added once this many trials are completed or running, so there may be fewer than n.
@@ -31,7 +31,8 @@ def ask(
             shared.records.renew(owner, running, lease, turn=None)
         return held
     worker = worker_name()
-    whose = owner or (worker if lease is None else f"{worker}/lease")  # a lease outlives the process
+    # a trial with a lease stays leased after this process has ended
+    whose = owner or (worker if lease is None else f"{worker}/lease")
     trials = _enqueued(shared, n, state, lease, whose)
     if lease is not None:
         trials += _lapsed(shared, n - len(trials), state, lease, whose)
@@ -40,7 +41,7 @@ def ask(
         held = []
 
         def choose(optimizer: Optimizer) -> list[Trial]:
-            # the same call may have been repeated in another process, which was faster
+            # the same call may have been repeated in another process, which added the trials first
             held[:] = [trial for trial in _held(optimizer, whose) if trial.number not in taken]
             wanted = missing if total is None else min(missing, total - len(under_way(optimizer)))
             return [] if held or wanted < 1 else optimizer.suggest(wanted, state).trials
@@ -104,7 +105,7 @@ def _wanted(optimizer: Optimizer, state: Point | None) -> list[Trial]:
 
 
 def _enqueued(shared: SharedOptimizer, most: int, state: Point | None, lease: float | None, owner: str) -> list[Trial]:
-    """Up to `most` enqueued trials, which now belong to the owner."""
+    """Up to `most` enqueued trials; they now belong to the owner."""
     waiting = [trial for trial in _wanted(shared.up_to_date(), state) if trial.is_enqueued]
     numbers = [trial.number for trial in waiting[:most]]
     taken = shared.records.take_enqueued(numbers, owner, lease) if numbers else []
@@ -112,7 +113,7 @@ def _enqueued(shared: SharedOptimizer, most: int, state: Point | None, lease: fl
 
 
 def _lapsed(shared: SharedOptimizer, most: int, state: Point | None, lease: float, owner: str) -> list[Trial]:
-    """Up to `most` trials whose worker is gone or silent, which now belong to the owner."""
+    """Up to `most` trials of workers that are gone or silent; these trials now belong to the owner."""
     optimizer, taken = shared.up_to_date(), list[Trial]()
     open_to = {trial.number for trial in _wanted(optimizer, state) if trial.leased and trial.worker != owner}
     others = {trial.number for trial in optimizer.trials} - open_to
@@ -120,7 +121,7 @@ def _lapsed(shared: SharedOptimizer, most: int, state: Point | None, lease: floa
         trial = shared.records.take_over(owner, lease, others | {one.number for one in taken})
         if trial is None:
             break
-        if trial.number not in open_to:  # it was added in the meantime, and may be in another state
+        if trial.number not in open_to:  # it was added in the meantime, and may have another state
             shared.records.hand_back(owner, trial.number)
             break
         shared.records.begin(trial.number, owner)

@@ -21,7 +21,7 @@ def copy_study(storage: Storage, name: str, target: Path, overwrite: bool = Fals
     """Copy an SQLite database with all its studies, or this study from a server, to a new SQLite file."""
     if target.exists() and not overwrite:
         raise StorageError(f"a copy must not replace a file, but '{target}' exists already.")
-    study = stored_records(storage, name).study  # raises if there is none
+    study = stored_records(storage, name).study  # raises if there is no such study
     database = Database(storage)
     part = target.with_name(f"{target.name}.part")
     part.unlink(missing_ok=True)

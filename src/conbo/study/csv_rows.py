@@ -9,7 +9,7 @@ from typing import Any
 from conbo.errors import StudyError
 from conbo.study.spreadsheets import unmarked
 
-LONGEST_CELL = 100_000  # characters
+LONGEST_CELL = 100_000  # largest number of characters in a cell
 
 
 def csv_rows(path: str | Path) -> tuple[list[str], list[dict[Any, str | list[str]]], list[int]]:
@@ -18,7 +18,7 @@ def csv_rows(path: str | Path) -> tuple[list[str], list[dict[Any, str | list[str
     Cells beyond the last column are under None. Raises StudyError, which names the line and the column, if a cell is
     longer than any value can be, the file is empty, or it is not separated by commas.
     """
-    lines: list[str] = []  # of the row that is being read
+    lines: list[str] = []  # lines of the row that is being read
 
     def recorded(file: Iterable[str]) -> Iterator[str]:
         for line in file:
@@ -28,7 +28,7 @@ def csv_rows(path: str | Path) -> tuple[list[str], list[dict[Any, str | list[str
     columns: list[str] = []
     rows: list[dict[Any, str | list[str]]] = []
     begins: list[int] = []  # the first line of each row
-    line = 1  # where the row that is being read begins
+    line = 1  # line on which the row that is being read begins
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(recorded(file))
@@ -44,7 +44,7 @@ def csv_rows(path: str | Path) -> tuple[list[str], list[dict[Any, str | list[str
                     begins.append(first)
     except UnicodeDecodeError as error:
         raise StudyError(f"'{path}' must be a CSV file in UTF-8: {error}.") from error
-    except csv.Error as error:  # above all, a cell that is longer than what the csv module takes
+    except csv.Error as error:  # usually a cell that is longer than the csv module accepts
         _check_lengths(path, _cells("".join(lines)), columns, line)
         raise StudyError(f"'{path}' must be a CSV file, but line {line} is not: {error}.") from error
     if any("\0" in name for name in columns):

@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 PATIENCE = 60.0  # seconds to retry while a database is locked or unreachable
 FULL_PATIENCE = 5.0  # seconds to retry while a disk is full
-BUSY = 5.0  # seconds that SQLite itself waits for a lock
+BUSY = 5.0  # seconds for which SQLite itself waits for a lock
 CHECKPOINT = 1.0  # seconds between two checkpoints of SQLite's write-ahead log, which take some milliseconds
 
 # a connection that hangs is abandoned within seconds
@@ -65,14 +65,14 @@ class Database:
         # without a password
         self.name = f"'{self.url.database if self._sqlite else self.url.set(query={}).render_as_string()}'"
         self._lock = threading.Lock()  # one transaction at a time, so one connection
-        self.n_transactions = 0  # since the database was opened
-        self._checkpointed = float("-inf")  # when, by time.monotonic
+        self.n_transactions = 0  # number of transactions since the database was opened
+        self._checkpointed = float("-inf")  # time of the last checkpoint, by time.monotonic
         if self.path is not None and is_cut_off(str(self.path)):
             raise StorageError(f"the database {self.name} cannot be used: the file is corrupt, its end is missing.")
         self._connect()
 
     def exists(self) -> bool:
-        """Whether there is a file, or might be a server."""
+        """Whether the SQLite file exists; always true for a server, which is not asked."""
         return not self._sqlite or self.in_memory or Path(str(self.url.database)).exists()
 
     def create(self) -> None:
@@ -87,16 +87,16 @@ class Database:
         return self.read(schema_version)
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
-        """The result of queries that all see one state of the database."""
+        """The result of `work`, whose queries all see the same state of the database."""
         return self._patiently(lambda: self._transaction(work, writing=False, lasting=False))
 
     def write(self, work: Callable[[Connection], Result], lasting: bool = True) -> Result:
-        """The result of a transaction. If it is `lasting`, a power cut cannot undo it once this returns.
+        """The result of `work` in one transaction. If it is `lasting`, a power cut cannot undo it once this returns.
 
         Only SQLite makes this distinction. On a server every transaction is lasting, because the server may crash while
         its workers go on.
 
-        The work may be done twice, if the connection is lost after the work and before the answer.
+        `work` may be done twice, if the connection is lost after it and before the answer.
         """
         result = self._patiently(lambda: self._transaction(work, writing=True, lasting=lasting))
         if lasting and time.monotonic() - self._checkpointed > CHECKPOINT:
@@ -126,17 +126,17 @@ class Database:
     def now(self, connection: Connection) -> float:
         """Seconds since 1970, by a clock that all workers share."""
         if self._sqlite:
-            return time.time()  # all are on one machine
+            return time.time()  # all workers are on one machine
         return float(connection.scalar(select(func.extract("epoch", func.clock_timestamp()))))  # type: ignore[arg-type]
 
     def exclude_others(self, connection: Connection) -> None:
         """Keep other processes from creating tables or studies until the end of this transaction."""
-        if not self._sqlite:  # which never has two writers
+        if not self._sqlite:  # SQLite never has two writers
             connection.execute(select(func.pg_advisory_xact_lock(CREATION_LOCK)))
 
     def _migrate(self, connection: Connection) -> None:
         self.exclude_others(connection)
-        version = schema_version(connection)  # again: another process may have been faster
+        version = schema_version(connection)  # checked again, because another process may have created the tables first
         if self.path is not None and 0 < version < newest_version():
             kept = keep_backup(self.path, version)
             _log.info("The tables of %s are brought up to date; '%s' keeps the file as it was.", self.name, kept)
@@ -157,7 +157,7 @@ class Database:
         weakref.finalize(self, _dispose, self._engine, self._pid)
 
     def _transaction(self, work: Callable[[Connection], Result], writing: bool, lasting: bool) -> Result:
-        if os.getpid() != self._pid and not self.in_memory:  # a fork: the connection is the parent's
+        if os.getpid() != self._pid and not self.in_memory:  # after a fork, the connection belongs to the parent
             self._engine.dispose(close=False)
             self._lock = threading.Lock()
             self._connect()
@@ -175,7 +175,7 @@ class Database:
             return result
 
     def _write_ahead(self) -> None:
-        """SQLite's write-ahead log, a property of the file: readers and the writer do not wait for each other."""
+        """Turn on SQLite's write-ahead log, so that readers and the writer do not wait for each other."""
         with self._lock, self._engine.connect() as connection:
             raw: Any = connection.connection.dbapi_connection
             raw.execute("PRAGMA journal_mode=WAL")
@@ -201,7 +201,7 @@ class Database:
             pause = min(1.0, 1.5 * pause)
 
     def _hint(self, error: BaseException) -> str:
-        """Why a file cannot be opened or written, which SQLite's own message does not say."""
+        """A hint why a file cannot be opened or written, because SQLite's own message does not say."""
         kind, path = getattr(error, "sqlite_errorname", ""), Path(str(self.url.database))
         if kind.startswith("SQLITE_IOERR"):
             return " (the disk may be full)"
@@ -223,7 +223,7 @@ def patience(error: BaseException, reached: bool) -> float:
             return FULL_PATIENCE if reached else 0.0
         return 0.0
     state = getattr(error, "sqlstate", None)
-    if state is None:  # no answer, or no connection
+    if state is None:  # the server did not answer, or there is no connection
         if not any(kind.__name__ in ("OperationalError", "InterfaceError") for kind in type(error).__mro__):
             return 0.0
         return 0.0 if not reached and any(refusal in str(error) for refusal in LASTING_REFUSALS) else PATIENCE

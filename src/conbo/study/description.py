@@ -49,10 +49,10 @@ class Settings:
     seeds: tuple[int, ...] | None = None
     outcome_constraints: OutcomeConstraints | None = None
     confidence: float = DEFAULT_CONFIDENCE
-    failures: Failures = "ignore"  # for stored studies that are older than this setting
+    failures: Failures = "ignore"  # the value for stored studies that are older than this setting
 
     def of_optimizer(self) -> dict[str, Any]:
-        """All settings but the space, by the names that `Optimizer` and `Study` give them."""
+        """All settings except the space, as keyword arguments of `Optimizer` and `Study`."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "space"}
 
     @property

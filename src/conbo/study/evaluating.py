@@ -186,5 +186,5 @@ class Evaluating:
 
 
 def _shown_by(bar: Progress, progress: bool) -> AbstractContextManager[None]:
-    """While a bar is shown, log lines appear above it."""
+    """A context in which log lines appear above the progress bar, if one is shown."""
     return listening(bar.note) if progress else nullcontext()

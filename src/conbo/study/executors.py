@@ -98,7 +98,7 @@ class Evaluators(Protocol):
     replaces_lost_workers: bool  # otherwise a broken executor stays broken
 
     def width(self) -> int:
-        """Number of evaluations that may run at the same time, now."""
+        """Number of evaluations that may run at the same time; it may change during a run."""
 
     def submit(self, objective: AnyObjective, *arguments: Any) -> "Future[Any]":
         """Begin an evaluation with these arguments of the objective, whose result is an `Outcomes` or a `Failure`."""
@@ -144,14 +144,15 @@ class Here:
 
 
 class Processes:
-    """Evaluates in local processes, each in a pool of its own, so that one that dies or hangs is replaced alone."""
+    """Evaluates in local processes, each in a pool of its own, so that a process that hangs is replaced alone."""
 
     replaces_lost_workers = True
 
     def __init__(self, n: int, objective: AnyObjective) -> None:
         _pickled(objective)
         self._n = n
-        self._evaluations: dict[Future[Any], _Process] = {}  # the last evaluation of every process
+        # the process of every evaluation; the last one of each process is kept
+        self._evaluations: dict[Future[Any], _Process] = {}
 
     def width(self) -> int:
         """The number of processes."""
@@ -164,7 +165,7 @@ class Processes:
             process = self._evaluations.pop(last)
             try:
                 return self._submit(process, *call)
-            except BrokenExecutor:  # it died after its last evaluation, or with it
+            except BrokenExecutor:  # the process died during or after its last evaluation
                 process.kill()
         return self._submit(_Process(call[0]), *call)
 
@@ -224,7 +225,7 @@ class Borrowed:
             return self._workers or n_workers(self._executor)
         except SettingError:
             raise
-        except Exception as error:  # Dask asks its scheduler
+        except Exception as error:  # Dask asks its scheduler, which may not answer
             raise ConboError(f"the executor is broken: {error}") from error
 
     def submit(self, objective: AnyObjective, *arguments: Any) -> "Future[Any]":
@@ -238,7 +239,7 @@ class Borrowed:
         return True
 
     def stop(self, future: "Future[Any]") -> bool:
-        """Ask to cancel; an evaluation that is running elsewhere usually goes on."""
+        """Ask the executor to cancel the evaluation; if it is already running, it usually continues."""
         # Dask would forget the running evaluation and queue others behind it
         return not self._is_dask and future.cancel()
 

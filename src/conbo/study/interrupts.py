@@ -1,4 +1,4 @@
-"""What Ctrl-C does to a run."""
+"""Ctrl-C during a run: the first one ends it gently, a second one interrupts."""
 
 import signal
 import threading
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class SuggestionInterrupted(KeyboardInterrupt):
-    """Ctrl-C during the search for the next point, which is then no longer needed."""
+    """Raised by Ctrl-C during the search for the next point, which is then no longer needed."""
 
 
 @contextmanager

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Learned:
-    """What a study has learned from the rewards up to now."""
+    """The methods of a study that return what it has learned from the rewards so far."""
 
     _shared: SharedOptimizer
 

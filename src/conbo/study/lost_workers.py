@@ -28,8 +28,8 @@ class LostWorkers(StudyRows):
     ) -> Trial | None:
         """Lease a trial whose worker is gone to this worker, and return it; None if there is none.
 
-        `in_hand` are the trials that the worker already has. A trial fails after `max_lost_workers`; only workers that
-        had begun to evaluate it count.
+        `in_hand` holds the numbers of the trials that the worker already has. A trial fails once it has lost
+        `max_lost_workers` workers that had begun to evaluate it.
         """
 
         def left_behind(connection: Connection) -> list[Row[Any]]:
@@ -41,7 +41,7 @@ class LostWorkers(StudyRows):
         def take(connection: Connection) -> Trial | None:
             change = self._lock(connection)
             now = self._database.now(connection)
-            for row in left_behind(connection):  # again: another worker may have been faster
+            for row in left_behind(connection):  # checked again, because another worker may have taken it over first
                 begun = row.started is not None
                 lost = row.lost + (begun and row.leased_until != HANDED_BACK)
                 if lost >= max_lost_workers:

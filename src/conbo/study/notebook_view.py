@@ -8,7 +8,7 @@ from conbo.html_pieces import pairs
 if TYPE_CHECKING:
     from conbo.study.study import Study
 
-MOST_FITTED = 200  # with more rewards, a fit would take too long for a notebook cell
+MOST_FITTED = 200  # number of rewards above which a fit would take too long for a notebook cell
 
 
 def line_of(study: "Study") -> str:

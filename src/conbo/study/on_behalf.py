@@ -1,4 +1,4 @@
-"""What a service does for clients that cannot reach the database.
+"""Ask, tell, fail, renew and release on behalf of a service's clients, which cannot reach the database.
 
 A client is known by the name of an owner, which it gets with its trials. It is not a worker of this machine, so it
 keeps its trials when the service's process ends.
@@ -33,7 +33,7 @@ def fail_for(study: Study, owner: str | None, number: int, error: str) -> bool:
 
 
 def renew_for(study: Study, owner: str, number: int, lease: float) -> None:
-    """Keep a trial, as `Study.renew` does."""
+    """Extend the lease of a trial, as `Study.renew` does."""
     renew(study._shared, number, owner, lease)
 
 

@@ -16,7 +16,7 @@ EVALUATIONS = 80  # default number of evaluations of a run without a budget
 
 @dataclass(frozen=True)
 class Ends:
-    """The conditions that end a run, whichever comes first; None never ends it."""
+    """The conditions that end a run; the first one that is met ends it, and None stands for no condition."""
 
     evaluations: int | None
     budget: float | None = None
@@ -78,7 +78,7 @@ def check_plan(plan: Plan, objective: object, workers: int | None, optimizer: Op
 
 
 def check_seed_argument(objective: Callable[..., object], optimizer: Optimizer) -> None:
-    """Raise SettingError if the study has seeds and the objective surely takes none."""
+    """Raise SettingError if the study has seeds and the objective certainly does not accept one."""
     if optimizer.seed_rule is None:
         return
     try:
@@ -87,7 +87,7 @@ def check_seed_argument(objective: Callable[..., object], optimizer: Optimizer) 
         rule = "`objective` must be a function of state, action and seed, since the study has `common_random_numbers`"
         raise SettingError(f"{rule}, but got {objective!r}: {error}.") from error
     except ValueError:
-        pass  # some callables do not say what they take
+        pass  # some callables have no readable signature
 
 
 def check_callbacks(callbacks: object) -> None:

@@ -17,7 +17,7 @@ ESTIMATE_SHARE = 0.1  # share of the time that may be spent on estimating the po
 
 
 class _Bar(tqdm):  # type: ignore[misc]
-    """A progress bar whose lock is not shared with forked processes: a killed one would leave it locked."""
+    """A progress bar whose lock is not shared with forked processes, because a killed process would leave it locked."""
 
     _lock = threading.RLock()
     monitor_interval = 0  # no monitor thread, which might hold the lock during a fork
@@ -47,8 +47,8 @@ class Progress:
         initial = completed if wanted is None else min(completed, wanted)
         options = {"desc": "learning", "unit": "trial", "miniters": 1}
         self._bar = _bar_class()(total=wanted, initial=initial, disable=not show, **options)
-        self._next: float | None = None  # when an estimate may be made again
-        self._stale = False  # whether rewards came in since the last one
+        self._next: float | None = None  # earliest time of the next estimate
+        self._stale = False  # whether rewards have come in since the last estimate
 
     def __enter__(self) -> "Progress":
         if not self._bar.disable:
@@ -71,7 +71,7 @@ class Progress:
         """Show this number of completed trials."""
         self._stale = not self._bar.disable
         due = self._next is None or time.monotonic() >= self._next
-        if self._stale and due and not compiling.is_cold():  # an estimate would wait for the compiler
+        if self._stale and due and not compiling.is_cold():  # not while an estimate would wait for the compiler
             self._show_value()
         self._bar.update(max(0, completed - self._bar.n))
 
@@ -91,7 +91,7 @@ class Progress:
 
     @contextmanager
     def _while_compiling(self) -> Iterator[None]:
-        """Say that loops are being compiled, and leave that time out of the rate and of the remaining time."""
+        """A context in which the bar says that loops are compiled; this time does not count in the rate."""
         with suppress(RuntimeError):
             self._bar.write(compiling.notice(), file=sys.stderr)
         began = time.time()

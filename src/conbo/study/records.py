@@ -28,10 +28,10 @@ MAX_ERROR = 10_000  # characters of an error that are kept
 
 @dataclass(frozen=True)
 class News:
-    """What has changed since the last look."""
+    """The changes since the last call of `Records.news`."""
 
     trials: list[Trial]
-    settings: dict[str, Any] | None  # None: as before
+    settings: dict[str, Any] | None  # None if they have not changed
 
 
 class Records(LostWorkers):
@@ -39,8 +39,9 @@ class Records(LostWorkers):
 
     def __init__(self, database: Database, study: int, revision: int = 0, origin: str = "the study") -> None:
         super().__init__(database, study, origin)
-        self._changes, self._revision = 0, revision  # the last that were seen
-        self._known = 0  # trials
+        # counters of the last changes of trials and settings that were read
+        self._changes, self._revision = 0, revision
+        self._known = 0  # number of trials that were read
 
     @property
     def study(self) -> int:
@@ -100,7 +101,7 @@ class Records(LostWorkers):
         self._database.write(lambda connection: connection.execute(change) and None)
 
     def settle(self) -> None:
-        """Merge everything that is recorded into the database file itself."""
+        """Merge SQLite's write-ahead log, which holds the newest records, into the database file."""
         self._database.checkpoint()
 
     # Fits, which workers share
@@ -156,7 +157,7 @@ class Records(LostWorkers):
         self._database.write(lambda connection: connection.execute(end) and None, lasting=False)
 
     def renew(self, worker: str, numbers: Collection[int], lease: float, turn: float | None) -> int:
-        """Renew the worker's leases, of these trials and of its turn; return how many of the trials it still has."""
+        """Renew the worker's leases on these trials and on its turn; return how many of the trials it still has."""
 
         def work(connection: Connection) -> int:
             now = self._database.now(connection)
@@ -174,7 +175,7 @@ class Records(LostWorkers):
     # Trials
 
     def add(self, trials: Sequence[Trial], worker: str, lease: float | None = None, owner: str | None = None) -> bool:
-        """Record new trials and end the worker's turn; return whether it still was its turn.
+        """Record new trials and end the worker's turn; return whether its turn had not ended.
 
         With a lease, trials without a reward are leased to the worker; without one, they count as asked for by hand.
         With an `owner`, such as a client that asked through this worker, they belong to the owner and count as begun.
@@ -183,7 +184,7 @@ class Records(LostWorkers):
         def work(connection: Connection) -> bool:
             change = self._lock(connection)
             holder = connection.scalar(select(STUDIES.c.suggesting).where(self._this_study))
-            if holder != worker:  # it was too slow, or the trials are already added and only the answer was lost
+            if holder != worker:  # its turn has ended, or the trials were added before and only the answer was lost
                 numbers = [trial.number for trial in trials]
                 mine = TRIALS.c.worker.in_([owner or worker, ENQUEUED])
                 there = self._trials(connection, TRIALS.c.number.in_(numbers), mine)
@@ -274,7 +275,7 @@ class Records(LostWorkers):
         return self._database.write(work)
 
     def take_enqueued(self, numbers: Sequence[int], worker: str, lease: float | None = None) -> list[int]:
-        """Give this worker the listed trials that are still enqueued, with or without a lease; return which."""
+        """Give this worker the listed trials that are still enqueued, with or without a lease; return their numbers."""
 
         def work(connection: Connection) -> list[int]:
             change = self._lock(connection)
@@ -305,7 +306,7 @@ def _results(trial: Trial) -> dict[str, Any]:
 
 
 def _ownership(trial: Trial, worker: str, now: float, lease: float | None, begun: bool) -> dict[str, Any]:
-    """The worker of a new trial and its times: started and finished, or leased until."""
+    """The columns of a new trial that hold its worker and its times: started and finished, or leased until."""
     if trial.is_enqueued:
         return {"worker": ENQUEUED, "started": None, "finished": None, "leased_until": HANDED_BACK}
     if trial.status == "running" and lease is not None:
@@ -316,5 +317,5 @@ def _ownership(trial: Trial, worker: str, now: float, lease: float | None, begun
 
 
 def _storable(text: object) -> str:
-    """Text that every database accepts, shortened."""
+    """The object as a text that every database accepts, cut to MAX_ERROR characters."""
     return shortened(str(text).replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8"), MAX_ERROR)

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 Callback: TypeAlias = Callable[[Trial], object]  # called with every trial that this run completed or that failed
 
-MOST_FAILURES = 10  # in a row, after which a run gives up
+MOST_FAILURES = 10  # number of failed trials in a row after which a run gives up
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.2  # seconds between two looks at what other workers do
-POLL_SECONDS = 1.0  # between two looks of a run that has nothing else to do
+POLL_SECONDS = 1.0  # seconds between two looks at the study when a run has nothing else to do
 
 _log = logging.getLogger("conbo")
 
@@ -38,7 +38,7 @@ _log = logging.getLogger("conbo")
 @dataclass
 class _Job:
     trial: Trial
-    deadline: float = float("inf")  # by time.monotonic
+    deadline: float = float("inf")  # end of the timeout, by time.monotonic
 
 
 class Run:
@@ -57,11 +57,11 @@ class Run:
         self._objective, self._plan, self._bar, self._callbacks = objective, plan, bar, callbacks
         self._worker = worker_name()
         self._heartbeat = Heartbeat(self._records, self._worker, plan.lease)
-        self._queue: deque[Trial] = deque()  # leased to us, to be evaluated
+        self._queue: deque[Trial] = deque()  # trials that are leased to this worker and wait to be evaluated
         self._jobs: dict[Future[Any], _Job] = {}
-        self._given_up: set[Future[Any]] = set()  # which still keep their places busy
-        self._retries: Counter[int] = Counter()  # by trial
-        self._stopped: Stopped | None = None  # then nothing new is asked for
+        self._given_up: set[Future[Any]] = set()  # abandoned evaluations that still occupy a worker
+        self._retries: Counter[int] = Counter()  # number of retries by trial
+        self._stopped: Stopped | None = None  # why the run ends; once it is set, no new trial is asked for
         self._stop_asked = False
         self._ended: deque[int] = deque()  # trials that the callbacks have not seen yet
         self._completed = self._failed = self._late = self._failures_in_a_row = 0
@@ -70,7 +70,7 @@ class Run:
         self._suggesting = False  # a model is being fitted or searched, which may take a minute
 
     def __call__(self) -> RunSummary:
-        """Run until an end is reached; what is not finished then is left for others to take over."""
+        """Run until one of the ends is reached; unfinished trials are left for others to take over."""
         began = self._began = time.monotonic()
         try:
             with self._heartbeat:
@@ -81,7 +81,7 @@ class Run:
         except KeyboardInterrupt:
             self._stopped = "interrupted"
         except StorageError:
-            raise  # nothing can be recorded now: the leases end by themselves
+            raise  # nothing can be recorded now, so the leases are left to expire
         except BaseException:
             self._give_up()
             raise
@@ -116,7 +116,7 @@ class Run:
                     self._queue.clear()
                 elif self._n_busy < self._evaluators.width():
                     trial = self._queue.popleft() if self._queue else self._next()
-                    if interrupted.is_set() or self._stop_asked:  # while the trial was looked for
+                    if interrupted.is_set() or self._stop_asked:  # this happened while the trial was searched for
                         continue
                     if trial is not None:
                         self._begin(trial)
@@ -132,7 +132,7 @@ class Run:
         return len(self._jobs) + len(self._given_up)
 
     def _begin(self, trial: Trial) -> None:
-        if not self._records.begin(trial.number, self._worker):  # it waited for so long that another has it now
+        if not self._records.begin(trial.number, self._worker):  # it waited so long that another worker has it now
             self._heartbeat.trials.discard(trial.number)
             return
         try:
@@ -141,7 +141,7 @@ class Run:
             raise ConboError(f"the executor takes no evaluations: {error}") from error
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # the objective ends the process
+        except BaseException as error:  # the objective wants to end the process
             self._records.fail(trial.number, text_of(error), self._worker)
             raise
         self._jobs[future] = _Job(trial)
@@ -169,7 +169,7 @@ class Run:
                 try:
                     self._record(job.trial, future)
                 except KeyboardInterrupt:
-                    self._jobs[future] = job  # what is done is recorded before the run gives up
+                    self._jobs[future] = job  # put back, so that its result is recorded before the run gives up
                     raise
             elif time.monotonic() > job.deadline:
                 del self._jobs[future]
@@ -215,13 +215,13 @@ class Run:
         self._bar.show(self._shared.up_to_date().n_completed)
 
     def _end(self, trial: Trial, what: str) -> None:
-        """Log what became of a trial, and remember to show it to the callbacks."""
+        """Log how a trial ended, and queue it for the callbacks."""
         _log.debug("Trial %d %s.", trial.number, what)
         if self._callbacks:
             self._ended.append(trial.number)
 
     def _call_back(self) -> None:
-        """Show the callbacks what has ended since the last time."""
+        """Call the callbacks with the trials that have ended since the last time."""
         while self._ended:
             trial = self._shared.up_to_date().find(self._ended.popleft())
             for callback in self._callbacks:
@@ -250,12 +250,12 @@ class Run:
     # Trials
 
     def _next(self) -> Trial | None:
-        """The next trial to evaluate: one that a worker left behind, or a new one; None if there is none now."""
+        """The next trial to evaluate: a lost worker's trial, or a new one; None if there is none at the moment."""
         if self._stopped:
             return None
         optimizer = self._shared.up_to_date()
         wanted = self._wanted
-        enough = optimizer.n_completed + len(self._jobs) >= wanted  # then nobody takes from the queue
+        enough = optimizer.n_completed + len(self._jobs) >= wanted  # then no enqueued trial is taken
         others = (t for t in optimizer.trials if t.leased and t.number not in self._heartbeat.trials)
         if any(not (enough and trial.is_enqueued) for trial in others):
             most, in_hand = self._plan.max_lost_workers, self._heartbeat.trials

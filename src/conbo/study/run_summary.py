@@ -50,7 +50,7 @@ class RunSummary:
     retried: int
     late: int  # results that arrived after another one was accepted
     seconds: float
-    stopped: Stopped  # why it ended
+    stopped: Stopped  # why the run ended
 
     def __str__(self) -> str:
         counts = {"failed": self.failed, "retried": self.retried, "late": self.late}

@@ -41,7 +41,7 @@ STUDIES = Table(
     Column("settings", Text, nullable=False),  # JSON, with the seed
     Column("revision", Integer, nullable=False, default=0),  # counts the changes of the settings
     Column("changes", BigInteger, nullable=False, default=0),  # counts the changes of the trials
-    Column("version", Text, nullable=False),  # of conbo, when the study was created
+    Column("version", Text, nullable=False),  # version of conbo that created the study
     Column("created", Double, nullable=False),
     Column("suggesting", Text),  # the worker that finds the next point
     Column("suggesting_until", Double),
@@ -57,17 +57,17 @@ TRIALS = Table(
     Column("status", Text, nullable=False),
     Column("reward", Double),
     Column("noise", Double),
-    Column("outcomes", Text),  # JSON, what was measured beside the reward; null where there is nothing
+    Column("outcomes", Text),  # JSON, outcomes other than the reward; null if there are none
     Column("error", Text, nullable=False, default=""),
     Column("worker", Text),
     Column("attempts", Integer, nullable=False, default=1),
-    Column("lost", Integer, nullable=False, default=0),  # workers that died with it
+    Column("lost", Integer, nullable=False, default=0),  # number of workers that died while evaluating it
     Column("leased_until", Double),  # null: asked for by hand; 0: handed back
     Column("started", Double),
     Column("finished", Double),
     Column("late", Double),
     Column("change", BigInteger, nullable=False),  # the study's `changes` when this row was last written
-    Column("seed", BigInteger),  # of the simulator, where the study chooses it
+    Column("seed", BigInteger),  # seed of the simulator, if the study chooses it
     Index("conbo_trials_by_change", "study", "change"),
 )
 
@@ -108,7 +108,7 @@ def _add_seeds(connection: Connection) -> None:
 
 
 # The first step brings version 1 to version 2, the next one version 2 to 3, and so on. An empty database (version 0)
-# gets the tables above at once: whoever adds a step changes them, too. An SQLite file is copied before the first step.
+# gets the tables above at once, so every new step also changes those. An SQLite file is copied before the first step.
 MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_add_outcomes, _add_fits, _add_validations, _add_seeds)
 
 

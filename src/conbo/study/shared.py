@@ -1,4 +1,4 @@
-"""An optimizer whose trials are in a database, so that others may work on the same study at the same time."""
+"""An optimizer whose trials are in a database, so that several workers can share a study, and their heartbeat."""
 
 import logging
 import random
@@ -15,7 +15,7 @@ from conbo.study.records import Records
 from conbo.study.workers import retire
 from conbo.trials import Trial
 
-TURN_SECONDS = 30.0  # for which a worker may be silent while it finds the next point
+TURN_SECONDS = 30.0  # seconds of silence after which a worker that searches for the next point loses its turn
 LONGEST_PAUSE = 0.2  # seconds between two looks at whose turn it is
 
 _log = logging.getLogger("conbo")
@@ -45,7 +45,7 @@ class Heartbeat:
     ) -> None:
         self._end.set()
         if self._thread.is_alive():
-            self._thread.join(timeout=1.0)  # it may be waiting for a database that is away
+            self._thread.join(timeout=1.0)  # it may be waiting for a database that cannot be reached
 
     def _beat(self) -> None:
         used = self._records.n_transactions
@@ -63,7 +63,7 @@ class Heartbeat:
 
 
 class SharedOptimizer:
-    """The optimizer and the records of a study, kept in step."""
+    """The optimizer of a study, kept up to date with its records in the database."""
 
     def __init__(
         self, records: Records, build: Callable[[dict[str, Any]], Optimizer], settings: dict[str, Any]
@@ -123,7 +123,7 @@ class SharedOptimizer:
             trials = choose(self.up_to_date())
             added = bool(trials) and self.records.add(trials, heartbeat.worker, lease, owner)
         except StorageError:
-            retire(heartbeat.worker)  # its turn could not be ended either
+            retire(heartbeat.worker)  # its turn could not be ended, so the worker's name is given up
             raise
         except BaseException:
             self.records.end_turn(heartbeat.worker)
@@ -134,4 +134,4 @@ class SharedOptimizer:
             optimizer = self.up_to_date()
             return [optimizer.find(trial) for trial in trials]
         self.records.end_turn(heartbeat.worker)
-        return None if trials else []  # None: it took so long that another worker had a turn meanwhile
+        return None if trials else []  # None if the search took so long that another worker had a turn in the meantime

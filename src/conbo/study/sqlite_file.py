@@ -21,7 +21,7 @@ def keep_backup(source: str, version: int) -> Path:
     part.unlink(missing_ok=True)
     try:
         copy_sqlite(source, part)
-        os.replace(part, target)  # a backup is whole, or it is not there
+        os.replace(part, target)  # in one step, so that a backup is complete or absent
     finally:
         part.unlink(missing_ok=True)
     return target
@@ -36,7 +36,7 @@ def log_size(source: str) -> int:
 def is_cut_off(source: str) -> bool:
     """Whether the end of a database file is missing, which SQLite itself may not notice.
 
-    Only a file without a log beside it, or with an empty one, tells for sure how long it must be.
+    The length that a file must have is certain only if there is no log beside it, or an empty one.
     """
     path = Path(source)
     if not path.is_file() or log_size(source):

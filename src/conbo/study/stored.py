@@ -69,7 +69,7 @@ def _open(database: Database, name: str) -> Any:
         present = f"there are {', '.join(map(repr, names))}" if names else "there is none"
         raise StudyError(f"there is no study {name!r} in the database {database.name}: {present}.")
     row = database.read(lambda connection: _find(connection, name))
-    if row is None:  # it went meanwhile, or the database's index of names is damaged
+    if row is None:  # the study was deleted meanwhile, or the database's index of names is damaged
         raise StudyError(f"the study {name!r} is no longer in the database {database.name}.")
     return row
 

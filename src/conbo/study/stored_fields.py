@@ -13,7 +13,7 @@ from conbo.trials import Outcomes, Status, Trial
 LAST_TIME = 253_402_300_799.0  # seconds since 1970 of the last second of the year 9999
 
 _OPTIONAL = (
-    # column, least, most
+    # column, least value, largest value
     ("reward", -LARGEST, LARGEST),
     ("noise", 0.0, LARGEST),
     ("late", -LARGEST, LARGEST),
@@ -35,7 +35,7 @@ def settings_of(text: object) -> dict[str, Any]:
 
 
 def _up_to_date(model: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored model in today's settings: `state_kernel` was once called `states`."""
+    """A stored model with today's setting names: old names are replaced, such as `states` by `state_kernel`."""
     renamed = "states" in model and "state_kernel" not in model
     settings = {"state_kernel" if renamed and name == "states" else name: value for name, value in model.items()}
     return _from_0_1(settings) if "actions" in settings else settings

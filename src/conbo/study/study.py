@@ -1,4 +1,4 @@
-"""A study: an objective, evaluated where it teaches most about the best action of every state."""
+"""A study: evaluates an objective where it says most about the best action of every state."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
             Database(storage), name, self._settings.to_record(), not_given, taken_once=("prior",)
         )
         self._shared = SharedOptimizer(records, self._optimizer, stored)
-        self._runs: list[Run] = []  # that are going on here
+        self._runs: list[Run] = []  # runs of this study in this process
 
     def __repr__(self) -> str:
         return line_of(self)
@@ -186,7 +186,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         """An optimizer for stored settings."""
         self._settings = s = from_record(record, self._settings)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", InfeasibleStatesWarning)  # said when the study was made
+            warnings.simplefilter("ignore", InfeasibleStatesWarning)  # the warning was given when the study was created
             return Optimizer(s.space, **s.of_optimizer(), device=self._device)
 
     @property

@@ -1,4 +1,4 @@
-"""The studies of a database with the counts of their trials, for whoever shows many of them."""
+"""The studies of a database with the counts of their trials, for lists of studies."""
 
 from dataclasses import dataclass
 

@@ -12,7 +12,8 @@ from conbo.study.csv_rows import csv_rows
 from conbo.study.spreadsheets import marked
 from conbo.trials import Outcomes, Trial
 
-FILE_COLUMNS = ("noise", "error", "worker", "attempts", "started", "finished", "late")  # more of them, in a file
+# columns that a file has in addition
+FILE_COLUMNS = ("noise", "error", "worker", "attempts", "started", "finished", "late")
 MEASURED = "outcome:"  # prefix of the columns of measured outcomes
 
 
@@ -32,7 +33,7 @@ def has_seeds(trials: Iterable[Trial]) -> bool:
 
 
 def with_errors(trials: Iterable[Trial]) -> list[dict[str, Any]]:
-    """The rows of `observations` with a column `error` after the status, unless a parameter has that name."""
+    """The rows of `observations` with an additional column `error`, unless a parameter has that name."""
     known, rows = list(trials), []
     for trial, row in zip(known, observations(known), strict=True):
         error = {} if "error" in row else {"error": trial.error if trial.status == "failed" else None}
@@ -108,7 +109,7 @@ def results_of(
     measured = [name for name in columns if name.startswith(MEASURED)]
     if twice := [name for name in (*needed, "noise", "status", *measured) if columns.count(name) > 1]:
         raise StudyError(f"{source} must have one column for '{twice[0]}', but has several.")
-    results: dict[int, Trial] = {}  # by row
+    results: dict[int, Trial] = {}  # completed trials by row
     wrong: dict[int, str] = {}
     for number, row in enumerate(rows, start=1):
         if row.get("status") in (None, "", "completed"):
@@ -137,9 +138,10 @@ def _observation(trial: Trial, measured: Mapping[str, str], seeded: bool) -> dic
 
 
 def _trial(row: Mapping[Any, Any], space: Space, columns: Sequence[str], number: int, seeded: bool) -> Trial:
-    if any(beyond := row.get(None, [])):  # as when a decimal comma was taken for the end of a value
+    if any(beyond := row.get(None, [])):  # more cells than columns, for example because of decimal commas
         raise PointError(f"there must be a column for every value, but got {beyond} beyond the last.")
-    if lacking := [name for name in columns if name not in row]:  # as when a file was cut off
+    # fewer cells than columns, for example because the file was cut off
+    if lacking := [name for name in columns if name not in row]:
         raise PointError(f"there must be a value for every column, but got none for '{lacking[0]}'.")
 
     def point(parameters: Mapping[str, Parameter]) -> dict[str, Value]:
@@ -154,7 +156,7 @@ def _trial(row: Mapping[Any, Any], space: Space, columns: Sequence[str], number:
 
 
 def _seed(cell: Any) -> int:
-    """The seed of a cell; numbers of a file or a dataframe may have a decimal point."""
+    """The seed in a cell; a file or a dataframe may have written it with a decimal point."""
     value = int(cell) if isinstance(cell, str) and cell.strip().isdecimal() else _number(cell)
     seed = int(value) if is_number(value) and float(value).is_integer() else -1
     if not is_seed(seed):
@@ -163,7 +165,7 @@ def _seed(cell: Any) -> int:
 
 
 def _value(parameter: Parameter, cell: Any) -> Any:
-    """The value that the cell stands for; other cells are left to validation."""
+    """The number or choice that a text in a cell stands for; validation refuses other cells."""
     if not isinstance(parameter, Categorical):
         return _number(cell)
     meant = [choice for choice in parameter.choices if str(choice) == cell]
@@ -176,6 +178,6 @@ def _number(cell: Any) -> Any:
     if not isinstance(cell, str):
         return cell
     try:
-        return cell if "_" in cell else float(cell)  # Python reads 1_000 as a number
+        return cell if "_" in cell else float(cell)  # not 1_000, which Python would read as a number
     except ValueError:
         return cell

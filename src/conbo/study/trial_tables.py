@@ -21,7 +21,7 @@ MANY_RESULTS = 5000  # imports of more results are announced in the log, because
 
 
 class TrialTables:
-    """What a study knows of its trials, without the model that is fitted to them."""
+    """The methods of a study that list, import, export and enqueue trials, for which no model is fitted."""
 
     _shared: SharedOptimizer
 

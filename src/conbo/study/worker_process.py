@@ -15,9 +15,9 @@ from typing import Any
 from conbo.errors import shortened
 from conbo.trials import Outcomes, outcomes_of
 
-POLL_SECONDS = 0.5  # between two looks at whether the parent process is there
+POLL_SECONDS = 0.5  # seconds between two checks whether the parent process is alive
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
-MAX_MESSAGE = 10_000  # characters of a message, and of a traceback, that travel
+MAX_MESSAGE = 10_000  # largest number of characters of a message, and of a traceback, that are sent back
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def load_and_evaluate(objective: bytes, *arguments: Any) -> "Outcomes | Failure"
 
 
 def error_text(error: BaseException) -> str:
-    """Type and message of an exception, even of one whose message cannot be made."""
+    """Type and message of an exception, even if producing its message raises."""
     try:
         message = str(error)
     except Exception as wrong:
@@ -72,7 +72,7 @@ def located_text(error: BaseException) -> str:
 
 def _place(error: BaseException) -> str:
     """The place of an exception in the objective; empty if it did not pass through the objective."""
-    ours = (PACKAGE, "<string>")  # which is the constructor of a dataclass
+    ours = (PACKAGE, "<string>")  # "<string>" is the constructor of a dataclass
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
     own = [frame for frame in frames if frame.filename == frames[0].filename]
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""

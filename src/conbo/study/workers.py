@@ -28,23 +28,23 @@ def is_gone(worker: str) -> bool:
     if worker in _RETIRED:
         return True
     parts = re.fullmatch(r".*:(\d{1,9}):(\w+)\.(\w+)\.\w+", worker, re.DOTALL)
-    if parts is None or os.name != "posix" or parts[2] != _machine():  # of another machine, or a damaged name
+    if parts is None or os.name != "posix" or parts[2] != _machine():  # a worker of another machine, or a damaged name
         return False
     pid, start = int(parts[1]), parts[3]
     try:
-        os.kill(pid, 0)  # only asks
+        os.kill(pid, 0)  # signal 0 only asks whether the process exists
     except ProcessLookupError:
         return True
     except PermissionError:
         pass
-    return start != "0" and _start(pid) not in (start, None)  # another process has got its number
+    return start != "0" and _start(pid) not in (start, None)  # its process number now belongs to another process
 
 
 @lru_cache(maxsize=1)
 def _machine() -> str:
     """An identifier of the process-number namespace, because containers may share a host name, or even the host."""
     parts = [socket.gethostname()]
-    with suppress(OSError):  # elsewhere than on Linux
+    with suppress(OSError):  # the file exists only on Linux
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
         parts.append(os.readlink("/proc/self/ns/pid"))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
@@ -59,5 +59,5 @@ def _start(pid: int) -> str | None:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    fields = text.rpartition(")")[2].split()  # the name before may contain anything
+    fields = text.rpartition(")")[2].split()  # the process name before it may contain anything
     return "ended" if fields[0] in "ZX" else fields[19]
