@@ -193,10 +193,10 @@ def _update(
 
 
 def _dot(a: Array, b: Array) -> Array:
-    """Dot product of every pair of rows."""
+    """Dot products (r,) of the rows of a and b (r, d)."""
     return np.einsum("rd,rd->r", a, b)
 
 
 def _times(matrices: Array, vectors: Array) -> Array:
-    """Matrix times vector, for every row."""
+    """Products (r, d) of matrices (r, d, d) and vectors (r, d)."""
     return (matrices @ vectors[..., None])[..., 0]

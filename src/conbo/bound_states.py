@@ -63,7 +63,7 @@ def bind(recipe: RecipeLike, space: Space) -> StateDistribution:
 
 
 def _bind(recipe: RecipeLike, space: Space) -> StateDistribution:
-    """The distribution of all states."""
+    """The distribution of all states, with or without a feasible action."""
     if recipe is None:
         recipe = Uniform()
     if isinstance(recipe, Mapping):

@@ -28,7 +28,7 @@ class Service(Protocol):
         """Extend the lease of a trial to this many seconds from now."""
 
     def release(self, trial: Trial) -> None:
-        """Give a trial back."""
+        """Give a trial back, so that others can have it."""
 
     def _ask(self, body: dict[str, Any]) -> list[Trial]: ...
 

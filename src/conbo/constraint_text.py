@@ -56,7 +56,7 @@ def parse_constraints(texts: Iterable[str]) -> tuple[LinearConstraint, ...]:
 
 
 def parse_constraint(text: str) -> LinearConstraint:
-    """The linear form of one text."""
+    """The linear form of one text, such as "a + b <= 100"; raises SpaceError if it is not linear."""
     if not isinstance(text, str):
         raise SpaceError(f"a constraint must be a text, but got {shortened(repr(text))}.")
     if not text.strip():

@@ -166,13 +166,13 @@ class GaussianProcess:
         return MultiTaskFamily(coded, actions, profile, self.rank)
 
     def fitted_rewards(self, n: int) -> int:
-        """Number of the first n rewards that hyperparameters are fitted to; it grows in steps, to share fits."""
+        """The number m of first rewards, out of n, to which hyperparameters are fitted; it grows in steps."""
         from conbo.models.schedule import fitted_rewards
 
         return fitted_rewards(n)
 
     def begins_with(self, n: int) -> int:
-        """Number of the first n rewards whose models a fit to n rewards starts from; n if it starts from scratch."""
+        """The number m such that a fit to n rewards starts from the fit to the first m; n to start from scratch."""
         from conbo.models.schedule import begins_with
 
         return n if self.members == 1 else begins_with(n)

@@ -66,11 +66,11 @@ class LearnedConstraints:
         return self.outcomes if self.success is None else (*self.outcomes, self.success)
 
     def log_probability(self, points: Tensor) -> Tensor:
-        """log P (n,) of points (n, d)."""
+        """Logarithms (n,) of the probabilities that points (n, d) satisfy all constraints."""
         return torch.stack([torch.special.log_ndtr(one.margins(points)) for one in self.all]).sum(0)
 
     def probability(self, points: Tensor) -> Tensor:
-        """P (n,) of points (n, d)."""
+        """Probabilities (n,) that points (n, d) satisfy all constraints."""
         return self.log_probability(points).exp()
 
     def is_sure(self, log_probability: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Ask, tell and policy in memory: a pure function of the seed and of what was told.
+"""The optimizer: ask, tell and policy in memory, as a pure function of the seed and of what was told.
 
 The suggestion of trial k depends on (seed, k) and on the rewards of earlier trials, but not on the order in which these
 were told or on the process that asked. So a resumed study goes on as if it had never stopped.
@@ -212,7 +212,7 @@ class Optimizer:
         return trials
 
     def suggest(self, n: int = 1, state: Point | None = None) -> SuggestedTrials:
-        """What `ask` would return, without recording it."""
+        """The trials that `ask` would return, without recording them."""
         at_least(1, "n", n)
         given = None if state is None else self._valid_state(state)
         known = self.trials  # a snapshot, because another thread may tell some of them meanwhile
@@ -306,7 +306,7 @@ class Optimizer:
         return trial
 
     def suggest_improving(self, state: Point) -> Trial:
-        """What `ask_improving` would return, without recording it."""
+        """The trial that `ask_improving` would return, without recording it."""
         if self.n_completed == 0:
             return self.suggest(state=state).trials[0]
         valid = self._valid_state(state)

@@ -66,7 +66,7 @@ def _torch_sobol(n: int, d: int, seed: int) -> Array:
 
 
 def uniform(n: int, d: int, generator: torch.Generator) -> Tensor:
-    """Independent points (n, d)."""
+    """Independent uniform points (n, d) of the unit cube."""
     import torch
 
     return torch.rand(n, d, generator=generator, dtype=torch.float64, device=generator.device)

@@ -89,57 +89,57 @@ class Fields:
         return self.record[name]
 
     def fields(self, name: str) -> "Fields":
-        """An object in a field."""
+        """The fields of the object in this field."""
         return Fields.of(self.value(name), f"{self.where}.{name}" if self.where else name)
 
     def text(self, name: str, choices: Collection[str] | None = None) -> str:
-        """A text, and one of the choices if there are any."""
+        """The field as a text, one of the choices if given; raises RecordError unless it is one."""
         value = self.value(name)
         rule = "a text" if choices is None else f"one of {', '.join(choices)}"
         return self._checked(name, value, isinstance(value, str) and (choices is None or value in choices), rule)
 
     def flag(self, name: str) -> bool:
-        """True or false."""
+        """The field as a boolean; raises RecordError unless it is one."""
         value = self.value(name)
         return self._checked(name, value, isinstance(value, bool), "true or false")
 
     def whole(self, name: str, least: int = 0, most: int = LARGEST_WHOLE) -> int:
-        """A whole number in a range."""
+        """The field as a whole number in a range; raises RecordError unless it is one."""
         value = self.value(name)
         valid = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
         return self._checked(name, value, valid, f"a whole number from {least} to {most}")
 
     def wholes(self, name: str, count: int | None = None, least: int = 0, most: int = LARGEST_WHOLE) -> list[int]:
-        """A list of whole numbers in a range."""
+        """The field as a list of whole numbers in a range; raises RecordError unless it is one."""
         values = self.items(name, count)
         return [Fields({name: value}, self.where).whole(name, least, most) for value in values]
 
     def number(self, name: str, least: float = -LARGEST, most: float = LARGEST) -> float:
-        """A finite number in a range."""
+        """The field as a finite number in a range; raises RecordError unless it is one."""
         value = self.value(name)
         return float(self._checked(name, value, _is_in(value, least, most), _range(least, most)))
 
     def numbers(
         self, name: str, count: int | None = None, least: float = -LARGEST, most: float = LARGEST
     ) -> list[float]:
-        """A list of finite numbers in a range."""
+        """The field as a list of finite numbers in a range; raises RecordError unless it is one."""
         return _numbers(self.path(name), self.value(name), count, least, most)
 
     def rows(
         self, name: str, count: int | None, width: int | None, least: float = -LARGEST, most: float = LARGEST
     ) -> list[list[float]]:
-        """A list of lists, each with this many numbers."""
+        """The field as a list of lists of `width` numbers; raises RecordError unless it is one."""
         rows = self.items(name, count)
         return [_numbers(f"row {i} of {self.path(name)}", row, width, least, most) for i, row in enumerate(rows)]
 
     def items(self, name: str, count: int | None = None) -> list[Any]:
-        """A list of anything."""
+        """The field as a list of anything; raises RecordError unless it is one."""
         value = self.value(name)
         valid = isinstance(value, list) and count in (None, len(value))
         return self._checked(name, value, valid, "a list" if count is None else f"a list of {count}")
 
     def point(self, name: str) -> dict[str, Any]:
-        """A mapping from names to texts, booleans and finite numbers."""
+        """The field as a mapping from names to plain values; raises RecordError unless it is one."""
         fields = self.fields(name)
         for key, value in fields.record.items():
             valid = isinstance(value, str | bool) or _is_in(value, -LARGEST, LARGEST)
@@ -153,7 +153,7 @@ class Fields:
 
 
 def shown(value: object) -> str:
-    """A value in an error, cut short."""
+    """The text of a value in an error message, cut short."""
     try:
         text = repr(value)
     except ValueError:

@@ -12,7 +12,7 @@ denser where the candidate matters:
   there are only hundreds of states, all are in the pool.  A state that is more important than a cell represents only
   itself; the candidate's own state is one if states have little in common.
 - `GaussianStates`: the paper's importance sampling from N(s_new, diag(l_s²)); states outside the space have weight
-zero.
+  zero.
 
 Under an average of models (its members), the integral is the weighted sum of the members' integrals.  Sampled states
 are divided among the members by weight, because the error of a member's integral counts only as much as the member. So

@@ -6,8 +6,8 @@ gives the value V(z_j) and, by the envelope theorem, the slope σ̃(x*_j).  From
 - a lower bound: the highest tangent (the paper's KG_h, with these nodes);
 - an upper bound: chords between nodes, and beyond the outer ones lines with the steepest slope that occurs;
 - a best estimate: between two nodes, a cubic through both values and slopes if the two maximizers are neighbors (V is
-smooth there), the two tangents if they are far apart (V has a corner), blended by their similarity and clipped between
-the bounds.
+  smooth there), the two tangents if they are far apart (V has a corner), blended by their similarity and clipped
+  between the bounds.
 
 Everything is relative to the tangent at zero, D(z) = V(z) - V(0) - V'(0) z ≥ 0, whose integral is the gain.  It is a
 sum of non-negative terms that, for given similarities, is linear in the D_j and their slopes d_j, so the derivatives
@@ -95,7 +95,7 @@ class ConvexIntegral:
         return weights, (weights * _ends(gain, slope)).sum(-2)
 
     def lower(self, gain: Tensor, slope: Tensor) -> Tensor:
-        """Integral of the highest tangent."""
+        """Integral (...) of the highest tangent, a lower bound of the gain."""
         mass, first, _ = self.tails
         inside = self.tangents(gain, slope)[1].sum(-1)
         return inside + (gain[..., [0, -1]] * mass + slope[..., [0, -1]].abs() * first).sum(-1)

@@ -159,7 +159,7 @@ def which_value(values: Tensor) -> Tensor:
 
 
 class Information:
-    """I(y; peak of s_i) under one belief."""
+    """The information I(y; peak of s_i) under one belief, for any candidate and any states s_i."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class Information:
         return LineGains(value.reshape(shape), derivative.unflatten(0, shape), lines)
 
     def tables(self, states: Tensor, climb: int) -> PeakTables:
-        """Prepare states (c, d_s)."""
+        """The tables of states (c, d_s); local searches for their peaks take `climb` steps."""
         actions = self._actions(states, climb)
         c, p, _ = actions.shape
         points = torch.cat([states[:, None].expand(c, p, -1), actions], -1)
@@ -360,7 +360,7 @@ def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 
 
 def whitened(slope: Tensor, tables: PeakTables) -> Tensor:
-    """b = Λ^-½ Vᵀ σ̃ (c, p)."""
+    """The whitened slopes b = Λ^-½ Vᵀ σ̃ (c, p)."""
     return (slope[:, None] @ tables.whitening)[:, 0]
 
 

@@ -67,7 +67,7 @@ class ImprovementAcquisition:
         return function
 
     def log_value(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """log EI and its gradient."""
+        """log EI (c,) of points (c, d), and its gradient (c, d)."""
         moments = self.posterior.moments(points)
         variance, variance_gradient = moments.variance, moments.variance_gradient
         if self.of_reward:

@@ -42,7 +42,7 @@ LEAST_VARIANCE = 1e-18
 
 @dataclass(frozen=True)
 class ProfileImprovement:
-    """Profile expected improvement (PEI)."""
+    """A recipe for profile expected improvement (PEI)."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ProfileAcquisition":
         """The function that this recipe makes under one belief."""

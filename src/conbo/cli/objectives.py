@@ -146,7 +146,7 @@ class Program:
         return process.returncode, printed, complaints
 
     def words(self, state: "Point", action: "Point", seed: int | None = None) -> list[str]:
-        """The program and its arguments."""
+        """The program and its arguments, with the values put in."""
         values = {**state, **action, **({} if seed is None else {SEED: seed})}
         return ["".join(_filled(word, values)) for word in shlex.split(self.template)]
 

@@ -1,4 +1,4 @@
-"""`conbo serve` and `conbo token`: studies behind an address, and who may use them."""
+"""`conbo serve`, which runs the HTTP service, and `conbo token`, which says who may use it."""
 
 import time
 from datetime import UTC, datetime

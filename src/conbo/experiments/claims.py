@@ -223,7 +223,7 @@ def verdict(checks: Sequence[Check]) -> str:
 
 
 def counted(checks: Sequence[Check]) -> str:
-    """How many checks hold and how many are undecided, who is ahead how often, and which checks do not hold."""
+    """A text: how many checks hold and how many are undecided, how many are better or worse, and which ones fail."""
     if not checks:
         return ""
     failing = [check.text for check in checks if not check.holds]

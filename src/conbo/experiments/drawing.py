@@ -120,14 +120,14 @@ def log_costs(axes: Axes) -> None:
 
 
 def legend_below(figure: Figure, axes: Iterable[Axes], columns: int = 5) -> None:
-    """One legend for all panels."""
+    """Draw one legend for all panels below them."""
     lines = {label: line for panel in axes for line, label in zip(*panel.get_legend_handles_labels(), strict=True)}
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=columns)
 
 
 @styled
 def draw_comparisons(comparisons: Sequence[Comparison], columns: int = 2) -> Figure:
-    """A panel for each problem."""
+    """A figure with a panel for each problem."""
     columns = min(columns, len(comparisons))
     rows = -(-len(comparisons) // columns)
     n_methods = len({method for comparison in comparisons for method in comparison.costs})
@@ -151,6 +151,6 @@ def readable(problem: str) -> str:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write the picture."""
+    """Write a figure to a file, in the format of the file's ending."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=DOTS_PER_INCH)

@@ -120,7 +120,7 @@ def draw_alternatives(runs: Sequence[Run]) -> Figure:
 
 @styled
 def draw_networks(runs: Sequence[Run]) -> Figure:
-    """The policy's cost over evaluations, observed errors with and without a final round, and the overhead."""
+    """Panels on the network problem: the policy's cost, observed errors with and without a final round, overhead."""
     (policy,), (without,), (with_round,) = compare(runs), compare(runs, "best_observed"), compare(runs, "final_round")
     last = policy.evaluations[-1]
     figure, axes = panels(2, 2, legend_rows=2)
@@ -165,7 +165,7 @@ DRAWINGS: dict[str, Callable[[Sequence[Run]], Figure]] = {
 
 
 def _draw_finals(axes: Axes, name: str, points: Mapping[float, tuple[Comparison, str]]) -> None:
-    """The last mean costs against x, with standard errors."""
+    """Draw the last mean costs of a method against x, with standard errors."""
     means = np.array([max(comparison.mean(label)[-1], LEAST) for comparison, label in points.values()])
     errors = np.array([comparison.error(label)[-1] for comparison, label in points.values()])
     low = np.minimum(errors, 2 / 3 * means)  # a log axis cannot show zero
@@ -173,7 +173,7 @@ def _draw_finals(axes: Axes, name: str, points: Mapping[float, tuple[Comparison,
 
 
 def _draw_level(axes: Axes, comparison: Comparison, method: str) -> None:
-    """The last mean cost as a level line."""
+    """Draw the last mean cost of a method as a horizontal line."""
     mean, error, style = comparison.mean(method)[-1], comparison.error(method)[-1], style_of(method)
     axes.axhline(mean, label=method, **style)
     axes.axhspan(max(mean - error, mean / 3), mean + error, color=style["color"], alpha=0.15, linewidth=0)

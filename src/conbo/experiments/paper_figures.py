@@ -56,7 +56,7 @@ class Figure:
     quick: Sequence[Sweep]
 
     def tasks(self, quick: bool = False) -> list[Task]:
-        """All runs, seed by seed."""
+        """All runs of the figure, ordered by seed."""
         tasks = [task for sweep in (self.quick if quick else self.sweeps) for task in sweep.tasks()]
         return sorted(tasks, key=lambda task: task.settings.seed)
 
@@ -77,7 +77,7 @@ class Figure:
 
 
 def named(*names: str) -> list[Method]:
-    """Methods of the table."""
+    """The built-in methods of these names."""
     return [METHODS[name] for name in names]
 
 

@@ -4,7 +4,7 @@
 line                                                           content
 =============================================================  =====================================================
 `{"format": "conbo-run", "version": 1, "problem": ..., ...}`   the settings; the first line of every run
-`{"origin": {"version": ..., "platform": ..., "code": ...}}`    what made the lines that follow; see `origin.py`
+`{"origin": {"version": ..., "platform": ..., "code": ...}}`    the code that made the next lines; see `origin.py`
 `{"trial": 7, "state": ..., "action": ..., "reward": ...}`     one evaluation, with its constrained outcomes if there
                                                                are any, and the seconds that the suggestion took
 `{"checkpoint": 20, "score": ..., ...}`                        how good the policy was after that many evaluations
@@ -12,7 +12,7 @@ line                                                           content
 `{"failure": "..."}`                                           why the run stopped; the next call continues it
 =============================================================  =====================================================
 
-Many runs packed into one compressed file are the same lines, run after run, without the trials of complete runs. A
+A compressed file of many runs (a pack) holds the same lines, run by run, without the trials of complete runs. A
 folder of results may hold both kinds of file.
 """
 
@@ -70,7 +70,7 @@ class RunSettings:
 
 
 class Seconds(NamedTuple):
-    """How long a suggestion took."""
+    """Seconds for fitting the model and for the suggestion itself."""
 
     fit: float
     suggest: float
@@ -124,7 +124,7 @@ class Run:
 
 
 def header(settings: RunSettings) -> dict[str, Any]:
-    """The first line of a run."""
+    """The first line of a run's file, which holds its settings."""
     return {"format": FORMAT, "version": VERSION, **asdict(settings)}
 
 

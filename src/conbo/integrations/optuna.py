@@ -71,7 +71,7 @@ class _Roles:
         return space_of(distributions, tuple(self.states), self.constraints) if distributions else None
 
     def recipe(self, space: Space) -> Product:
-        """The distribution of states P[s]."""
+        """The distribution P[s] of the states, as a recipe for this space."""
         return Product({name: recipe for name, recipe in self.states.items() if name in space.states})
 
 

@@ -1,4 +1,4 @@
-"""Optuna's trials as conbo's, with Optuna's constraints as outcomes that must be at most zero.
+"""Converts Optuna's trials to conbo's; Optuna's constraints become outcomes that must be at most zero.
 
 Constraint values are read from the trials, wherever they came from: `trial.set_constraint` (Optuna 5), or a sampler's
 `constraints_func`, which stores a list of them.

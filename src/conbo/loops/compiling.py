@@ -134,7 +134,7 @@ def is_cold() -> bool:
 
 
 def notice() -> str:
-    """What to tell a user who has to wait for the compiler."""
+    """A message for a user who has to wait for the compiler."""
     if _is_kept():
         return "Compiling inner loops for this machine; this happens once."
     return "Compiling inner loops, in every process: no cache folder is writable (NUMBA_CACHE_DIR names one)."

@@ -24,7 +24,7 @@ def covariance(
     scratch: Array,  # (4, n)
     bits: Array,  # the same memory as integers
 ) -> None:
-    """Fill the matrices (r, n, n)."""
+    """Fill `matrix` (r, n, n) with the covariances of all pairs of points."""
     n = matrix.shape[1]
     a, b, c = profile[0, 0], profile[0, 1], profile[0, 2]
     of_states, of_actions, decay, whole, whole_bits = scratch[0], scratch[1], scratch[2], scratch[3], bits[3]
@@ -80,7 +80,7 @@ def pull_back(
 
 @inlined
 def _squared_distances(features: Array, i: int, result: Array) -> None:
-    """|f_i - f_j|² for j < i."""
+    """Write the squared distances |f_i - f_j|² for j < i."""
     for j in range(i):
         result[j] = 0.0
     for d in range(len(features)):

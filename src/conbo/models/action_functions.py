@@ -254,7 +254,7 @@ class StateRows:
 
 
 def state_rows(posterior: Conditioned, states: Tensor) -> StateRows:
-    """Prepare states (r, m, d_s)."""
+    """The part of the look-ahead at states (r, m, d_s) that does not depend on the candidate."""
     r, m, _ = states.shape
     features = posterior.kernel.states.scaled(states)
     flat = features.flatten(0, 1)

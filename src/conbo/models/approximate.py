@@ -205,7 +205,7 @@ def condition_by_size(
 def approximate(
     kernel: Kernel, constant: float, new_noise: float | HeteroscedasticNoise, summary: Summary
 ) -> ApproximatePosterior:
-    """The posterior of a summary."""
+    """The approximate posterior that follows from a summary of the rewards."""
     root, total = summary.root, summary.total
     eye = torch.eye(len(root), dtype=root.dtype, device=root.device)
     informed = cholesky(eye + total.information)

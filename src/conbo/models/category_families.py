@@ -35,12 +35,12 @@ class TrendFamily:
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """No loadings."""
+        """Empty, because this family has no loadings."""
         return ()
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """No loadings."""
+        """Empty, because this family has no loadings."""
         return ()
 
     def kernel(self, parameters: Tensor) -> CategoryKernel:
@@ -50,7 +50,7 @@ class TrendFamily:
         return CategoryKernel(*factors, Trend(trend, difference), constant)
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """K = ((σ₀² + δ σ₁²) φ_X + δ σ₃²) φ_C."""
+        """Covariances K = ((σ₀² + δ σ₁²) φ_X + δ σ₃²) φ_C (r, n, n), and their pullback."""
         blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
         trend, difference, constant = parameters[:, self.n_lengthscales :].exp().T[..., None, None]
         matrix, pullback = blocks.covariance(trend + difference * blocks.same, constant)
@@ -113,7 +113,7 @@ class MultiTaskFamily:
         return rest[:, :choices].exp(), rest[:, choices].exp(), loadings
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """K = (Π (W Wᵀ + diag(v)) φ_X + δ σ₃²) φ_C."""
+        """Covariances K = (Π (W Wᵀ + diag(v)) φ_X + δ σ₃²) φ_C (r, n, n), and their pullback."""
         blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
         own, constant, loadings = self._unpacked(parameters)
         first = torch.tensor([0, *self._counts[:-1]], device=points.device).cumsum(0)

@@ -47,7 +47,7 @@ class CategoryTable(Protocol):
         """The table as plain values, with its `type`."""
 
     def to(self, device: torch.device) -> "CategoryTable":
-        """The same on another device."""
+        """The same object on another device."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class MultiTask:
         return {"type": "multi-task", "loadings": loadings, "own": own}
 
     def to(self, device: torch.device) -> "MultiTask":
-        """The same on another device."""
+        """The same object on another device."""
         return MultiTask(tuple(w.to(device) for w in self.loadings), tuple(v.to(device) for v in self.own))
 
 
@@ -138,21 +138,21 @@ class CategoryKernel(Kernel):
     constant: float
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """A = T k_C."""
+        """The covariance A = T k_C of the part that depends on the action."""
         table = self.categories.covariance(self.choices(a), self.choices(b))
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """ψ of A: T ψ_C."""
+        """The slope ψ of A, which is T ψ_C."""
         return self.categories.covariance(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """B = δ σ₃² k_C."""
+        """The covariance B = δ σ₃² k_C of the states' levels."""
         table = same_choices(self.choices(a), self.choices(b)).mul_(self.constant)
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """ψ of B: δ σ₃² ψ_C."""
+        """The slope ψ of B, which is δ σ₃² ψ_C."""
         return self.constant * same_choices(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
 
     def variance(self, states: Tensor) -> Tensor:
@@ -160,7 +160,7 @@ class CategoryKernel(Kernel):
         return self.categories.variance(self.choices(states)) + self.constant
 
     def to(self, device: torch.device) -> "CategoryKernel":
-        """The same on another device."""
+        """The same object on another device."""
         return replace(super().to(device), categories=self.categories.to(device))
 
     def choices(self, states: Tensor) -> Tensor:
@@ -209,7 +209,7 @@ class CategoryKernel(Kernel):
         return {**factors_record(self), **self.categories.record(), "constant": self.constant}
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """All categories, which are looked up in tables."""
+        """The columns of all categories, because these are looked up in tables."""
         return self.states.columns.categorical
 
 

@@ -26,7 +26,8 @@ class Columns:
     categories
         Number of choices of each column, 0 for a number.
     coded
-        Whether a category is one feature, the number of its choice, for kernels that look categories up.
+        Whether a category becomes one feature, the number of its choice, instead of one-hot features. Kernels that look
+        categories up in tables need this.
 
     Examples
     --------

@@ -89,7 +89,7 @@ class Factor:
         return warped if self.warp is None else self.warp.inverse(warped)
 
     def in_unit_cube(self, gradient: Tensor, features: Tensor) -> Tensor:
-        """A gradient in scaled features, taken at `features`, as a gradient (..., d) in points; zero for categories."""
+        """Convert a gradient in scaled features at `features` to a gradient (..., d) in points; zero for categories."""
         gradient = gradient * self.feature_scales
         if self.columns.categorical:
             by_column = gradient.new_zeros(*gradient.shape[:-1], len(self.columns.categories))

@@ -23,7 +23,7 @@ Pullback = Callable[[Tensor], list[Tensor]]
 
 
 class KernelFamily(Protocol):
-    """A kernel up to its hyperparameters."""
+    """A family of kernels: a kernel up to its hyperparameters."""
 
     @property
     def states(self) -> Columns:
@@ -95,7 +95,7 @@ class ExtendedFamily:
 
 @dataclass(frozen=True)
 class ProductFamily:
-    """σ² k_S k_X with a lengthscale for every parameter."""
+    """The family of kernels σ² k_S k_X, with a lengthscale for every parameter."""
 
     states: Columns
     actions: Columns
@@ -113,12 +113,12 @@ class ProductFamily:
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """No loadings."""
+        """Empty, because this family has no loadings."""
         return ()
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """No loadings."""
+        """Empty, because this family has no loadings."""
         return ()
 
     def kernel(self, parameters: Tensor) -> ProductKernel:
@@ -131,7 +131,7 @@ class ProductFamily:
         )
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """K = σ² φ_S φ_X."""
+        """Covariances K = σ² φ_S φ_X (r, n, n), and their pullback."""
         d_s, d = len(self.states.categories), self.n_lengthscales
         s = Features(self.states, self.profile, points[:, :d_s], parameters[:, :d_s])
         x = Features(self.actions, self.profile, points[:, d_s:], parameters[:, d_s:d])

@@ -167,7 +167,7 @@ class Kernel(ABC):
         return self.in_unit_cube((in_states, in_actions), here)
 
     def in_unit_cube(self, gradients: Features, here: Features) -> Tensor:
-        """Gradients in scaled features, taken at `here`, as gradients in points (..., d)."""
+        """Convert gradients in scaled features, taken at `here`, to gradients in points (..., d)."""
         blocks = zip((self.states, self.actions), gradients, here, strict=True)
         return torch.cat([factor.in_unit_cube(gradient, features) for factor, gradient, features in blocks], -1)
 
@@ -226,22 +226,22 @@ def pulled(table: Tensor, here: Tensor, there: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ProductKernel(Kernel):
-    """σ² k_S(s, s') k_X(x, x')."""
+    """The kernel σ² k_S(s, s') k_X(x, x')."""
 
     states: Factor
     actions: Factor
     outputscale: float = 1.0
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """σ² k_S."""
+        """The covariance A = σ² k_S of the part that depends on the action."""
         return self.outputscale * self.states.correlation(a, b)
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """σ² ψ_S."""
+        """The slope ψ of A, which is σ² ψ_S."""
         return self.outputscale * self.states.tables(a, b)[1]
 
     def variance(self, states: Tensor) -> Tensor:
-        """σ²."""
+        """The variance σ², the same for all points."""
         return states.new_full(states.shape[:-1], self.outputscale)
 
     def covariance(self, a: Features, b: Features) -> Tensor:
@@ -276,7 +276,7 @@ class ProductKernel(Kernel):
         return FourierFeatures.drawn(terms, n, generator)
 
     def record(self) -> dict[str, Any]:
-        """Lengthscales, warp and variance."""
+        """Lengthscales, warp and variance as plain values."""
         return {"type": "product", **factors_record(self), "outputscale": self.outputscale}
 
     def page_columns(self) -> tuple[int, ...] | None:

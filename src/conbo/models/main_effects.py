@@ -44,7 +44,7 @@ class MainEffectsKernel(Kernel):
         return self.interaction.actions
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """A + σ_X²."""
+        """The covariance A + σ_X² of the part that depends on the action."""
         return self.interaction.scale(a, b) + self.action_variance
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
@@ -52,7 +52,7 @@ class MainEffectsKernel(Kernel):
         return self.interaction.scale_slope(a, b)
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """B + σ_S² k_S'."""
+        """The covariance B + σ_S² k_S' of the states' levels."""
         main = self.state_variance * self.state_effect.correlation(self._of_effect(a), self._of_effect(b))
         own = self.interaction.offset(a, b)
         return main if own is None else main + own
@@ -91,7 +91,7 @@ class MainEffectsKernel(Kernel):
         return self.interaction.page_columns()
 
     def without_main_effects(self) -> Kernel:
-        """The interaction."""
+        """The interaction alone."""
         return self.interaction
 
     def page_main_effects(self) -> dict[str, Any]:

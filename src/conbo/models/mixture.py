@@ -288,7 +288,7 @@ class WeightedGains:
 
 
 def weighted(weights: Tensor, parts: Sequence[Tensor]) -> Tensor:
-    """Σ_j weights_j parts_j."""
+    """The weighted sum Σ_j weights_j parts_j of tensors."""
     return torch.einsum("j,j...->...", weights, torch.stack(tuple(parts)))
 
 

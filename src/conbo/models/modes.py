@@ -55,7 +55,7 @@ class Mode:
 
     @cached_property
     def evidence(self) -> float:
-        """log p(rewards | model)."""
+        """The log evidence log p(rewards | model), in nats."""
         return self.laplace + self.log_odds if self.stated_evidence is None else self.stated_evidence
 
     @cached_property
@@ -90,7 +90,7 @@ class Mode:
 
 
 def best_of(modes: Sequence[Mode]) -> Mode:
-    """The most probable mode."""
+    """The mode with the highest evidence."""
     return max(modes, key=lambda mode: mode.evidence)
 
 

@@ -223,7 +223,7 @@ class _Gains:
         return self.whole.values
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Gradient (k, d) in the candidates."""
+        """Gradient (k, d) in the candidates of Σ_i weights[:, i] values[:, i]."""
         return self.whole.gradient(weights)[..., 1:]
 
 
@@ -242,7 +242,7 @@ class _Lines:
         return self.whole.slope
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) in the candidates."""
+        """Gradient (k, d) in the candidates of Σ pull · slope, for pull (k, m, q)."""
         return self.whole.gradient(pull)[..., 1:]
 
 

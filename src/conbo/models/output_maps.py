@@ -91,12 +91,12 @@ class LowTail(OutputMap):
         return (self.compressed(rewards) - self.shift) / self.scale, variances
 
     def compressed(self, rewards: Tensor) -> Tensor:
-        """g(y) before it is standardized."""
+        """The compressed rewards g(y), before they are standardized."""
         below = (self.pivot - rewards) / self.width
         return -self.width * (torch.log1p(below.clamp_min(0)) + below.clamp_max(0))
 
     def log_slope(self, rewards: Tensor) -> Tensor:
-        """log g'(y)."""
+        """The logarithms log g'(y) of the map's slope at rewards y."""
         below = (self.pivot - rewards) / self.width
         return -torch.log1p(below.clamp_min(0)) - log(self.scale)
 
@@ -107,7 +107,7 @@ class LowTail(OutputMap):
         return self.pivot - self.width * grown
 
     def slope_of_rewards(self, values: Tensor) -> Tensor:
-        """dy/dz at these values."""
+        """The derivative dy/dz of the reward at these values z."""
         return self.scale * self._below(values)[1].exp()
 
     def _below(self, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -116,7 +116,7 @@ class LowTail(OutputMap):
         return below, below.clamp(0, LARGEST_EXPONENT)
 
     def expected(self, value: Tensor, noise: Tensor) -> Tensor:
-        """E[g⁻¹(value + ε)]."""
+        """The expected reward E[g⁻¹(value + ε)], with noise ε."""
         return self.rewards(value[..., None] + noise.sqrt()[..., None] * NODES.to(value)) @ WEIGHTS.to(value)
 
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
@@ -153,7 +153,7 @@ class Limits(OutputMap):
         return (rewards, noise) if self.tail is None else self.tail.values(rewards, noise)
 
     def rewards(self, values: Tensor) -> Tensor:
-        """The rewards without limits."""
+        """The rewards that the map without limits gives."""
         return values if self.tail is None else self.tail.rewards(values)
 
     def record(self) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class Limits(OutputMap):
 
 
 def read_output(record: Mapping[str, Any]) -> OutputMap:
-    """The map of a plain record."""
+    """The output map that a plain record describes."""
     if record["type"] != "limits":
         return read_tail(record)
     low, high = -inf if record["low"] is None else record["low"], inf if record["high"] is None else record["high"]
@@ -189,7 +189,7 @@ def read_output(record: Mapping[str, Any]) -> OutputMap:
 
 
 def read_tail(record: Mapping[str, Any]) -> LowTail:
-    """The map of a tail from its plain record."""
+    """The map of a tail that a plain record describes."""
     return LowTail(**{name: value for name, value in record.items() if name != "type"})
 
 

@@ -171,7 +171,7 @@ class ActionSearch(BestSearch, Protocol):
     """A search over actions under one posterior, which also computes gains of states."""
 
     def gains(self, rule: GainRule) -> StateValue:
-        """Expected gains of states, with look-ahead maxima searched for from the pool."""
+        """Expected gains of states, whose look-ahead maxima are searched from the pool."""
 
 
 class Paths(Protocol):
@@ -189,7 +189,7 @@ class Paths(Protocol):
 
 
 class Predicts(Protocol):
-    """Moments at points."""
+    """The capability to predict: moments of the posterior at points."""
 
     @property
     def n_state_dims(self) -> int:
@@ -341,10 +341,10 @@ class FitsInSteps(Protocol):
     """A model whose hyperparameters are fitted to the first rewards only, so that one fit serves many suggestions."""
 
     def fitted_rewards(self, n: int) -> int:
-        """Number of the first n rewards that hyperparameters are fitted to, and that standardize all rewards."""
+        """The number m of first rewards, out of n, that hyperparameters are fitted to and all are standardized by."""
 
     def begins_with(self, n: int) -> int:
-        """Number of the first n rewards whose fit a fit to n rewards starts from; n if it starts from scratch."""
+        """The number m such that a fit to n rewards starts from the fit to the first m; n to start from scratch."""
 
     def fit_and_average(
         self,

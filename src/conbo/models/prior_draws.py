@@ -118,10 +118,10 @@ def nystrom_draws(kernel: Covariance, points: Features, n: int, generator: torch
 
 
 def random_normals(generator: torch.Generator, *shape: int) -> Tensor:
-    """Standard normal numbers."""
+    """Standard normal numbers of this shape."""
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def random_phases(generator: torch.Generator, *shape: int) -> Tensor:
-    """Uniform angles."""
+    """Angles of this shape, uniform from 0 to 2π."""
     return 2 * pi * torch.rand(*shape, generator=generator, dtype=torch.float64)

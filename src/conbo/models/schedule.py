@@ -27,13 +27,13 @@ SHORT_BLOCK = 32  # rows of a block beyond the last step: one more reward comput
 
 
 def fitted_rewards(n: int) -> int:
-    """Number of the first n rewards that a fit uses."""
+    """The number m of first rewards, out of n, that a fit uses."""
     step = _steps_until(n)
     return n if step is None else step
 
 
 def begins_with(n: int) -> int:
-    """Number of the first n rewards to which all models were last fitted; the probable ones are then fitted to n."""
+    """The number m of first rewards, out of n, at which all models were last tried; probable ones are fitted to n."""
     if n <= FIRST_LOOK or n >= EVERY_REWARD:
         return n
     last = step = FIRST_LOOK

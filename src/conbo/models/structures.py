@@ -35,7 +35,7 @@ class Structures:
         return {"family": known.index(family), "warped": warped}
 
     def read(self, record: dict[str, Any]) -> KernelFamily:
-        """The family of a record."""
+        """The family that a record describes."""
         family = self.families[record["family"]]
         return WarpedFamily(family) if record["warped"] else family
 
@@ -44,5 +44,5 @@ class Structures:
         return points[:, :-1] if self.with_seeds and self.seeded(family) is None else points
 
     def seeded(self, family: KernelFamily) -> SeededFamily | None:
-        """The same family if it has effects of seeds, else None."""
+        """The family itself if it has effects of seeds, otherwise None."""
         return next((one for one in self.with_seeds if one == family), None)

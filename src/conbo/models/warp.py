@@ -26,7 +26,7 @@ class Warp:
     log_b: Tensor  # (d,)
 
     def __call__(self, points: Tensor) -> Tensor:
-        """w(x) (..., d) of points in the unit cube."""
+        """The warped points w(x) (..., d)."""
         return 1 - (1 - points.clamp(0, 1) ** self.log_a.exp()) ** self.log_b.exp()
 
     def inverse(self, warped: Tensor) -> Tensor:
@@ -34,12 +34,12 @@ class Warp:
         return (1 - (1 - warped.clamp(0, 1)) ** (-self.log_b).exp()) ** (-self.log_a).exp()
 
     def slope(self, points: Tensor) -> Tensor:
-        """w'(x) (..., d)."""
+        """The slopes w'(x) (..., d) of the warping."""
         x, a, b = points.clamp(EDGE, 1 - EDGE), self.log_a.exp(), self.log_b.exp()
         return a * b * x ** (a - 1) * (1 - x**a) ** (b - 1)
 
     def slopes_in_exponents(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """∂w/∂ log a and ∂w/∂ log b (..., d)."""
+        """The derivatives ∂w/∂ log a and ∂w/∂ log b (..., d)."""
         x, a, b = points.clamp(EDGE, 1 - EDGE), self.log_a.exp(), self.log_b.exp()
         left = 1 - x**a
         slopes = b * left ** (b - 1) * x**a * x.log() * a, -(left**b) * left.log() * b

@@ -31,12 +31,12 @@ class ParameterAxis:
 
     @property
     def title(self) -> str:
-        """The text beside the axis."""
+        """The title of the axis."""
         return f"{self.role} {label(self.name)}"
 
     @property
     def is_category(self) -> bool:
-        """Whether its values have no order."""
+        """Whether the parameter is a category, whose values have no order."""
         return isinstance(self.parameter, Categorical)
 
     def places(self, most: int) -> Array:

@@ -50,7 +50,7 @@ class View:
 
     @property
     def belief(self) -> Belief:
-        """What the policy rests on."""
+        """The belief that the policy rests on."""
         return self.policy.belief
 
     @property

@@ -61,7 +61,7 @@ class Policy:
 
     @cached_property
     def belief(self) -> Belief:
-        """What the policy rests on, in CPU memory."""
+        """The belief that the policy rests on, in CPU memory."""
         return self._belief.to(torch.device("cpu"))
 
     @property

@@ -21,7 +21,7 @@ class PolicyCache:
         self.wipe()
 
     def wipe(self) -> None:
-        """Forget everything."""
+        """Forget all answers and all searched states."""
         # rows of the answers by state, and the answers: replaced as one pair, so that threads and interrupts cannot
         # separate them
         self._answers: tuple[dict[bytes, int], Tensor] = {}, self._no_actions

@@ -144,7 +144,7 @@ def _members_record(model: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _posterior(
     record: Mapping[str, Any], space: Space, seen: Observations, reader: KernelReader
 ) -> ExactPosterior | TransformedPosterior:
-    """One model of a record, given standardized rewards."""
+    """The posterior that one model of a record describes, given the observations with standardized rewards."""
     output = read_output(record["output"]) if "output" in record else None
     rewards, variances = (seen.rewards, seen.noise) if output is None else output.values(seen.rewards, seen.noise)
     kernel, new_noise = _read_kernel(record["kernel"], space, reader), _noise(record["noise"], space)

@@ -1,4 +1,4 @@
-"""One action for all states: the best observed one of a reference state (the paper's "EI + transfer")."""
+"""The policy with one action for all states: the best observed action of a reference state ("EI + transfer")."""
 
 from dataclasses import dataclass
 

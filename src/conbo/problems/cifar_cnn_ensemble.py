@@ -33,7 +33,7 @@ class StackedImages:
 
     @staticmethod
     def of(splits: Sequence[Split], device: torch.device, dtype: torch.dtype) -> "StackedImages":
-        """The splits one after the other."""
+        """The images of all splits, one after the other."""
         images = torch.cat([torch.cat([split.images, split.validation_images]) for split in splits])
         labels = torch.cat([torch.cat([split.labels, split.validation_labels]) for split in splits])
         patches = [first_patches(some.to(device)).to(dtype) for some in images.split(IMAGES_AT_ONCE)]

@@ -4,8 +4,7 @@ A training may collapse: the network ends up guessing, with an accuracy of one h
 function of data set and hyperparameters. Otherwise the accuracy's logit, log(accuracy / (1 - accuracy)), is normal:
 
 - Its mean is predicted by a Gaussian process on the table, with the kernel of the paper's CNN section: a trend that all
-data
-  sets share, and for each data set its own difference from it,
+  data sets share, and for each data set its own difference from it,
 
       σ_t² M(x, x'; l) + δ_ss' (σ_d² M(x, x'; l) + σ_c²),    M a Matérn kernel with ν = 5/2.
 
@@ -96,7 +95,7 @@ def features(states: Numbers, actions: Array) -> Array:
 
 @dataclass(frozen=True)
 class Surrogate:
-    """The table and the regression on it."""
+    """The table of measured trainings, and the regression on it."""
 
     kernel: Kernel
     states: Numbers  # (n,), data sets by number
@@ -129,7 +128,7 @@ class Surrogate:
 
     @property
     def rewards(self) -> Array:
-        """The accuracy after the last epoch."""
+        """The rewards (n,) of the table: accuracies after the last epoch."""
         return self.accuracies[:, -1]
 
     def logit_mean(self, states: Numbers, actions: Array) -> Array:
@@ -186,7 +185,7 @@ def cifar_cnn_table() -> Problem:
 
 
 def surrogate_problem(surrogate: Surrogate) -> Problem:
-    """Any surrogate as a problem."""
+    """Make a problem from a surrogate."""
     return Problem(
         name="cifar_cnn_table",
         space=cifar_cnn_space(),

@@ -90,7 +90,7 @@ class Split:
         return Split(images[:train], labels[:train], images[train:], labels[train:])
 
     def to(self, device: torch.device) -> "Split":
-        """The same on that device."""
+        """The same split on that device."""
         tensors = (self.images, self.labels, self.validation_images, self.validation_labels)
         return Split(*(tensor.to(device) for tensor in tensors))
 

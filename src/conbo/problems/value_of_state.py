@@ -1,4 +1,4 @@
-"""What it is worth to know the state of a problem, by its truth instead of a model."""
+"""What it is worth to know the state of a problem, computed from the problem's truth instead of a model."""
 
 from dataclasses import dataclass
 

@@ -141,7 +141,7 @@ class Maximizer:
         return Suggestion(search.points[rows], belief.scale * search.highest, seeds=seeds)
 
     def search(self, belief: Belief, generator: torch.Generator, state: Tensor | None = None) -> Search:
-        """Maximize, and keep everything that was evaluated."""
+        """Maximize the acquisition function, and return all points that were evaluated on the way."""
         belief = belief.of_most_probable(WEIGHT_SEARCHED)
         acquisition = PerCost(WhereFeasible(self.acquisition)).build(belief, generator)
         candidates = screening_points(belief, self.screened, generator, state)

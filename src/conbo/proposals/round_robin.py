@@ -19,7 +19,7 @@ from conbo.proposals.maximizer import Maximizer
 
 @dataclass(frozen=True)
 class RoundRobin:
-    """EI in the state whose turn it is."""
+    """Proposes by expected improvement in the state whose turn it is."""
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
         """n points (n, d), apart from each other and from pending ones."""

@@ -25,7 +25,7 @@ TABLE_STATES = 1024  # number of states in the table of a policy
 
 
 def explorer_record(view: View) -> dict[str, Any]:
-    """A plain record that JSON can hold."""
+    """The explorer's data as a plain record that JSON can hold."""
     space = view.space.to_dict()
     return {**space, "maximize": view.sign > 0, "start": view.center().tolist(), **_answers(view)}
 

@@ -1,1 +1,1 @@
-"""Studies behind an address: an HTTP service with a dashboard. It needs the extra `server`."""
+"""The HTTP service for studies, with a dashboard. It needs the extra `server`."""

@@ -63,7 +63,7 @@ class NewStudy(Body):
 
 
 class Ask(Body):
-    """How many trials are wanted, and for how long."""
+    """The number of trials that are asked for, and the seconds of their lease."""
 
     n: Annotated[Any, _any(f"Number of trials, up to {MAX_TRIALS}.", type="integer")] = 1
     state: Annotated[Any, _any("A state that the environment dictates.", type="object")] = None
@@ -98,14 +98,14 @@ class Fail(Body):
 
 
 class Renew(Body):
-    """For how long a trial is kept from now."""
+    """The seconds from now for which the lease of a trial is extended."""
 
     worker: Worker
     lease: Annotated[Any, _any("Seconds.", type="number")] = LEASE
 
 
 class Release(Body):
-    """Who gives a trial back."""
+    """The worker that gives a trial back."""
 
     worker: Worker
 
@@ -122,7 +122,7 @@ class NewTrial(Body):
 
 
 class PolicyQuestion(Body):
-    """The states to act in."""
+    """The states for which a policy's actions are asked."""
 
     states: Annotated[list[Any], _any("States, each with a value for every parameter.")]
     extrapolate: Annotated[bool, _any("Whether numbers out of range count as the nearest ones in range.")] = False

@@ -95,8 +95,8 @@ class Evaluating:
         lease
             Seconds without a sign of life after which another worker takes over a trial.
         max_lost_workers
-            Number of workers that may die while evaluating a trial before it counts as failed. Raise it where jobs are
-            preempted.
+            Number of workers that may die while evaluating a trial before it counts as failed. Raise it if jobs are
+            often preempted.
         callbacks
             Functions called in this process as ``callback(study, trial)`` after every trial that this run completed or
             that failed. They may call `stop`. An exception in one of them ends the run.

@@ -93,7 +93,7 @@ def text_of(error: BaseException) -> str:
 
 
 class Evaluators(Protocol):
-    """Anything that evaluates objectives."""
+    """An executor of evaluations, as a run uses it."""
 
     replaces_lost_workers: bool  # otherwise a broken executor stays broken
 

@@ -1,4 +1,4 @@
-"""A study in a notebook: its settings, its progress and the policy."""
+"""How a notebook shows a study: its settings, its progress and the policy."""
 
 from collections import Counter
 from typing import TYPE_CHECKING

@@ -27,7 +27,7 @@ class Ends:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a run evaluates, and when it ends."""
+    """The settings of how a run evaluates, and of when it ends."""
 
     ends: Ends
     batch: int | None

@@ -113,7 +113,7 @@ MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_add_outcomes, _add_fits
 
 
 def newest_version() -> int:
-    """The version of the tables above."""
+    """The version of the tables that this module defines."""
     return 1 + len(MIGRATIONS)
 
 

@@ -183,7 +183,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         return html_of(self)
 
     def _optimizer(self, record: dict[str, Any]) -> Optimizer:
-        """An optimizer for stored settings."""
+        """An optimizer with the settings of a stored record."""
         self._settings = s = from_record(record, self._settings)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", InfeasibleStatesWarning)  # the warning was given when the study was created
@@ -201,7 +201,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
 
     @property
     def model(self) -> ModelLike:
-        """What is fitted to the rewards."""
+        """The model that is fitted to the rewards."""
         return self._settings.model
 
     @property
