@@ -300,7 +300,7 @@ class Optimizer:
         raise TrialError(f"unknown trial {number!r}: {known}.")
 
     def ask_improving(self, state: Point) -> Trial:
-        """A new trial in this state, where expected improvement over the state's best reward is highest."""
+        """A new trial in this state, at the action with the highest expected improvement over its best reward."""
         trial = self.suggest_improving(state)
         self.adopt([trial])
         return trial

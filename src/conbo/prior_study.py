@@ -60,7 +60,7 @@ class PriorStudy:
 
     @classmethod
     def from_record(cls, stored: Fields) -> PriorStudy:
-        """The snapshot of a record; raises RecordError, which names the field, if it is damaged."""
+        """The snapshot that a record describes; raises RecordError, which names the field, if it is damaged."""
         stored.only(("direction", "trials"))
         trials = []
         for number, record in enumerate(stored.items("trials")):

@@ -183,7 +183,7 @@ class ConstrainedGains:
         return lambda candidates: torch.cat([values(some) for some in candidates.split(step)])
 
     def at(self, states: Tensor) -> "ConstrainedStatesAhead":
-        """Prepare r sets of m states (r, m, d_s)."""
+        """Prepare the look-ahead at r sets of m states (r, m, d_s); returns a function of candidates."""
         return ConstrainedStatesAhead(self, states)
 
     def gains_at(self, candidates: Tensor, states: Tensor, actions: Tensor, worst: Tensor) -> ConstrainedLineGains:

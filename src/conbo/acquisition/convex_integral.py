@@ -77,7 +77,7 @@ class ConvexIntegral:
 
     @cached_property
     def tails(self) -> Tensor:
-        """∫ 1, |z - node| and (z - node)² beyond the outer nodes: (3, 2), left tail first."""
+        """Integrals of 1, |z - node| and (z - node)² beyond the outer nodes: (3, 2), left tail first."""
         outer = self.nodes[[0, -1]].abs()
         mass, first = torch.special.ndtr(-outer), mean_excess(outer)
         return torch.stack([mass, first, mass - outer * first])

@@ -184,7 +184,7 @@ class Information:
         self._normals, self._errors = normal[:, :-1], normal[:, -1]
 
     def at(self, states: Tensor) -> "StatesInformed":
-        """Prepare r sets of m states (r, m, d_s)."""
+        """Prepare the look-ahead at r sets of m states (r, m, d_s); returns a function of candidates."""
         flat = states.flatten(0, 1)
         known: dict[bytes, int] = {}
         index = [known.setdefault(row.tobytes(), len(known)) for row in flat.cpu().numpy()]
@@ -391,7 +391,7 @@ def log_ratio(joint: Tensor) -> Tensor:
 def with_derivative(
     information: Callable[[Tensor], Tensor], slope: Tensor, tables: PeakTables
 ) -> tuple[Tensor, Tensor]:
-    """The information (c,) for σ̃ (c, p) and its derivative in σ̃, given as a function of b."""
+    """The information (c,) for σ̃ (c, p) and its derivative in σ̃; `information` is a function of b."""
     with torch.enable_grad():
         variable = slope.detach().requires_grad_(True)
         value = information(whitened(variable, tables))

@@ -209,7 +209,7 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
         return actions + torch.where(free, moved, 0.0)
 
     def _newton(self, candidates: Tensor, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients (b, m, q, d_x) and inverse Hessians of v in the actions, and which of these are free to move.
+        """Gradients (b, m, q, d_x) and inverse Hessians of v in the actions, and which coordinates are free to move.
 
         If a Hessian is not negative definite, its inverse is set to zero, so the action stays where it is.
         """

@@ -86,7 +86,7 @@ class BotorchGains:
     rule: GainRule
 
     def at(self, states: Tensor) -> "BotorchStatesAhead":
-        """Prepare r sets of m states (r, m, d_s)."""
+        """Prepare the look-ahead at r sets of m states (r, m, d_s); returns a function of candidates."""
         return BotorchStatesAhead(self, states)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
@@ -110,7 +110,7 @@ class BotorchGains:
         return replace(lines, mean=mean, slope=slope)
 
     def lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
-        """Lines at actions (k, m, q, d_x) of states (k, m, d_s), for candidates (k, d)."""
+        """Look-ahead lines mean + slope z of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d)."""
         with torch.no_grad():
             return BotorchLines.at(self.posterior, candidates, states, actions)
 

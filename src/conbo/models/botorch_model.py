@@ -193,7 +193,7 @@ class BotorchPosterior:
         return BotorchSearch(self, space, actions)
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
-        """Lines at actions (k, m, q, d_x) of states (k, m, d_s) for candidates (k, d)."""
+        """Look-ahead lines mean + slope z of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d)."""
         return BotorchLines.at(self, candidates, states, actions)
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ class Conditioned:
 
     @property
     def n_observations(self) -> int:
-        """Number of observations that it is conditioned on."""
+        """Number of observations that the process is conditioned on."""
         return len(self.weights)
 
     @property
@@ -90,7 +90,7 @@ class Conditioned:
 
     @property
     def observed_values(self) -> Tensor:
-        """The rewards (n,) that it is conditioned on, up to rounding."""
+        """The rewards (n,) that the process is conditioned on, up to rounding."""
         return self.constant + self.factor @ (self.factor.mT @ self.weights)
 
     def solve(self, columns: Tensor) -> Tensor:

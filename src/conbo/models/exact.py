@@ -85,7 +85,7 @@ class ExactPosterior(Conditioned):
         return ExactSearch(self, space, actions)
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> ExactLines:
-        """Lines at actions (k, m, q, d_x) of states (k, m, d_s) for candidates (k, d)."""
+        """Look-ahead lines mean + slope z of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d)."""
         return lines_at(self, candidates, states, actions)
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> DrawnPaths:

@@ -66,7 +66,7 @@ class ExactLines:
 
 
 def lines_at(posterior: Conditioned, candidates: Tensor, states: Tensor, actions: Tensor) -> ExactLines:
-    """Lines at actions (k, m, q, d_x) of states (k, m, d_s) for candidates (k, d)."""
+    """Look-ahead lines mean + slope z of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d)."""
     ahead, rows = posterior.look_ahead(candidates), state_rows(posterior, states)
     features, shape = posterior.kernel.actions.scaled(actions), states.shape[:2]
     at_actions = look_ahead_functions(posterior, ahead, rows).at(features.flatten(0, 1))
@@ -100,7 +100,7 @@ class ExactGains:
         return other
 
     def at(self, states: Tensor) -> "StatesAhead":
-        """Prepare r sets of m states (r, m, d_s)."""
+        """Prepare the look-ahead at r sets of m states (r, m, d_s); returns a function of candidates."""
         return StatesAhead(self, states)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
@@ -168,7 +168,7 @@ class StatesAhead:
         return maxima
 
     def _cold_starts(self, functions: ActionFunctions, nodes: Tensor, rows: Tensor) -> Tensor:
-        """Starts of Newton's method (k·m, q, features): the best action now at z = 0, a race's winner elsewhere."""
+        """Starts of Newton's method (k·m, q, features): today's best action at z = 0, and winners of races at other z."""
         states = self._states[rows].flatten(0, 1)
         best = self._gains.policy(states)
         moving = nodes.nonzero().squeeze(-1)

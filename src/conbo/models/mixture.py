@@ -161,7 +161,7 @@ class Mixture:
         return MixtureSearch(self, space, actions, searches)
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "MixtureLines":
-        """Lines at actions (k, m, q, d_x) of states (k, m, d_s) for candidates (k, d)."""
+        """Look-ahead lines mean + slope z of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d)."""
         lines = [member.look_ahead_lines(candidates, states, actions) for member in self.members]
         return MixtureLines(self, lines, NewReward.of(self, candidates))
 

@@ -1,4 +1,4 @@
-"""Moving models and their data to another device, as a whole."""
+"""Moves models and their data, as a whole, to another device."""
 
 from copy import deepcopy
 from dataclasses import fields, is_dataclass, replace

@@ -150,7 +150,7 @@ class OneStudy:
         return _Search(self.whole.action_search(self.space, actions))
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "_Lines":
-        """Lines at actions (k, m, q, d_x) of states (k, m, d_s) for candidates (k, d)."""
+        """Look-ahead lines mean + slope z of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d)."""
         return _Lines(self.whole.look_ahead_lines(_of_this(candidates), _of_this(states), actions))
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:

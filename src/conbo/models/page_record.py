@@ -60,7 +60,7 @@ def heteroscedastic_noise(noise: HeteroscedasticNoise) -> dict[str, Any]:
 
 
 def state_tables(kernel: Kernel, space: Space) -> dict[str, Any] | None:
-    """A and B between all combinations of the categories that the kernel looks up, for equal numbers.
+    """A and B between all combinations of the categories that the kernel looks up, for states with the same numbers.
 
     None if there are too many combinations, or if the kernel does not look categories up in tables.
     """

@@ -260,7 +260,7 @@ class LooksAhead(Protocol):
         """A search over actions that starts from a pool (p, d_x)."""
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> LookAheadLines:
-        """Lines at actions (k, m, q, d_x) of states (k, m, d_s) for candidates (k, d)."""
+        """Look-ahead lines mean + slope z of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d)."""
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
         """σ̃ of points (p, d) for every candidate (c, d): (c, p)."""

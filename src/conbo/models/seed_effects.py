@@ -155,7 +155,7 @@ class SeededPosterior(ExactPosterior):
         return self.effect.shared(self.next_seeds, self.seeds)
 
     def look_ahead(self, candidates: Tensor) -> LookAhead:
-        """Prepare one more reward at each candidate (c, d), with its seed."""
+        """Prepare the look-ahead for one more reward at each candidate (c, d), with its seed."""
         if not bool(self._shared.any()):
             return super().look_ahead(candidates)  # the effects of new seeds are only noise
         here, features = self.kernel.scaled(candidates), self.effect.scaled(candidates)

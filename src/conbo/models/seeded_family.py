@@ -84,7 +84,7 @@ class SeededFamily(ExtendedFamily):
         return total, with_seeds
 
     def from_noise(self, parameters: Tensor, noise: float) -> Tensor:
-        """The start of a local search, given the family's parameters (p,): the effects take over most of the noise."""
+        """The start of a local search: the family's parameters (p,) and seed effects that explain most of the noise."""
         own = parameters[None]
         level = torch.tensor([noise], dtype=own.dtype).log().clamp_min(LEAST_SHARE)
         shares = [1.0] if self.constant != self.function else [1 - FUNCTION_SHARE, FUNCTION_SHARE]
@@ -93,7 +93,7 @@ class SeededFamily(ExtendedFamily):
         return self._joined(own, lengthscales, variances)[0]
 
     def with_effect_of(self, other: "SeededFamily", theirs: Tensor, parameters: Tensor) -> Tensor:
-        """The start of a local search, given the family's parameters (p,): effects as in another fit (q,)."""
+        """The start of a local search: the family's parameters (p,), and the seed effects of another fit (q,)."""
         _, lengthscales, variances = other._split(theirs[None])
         return self._joined(parameters[None], lengthscales, variances)[0]
 

@@ -130,7 +130,7 @@ class TransformedPosterior:
         return TransformedSearch(self, self.process.action_search(space, actions))
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "TransformedLines":
-        """Lines at actions (k, m, q, d_x) of states (k, m, d_s) for candidates (k, d)."""
+        """Look-ahead lines mean + slope z of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d)."""
         k, m, q, _ = actions.shape
         points = torch.cat([states[:, :, None].expand(k, m, q, -1), actions], -1).flatten(0, 2)
         mean, slopes = self.mean(points).reshape(k, m, q), self._slopes(points).reshape(k, m, q)

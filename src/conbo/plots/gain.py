@@ -80,7 +80,7 @@ def remaining_gain(study: Studied, state: str | None = None, *, at: Point | None
 def acquisition(
     study: Studied, state: str | None = None, action: str | None = None, *, at: Point | None = None
 ) -> go.Figure:
-    """Draw how much one evaluation is expected to raise the policy's reward over P[s], over one state and one action.
+    """Draw how much one evaluation is expected to raise the policy's value, as a function of one state and one action.
 
     The star marks the most valuable point of this plane, and the panel below shows what it would gain in each state.
     An evaluation that the limits of the space forbid gains nothing.

@@ -122,7 +122,7 @@ def _with_prior(
     seen: Observations,
     reader: KernelReader,
 ) -> Posterior:
-    """The posterior of the models of a record, which may rest on an earlier study too."""
+    """The posterior that the models of a record describe; it may also rest on an earlier study."""
     if prior is None:
         return _mixed(listed, space, seen, reader)
     points, noise = _tensor(prior["points"]), None if prior["noise"] is None else _tensor(prior["noise"])

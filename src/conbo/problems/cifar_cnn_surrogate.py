@@ -88,7 +88,7 @@ class Kernel:
 
 
 def features(states: Numbers, actions: Array) -> Array:
-    """A constant, one for each data set, the hyperparameters in [-1, 1] and their squares: (n, 20)."""
+    """Features (n, 20): a constant, an indicator of each data set, the hyperparameters in [-1, 1] and their squares."""
     centered = 2 * actions - 1
     return np.column_stack([np.ones(len(actions)), np.eye(len(DATA_SETS))[states], centered, centered**2])
 

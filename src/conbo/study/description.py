@@ -91,7 +91,7 @@ class Settings:
 
 
 def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Settings:
-    """The settings of a record; what a record cannot hold is taken from `mine`.
+    """The settings that a record describes; what a record cannot hold is taken from `mine`.
 
     Raises RecordError, which names the field, if the record is damaged or a later version of conbo wrote it.
     """

@@ -93,7 +93,7 @@ def text_of(error: BaseException) -> str:
 
 
 class Evaluators(Protocol):
-    """An executor of evaluations, as a run uses it."""
+    """The interface through which a run evaluates objectives."""
 
     replaces_lost_workers: bool  # otherwise a broken executor stays broken
 
