@@ -37,7 +37,7 @@ def test_the_policy_keeps_away_from_failures() -> None:
     ("settings", "error"),
     [
         ({"failures": "ignore"}, "ValueError: it diverged"),
-        ({}, ""),  # cancelled
+        ({}, ""),  # canceled
         ({}, "10 workers were lost with this trial"),
         ({}, "TerminatedWorkerError: a worker was killed"),
     ],

@@ -247,7 +247,7 @@ class Broken(Executor):
 
 
 @pytest.mark.parametrize(
-    ("how", "why"), [("died", "a child process terminated"), ("cancelled", "it cancelled trial 2")]
+    ("how", "why"), [("died", "a child process terminated"), ("cancelled", "it canceled trial 2")]
 )
 def test_an_executor_that_breaks_ends_the_run_but_fails_no_trial(how: str, why: str) -> None:
     study, never_broken = uniform(), uniform()

@@ -97,7 +97,7 @@ def draw_penalization() -> Figure:
 PICTURES: dict[str, Callable[[], Figure]] = {
     "per-state": draw_per_state,
     "knowledge-gradients": draw_knowledge_gradients,
-    "penalisation": draw_penalization,
+    "penalization": draw_penalization,
 }
 
 PAPERS_MODEL = GaussianProcess(

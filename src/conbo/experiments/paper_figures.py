@@ -296,7 +296,7 @@ FIGURES = {
 PICTURES = {
     "per-state": "The knowledge gradient of every state, for one next point",
     "knowledge-gradients": "Three estimates of the knowledge gradient",
-    "penalisation": "The second point of a batch",
+    "penalization": "The second point of a batch",
 }
 
 

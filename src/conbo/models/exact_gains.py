@@ -168,7 +168,7 @@ class StatesAhead:
         return maxima
 
     def _cold_starts(self, functions: ActionFunctions, nodes: Tensor, rows: Tensor) -> Tensor:
-        """Starts of Newton's method (k·m, q, features): today's best action at z = 0, and winners of races at other z."""
+        """Starts of Newton's method (k·m, q, features): the best action at z = 0, and winners of races at other z."""
         states = self._states[rows].flatten(0, 1)
         best = self._gains.policy(states)
         moving = nodes.nonzero().squeeze(-1)

@@ -186,7 +186,7 @@ class Run:
 
     def _record(self, trial: Trial, future: "Future[Any]") -> None:
         if future.cancelled():  # not by us
-            what = f"it cancelled trial {trial.number}, as Dask does when the scheduler is lost"
+            what = f"it canceled trial {trial.number}, as Dask does when the scheduler is lost"
             raise ConboError(f"the executor is broken: {what}. All that was told is kept; a new run goes on.")
         error = error_of(future)
         if isinstance(error, BrokenExecutor) and not self._evaluators.replaces_lost_workers:
