@@ -246,9 +246,7 @@ class Broken(Executor):
         return future
 
 
-@pytest.mark.parametrize(
-    ("how", "why"), [("died", "a child process terminated"), ("cancelled", "it canceled trial 2")]
-)
+@pytest.mark.parametrize(("how", "why"), [("died", "a child process terminated"), ("cancelled", "it canceled trial 2")])
 def test_an_executor_that_breaks_ends_the_run_but_fails_no_trial(how: str, why: str) -> None:
     study, never_broken = uniform(), uniform()
     with pytest.raises(ConboError, match=f"the executor is broken: {why}"):
