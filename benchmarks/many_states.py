@@ -6,7 +6,7 @@
 
 Parts: states (a suggestion with 500 states against one with 5, and the memory that it takes), fit (the trend kernel
 against BoTorch's MultiTaskGP), suggestion (against optimize_acqf with qLogEI on the same model), accuracy (of twenty
-states that stand for all).  All have seven actions.  One thread of torch; competitors alternate; medians of processor
+states that stand for all), search (against a far larger one).  All have seven actions.  One thread of torch; competitors alternate; medians of processor
 time, which other programs do not disturb, and of wall time.
 """
 
@@ -15,6 +15,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from math import sqrt
 from typing import Any
 
@@ -177,15 +178,37 @@ def accuracy(quick: bool) -> Iterable[Row]:
             for seed in range(2 if quick else 4):
                 belief = discrete_belief(count, 100, seed, trend, difference)
                 points = discrete_belief(count, 8, seed + 50).observations.points
-                sampled = ConBO(HybridKG()).build(belief, generator(seed))
-                assert not isinstance(sampled.rule, ExactStates)
-                exact = ConditionalAcquisition(
-                    belief, sampled.value, ExactStates(sampled.rule.pool, sampled.rule.pool_weights)
-                )
-                truth = exact(points)
-                errors.append((sampled.integral(points) - truth) / truth)
+                truth = exact_sum(belief, seed)(points)
+                errors.append((ConBO(HybridKG()).build(belief, generator(seed)).integral(points) - truth) / truth)
             rms = 100 * float(torch.cat(errors).square().mean().sqrt())
             yield {"states": count, "trend": trend, "difference": difference, "rms_percent": rms}
+
+
+def exact_sum(belief: Belief, seed: int) -> ConditionalAcquisition:
+    """The acquisition function of `conbo`, summed over all states."""
+    sampled = ConBO(HybridKG()).build(belief, generator(seed))
+    assert not isinstance(sampled.rule, ExactStates)
+    return ConditionalAcquisition(belief, sampled.value, ExactStates(sampled.rule.pool, sampled.rule.pool_weights))
+
+
+def search(quick: bool) -> Iterable[Row]:
+    """The value of a suggestion for 500 states, as a share of what a far larger search finds: beliefs with at least 0.9."""
+    larger = replace(CONBO, screened=2**14, starts=64, finalists=32, halving=None)
+    for n in (100,) if quick else (100, 2000):
+        shares = []
+        for seed in range(4 if quick else 20):
+            belief = discrete_belief(500, n, seed)
+            found = [method.propose(belief, 1, generator(seed)).points for method in (CONBO, larger)]
+            value, best = exact_sum(belief, seed)(torch.cat(found)).tolist()
+            shares.append(value / max(value, best))
+        yield {
+            "states": 500,
+            "n": n,
+            "beliefs": len(shares),
+            "at_least_0.9": sum(share >= 0.9 for share in shares),
+            "median": statistics.median(shares),
+            "lowest": min(shares),
+        }
 
 
 PARTS: Parts = {
@@ -193,6 +216,7 @@ PARTS: Parts = {
     "fit": fits,
     "suggestion": suggestion,
     "accuracy": accuracy,
+    "search": search,
 }
 
 

@@ -49,6 +49,6 @@ def test_last_lines_say_what_was_skipped(
 
 def test_required_tools_are_not_skipped(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONBO_REQUIRE_TOOLS", "1")
-    result = suite.runpytest_subprocess()
+    result = suite.runpytest_inprocess()
     result.assert_outcomes(failed=3, skipped=2)
     result.stdout.fnmatch_lines(["*Chromium is missing, but CONBO_REQUIRE_TOOLS is set*brew install chromium*"])

@@ -263,7 +263,7 @@ def test_a_long_choice_leaves_the_other_names_whole(opened: Open) -> None:
             box = page.locator("#explorer-action label", has_text=name).bounding_box()
             assert box is not None
             assert box["height"] < 40  # one line
-        assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+        page.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=size["width"])
         see(page.locator("#explorer-chart"))
         chart, table = (
             page.locator(place).bounding_box() for place in ("#explorer-chart .main-svg >> nth=0", ".nearest")
