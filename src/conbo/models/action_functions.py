@@ -272,8 +272,13 @@ def state_rows(posterior: Conditioned, states: Tensor) -> StateRows:
     )
 
 
-def look_ahead_functions(posterior: Conditioned, ahead: LookAhead, rows: StateRows) -> ActionFunctions:
-    """The look-ahead mean of each of r candidates at each of its m states: r·m functions, candidates first."""
+def look_ahead_functions(
+    posterior: Conditioned, ahead: LookAhead, rows: StateRows, limits: FeatureLimits | None = None
+) -> ActionFunctions:
+    """The look-ahead mean of each of r candidates at each of its m states: r·m functions, candidates first.
+
+    `limits` hold for the actions of each function.
+    """
     kernel = posterior.kernel
     r, m, _ = rows.features.shape
     taken = (ahead.weights / ahead.sd[:, None])[:, None]  # (r, 1, n)
@@ -292,4 +297,5 @@ def look_ahead_functions(posterior: Conditioned, ahead: LookAhead, rows: StateRo
         new_scale.flatten(),
         rows.mean_constant.flatten(),
         slope_constant.flatten(),
+        limits,
     )

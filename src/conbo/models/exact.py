@@ -68,7 +68,8 @@ class ExactPosterior(Conditioned):
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
         """k⁰(point, chosen) / k⁰(chosen, chosen), between 0 and 1: (p, q)."""
         there = self.kernel.scaled(chosen)
-        share = self.kernel.covariance(self.kernel.scaled(points), there) / self.kernel.variance(there[0])
+        # the few chosen ones first: loops over many points are faster inside
+        share = self.kernel.covariance(there, self.kernel.scaled(points)).mT / self.kernel.variance(there[0])
         return share.clamp(0, 1)  # covariances of tasks may be negative or larger than a variance
 
     def even_actions(self, actions: Tensor) -> Tensor:

@@ -6,11 +6,12 @@ gradient in the candidate needs no derivative of the maximizers: with these held
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from conbo.models import compiled, compiled_correlation
 from conbo.models.action_functions import (
     ActionFunctions,
     Maxima,
@@ -22,7 +23,7 @@ from conbo.models.conditioned import Conditioned, LookAhead
 from conbo.models.distinct_best import distinct_best
 from conbo.models.exact_rough_gains import RoughGains
 from conbo.models.exact_search import ActionPool, BestActionsOnce
-from conbo.models.feature_limits import feature_limits
+from conbo.models.feature_limits import FeatureLimits, feature_limits
 from conbo.models.neighboring_nodes import neighbor_similarity, shared_between_nodes
 from conbo.models.posterior import GainRule, LineGains
 from conbo.models.snapping import masked, snap_actions, without_infeasible
@@ -50,10 +51,7 @@ class ExactLines:
         """Gradient (k, d) in the candidates of Σ pull · slope, for pull (k, m, q), the actions held fixed."""
         posterior, ahead, rows = self.posterior, self.ahead, self.rows
         # Σ pull σ̃ = Σ pull kⁿ(x*, candidate) / sd; the observed points' share of kⁿ needs one solve
-        at_observed = (pull[..., None, :] @ self.correlation)[..., 0, :] * rows.scale  # (k, m, n)
-        if rows.offset is not None:
-            at_observed = at_observed + pull.sum(-1, keepdim=True) * rows.offset
-        solved = posterior.solve(at_observed.sum(1).mT).mT  # (k, n)
+        solved = posterior.solve(self._at_observed(pull).mT).mT  # (k, n)
         total = (pull * self.slope).sum((1, 2))
         old_weights = (total / ahead.sd)[:, None] * ahead.weights - solved
         here = ahead.states, ahead.actions
@@ -63,6 +61,15 @@ class ExactLines:
         old = posterior.reward_gradient(ahead, old_weights)
         noise = (total / (2 * ahead.sd))[:, None] * ahead.noise_gradient
         return (new + old - noise) / ahead.sd[:, None]
+
+    def _at_observed(self, pull: Tensor) -> Tensor:
+        """Σ pull k⁰(x*, observed points): (k, n)."""
+        rows = self.rows
+        if compiled.AVAILABLE and pull.device.type == "cpu" and self.correlation.is_contiguous():
+            sums = compiled_correlation.weighted_sums(pull, self.correlation, rows.scale)
+        else:
+            sums = ((pull[..., None, :] @ self.correlation)[..., 0, :] * rows.scale).sum(1)
+        return sums if rows.offset is None else sums + (pull.sum(-1)[:, None] @ rows.offset)[:, 0]
 
 
 def lines_at(posterior: Conditioned, candidates: Tensor, states: Tensor, actions: Tensor) -> ExactLines:
@@ -121,55 +128,73 @@ class ExactGains:
         return discrete
 
 
+@dataclass
+class SelectedSets:
+    """Some of the sets of states, and where their last look-ahead maxima were found."""
+
+    numbers: list[int]  # which of all sets these are: k
+    rows: StateRows
+    states: Tensor  # (k·m, d_s)
+    limits: FeatureLimits | None
+    last: Tensor | None  # (k·m, q, features); None if some set was not looked at yet
+
+
 class StatesAhead:
     """r sets of m fixed states; remembers where the last look-ahead maxima were found."""
 
     def __init__(self, gains: ExactGains, states: Tensor) -> None:
-        self._gains, self._shape = gains, states.shape[:2]
+        self._gains, self._states = gains, states
         self._rows = state_rows(gains.posterior, states)
-        self._states = states
-        self._last: Tensor | None = None  # (r, m, q, features)
-        self._visited = torch.zeros(len(states), dtype=torch.bool, device=states.device)
+        self._last: dict[int, Tensor] = {}  # (m, q, features), by the number of the set
+        self._selected: SelectedSets | None = None  # a local search asks for the same sets many times
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
         """Gains (k, m) of candidates (k, d); candidate i looks at the set of states `rows[i]`."""
         posterior, rule = self._gains.posterior.of_rows(rows), self._gains.rule
-        ahead, prepared = posterior.look_ahead(candidates), self._rows.select(rows)
-        functions = look_ahead_functions(posterior, ahead, prepared)
-        shape = len(rows), self._shape[1]
+        sets, ahead = self._select(rows), posterior.look_ahead(candidates)
+        functions = look_ahead_functions(posterior, ahead, sets.rows, sets.limits)
+        shape = sets.rows.mean_constant.shape
         space, pool = self._gains.pool.space, self._gains.pool
-        own_states = self._states[rows].flatten(0, 1)
-        functions = replace(functions, limits=feature_limits(pool.limit_shapes, own_states))
         if rule.nodes is None:
             mean, slope = (part.unflatten(0, shape) for part in functions.pooled(pool.correlation, pool.features))
             actions, correlation = pool.features.expand(*shape, -1, -1), pool.correlation.mT.expand(*shape, -1, -1)
             mean, slope = without_infeasible(space, self._states[rows], pool.actions, mean, slope)
             similarity = mean  # without nodes there are no neighbors
         else:
-            maxima = self._maxima(functions, rule.nodes, rows)
+            maxima = self._maxima(functions, rule.nodes, sets)
             parts = (maxima.mean, maxima.slope, maxima.actions, maxima.correlation)
             mean, slope, actions, correlation = (part.unflatten(0, shape) for part in parts)
             similarity = neighbor_similarity(functions, actions, rule.nodes)
-        lines = ExactLines(mean, slope, actions, correlation, posterior, ahead, prepared)
+        lines = ExactLines(mean, slope, actions, correlation, posterior, ahead, sets.rows)
         return LineGains(*rule.combine(mean, slope, similarity), lines)
 
-    def _maxima(self, functions: ActionFunctions, nodes: Tensor, rows: Tensor) -> Maxima:
+    def _select(self, rows: Tensor) -> SelectedSets:
+        """The sets with these numbers (k,)."""
+        numbers, before = rows.tolist(), self._selected
+        if before is not None and before.numbers == numbers:
+            return before
+        if before is not None and before.last is not None:
+            self._last |= zip(before.numbers, before.last.unflatten(0, (len(before.numbers), -1)), strict=True)
+        known = [self._last[number] for number in numbers if number in self._last]
+        last = torch.cat(known) if len(known) == len(numbers) else None
+        states = self._states[rows].flatten(0, 1)
+        limits = feature_limits(self._gains.pool.limit_shapes, states)
+        self._selected = SelectedSets(numbers, self._rows.select(rows), states, limits, last)
+        return self._selected
+
+    def _maxima(self, functions: ActionFunctions, nodes: Tensor, sets: SelectedSets) -> Maxima:
         """The best action of every function (k·m) at every node."""
-        if self._last is not None and bool(self._visited[rows].all()):
-            starts, steps = self._last[rows].flatten(0, 1), WARM_STEPS
+        if sets.last is not None:
+            starts, steps = sets.last, WARM_STEPS
         else:
-            starts, steps = self._cold_starts(functions, nodes, rows), COLD_STEPS
+            starts, steps = self._cold_starts(functions, nodes, sets.states), COLD_STEPS
         maxima = functions.maximize(starts, nodes, steps, keep_correlation=True)
         maxima = shared_between_nodes(snapped(self._gains.pool.space, functions, maxima), nodes)
-        found = maxima.actions.unflatten(0, (len(rows), self._shape[1]))
-        if self._last is None:
-            self._last = found.new_zeros(self._shape[0], *found.shape[1:])
-        self._last[rows], self._visited[rows] = found, True
+        sets.last = maxima.actions
         return maxima
 
-    def _cold_starts(self, functions: ActionFunctions, nodes: Tensor, rows: Tensor) -> Tensor:
+    def _cold_starts(self, functions: ActionFunctions, nodes: Tensor, states: Tensor) -> Tensor:
         """Starts of Newton's method (k·m, q, features): the best action at z = 0, and winners of races at other z."""
-        states = self._states[rows].flatten(0, 1)
         best = self._gains.policy(states)
         moving = nodes.nonzero().squeeze(-1)
         starts = functions.factor.scaled(best.actions)[:, None].repeat(1, len(nodes), 1)

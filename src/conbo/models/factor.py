@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from conbo.models import compiled_correlation
 from conbo.models.columns import Columns, squared_distances
 from conbo.models.profiles import MATERN52, Profile
 from conbo.models.warp import Warp
@@ -125,6 +126,8 @@ class Factor:
         Tensor
             Correlations (..., p, q).
         """
+        if compiled_correlation.handles(self.profile, a, b):
+            return compiled_correlation.correlation(self.profile.name, a, b)
         return self.profile.value(squared_distances(a, b))
 
     def record(self) -> dict[str, Any]:

@@ -1,0 +1,59 @@
+"""Correlations φ between two sets of points in scaled features, and their weighted sums over what was found."""
+
+from math import sqrt
+
+from conbo.loops.compiling import Array, fast
+from conbo.loops.exponential import exp_of_minus
+
+
+@fast("void(f8[:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,::1], int64[:,::1])")
+def correlation(
+    profile: Array,  # (1, 4)
+    here: Array,  # (batches, p, features)
+    there: Array,  # (batches, features, q)
+    result: Array,  # (batches, p, q)
+    scratch: Array,  # (3, q)
+    bits: Array,  # the same memory as integers
+) -> None:
+    """Fill φ between all pairs of each batch."""
+    features, q = there.shape[1], there.shape[2]
+    a, b, c = profile[0, 0], profile[0, 1], profile[0, 2]
+    square, decay, whole, whole_bits = scratch[0], scratch[1], scratch[2], bits[2]
+    for batch in range(len(result)):
+        for p in range(result.shape[1]):
+            for j in range(q):
+                square[j] = 0.0
+            for d in range(features):
+                for j in range(q):
+                    away = here[batch, p, d] - there[batch, d, j]
+                    square[j] += away * away
+            for j in range(q):
+                linear = a * sqrt(square[j])
+                result[batch, p, j] = 1.0 + linear + c * square[j]
+                square[j] = linear + b * square[j]
+            exp_of_minus(square, decay, whole, whole_bits)
+            for j in range(q):
+                result[batch, p, j] *= decay[j]
+
+
+@fast("void(f8[:,:,::1], f8[:,:,:,::1], f8[:,:,::1], f8[:,::1], f8[::1])")
+def weighted_sums(
+    pull: Array,  # (k, m, q)
+    correlation: Array,  # (k, m, q, n)
+    scale: Array,  # (k, m, n)
+    result: Array,  # (k, n)
+    along: Array,  # scratch (n,)
+) -> None:
+    """Fill Σ_m scale[m] Σ_q pull[m, q] correlation[m, q], for each of the k."""
+    k, m, q, n = correlation.shape
+    for c in range(k):
+        for i in range(n):
+            result[c, i] = 0.0
+        for s in range(m):
+            for i in range(n):
+                along[i] = 0.0
+            for j in range(q):
+                for i in range(n):
+                    along[i] += pull[c, s, j] * correlation[c, s, j, i]
+            for i in range(n):
+                result[c, i] += scale[c, s, i] * along[i]

@@ -1,0 +1,56 @@
+"""Correlations of a `Factor`, and their weighted sums, by compiled loops.
+
+They are asked for in many small pieces, each of which would take a dozen torch calls.
+"""
+
+from math import prod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from conbo.loops import correlation as loops
+from conbo.loops.profiles import coefficients
+from conbo.models import compiled
+from conbo.models.profiles import Profile
+
+FEW = 4  # partners: with a quarter of the points or less, the innermost loop runs over the points instead
+
+
+def handles(profile: Profile, a: Tensor, b: Tensor) -> bool:
+    """Whether there is a compiled loop for this profile and these features (..., p, ·) and (..., q, ·)."""
+    return (
+        compiled.handles(profile)
+        and a.device.type == "cpu"
+        and not (a.requires_grad or b.requires_grad)
+        and (b.dim() == 2 or a.shape[:-2] == b.shape[:-2])
+    )
+
+
+def correlation(profile: str, a: Tensor, b: Tensor) -> Tensor:
+    """φ (..., p, q) between features (..., p, width) and (q, width), or (..., q, width) of the same batches."""
+    if b.dim() == 2 and a.dim() > 2:  # all batches have the same partners
+        return correlation(profile, a.flatten(0, -2), b).unflatten(0, a.shape[:-1])
+    p, q, *batches = a.shape[-2], b.shape[-2], *a.shape[:-2]
+    if FEW * q <= p:
+        return correlation(profile, b, a).mT
+    count = prod(batches)
+    result, scratch = np.empty((count, p, q)), np.empty((3, q))
+    loops.correlation(
+        coefficients(profile),
+        np.ascontiguousarray(a.numpy()).reshape(count, p, -1),
+        np.ascontiguousarray(b.mT.numpy()).reshape(count, -1, q),
+        result,
+        scratch,
+        scratch.view(np.int64),
+    )
+    return torch.from_numpy(result.reshape(*batches, p, q))
+
+
+def weighted_sums(pull: Tensor, correlations: Tensor, scale: Tensor) -> Tensor:
+    """Σ_m scale[m] Σ_q pull[m, q] φ[m, q] (k, n), for pull (k, m, q), correlations (k, m, q, n) and scale (k, m, n)."""
+    k, _, n = scale.shape
+    result = np.empty((k, n))
+    arrays = (np.ascontiguousarray(tensor.numpy()) for tensor in (pull, correlations, scale))
+    loops.weighted_sums(*arrays, result, np.empty(n))
+    return torch.from_numpy(result)
