@@ -7,10 +7,13 @@ from torch import Tensor
 from conbo.loops.expected_max import walk
 
 
-def integrate(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gain (...), probability and density (..., n) of lines a + b z: see `ExpectedMax`."""
-    gain, probability, density = np.zeros(a.shape[:-1]), np.zeros(a.shape), np.zeros(a.shape)
-    n = a.shape[-1]
+def integrate(a: Tensor, b: Tensor, only_gain: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """Gain (...), probability and density (..., n) of lines a + b z: see `ExpectedMax`.
+
+    With `only_gain` the other two are empty.
+    """
+    n, shape = a.shape[-1], (0, a.shape[-1]) if only_gain else a.shape
+    gain, probability, density = np.zeros(a.shape[:-1]), np.zeros(shape), np.zeros(shape)
     walk(
         np.ascontiguousarray(a.numpy()).reshape(-1, n),
         np.ascontiguousarray(b.numpy()).reshape(-1, n),

@@ -41,14 +41,26 @@ def expected_max(intercepts: Tensor, slopes: Tensor) -> ExpectedMax:
     """E[max] of lines a + b z (..., n), given as intercepts a and slopes b; differentiable in both."""
     a, b = torch.broadcast_tensors(intercepts, slopes)
     top = a.amax(-1)
-    compiles = compiled.AVAILABLE and a.device.type == "cpu" and a.dtype == b.dtype == torch.float64
-    integrate = compiled_expected_max.integrate if compiles else _integrate
+    integrate = compiled_expected_max.integrate if _compiles(a, b) else _integrate
     gain, probability, density = integrate(a.detach(), b.detach())
     if a.requires_grad or b.requires_grad:
         # by the envelope theorem the intervals may be held fixed: these sums have the right gradients
         linear = (a * probability).sum(-1) - top + (b * density).sum(-1)
         gain = gain + (linear - linear.detach())
     return ExpectedMax(top + gain, gain, probability, density)
+
+
+def expected_gain(intercepts: Tensor, slopes: Tensor) -> Tensor:
+    """E[max] - max a (...) of lines a + b z along the last dimension, without derivatives."""
+    a, b = torch.broadcast_tensors(intercepts, slopes)
+    if _compiles(a, b):
+        return compiled_expected_max.integrate(a, b, only_gain=True)[0]
+    start, end = winning_intervals(a, b)
+    return _gain(b, start, start < end)
+
+
+def _compiles(a: Tensor, b: Tensor) -> bool:
+    return compiled.AVAILABLE and a.device.type == "cpu" and a.dtype == b.dtype == torch.float64
 
 
 def _integrate(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:

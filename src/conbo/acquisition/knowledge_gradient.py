@@ -29,7 +29,7 @@ from torch import Tensor
 
 from conbo.acquisition.constrained_gain import state_gains
 from conbo.acquisition.convex_integral import SPREAD, ConvexIntegral, quantile_nodes
-from conbo.acquisition.expected_max import expected_max
+from conbo.acquisition.expected_max import expected_gain, expected_max
 from conbo.belief import Belief
 from conbo.errors import SettingError
 from conbo.models.posterior import GainRule, StateValue
@@ -45,18 +45,13 @@ class Estimator(Protocol):
         """The function that this recipe makes under one belief."""
 
 
-def rough_gain(mean: Tensor, slope: Tensor) -> Tensor:
-    """E[max of lines mean + slope Z] - max mean (...) of lines (..., q)."""
-    return expected_max(mean, slope).gain
-
-
 def discrete_gain(mean: Tensor, slope: Tensor, similarity: Tensor) -> tuple[Tensor, Tensor]:
-    """The gain of `rough_gain`, with its derivative in the slopes."""
+    """The gain of `expected_gain`, with its derivative in the slopes."""
     lines = expected_max(mean, slope)
     return lines.gain, lines.density
 
 
-DISCRETE = GainRule(None, discrete_gain, rough_gain)  # the maximum is taken over a fixed set of actions
+DISCRETE = GainRule(None, discrete_gain, expected_gain)  # the maximum is taken over a fixed set of actions
 
 
 @dataclass(frozen=True)
@@ -85,7 +80,7 @@ class HybridKG:
             gains = integral(mean, slope, similarity)
             return gains.best, gains.slope_derivative
 
-        return state_gains(belief, look_ahead_pool(belief, generator), GainRule(nodes, combine, rough_gain))
+        return state_gains(belief, look_ahead_pool(belief, generator), GainRule(nodes, combine, expected_gain))
 
 
 @dataclass(frozen=True)
@@ -108,7 +103,7 @@ class MonteCarloKG:
             value = (mean + slope * nodes)[..., :-1].mean(-1) - mean[..., -1]
             return value, share.expand_as(slope)
 
-        return state_gains(belief, look_ahead_pool(belief, generator), GainRule(nodes, combine, rough_gain))
+        return state_gains(belief, look_ahead_pool(belief, generator), GainRule(nodes, combine, expected_gain))
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,19 @@ PEAK = 1 / sqrt(2 * pi)  # φ(0)
 
 @exact("void(f8[:,::1], f8[:,::1], f8[::1], f8[:,::1], f8[:,::1])")
 def walk(a: Array, b: Array, gain: Array, probability: Array, density: Array) -> None:
-    """Add to gains (rows,), probabilities and densities (rows, n), which the caller has set to zero."""
+    """Add to gains (rows,), probabilities and densities (rows, n), which the caller has set to zero.
+
+    Probabilities and densities have no rows where only gains are wanted.
+    """
     rows, n = a.shape
+    only_gain = len(probability) == 0
     for row in range(rows):
         top = 0
         for j in range(1, n):
             if a[row, j] > a[row, top]:
                 top = j
-        probability[row, top] = 1.0
+        if not only_gain:
+            probability[row, top] = 1.0
         for direction in range(2):
             side = 1.0 if direction == 0 else -1.0
             here, corner = top, 0.0
@@ -42,9 +47,10 @@ def walk(a: Array, b: Array, gain: Array, probability: Array, density: Array) ->
                 beyond = 0.5 * erfc(corner / sqrt(2.0))
                 excess = height - corner * beyond
                 gain[row] += slope_change * (excess if excess > 0.0 else 0.0)
-                left = probability[row, here] - beyond
-                probability[row, here] = left if left > 0.0 else 0.0
-                probability[row, there] += beyond
-                density[row, here] -= side * height
-                density[row, there] += side * height
+                if not only_gain:
+                    left = probability[row, here] - beyond
+                    probability[row, here] = left if left > 0.0 else 0.0
+                    probability[row, there] += beyond
+                    density[row, here] -= side * height
+                    density[row, there] += side * height
                 here = there

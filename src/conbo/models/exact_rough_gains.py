@@ -12,18 +12,18 @@ the value itself.
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import replace
 from functools import cached_property
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from conbo.models.action_functions import state_functions, state_rows
-from conbo.models.conditioned import Conditioned
+from conbo.loops.rough_gains import STEEPEST
+from conbo.models import compiled, compiled_rough_gains
+from conbo.models.action_functions import state_rows
+from conbo.models.conditioned import Conditioned, LookAhead
 from conbo.models.factorization import factorize
 from conbo.models.feature_limits import FeatureLimits
-from conbo.models.kernels import Factor
 from conbo.models.posterior import BestActions
 from conbo.models.snapping import without_infeasible
 
@@ -45,18 +45,17 @@ class RoughGains:
         rough: Rough,
     ) -> None:
         self._posterior, self._states, self._rough = posterior, states, rough
-        self.best = best
-        rows = state_rows(posterior, states[:, None])
+        self.best, self._limits = best, limits
+        rows, factor = state_rows(posterior, states[:, None]), posterior.kernel.actions
         self._features = rows.features[:, 0]  # (m, state features)
         self._scale = rows.scale[:, 0]  # (m, n)
         self._offset = None if rows.offset is None else rows.offset[:, 0]
         self._mean_weights, self._mean_constant = rows.mean_weights[:, 0], rows.mean_constant[:, 0]
-        self._basins = posterior.kernel.actions.scaled(self.best.basins)  # (m, k, features)
-        functions = replace(state_functions(posterior, states), limits=limits)
-        self._basin_mean, _, correlation = functions.at(self._basins)
+        self._basins = factor.scaled(self.best.basins)  # (m, k, features)
+        correlation = factor.correlation(self._basins, posterior.actions)  # (m, k, n)
+        self._basin_mean = self._mean_constant[:, None] + (correlation @ self._mean_weights[..., None])[..., 0]
         old = self._scale[:, None] * correlation
         self._basin_old = old if self._offset is None else old + self._offset[:, None]  # (m, k, n)
-        self._functions = functions
 
     def under(self, posterior: Conditioned) -> "RoughGains":
         """The same states under another posterior, which has the same moments but another look-ahead."""
@@ -69,22 +68,21 @@ class RoughGains:
         """The best action (m, f) of each state, ∇ of its covariance with the observations, and a whitening of -∇²μ."""
         factor = self._posterior.kernel.actions
         features = factor.scaled(self.best.actions)  # (m, features)
-        zero = features.new_zeros(len(features), 1)
-        _, _, hessian = self._functions.derivatives(features[:, None], zero)
-        bowl = -hessian[:, 0]
-        lower, upper, free = self._functions.box
-        stuck = ~free | (features <= lower) | (features >= upper)
+        _, slope, curve = (table[:, 0] for table in factor.tables(features[:, None], self._posterior.actions))  # (m, n)
+        away = features[:, :, None] - self._posterior.actions.mT  # (m, features, n)
         eye = torch.eye(features.shape[-1], dtype=features.dtype, device=features.device)
+        pull = (self._mean_weights * slope).sum(-1)
+        bowl = pull[:, None, None] * eye - (away * (self._mean_weights * curve)[:, None]) @ away.mT  # -∇²μ
+        lower, upper, free = factor.box
+        stuck = ~free | (features <= lower) | (features >= upper)
         bowl = torch.where(stuck[:, :, None] | stuck[:, None, :], eye, bowl)
-        if self._functions.limits is not None:
-            bowl = bowl + stiffness_across_limits(self._functions.limits, features, bowl)
+        if self._limits is not None:
+            bowl = bowl + stiffness_across_limits(self._limits, features, bowl)
         root, failed = factorize(bowl)
         whitening = torch.linalg.solve_triangular(torch.where(failed[:, None, None], eye, root), eye, upper=False)
         # no curvature comes from a coordinate at its bound, or from a point that is not a maximum to second order
         whitening = torch.where((stuck[:, None, :]) | failed[:, None, None], 0.0, whitening)
-        _, slope, _ = factor.tables(features[:, None], self._posterior.actions)  # (m, 1, n)
-        away = features[:, :, None] - self._posterior.actions.mT  # (m, features, n)
-        return features, -(self._scale[:, None] * slope) * away, whitening
+        return features, -(self._scale[:, None] * slope[:, None]) * away, whitening
 
     def __call__(self, candidates: Tensor) -> Tensor:
         """Values (r, m) of candidates (r, d)."""
@@ -95,46 +93,44 @@ class RoughGains:
         new_scale = kernel.scale(ahead.states, self._features)  # (r, m)
         new_offset = kernel.offset(ahead.states, self._features)
 
-        own_correlation = kernel.actions.correlation(ahead.actions, self._basins.flatten(0, 1)).reshape(r, m, k)
-        new = new_scale[..., None] * own_correlation
-        if new_offset is not None:
-            new = new + new_offset[..., None]
-        old = (ahead.weights @ self._basin_old.flatten(0, 1).mT).reshape(r, m, k)
-        basin_slope = (new - old) / sd[..., None]
-
         correlation = kernel.actions.correlation(ahead.actions, posterior.actions)  # (r, n)
         mean = self._mean_constant + correlation @ self._mean_weights.mT
-        taken = (ahead.weights * correlation) @ self._scale.mT
-        own_slope = new_scale - taken
+        own_slope = new_scale - (ahead.weights * correlation) @ self._scale.mT
         if self._offset is not None and new_offset is not None:
             own_slope = own_slope + new_offset - ahead.weights @ self._offset.mT
         mean, own_slope = self._without_infeasible(candidates, mean, own_slope)
+        basin_slope, curvature_gain = self._reactions(ahead, new_scale, new_offset)
         lines = torch.cat([self._basin_mean.expand(r, m, k), mean[..., None]], -1)
         slopes = torch.cat([basin_slope, (own_slope / sd)[..., None]], -1)
-        return self._rough(lines, slopes) + self._curvature_gain(
-            kernel.actions, ahead.actions, ahead.weights, new_scale, sd
-        )
+        return self._rough(lines, slopes) + curvature_gain
+
+    def _reactions(self, ahead: LookAhead, new_scale: Tensor, new_offset: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Slopes (r, m, k) of the basins, and half of V''(0), no more than the steepest line could gain: (r, m)."""
+        factor, (m, k, f) = self._posterior.kernel.actions, self._basins.shape
+        best, old_gradient, whitening = self._curvature
+        old = (ahead.weights @ self._basin_old.flatten(0, 1).mT).unflatten(-1, (m, k))
+        if new_offset is not None:
+            old = old - new_offset[..., None]
+        old_gradients = (ahead.weights @ old_gradient.flatten(0, 1).mT).unflatten(-1, (m, f))
+        if compiled.handles(factor.profile) and new_scale.device.type == "cpu":
+            inputs = ahead.actions, self._basins, best, whitening, new_scale, ahead.sd, old, old_gradients
+            return compiled_rough_gains.reactions(factor.profile.name, *inputs)
+        sd, actions = ahead.sd[:, None, None], ahead.actions
+        correlation = factor.correlation(actions, self._basins.flatten(0, 1)).unflatten(-1, (m, k))
+        slopes = (new_scale[..., None] * correlation - old) / sd
+        _, slope, _ = factor.tables(actions, best)  # (r, m)
+        gradients = (new_scale * slope)[..., None] * (actions[:, None] - best) - old_gradients  # (r, m, f)
+        whitened = torch.einsum("mgf,rmf->rmg", whitening, gradients) / sd
+        return slopes, torch.minimum(0.5 * whitened.square().sum(-1), STEEPEST * new_scale.abs() / sd[..., 0])
 
     def _without_infeasible(self, candidates: Tensor, mean: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
         """The same lines (r, m), except that an action is never the highest in a state where it is not feasible."""
-        limits = self._functions.limits
+        limits = self._limits
         if limits is None:
             return mean, slope
         actions = candidates[:, self._states.shape[-1] :]
         mean, slope = without_infeasible(limits.space, self._states, actions, mean.mT, slope.mT)
         return mean.mT, slope.mT
-
-    def _curvature_gain(
-        self, factor: Factor, actions: Tensor, weights: Tensor, new_scale: Tensor, sd: Tensor
-    ) -> Tensor:
-        """Half of V''(0), no more than the steepest line could gain: (r, m)."""
-        best, old_gradient, whitening = self._curvature
-        (r, m), f = new_scale.shape, best.shape[-1]
-        _, slope, _ = factor.tables(actions, best)  # (r, m)
-        new = (new_scale * slope)[..., None] * (actions[:, None] - best)  # (r, m, f)
-        old = (weights @ old_gradient.flatten(0, 1).mT).reshape(r, m, f)
-        whitened = torch.einsum("mgf,rmf->rmg", whitening, new - old) / sd[..., None]
-        return torch.minimum(0.5 * whitened.square().sum(-1), 0.4 * new_scale.abs() / sd)
 
 
 def stiffness_across_limits(limits: FeatureLimits, features: Tensor, bowl: Tensor) -> Tensor:
