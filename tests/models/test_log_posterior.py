@@ -157,3 +157,18 @@ def test_many_parameters_are_split_into_calls_that_an_interrupt_need_not_wait_fo
     torch.testing.assert_close(split.of_rewards(starts, columns), whole.of_rewards(starts, columns))
 
     assert sizes == [3, 3, 2, 3, 3, 2]
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 30])
+def test_compiled_likelihoods_are_those_of_torch(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    space, family = FAMILIES["matern"]
+    points, rewards = data(space, 30)
+    target, parameters = objective(family, points[:n], rewards[:n])
+    columns = torch.stack([rewards[:n], rewards[:n].square()], -1)
+
+    quick = *target(parameters), target.curvature(parameters), target.of_rewards(parameters, columns)
+    monkeypatch.setattr(compiled, "AVAILABLE", False)
+
+    reference = *target(parameters), target.curvature(parameters), target.of_rewards(parameters, columns)
+    for one, other in zip(quick, reference, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)

@@ -13,26 +13,29 @@ from conbo.loops.compiling import Array
 
 
 def gains(
-    nodes: Tensor, cubic: Tensor, chord: Tensor, tails: Tensor, intercepts: Tensor, slopes: Tensor, smooth: Tensor
+    nodes: Tensor,
+    cubic: Tensor,
+    chord: Tensor,
+    tails: Tensor,
+    intercepts: Array,
+    slopes: Array,
+    similarity: Array,
+    corner: float,
+    smooth: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Best and lower estimates (...), and the derivative (..., q) of the best estimate in the slopes."""
+    intercepts, slopes = np.broadcast_arrays(intercepts, slopes)
     *shape, q = slopes.shape
+    smoothness = np.broadcast_to(np.clip((similarity - corner) / (smooth - corner), 0.0, 1.0), (*shape, q - 1))
     best, lower, derivative = np.empty(shape), np.empty(shape), np.empty(slopes.shape)
     convex_integral.gains(
-        _contiguous(nodes),
-        _contiguous(cubic),
-        _contiguous(chord),
-        _contiguous(tails),
-        _contiguous(intercepts.reshape(-1, q)),
-        _contiguous(slopes.reshape(-1, q)),
-        _contiguous(smooth.reshape(-1, q - 1)),
+        *(np.ascontiguousarray(tensor.numpy()) for tensor in (nodes, cubic, chord, tails)),
+        np.ascontiguousarray(intercepts).reshape(-1, q),
+        np.ascontiguousarray(slopes).reshape(-1, q),
+        np.ascontiguousarray(smoothness).reshape(-1, q - 1),
         best.reshape(-1),
         lower.reshape(-1),
         derivative.reshape(-1, q),
         np.empty((6, q)),
     )
     return torch.from_numpy(best), torch.from_numpy(lower), torch.from_numpy(derivative)
-
-
-def _contiguous(tensor: Tensor) -> Array:
-    return np.ascontiguousarray(tensor.numpy())

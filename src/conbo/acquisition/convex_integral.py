@@ -108,12 +108,13 @@ class ConvexIntegral:
 
     def __call__(self, intercepts: Tensor, slopes: Tensor, similarity: Tensor) -> Gains:
         """Gains (...) from lines (..., q) tangent to V at the nodes, and similarities (..., q-1) of neighbors."""
-        intercepts, slopes = torch.broadcast_tensors(intercepts, slopes)
-        smooth = ((similarity - CORNER) / (SMOOTH - CORNER)).clamp(0, 1).expand(*slopes.shape[:-1], -1)
-        followed = intercepts.requires_grad or slopes.requires_grad or smooth.requires_grad
+        followed = intercepts.requires_grad or slopes.requires_grad or similarity.requires_grad
         if compiled.AVAILABLE and slopes.device.type == "cpu" and not followed:
             weights = self.nodes, self.cubic, self.chord, self.tails
-            return Gains(*compiled_convex_integral.gains(*weights, intercepts, slopes, smooth))
+            arrays = (tensor.numpy() for tensor in (intercepts, slopes, similarity))
+            return Gains(*compiled_convex_integral.gains(*weights, *arrays, CORNER, SMOOTH))
+        intercepts, slopes = torch.broadcast_tensors(intercepts, slopes)
+        smooth = ((similarity - CORNER) / (SMOOTH - CORNER)).clamp(0, 1).expand(*slopes.shape[:-1], -1)
         return self._gains_torch(intercepts, slopes, smooth)
 
     def _gains_torch(self, intercepts: Tensor, slopes: Tensor, smooth: Tensor) -> Gains:

@@ -7,6 +7,8 @@ from conbo.loops.compiling import Array, Function, exact_helper, fast, inlined
 from conbo.loops.exponential import exp_of_minus
 from conbo.loops.limits import into_limits, limited_step
 
+SHORTEST_STEP = 1e-6  # in scaled distance: a shorter Newton step changes the value by rounding errors alone
+
 SIGNATURE = (
     "void(int64, int64, f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], f8[::1], f8[:,::1], f8[::1], f8[::1],"
     " int64[::1], int64, f8, f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1],"
@@ -98,7 +100,7 @@ def _ascent(name: str, limited: bool) -> Function:
                             length = _newton_step(
                                 here, gradient, hessian, lower, upper, free, radius, step, factor, stuck
                             )
-                        if length < 1e-9:
+                        if length < SHORTEST_STEP:
                             break
                         for i in range(f):
                             d = free[i]

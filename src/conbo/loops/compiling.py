@@ -31,6 +31,7 @@ MODULES = (
     "convex_integral",
     "product_kernel",
     "product_family",
+    "likelihood",
     "rough_gains",
     "correlation",
     "expected_max",

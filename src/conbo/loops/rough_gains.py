@@ -34,7 +34,14 @@ def reactions(
     r, m, k = slopes.shape
     features = len(basins)
     a, b, c, g = profile[0, 0], profile[0, 1], profile[0, 2], profile[0, 3]
-    exponent, value, decay, whole, whole_bits, step = scratch[0], scratch[1], scratch[2], scratch[3], bits[3], scratch[4]
+    exponent, value, decay, whole, whole_bits, step = (
+        scratch[0],
+        scratch[1],
+        scratch[2],
+        scratch[3],
+        bits[3],
+        scratch[4],
+    )
     for row in range(r):
         share = 1.0 / sd[row]
         for i in range(m * k):

@@ -96,13 +96,14 @@ class ActionFunctions:
         return self._maximize_torch(starts, z, steps, keep_correlation)
 
     def _maximize_compiled(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool) -> Maxima:
-        actions, mean, slope, correlation = compiled_ascent.ascend(
+        found = compiled_ascent.ascend(
             self.factor.profile.name,
             self.points,
             self.mean_weights,
             self.slope_weights,
             self.new_points,
             self.new_weights,
+            (self.mean_constant, self.slope_constant),
             starts,
             z,
             self.box,
@@ -111,7 +112,7 @@ class ActionFunctions:
             keep_correlation,
             self.limits,
         )
-        return Maxima(actions, mean + self.mean_constant[:, None], slope + self.slope_constant[:, None], correlation)
+        return Maxima(*found)
 
     def _maximize_torch(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool) -> Maxima:
         lower, upper, free = self.box

@@ -36,6 +36,7 @@ def ascend(
     slope_weights: Tensor,
     new_points: Tensor,
     new_weights: Tensor,
+    constants: tuple[Tensor, Tensor],
     starts: Tensor,
     z: Tensor,
     box: tuple[Tensor, Tensor, Tensor],
@@ -44,14 +45,18 @@ def ascend(
     keep_correlation: bool,
     limits: FeatureLimits | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Local maxima of Σ (mean_weights + z slope_weights) κ + z new_weights κ_new; see `ActionFunctions.maximize`."""
+    """Local maxima of Σ (mean_weights + z slope_weights) κ + z new_weights κ_new; see `ActionFunctions.maximize`.
+
+    `constants` (rows,) are added to the means and to the slopes.
+    """
     rows, q, features = starts.shape
     n = len(points)
     x = np.array(starts.numpy(), order="C")
     mean, slope = np.empty((rows, q)), np.empty((rows, q))
     correlation = np.empty((rows, q, n if keep_correlation else 0))
-    lower, upper, free = box
-    of_limits = _limit_arrays(limits, rows, int(free.sum()))
+    lower, upper, movable = box
+    free = np.flatnonzero(movable.numpy())
+    of_limits = _limit_arrays(limits, rows, len(free))
     loop = ascend_rows_within_limits if len(of_limits[0]) else ascend_rows
     inputs = (
         coefficients(profile),
@@ -63,7 +68,7 @@ def ascend(
         _contiguous(z),
         _contiguous(lower),
         _contiguous(upper),
-        np.flatnonzero(free.numpy()),
+        free,
         steps,
         first_radius,
         *of_limits,
@@ -73,7 +78,7 @@ def ascend(
     def climb(first: int, last: int) -> None:
         scratch, small = np.empty((7 + features, n)), np.empty((4 + 3 * features, features))
         stuck = np.empty(features, dtype=np.bool_)
-        scratches = scratch, scratch.view(np.int64), small, stuck, *_limit_scratch(limits, int(free.sum()))
+        scratches = scratch, scratch.view(np.int64), small, stuck, *_limit_scratch(limits, len(free))
         loop(first, last, *inputs, *outputs, *scratches)
 
     work = rows * q * (n + 1) * (steps + 1)
@@ -85,6 +90,8 @@ def ascend(
         chunks = [_threads(os.getpid()).submit(climb, int(a), int(b)) for a, b in pairwise(bounds)]
         for chunk in chunks:
             chunk.result()
+    for sums, constant in zip((mean, slope), constants, strict=True):
+        sums += constant.numpy()[:, None]
     return tuple(torch.from_numpy(array) for array in outputs)  # type: ignore[return-value]
 
 

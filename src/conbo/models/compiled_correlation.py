@@ -14,7 +14,7 @@ from conbo.loops.profiles import coefficients
 from conbo.models import compiled
 from conbo.models.profiles import Profile
 
-FEW = 4  # partners: with a quarter of the points or less, the innermost loop runs over the points instead
+FEW = 4  # partners: with less than a quarter of the points, the innermost loop runs over the points instead
 
 
 def handles(profile: Profile, a: Tensor, b: Tensor) -> bool:
@@ -31,15 +31,16 @@ def correlation(profile: str, a: Tensor, b: Tensor) -> Tensor:
     """φ (..., p, q) between features (..., p, width) and (q, width), or (..., q, width) of the same batches."""
     if b.dim() == 2 and a.dim() > 2:  # all batches have the same partners
         return correlation(profile, a.flatten(0, -2), b).unflatten(0, a.shape[:-1])
-    p, q, *batches = a.shape[-2], b.shape[-2], *a.shape[:-2]
-    if FEW * q <= p:
+    *batches, p, width = a.shape
+    q = b.shape[-2]
+    if FEW * q < p:
         return correlation(profile, b, a).mT
     count = prod(batches)
     result, scratch = np.empty((count, p, q)), np.empty((3, q))
     loops.correlation(
         coefficients(profile),
-        np.ascontiguousarray(a.numpy()).reshape(count, p, -1),
-        np.ascontiguousarray(b.mT.numpy()).reshape(count, -1, q),
+        np.ascontiguousarray(a.numpy()).reshape(count, p, width),
+        np.ascontiguousarray(b.mT.numpy()).reshape(count, width, q),
         result,
         scratch,
         scratch.view(np.int64),

@@ -22,7 +22,16 @@ def reactions(
     """Slopes (r, m, k) of the basins and half of V''(0) (r, m); see `RoughGains`."""
     slopes, curvature = np.empty(old.shape), np.empty(new_scale.shape)
     scratch = np.empty((5, max(basins.shape[:2].numel(), basins.shape[-1])))
-    inputs = (actions, basins.flatten(0, 1).mT, best.mT, whitening, new_scale, sd, old.flatten(1), old_gradients.flatten(1))
+    inputs = (
+        actions,
+        basins.flatten(0, 1).mT,
+        best.mT,
+        whitening,
+        new_scale,
+        sd,
+        old.flatten(1),
+        old_gradients.flatten(1),
+    )
     arrays = (np.ascontiguousarray(tensor.numpy()) for tensor in inputs)
     rough_gains.reactions(coefficients(profile), *arrays, slopes, curvature, scratch, scratch.view(np.int64))
     return torch.from_numpy(slopes), torch.from_numpy(curvature)

@@ -28,10 +28,10 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from conbo.models.columns import Columns
-from conbo.models.factorization import factorize
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.kernels import Kernel
 from conbo.models.noise import LOG_NOISE_BOUNDS, HeteroscedasticNoise, centered_features
+from conbo.models.solved_covariances import SolvedCovariances, factorize_and_invert
 
 LOG_LENGTHSCALE_BOUNDS = (log(0.005), log(200.0))
 LOG_VARIANCE_BOUNDS = (log(1e-3), log(1e3))
@@ -98,27 +98,19 @@ class LogPosterior:
             parts = [self(part) for part in parameters.split(self._most_at_once)]
             values, gradients, means = (torch.cat(column) for column in zip(*parts, strict=True))
             return values, gradients, means
-        factor, inverse, failed, pullback = self._solve(parameters)
-        # in numpy, because its calls on such small arrays cost a fraction of torch's
-        rewards, precision = self.rewards.numpy(), inverse.numpy()
-        sums = precision.sum(-1)
-        mean = (sums @ rewards) / sums.sum(-1)
-        residual = rewards - mean[:, None]
-        solved = (precision @ residual[..., None])[..., 0]
-        misfit = 0.5 * np.einsum("rn,rn->r", residual, solved)
-        with np.errstate(invalid="ignore", divide="ignore"):  # from factorizations that failed
-            half_log_determinant = np.log(np.einsum("rnn->rn", factor.numpy())).sum(-1)
+        solved = self._solve(parameters)
         prior, prior_gradient = self._prior(parameters.numpy())
-        value = self._likelihood_constant - misfit - half_log_determinant + prior
-        value[failed.numpy()] = -np.inf
-        gradient = pullback(torch.from_numpy(solved)).add_(torch.from_numpy(prior_gradient))
-        return torch.from_numpy(value), gradient, torch.from_numpy(mean)
+        likelihood, mean, in_covariance = solved.log_likelihoods(self.rewards)
+        value = likelihood + torch.from_numpy(prior + self._likelihood_constant)
+        value[solved.failed] = -inf
+        return value, solved.pullback(in_covariance).add_(torch.from_numpy(prior_gradient)), mean
 
     def of_rewards(self, parameters: Tensor, rewards: Tensor) -> Tensor:
         """Objectives (r, k) of parameters (r, p) for each of k other columns of rewards (n, k)."""
         if len(parameters) > self._most_at_once:
             return torch.cat([self.of_rewards(part, rewards) for part in parameters.split(self._most_at_once)])
-        factor, inverse, failed, _ = self._solve(parameters)
+        solved = self._solve(parameters)
+        factor, inverse, failed = solved.factors, solved.inverses, solved.failed
         sums = inverse.sum(-1)  # (r, n)
         mean = (sums @ rewards) / sums.sum(-1, keepdim=True)
         residual = rewards - mean[:, None]  # (r, n, k)
@@ -146,16 +138,17 @@ class LogPosterior:
         """
         return self._imagined_gradients(parameters).square().mean(0) + torch.from_numpy(self._spread**-2)
 
-    def log_volume(self, parameters: Tensor) -> float:
-        """log |2π H⁻¹|^½ at a mode (p,), H the negated second derivatives of the log-density in the parameters.
+    def log_volume(self, parameters: Tensor) -> tuple[float, float]:
+        """log |2π H⁻¹|^½ at a mode (p,), H the negated second derivatives of the log-density; and the constant mean.
 
         LogNormal priors are densities of exp(parameter), so the change of variables adds the parameter itself.
         """
-        curvatures, scale = torch.linalg.eigvalsh(self._second_derivatives(parameters)), torch.from_numpy(self._spread)
+        second, mean = self._second_derivatives(parameters)
+        curvatures, scale = torch.linalg.eigvalsh(second), torch.from_numpy(self._spread)
         log_determinant = float(curvatures.clamp_min(LEAST_CURVATURE).log().sum() - 2 * scale.log().sum())
         in_logarithms = float(torch.from_numpy(self._logarithm) @ parameters)
         relative = self.n_slopes * log(SLOPE_SPREAD * sqrt(2 * pi))  # their density is relative to that at zero
-        return in_logarithms + 0.5 * len(scale) * log(2 * pi) - 0.5 * log_determinant - relative
+        return in_logarithms + 0.5 * len(scale) * log(2 * pi) - 0.5 * log_determinant - relative, mean
 
     def draws(self, parameters: Tensor, pairs: int) -> Tensor:
         """Parameters (2 · pairs, p) from a normal distribution around a mode (p,) with covariance H⁻¹, within bounds.
@@ -163,23 +156,23 @@ class LogPosterior:
         They come in opposite pairs, so that their mean is the mode.  The root of H⁻¹ is symmetric, because the signs of
         eigenvectors depend on the platform.
         """
-        curvatures, directions = torch.linalg.eigh(self._second_derivatives(parameters))
+        curvatures, directions = torch.linalg.eigh(self._second_derivatives(parameters)[0])
         normal = torch.randn(pairs, len(parameters), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         root = (directions / curvatures.clamp_min(LEAST_CURVATURE).sqrt()) @ directions.mT
         steps = normal @ root * torch.from_numpy(self._spread)
         return torch.cat([parameters + steps, parameters - steps]).clamp(*self.bounds.T)
 
-    def _second_derivatives(self, parameters: Tensor) -> Tensor:
-        """H (p, p) at a mode (p,) by differences of gradients, scaled so that the prior's own curvature is 1.
+    def _second_derivatives(self, parameters: Tensor) -> tuple[Tensor, float]:
+        """H (p, p) at a mode (p,) by differences of gradients, and the constant mean there.
 
-        Callers raise its eigenvalues to at least LEAST_CURVATURE.
+        H is scaled so that the prior's own curvature is 1. Callers raise its eigenvalues to at least LEAST_CURVATURE.
         """
         steps = torch.where(parameters + DIFFERENCE > self.bounds[:, 1], -DIFFERENCE, DIFFERENCE)
-        gradients = self(torch.cat([parameters[None], parameters + steps.diag()]))[1]
+        _, gradients, means = self(torch.cat([parameters[None], parameters + steps.diag()]))
         second = -(gradients[1:] - gradients[0]) / steps[:, None]
         second = torch.where(second.isfinite(), second, 0.0)  # NaN if a covariance has no factor
         scale = torch.from_numpy(self._spread)
-        return 0.5 * (second + second.mT) * scale[:, None] * scale
+        return 0.5 * (second + second.mT) * scale[:, None] * scale, float(means[0])
 
     def promise(self, parameters: Tensor, some: slice) -> float:
         """Roughly how much log-density (nats) a Newton step in some of the parameters (p,) would gain."""
@@ -190,12 +183,12 @@ class LogPosterior:
 
     def _imagined_gradients(self, parameters: Tensor) -> Tensor:
         """Gradients (IMAGINED, r, p) of the log-likelihood at its parameters, each for rewards drawn with these."""
-        factor, _, failed, pullback = self._solve(parameters)
+        solved = self._solve(parameters)
         generator = torch.Generator().manual_seed(0)
         draws = torch.randn(len(self.points), IMAGINED, generator=generator, dtype=torch.float64)
-        solved = torch.linalg.solve_triangular(factor.mT, draws.expand(len(factor), -1, -1), upper=True)
-        gradients = torch.stack([pullback(one) for one in solved.unbind(-1)])
-        return torch.where(failed[:, None], 0.0, gradients)
+        columns = torch.linalg.solve_triangular(solved.factors.mT, draws.expand(len(parameters), -1, -1), upper=True)
+        gradients = torch.stack([solved.pullback(solved.in_covariance(one)) for one in columns.unbind(-1)])
+        return torch.where(solved.failed[:, None], 0.0, gradients)
 
     def thinned(self, n: int) -> "LogPosterior":
         """The same log-density for n of the rewards, evenly from the first to the last."""
@@ -263,24 +256,17 @@ class LogPosterior:
 
         return variances, pullback
 
-    def _solve(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor, Callable[[Tensor], Tensor]]:
-        """Cholesky factors and inverses of the covariances of rewards, which factorizations failed, and a pullback.
+    def _solve(self, parameters: Tensor) -> SolvedCovariances:
+        """The covariances of rewards with these parameters (r, p), factorized and inverted.
 
-        The pullback turns solved rewards α (r, n) into the gradient (r, p) of their log-likelihood.  Work of order n²
-        and more is done on the device of the points; the results are in CPU memory.
+        Work of order n² and more is done on the device of the points.
         """
         device = self.points.device
         covariance, to_parameters = self.family.covariance(parameters[:, : self._n_kernel].to(device), self.points)
         noise, to_noise = self._noise(parameters)
-        noisy = covariance.clone()  # a copy, because the pullback needs the covariance again
-        noisy.diagonal(dim1=-2, dim2=-1).add_(noise.to(device))
-        factor, failed = factorize(noisy)
-        inverse = torch.cholesky_inverse(factor)
 
-        def pullback(solved: Tensor) -> Tensor:
-            there = solved.to(device)
-            gradient = torch.baddbmm(inverse, there[:, :, None], there[:, None, :], beta=-0.5, alpha=0.5)
+        def pullback(gradient: Tensor) -> Tensor:
             in_noise = gradient.diagonal(dim1=-2, dim2=-1).cpu().clone()
             return torch.cat([*(part.cpu() for part in to_parameters(gradient)), *to_noise(in_noise)], -1)
 
-        return factor.cpu(), inverse.cpu(), failed.cpu(), pullback
+        return SolvedCovariances(*factorize_and_invert(covariance, noise.to(device)), pullback)

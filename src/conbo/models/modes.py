@@ -62,8 +62,12 @@ class Mode:
     def laplace(self) -> float:
         """log p(rewards | model) by Laplace's method, minus a margin for output warping."""
         margin = 0.0 if self.output is None else MAP_MARGIN
-        volume = self.target.log_volume(self.parameters)
-        return self.objective + self.log_jacobian + volume - margin
+        return self.objective + self.log_jacobian + self._volume_and_mean[0] - margin
+
+    @cached_property
+    def _volume_and_mean(self) -> tuple[float, float]:
+        """Log volume and constant mean at the mode: one set of likelihoods gives both."""
+        return self.target.log_volume(self.parameters)
 
     def like(self, other: "Mode") -> "Mode":
         """The mode `other`, with the output warping of this one."""
@@ -75,12 +79,11 @@ class Mode:
 
     def record(self, structures: Structures) -> dict[str, Any]:
         """The model at this mode as plain values, from which `restored` makes it again."""
-        *_, constant = self.target(self.parameters[None])
         return {
             **structures.record(self.target.family),
             "varying": self.target.varies,
             "parameters": self.parameters.tolist(),
-            "constant": float(constant),
+            "constant": self._volume_and_mean[1],
             "objective": self.objective,
             "evidence": self.evidence,
             "output": None if self.output is None else self.output.record(),

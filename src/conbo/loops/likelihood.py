@@ -1,0 +1,96 @@
+"""Cholesky factors and inverses of the covariances of a few hundred rewards, and what a likelihood takes from them.
+
+Four rows are added at once, so that less is read. A matrix without a factor leaves NaN, infinity or zero on the
+diagonal of its factor.
+"""
+
+from math import log, sqrt
+
+from conbo.loops.compiling import Array, fast
+
+
+@fast("void(f8[:,:,::1], f8[:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,::1])")
+def factorize_and_invert(
+    matrices: Array,  # (r, n, n), symmetric
+    noise: Array,  # (r, n), added to the diagonals
+    factors: Array,  # (r, n, n), out
+    inverses: Array,  # (r, n, n), out
+    roots: Array,  # scratch (n, n), for the inverse of a factor
+) -> None:
+    """Fill the lower Cholesky factors and the inverses; the caller has set all but `matrices` and `noise` to zero."""
+    n = matrices.shape[1]
+    for r in range(len(matrices)):
+        factor, inverse = factors[r], inverses[r]
+        for i in range(n):
+            for j in range(i):
+                total = 0.0
+                for k in range(j):
+                    total += factor[i, k] * factor[j, k]
+                factor[i, j] = (matrices[r, i, j] - total) / factor[j, j]
+            total = 0.0
+            for k in range(i):
+                total += factor[i, k] * factor[i, k]
+            factor[i, i] = sqrt(matrices[r, i, i] + noise[r, i] - total)
+        for i in range(n):  # row i of the inverse of the factor, from the rows above it
+            for j in range(i):
+                roots[i, j] = 0.0
+            fours = i // 4 * 4
+            for k in range(0, fours, 4):
+                a, b, c, d = factor[i, k], factor[i, k + 1], factor[i, k + 2], factor[i, k + 3]
+                for j in range(k + 4):
+                    roots[i, j] -= a * roots[k, j] + b * roots[k + 1, j] + c * roots[k + 2, j] + d * roots[k + 3, j]
+            for k in range(fours, i):
+                for j in range(k + 1):
+                    roots[i, j] -= factor[i, k] * roots[k, j]
+            share = 1.0 / factor[i, i]
+            for j in range(i):
+                roots[i, j] *= share
+            roots[i, i] = share
+        fours = n // 4 * 4
+        for k in range(0, fours, 4):
+            for i in range(k + 4):
+                a, b, c, d = roots[k, i], roots[k + 1, i], roots[k + 2, i], roots[k + 3, i]
+                for j in range(i + 1):
+                    inverse[i, j] += a * roots[k, j] + b * roots[k + 1, j] + c * roots[k + 2, j] + d * roots[k + 3, j]
+        for k in range(fours, n):
+            for i in range(k + 1):
+                for j in range(i + 1):
+                    inverse[i, j] += roots[k, i] * roots[k, j]
+        for i in range(n):
+            for j in range(i):
+                inverse[j, i] = inverse[i, j]
+
+
+@fast("void(f8[:,:,::1], f8[:,:,::1], f8[::1], f8[::1], f8[::1], f8[:,:,::1], f8[:,::1])")
+def log_likelihoods(
+    factors: Array,  # (r, n, n)
+    inverses: Array,  # (r, n, n)
+    rewards: Array,  # (n,)
+    values: Array,  # (r,), out: without -½ n log 2π
+    means: Array,  # (r,), out: the best constant mean
+    gradients: Array,  # (r, n, n), out: G, in the covariance matrix
+    scratch: Array,  # (2, n)
+) -> None:
+    """Fill log-likelihoods, the constant means that maximize them, and their gradients G = ½(ααᵀ - K⁻¹)."""
+    n = len(rewards)
+    sums, solved = scratch[0], scratch[1]
+    for r in range(len(values)):
+        total, weighted = 0.0, 0.0
+        for i in range(n):
+            along, row = 0.0, 0.0
+            for j in range(n):
+                along += inverses[r, i, j] * rewards[j]
+                row += inverses[r, i, j]
+            sums[i], solved[i] = row, along
+            total += row
+            weighted += row * rewards[i]
+        mean = weighted / total
+        misfit, log_determinant = 0.0, 0.0
+        for i in range(n):
+            solved[i] -= mean * sums[i]
+            misfit += (rewards[i] - mean) * solved[i]
+            log_determinant += log(factors[r, i, i])
+        means[r], values[r] = mean, -0.5 * misfit - log_determinant
+        for i in range(n):
+            for j in range(n):
+                gradients[r, i, j] = 0.5 * (solved[i] * solved[j] - inverses[r, i, j])

@@ -1,0 +1,40 @@
+"""Factors, inverses and likelihoods of `LogPosterior` by compiled loops, for up to a few hundred rewards.
+
+At a hundred rewards, LAPACK's inverse takes as long as the rest of a likelihood; with many more, its blocks win.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from conbo.loops import likelihood
+from conbo.models import compiled
+
+MOST_REWARDS = 256  # above, LAPACK is as fast
+
+
+def handles(matrices: Tensor) -> bool:
+    """Whether there are compiled loops for these covariances (r, n, n)."""
+    return compiled.AVAILABLE and matrices.device.type == "cpu" and matrices.shape[-1] <= MOST_REWARDS
+
+
+def factorize_and_invert(matrices: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Lower factors and inverses (r, n, n) of matrices plus noise (r, n) on the diagonal; which of them failed (r,)."""
+    r, n, _ = matrices.shape
+    factors, inverses = np.zeros((r, n, n)), np.zeros((r, n, n))
+    variances = np.ascontiguousarray(np.broadcast_to(noise.numpy(), (r, n)))
+    likelihood.factorize_and_invert(
+        np.ascontiguousarray(matrices.numpy()), variances, factors, inverses, np.zeros((n, n))
+    )
+    diagonal = np.einsum("rnn->rn", factors)
+    failed = ~(np.isfinite(diagonal) & (diagonal > 0.0)).all(-1)
+    return torch.from_numpy(factors), torch.from_numpy(inverses), torch.from_numpy(failed)
+
+
+def log_likelihoods(factors: Tensor, inverses: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-likelihoods (r,) of rewards (n,), without their constant, the best means (r,), and gradients G (r, n, n)."""
+    r, n, _ = factors.shape
+    values, means, gradients = np.empty(r), np.empty(r), np.empty((r, n, n))
+    arrays = (np.ascontiguousarray(tensor.numpy()) for tensor in (factors, inverses, rewards))
+    likelihood.log_likelihoods(*arrays, values, means, gradients, np.empty((2, n)))
+    return torch.from_numpy(values), torch.from_numpy(means), torch.from_numpy(gradients)

@@ -1,0 +1,64 @@
+"""Covariances of rewards, factorized and inverted: what a likelihood and its gradient are made of."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conbo.models import compiled_likelihood
+from conbo.models.factorization import factorize
+
+
+@dataclass(frozen=True)
+class SolvedCovariances:
+    """r covariance matrices K of n rewards; tensors are on the device of the points, results in CPU memory."""
+
+    on_device: tuple[Tensor, Tensor]  # lower Cholesky factors and inverses (r, n, n)
+    failed: Tensor  # (r,), which matrices have no factor
+    pullback: Callable[
+        [Tensor], Tensor
+    ]  # from gradients in K (r, n, n), on the device, to gradients in parameters (r, p)
+
+    @property
+    def factors(self) -> Tensor:
+        """Lower Cholesky factors (r, n, n)."""
+        return self.on_device[0].cpu()
+
+    @property
+    def inverses(self) -> Tensor:
+        """K⁻¹ (r, n, n)."""
+        return self.on_device[1].cpu()
+
+    def in_covariance(self, solved: Tensor) -> Tensor:
+        """The gradients G = ½(ααᵀ - K⁻¹) (r, n, n) of log-likelihoods in K, given α = K⁻¹(y - m) (r, n)."""
+        inverses = self.on_device[1]
+        there = solved.to(inverses.device)
+        return torch.baddbmm(inverses, there[:, :, None], there[:, None, :], beta=-0.5, alpha=0.5)
+
+    def log_likelihoods(self, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-likelihoods (r,) of rewards (n,), without their constant; the best constant means (r,); gradients G."""
+        factors, inverses = self.on_device
+        if compiled_likelihood.handles(inverses):
+            return compiled_likelihood.log_likelihoods(factors, inverses, rewards)
+        factors, inverses = self.factors, self.inverses
+        sums = inverses.sum(-1)
+        means = (sums @ rewards) / sums.sum(-1)
+        residuals = rewards - means[:, None]
+        solved = (inverses @ residuals[..., None])[..., 0]
+        log_determinants = factors.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        return -0.5 * (residuals * solved).sum(-1) - log_determinants, means, self.in_covariance(solved)
+
+
+def factorize_and_invert(covariances: Tensor, noise: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """Lower factors and inverses (r, n, n) of covariances plus noise on the diagonal, and which of them failed (r,).
+
+    `noise` is (r, n), (r, 1) or (n,).
+    """
+    if compiled_likelihood.handles(covariances):
+        factors, inverses, failed = compiled_likelihood.factorize_and_invert(covariances, noise)
+        return (factors, inverses), failed
+    noisy = covariances.clone()  # the pullback looks at the covariances again
+    noisy.diagonal(dim1=-2, dim2=-1).add_(noise)
+    factors, failed = factorize(noisy)
+    return (factors, torch.cholesky_inverse(factors)), failed.cpu()
