@@ -24,18 +24,23 @@ def gains(
     smooth: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Best and lower estimates (...), and the derivative (..., q) of the best estimate in the slopes."""
-    intercepts, slopes = np.broadcast_arrays(intercepts, slopes)
-    *shape, q = slopes.shape
-    smoothness = np.broadcast_to(np.clip((similarity - corner) / (smooth - corner), 0.0, 1.0), (*shape, q - 1))
-    best, lower, derivative = np.empty(shape), np.empty(shape), np.empty(slopes.shape)
+    shape = np.broadcast_shapes(intercepts.shape, slopes.shape)
+    *rows, q = shape
+    smoothness = np.clip((similarity - corner) / (smooth - corner), 0.0, 1.0)
+    best, lower, derivative = np.empty(rows), np.empty(rows), np.empty(shape)
     convex_integral.gains(
         *(np.ascontiguousarray(tensor.numpy()) for tensor in (nodes, cubic, chord, tails)),
-        np.ascontiguousarray(intercepts).reshape(-1, q),
-        np.ascontiguousarray(slopes).reshape(-1, q),
-        np.ascontiguousarray(smoothness).reshape(-1, q - 1),
+        _spread(intercepts, shape),
+        _spread(slopes, shape),
+        _spread(smoothness, (*rows, q - 1)),
         best.reshape(-1),
         lower.reshape(-1),
         derivative.reshape(-1, q),
         np.empty((6, q)),
     )
     return torch.from_numpy(best), torch.from_numpy(lower), torch.from_numpy(derivative)
+
+
+def _spread(array: Array, shape: tuple[int, ...]) -> Array:
+    """A copy of this shape, row by row: loops have no variant for arrays that are read-only, as broadcast ones are."""
+    return np.array(np.broadcast_to(array, shape), order="C").reshape(-1, shape[-1])

@@ -111,8 +111,8 @@ class ConvexIntegral:
         followed = intercepts.requires_grad or slopes.requires_grad or similarity.requires_grad
         if compiled.AVAILABLE and slopes.device.type == "cpu" and not followed:
             weights = self.nodes, self.cubic, self.chord, self.tails
-            arrays = (tensor.numpy() for tensor in (intercepts, slopes, similarity))
-            return Gains(*compiled_convex_integral.gains(*weights, *arrays, CORNER, SMOOTH))
+            lines = intercepts.numpy(), slopes.numpy(), similarity.numpy()
+            return Gains(*compiled_convex_integral.gains(*weights, *lines, CORNER, SMOOTH))
         intercepts, slopes = torch.broadcast_tensors(intercepts, slopes)
         smooth = ((similarity - CORNER) / (SMOOTH - CORNER)).clamp(0, 1).expand(*slopes.shape[:-1], -1)
         return self._gains_torch(intercepts, slopes, smooth)

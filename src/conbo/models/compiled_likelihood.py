@@ -22,7 +22,7 @@ def factorize_and_invert(matrices: Tensor, noise: Tensor) -> tuple[Tensor, Tenso
     """Lower factors and inverses (r, n, n) of matrices plus noise (r, n) on the diagonal; which of them failed (r,)."""
     r, n, _ = matrices.shape
     factors, inverses = np.zeros((r, n, n)), np.zeros((r, n, n))
-    variances = np.ascontiguousarray(np.broadcast_to(noise.numpy(), (r, n)))
+    variances = np.array(np.broadcast_to(noise.numpy(), (r, n)), order="C")  # a copy, since views are read-only
     likelihood.factorize_and_invert(
         np.ascontiguousarray(matrices.numpy()), variances, factors, inverses, np.zeros((n, n))
     )
