@@ -29,7 +29,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from parts import Parts, Row, command_line, run
 from torch import Tensor
 
-from conbo.acquisition.conditional import ConBO, ConditionalAcquisition, ExactStates
+from conbo.acquisition.integral_over_states import ConBO, ConditionalAcquisition, ExactStates
 from conbo.acquisition.knowledge_gradient import HybridKG
 from conbo.belief import Belief
 from conbo.bound_states import bind

@@ -15,8 +15,8 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from conbo.acquisition.conditional import ConBO, ConditionalAcquisition, StratifiedStates
 from conbo.acquisition.expected_max import expected_max
+from conbo.acquisition.integral_over_states import ConBO, ConditionalAcquisition, StratifiedStates
 from conbo.acquisition.knowledge_gradient import HybridKG
 from conbo.ascent import SuccessiveHalving, ascend
 from conbo.belief import Belief

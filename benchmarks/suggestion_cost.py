@@ -22,7 +22,7 @@ import torch
 from parts import Parts, Row, command_line, run
 from torch import Tensor
 
-from conbo.acquisition.conditional import ConBO, StratifiedStates
+from conbo.acquisition.integral_over_states import ConBO, StratifiedStates
 from conbo.acquisition.knowledge_gradient import HybridKG
 from conbo.acquisition.knowledge_gradient_bounds import knowledge_gradient_bounds
 from conbo.belief import Belief, fit_belief

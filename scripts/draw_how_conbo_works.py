@@ -27,9 +27,9 @@ from matplotlib.patheffects import withStroke
 from PIL import Image
 from torch import Tensor
 
-from conbo.acquisition.conditional import ConBO, GaussianStates, WeightedStates
 from conbo.acquisition.convex_integral import CORNER, SMOOTH
 from conbo.acquisition.expected_max import expected_max
+from conbo.acquisition.integral_over_states import ConBO, GaussianStates, WeightedStates
 from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
 from conbo.acquisition.knowledge_gradient_bounds import Bounds, knowledge_gradient_bounds
 from conbo.belief import Belief, fit_belief

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conbo.acquisition.conditional import ConBO, GaussianStates, StratifiedStates
+from conbo.acquisition.integral_over_states import ConBO, GaussianStates, StratifiedStates
 from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
 from conbo.acquisition.knowledge_gradient_bounds import knowledge_gradient_bounds
 from conbo.belief import Belief

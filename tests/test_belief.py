@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from conbo.acquisition.conditional import ConBO
+from conbo.acquisition.integral_over_states import ConBO
 from conbo.acquisition.knowledge_gradient import HybridKG
 from conbo.belief import LEAST_NOISE, Belief, fit_belief, standardization, standardized
 from conbo.bound_states import bind

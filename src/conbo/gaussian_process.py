@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from conbo.errors import SettingError
+from conbo.former_names import input_warping_of, state_kernel_of
 
 if TYPE_CHECKING:
     from conbo.models.fit import Fit
@@ -96,14 +96,9 @@ class GaussianProcess:
 
     def __post_init__(self, actions: str | None, states: str | StateKernel | None) -> None:
         if actions is not None:
-            if actions not in ("auto", "straight"):
-                raise SettingError(f"`actions` must be auto or straight, but got {actions!r}.")
-            new = "none" if actions == "straight" else "auto"
-            _deprecate(f"`actions={actions!r}` is now `input_warping={new!r}`")
-            object.__setattr__(self, "input_warping", new)
+            object.__setattr__(self, "input_warping", input_warping_of(actions))
         if states is not None:
-            _deprecate(f"`states={states!r}` is now `state_kernel={states!r}`")
-            object.__setattr__(self, "state_kernel", states)
+            object.__setattr__(self, "state_kernel", state_kernel_of(states))
         if isinstance(self.profile, str):
             if self.profile not in ("auto", *TRIED_PROFILES):
                 allowed = ", ".join(("auto", *sorted(TRIED_PROFILES)))
@@ -263,8 +258,3 @@ class GaussianProcess:
             lambda records: [restored(record, structures, points, noise, small) for record in records],
             plain,
         )
-
-
-def _deprecate(change: str) -> None:
-    """Warn whoever made the model that a setting has a new name."""
-    warnings.warn(f"{change}; the old name is removed in conbo 0.5.", DeprecationWarning, stacklevel=4)

@@ -4,9 +4,9 @@ Settings that a row does not mention are the defaults of its recipes: `Maximizer
 `conbo methods --show NAME` prints all of them. A new method is a row here and one in `method_list`.
 """
 
-from conbo.acquisition.conditional import ConBO, GaussianStates, StateValueRecipe, StratifiedStates
 from conbo.acquisition.entropy import EntropySearch, MaxValueEntropySearch, PredictiveEntropySearch
 from conbo.acquisition.improvement import ExpectedImprovement
+from conbo.acquisition.integral_over_states import ConBO, GaussianStates, StateValueRecipe, StratifiedStates
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG, MonteCarloKG
 from conbo.acquisition.optimistic_gap import OptimisticGap
 from conbo.acquisition.profile_improvement import ProfileImprovement, ProfileQuantileImprovement

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from conbo.acquisition.conditional import AveragedAcquisition, ConBO, ConditionalAcquisition, StratifiedStates
+from conbo.acquisition.integral_over_states import AveragedAcquisition, ConBO, ConditionalAcquisition, StratifiedStates
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG
 from conbo.belief import Belief
 from conbo.models.mixture import Mixture

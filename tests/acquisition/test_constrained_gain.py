@@ -6,10 +6,10 @@ from math import sqrt
 import pytest
 import torch
 
-from conbo.acquisition.conditional import ConBO, StratifiedStates
 from conbo.acquisition.constrained_gain import ConstrainedGains, Look, Slack, gain_of, state_gains
 from conbo.acquisition.expected_max import expected_max
 from conbo.acquisition.improvement import ExpectedImprovement
+from conbo.acquisition.integral_over_states import ConBO, StratifiedStates
 from conbo.acquisition.knowledge_gradient import DISCRETE, HybridKG
 from conbo.acquisition.where_feasible import WhereFeasible
 from conbo.belief import Belief

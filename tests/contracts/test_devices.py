@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from conbo.acquisition.conditional import ConBO
 from conbo.acquisition.improvement import ExpectedImprovement
+from conbo.acquisition.integral_over_states import ConBO
 from conbo.acquisition.knowledge_gradient import HybridKG
 from conbo.belief import Belief, fit_belief
 from conbo.bound_states import bind

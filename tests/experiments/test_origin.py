@@ -27,7 +27,7 @@ def followed(problem, method):
 
 def test_the_code_of_a_run_is_what_its_method_and_problem_need():
     default = followed("branin", "conbo")
-    assert {"conbo.acquisition.conditional", "conbo.models.fit", "conbo.problems.synthetic"} <= default
+    assert {"conbo.acquisition.integral_over_states", "conbo.models.fit", "conbo.problems.synthetic"} <= default
     assert not {"conbo.acquisition.entropy", "conbo.problems.ambulance_simulator", "conbo.method_table"} & default
     assert not {module for module in default if module.split(".")[1] in ("study", "reports", "server", "plots", "cli")}
     assert "conbo.acquisition.entropy" in followed("branin", "conbo-pes")

@@ -11,7 +11,7 @@ from botorch.optim import optimize_acqf
 from botorch.test_functions import Branin, BraninCurrin, Hartmann
 from torch import Tensor
 
-from conbo.acquisition.conditional import ConBO
+from conbo.acquisition.integral_over_states import ConBO
 from conbo.acquisition.knowledge_gradient import HybridKG
 from conbo.belief import Belief
 from conbo.bound_states import bind

@@ -10,7 +10,7 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.means import ConstantMean
 from torch import Tensor
 
-from conbo.acquisition.conditional import ConBO
+from conbo.acquisition.integral_over_states import ConBO
 from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
 from conbo.belief import Belief, fit_belief
 from conbo.bound_states import bind

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conbo.acquisition.conditional import ConBO
+from conbo.acquisition.integral_over_states import ConBO
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG
 from conbo.belief import Belief, fit_belief
 from conbo.bound_states import bind

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from conbo import plots
-from conbo.acquisition.conditional import ConBO
+from conbo.acquisition.integral_over_states import ConBO
 from conbo.acquisition.knowledge_gradient import HybridKG
 from conbo.acquisition.knowledge_gradient_bounds import knowledge_gradient_bounds
 from conbo.acquisition.remaining_gain import best_gains

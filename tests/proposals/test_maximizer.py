@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from conbo.acquisition.conditional import ConBO, ConditionalAcquisition, GaussianStates, StratifiedStates
 from conbo.acquisition.improvement import ExpectedImprovement
+from conbo.acquisition.integral_over_states import ConBO, ConditionalAcquisition, GaussianStates, StratifiedStates
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG, MonteCarloKG
 from conbo.ascent import BatchedFunction
 from conbo.belief import Belief

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conbo.acquisition.conditional import ConBO
+from conbo.acquisition.integral_over_states import ConBO
 from conbo.acquisition.knowledge_gradient import HybridKG
 from conbo.belief import Belief
 from conbo.proposals.maximizer import Maximizer

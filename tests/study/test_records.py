@@ -10,8 +10,8 @@ import pytest
 from conbo.errors import TrialError
 from conbo.spaces import Real, Space
 from conbo.study import Study
+from conbo.study.heartbeat import Heartbeat
 from conbo.study.records import Records
-from conbo.study.shared import Heartbeat
 from conbo.study.workers import worker_name
 from conbo.trials import Outcomes, Trial
 

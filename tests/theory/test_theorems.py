@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from conbo.acquisition.conditional import ConBO, GaussianStates
+from conbo.acquisition.integral_over_states import ConBO, GaussianStates
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG
 from conbo.belief import Belief
 from conbo.models.exact import condition

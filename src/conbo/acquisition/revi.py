@@ -13,8 +13,8 @@ from math import ceil, sqrt
 import torch
 from torch import Tensor
 
-from conbo.acquisition.conditional import ConditionalAcquisition, ExactStates
 from conbo.acquisition.constrained_gain import state_gains
+from conbo.acquisition.integral_over_states import ConditionalAcquisition, ExactStates
 from conbo.acquisition.knowledge_gradient import DISCRETE
 from conbo.belief import Belief
 from conbo.errors import SettingError

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from conbo.acquisition.conditional import ConBO, ConditionalAcquisition, GaussianStates
 from conbo.acquisition.expected_max import expected_max
+from conbo.acquisition.integral_over_states import ConBO, ConditionalAcquisition, GaussianStates
 from conbo.acquisition.knowledge_gradient import DiscreteKG, Estimator, HybridKG, MonteCarloKG
 from conbo.belief import Belief, fit_belief
 from conbo.bound_states import bind

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from conbo.acquisition.conditional import ConBO, StateValueRecipe
+from conbo.acquisition.integral_over_states import ConBO, StateValueRecipe
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG, MonteCarloKG
 from conbo.errors import SettingError
 from conbo.experiments.alternatives import GRID_SIZES, LIBRARIES, OURS

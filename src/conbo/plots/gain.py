@@ -8,7 +8,7 @@ import torch
 from plotly import graph_objects as go
 from torch import Tensor
 
-from conbo.acquisition.conditional import AveragedAcquisition, ConBO, ConditionalAcquisition
+from conbo.acquisition.integral_over_states import AveragedAcquisition, ConBO, ConditionalAcquisition
 from conbo.acquisition.knowledge_gradient import HybridKG
 from conbo.acquisition.remaining_gain import best_gains, stateless_gains
 from conbo.plots.axes import ParameterAxis, described

@@ -4,8 +4,9 @@
 question                   file
 =========================  ========================================================================================
 what a user calls          `study.py`, `evaluating.py`, `learned.py`, `trial_tables.py`, `proofs.py`
-how a run goes             `run.py`, `plan.py`, `executors.py`, `worker_process.py`
-who works on which trial   `records.py` (leases, turns), `lost_workers.py`, `asking.py`, `shared.py`, `workers.py`
+how a run goes             `run.py`, `plan.py`, `budget.py`, `executors.py`, `worker_process.py`
+who works on which trial   `records.py` (leases, turns), `heartbeat.py`, `lost_workers.py`, `asking.py`, `workers.py`
+how tables are read        `csv_rows.py`, `cells.py`, `tables.py`
 what is stored             `database.py`, `schema.py`, `stored.py`, `stored_fields.py`, `description.py`
 =========================  ========================================================================================
 

@@ -1,7 +1,7 @@
 """Lost workers: how their trials are given back and taken over by others.
 
 A worker that ends hands its trials back immediately (`hand_back`). The leases of one that dies silently end after a
-while, because its heartbeat (in `shared.py`) no longer renews them; on the same machine, `workers.is_gone` knows
+while, because its heartbeat (`heartbeat.py`) no longer renews them; on the same machine, `workers.is_gone` knows
 sooner. Then another worker takes the trial over (`take_over`). A trial that has lost too many workers is assumed to
 crash them, and fails.
 """

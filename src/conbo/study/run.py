@@ -14,11 +14,13 @@ from conbo.optimizer import Optimizer
 from conbo.prices import check_told
 from conbo.spaces import Point
 from conbo.study.asking import under_way
+from conbo.study.budget import missing_trials, reached_end, too_little_gain, wanted_trials
 from conbo.study.executors import AnyObjective, Evaluators, error_of, text_of
+from conbo.study.heartbeat import Heartbeat
 from conbo.study.interrupts import SuggestionInterrupted, first_interrupt_waits
-from conbo.study.plan import Ends, Plan
+from conbo.study.plan import Plan
 from conbo.study.run_summary import RunSummary, Stopped
-from conbo.study.shared import Heartbeat, SharedOptimizer
+from conbo.study.shared import SharedOptimizer
 from conbo.study.worker_process import MAX_MESSAGE
 from conbo.study.workers import retire, worker_name
 from conbo.trials import Outcomes, SuggestedTrials, Trial
@@ -254,8 +256,8 @@ class Run:
         if self._stopped:
             return None
         optimizer = self._shared.up_to_date()
-        wanted = self._wanted
-        enough = optimizer.n_completed + len(self._jobs) >= wanted  # then no enqueued trial is taken
+        ends = self._plan.ends
+        enough = optimizer.n_completed + len(self._jobs) >= wanted_trials(ends)  # then no enqueued trial is taken
         others = (t for t in optimizer.trials if t.leased and t.number not in self._heartbeat.trials)
         if any(not (enough and trial.is_enqueued) for trial in others):
             most, in_hand = self._plan.max_lost_workers, self._heartbeat.trials
@@ -263,17 +265,11 @@ class Run:
             if trial is not None:
                 self._heartbeat.trials.add(trial.number)
                 return trial
-        ends = self._plan.ends
-        if optimizer.n_completed >= wanted:
-            self._stopped = "evaluations"
-        elif ends.budget is not None and optimizer.total_cost()[0] >= ends.budget:
-            self._stopped = "budget"
-        elif ends.max_seconds is not None and time.monotonic() - self._began >= ends.max_seconds:
-            self._stopped = "max_seconds"
+        self._stopped = reached_end(ends, optimizer, time.monotonic() - self._began)
         if self._stopped:
             return None
         synchronous = self._plan.batch is not None and self._last_states(optimizer) is None
-        if self._missing(optimizer) == 0 or (synchronous and self._jobs):
+        if missing_trials(ends, optimizer) == 0 or (synchronous and self._jobs):
             return None
         try:
             added = self._shared.try_to_add(self._choose, self._heartbeat, self._plan.lease) or []
@@ -283,21 +279,8 @@ class Run:
         self._queue.extend(added)
         return self._queue.popleft() if added else None
 
-    @property
-    def _wanted(self) -> float:
-        """Number of completed trials that ends the run."""
-        evaluations = self._plan.ends.evaluations
-        return float("inf") if evaluations is None else evaluations
-
-    def _missing(self, optimizer: Optimizer) -> float:
-        """Number of trials that are still to be suggested."""
-        budget = self._plan.ends.budget
-        if budget is not None and sum(optimizer.total_cost()) >= budget:
-            return 0
-        return max(0, self._wanted - len(under_way(optimizer)))
-
     def _choose(self, optimizer: Optimizer) -> list[Trial]:
-        missing = self._missing(optimizer)
+        missing = missing_trials(self._plan.ends, optimizer)
         if missing == 0:
             return []
         self._suggesting = True
@@ -305,7 +288,7 @@ class Run:
             suggested = self._suggested(optimizer, missing)
         finally:
             self._suggesting = False
-        self._stopped = _little_left(suggested, self._plan.ends)
+        self._stopped = too_little_gain(self._plan.ends, suggested)
         return [] if self._stopped else suggested.trials
 
     def _suggested(self, optimizer: Optimizer, missing: float) -> SuggestedTrials:
@@ -319,23 +302,11 @@ class Run:
         if self._plan.finish is None:
             return None
         states, trials = _all_states(optimizer), under_way(optimizer)
-        n_last = len(trials) - (self._wanted - len(states))
+        n_last = len(trials) - (wanted_trials(self._plan.ends) - len(states))
         if n_last < 0:
             return None
         last = [trial.state for trial in trials[len(trials) - int(n_last) :]]
         return [state for state in states if state not in last] or states
-
-
-def _little_left(suggested: SuggestedTrials, ends: Ends) -> Stopped | None:
-    """Why the suggestion is not worth an evaluation, or None."""
-    gain, cost = suggested.expected_gain, suggested.expected_cost
-    if gain is None:
-        return None
-    if ends.stop_below is not None and gain < ends.stop_below:
-        return "stop_below"
-    if ends.worth is not None and cost is not None and gain * ends.worth < cost / len(suggested.trials):
-        return "worth"
-    return None
 
 
 def _plain(outcomes: Outcomes) -> float | dict[str, float]:

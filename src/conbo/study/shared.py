@@ -1,65 +1,20 @@
-"""An optimizer whose trials are in a database, so that several workers can share a study, and their heartbeat."""
+"""An optimizer whose trials are in a database, so that several workers can share a study."""
 
-import logging
 import random
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 from conbo.errors import StorageError
 from conbo.optimizer import Optimizer
 from conbo.record_fields import errors_about
+from conbo.study.heartbeat import TURN_SECONDS, Heartbeat
 from conbo.study.records import Records
 from conbo.study.workers import retire
 from conbo.trials import Trial
 
-TURN_SECONDS = 30.0  # seconds of silence after which a worker that searches for the next point loses its turn
 LONGEST_PAUSE = 0.2  # seconds between two looks at whose turn it is
-
-_log = logging.getLogger("conbo")
-
-
-class Heartbeat:
-    """A context in which a thread renews a worker's leases on its trials and on its turn to suggest."""
-
-    def __init__(self, records: Records, worker: str, lease: float = TURN_SECONDS) -> None:
-        self.worker, self.lease = worker, lease
-        self.trials: set[int] = set()
-        self.has_turn = False
-        self._records = records
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="conbo heartbeat", daemon=True)
-
-    def __enter__(self) -> "Heartbeat":
-        if self._records.shared:
-            self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._end.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=1.0)  # it may be waiting for a database that cannot be reached
-
-    def _beat(self) -> None:
-        used = self._records.n_transactions
-        while not self._end.wait(min(self.lease, TURN_SECONDS) / 3):
-            idle = self._records.n_transactions == used
-            trials, turn = set(self.trials), TURN_SECONDS if self.has_turn else None
-            if trials or turn is not None:
-                try:
-                    self._records.renew(self.worker, trials, self.lease, turn)
-                except StorageError as error:
-                    _log.warning("the leases of %s could not be renewed: %s", self.worker, error)
-            if idle:  # a long evaluation needs no connection, and a server has few
-                self._records.release()
-            used = self._records.n_transactions
 
 
 class SharedOptimizer:

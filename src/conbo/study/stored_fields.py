@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, get_args
 
 from conbo.errors import RecordError
+from conbo.former_names import with_present_names
 from conbo.gaussian_process import GaussianProcess
 from conbo.record_fields import LARGEST, Fields, parse_json, shown
 from conbo.trials import Outcomes, Status, Trial
@@ -30,24 +31,9 @@ def settings_of(text: object) -> dict[str, Any]:
     settings = dict(Fields.of(parse_json(text), "settings").record)
     model = settings.get("model")
     if isinstance(model, Mapping) and model.get("type") == GaussianProcess.__name__:
-        settings["model"] = _up_to_date(model)
+        today = {field.name: field.default for field in dataclasses.fields(GaussianProcess)}
+        settings["model"] = with_present_names(model, today)
     return settings
-
-
-def _up_to_date(model: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored model with today's setting names: old names are replaced, such as `states` by `state_kernel`."""
-    renamed = "states" in model and "state_kernel" not in model
-    settings = {"state_kernel" if renamed and name == "states" else name: value for name, value in model.items()}
-    return _from_0_1(settings) if "actions" in settings else settings
-
-
-def _from_0_1(model: Mapping[str, Any]) -> dict[str, Any]:
-    """The model of a study that conbo 0.1 began, in today's settings; one that the user chose stays a single model."""
-    settings = {name: value for name, value in model.items() if name != "actions"}
-    single = {"main_effects": "none", "output_warping": "none", "members": 1}
-    today = {field.name: field.default for field in dataclasses.fields(GaussianProcess)}
-    added = today if settings.get("profile") == "auto" else today | single
-    return {**added, **settings, "input_warping": "none" if model["actions"] == "straight" else "auto"}
 
 
 def check_trial(row: Mapping[str, Any]) -> None:

@@ -5,9 +5,10 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from conbo.common_random_numbers import SEED, is_seed
+from conbo.common_random_numbers import SEED
 from conbo.errors import PointError, RewardError, StudyError
-from conbo.spaces import Categorical, Parameter, Space, Value, is_number
+from conbo.spaces import Parameter, Space, Value
+from conbo.study.cells import number_in, seed_in, value_in
 from conbo.study.csv_rows import csv_rows
 from conbo.study.spreadsheets import marked
 from conbo.trials import Outcomes, Trial
@@ -145,39 +146,11 @@ def _trial(row: Mapping[Any, Any], space: Space, columns: Sequence[str], number:
         raise PointError(f"there must be a value for every column, but got none for '{lacking[0]}'.")
 
     def point(parameters: Mapping[str, Parameter]) -> dict[str, Value]:
-        return {name: _value(parameter, row[name]) for name, parameter in parameters.items()}
+        return {name: value_in(parameter, row[name]) for name, parameter in parameters.items()}
 
     point_names = {*space.states, *space.actions}
     state, action = space.validate_state(point(space.states)), space.validate_action(point(space.actions))
     noise = None if "noise" in point_names or row.get("noise") == "" else row.get("noise")
-    measured = {name: _number(cell) for name, cell in measured_cells(row, point_names).items()}
-    outcomes = Outcomes(_number(row["reward"]), None if noise is None else _number(noise), measured)
-    return Trial(number, state, action, seed=_seed(row[SEED]) if seeded else None).told(outcomes)
-
-
-def _seed(cell: Any) -> int:
-    """The seed in a cell; a file or a dataframe may have written it with a decimal point."""
-    value = int(cell) if isinstance(cell, str) and cell.strip().isdecimal() else _number(cell)
-    seed = int(value) if is_number(value) and float(value).is_integer() else -1
-    if not is_seed(seed):
-        raise PointError(f"a seed must be a whole number from 0 to 2**63 - 1, but got {cell!r}.")
-    return seed
-
-
-def _value(parameter: Parameter, cell: Any) -> Any:
-    """The number or choice that a text in a cell stands for; validation refuses other cells."""
-    if not isinstance(parameter, Categorical):
-        return _number(cell)
-    meant = [choice for choice in parameter.choices if str(choice) == cell]
-    if len(meant) > 1:
-        raise PointError(f"a text must stand for one choice, but {cell!r} stands for {meant[0]!r} and {meant[1]!r}.")
-    return meant[0] if meant else cell
-
-
-def _number(cell: Any) -> Any:
-    if not isinstance(cell, str):
-        return cell
-    try:
-        return cell if "_" in cell else float(cell)  # not 1_000, which Python would read as a number
-    except ValueError:
-        return cell
+    measured = {name: number_in(cell) for name, cell in measured_cells(row, point_names).items()}
+    outcomes = Outcomes(number_in(row["reward"]), None if noise is None else number_in(noise), measured)
+    return Trial(number, state, action, seed=seed_in(row[SEED]) if seeded else None).told(outcomes)

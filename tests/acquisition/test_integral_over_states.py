@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-import conbo.acquisition.conditional
+import conbo.acquisition.integral_over_states
 import conbo.models.exact_gains
-from conbo.acquisition.conditional import (
+from conbo.acquisition.integral_over_states import (
     ConBO,
     ExactStates,
     GaussianStates,
@@ -268,7 +268,7 @@ def test_twenty_of_a_hundred_states_stand_for_all(
     belief = belief_with(HUNDRED, trend_kernel(HUNDRED, 0.5, variances), n=60, distribution=distribution)
     candidates = points_in(HUNDRED, 12, seed=3)
     sampled = ConBO(HybridKG()).build(belief, generator())
-    monkeypatch.setattr(conbo.acquisition.conditional, "MOST_CLIMBED", 100)
+    monkeypatch.setattr(conbo.acquisition.integral_over_states, "MOST_CLIMBED", 100)
     exact = ConBO(HybridKG()).build(belief, generator())
     assert isinstance(exact.rule, ExactStates)
     assert not isinstance(sampled.rule, ExactStates)

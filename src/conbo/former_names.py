@@ -1,0 +1,48 @@
+"""Former names of settings, which are still accepted: in code with a warning, and in stored studies without one."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from conbo.errors import SettingError
+
+Kernel = TypeVar("Kernel")
+
+
+def input_warping_of(actions: str) -> str:
+    """The value of `input_warping` for a value of `actions`, its former name; warns about the name."""
+    if actions not in ("auto", "straight"):
+        raise SettingError(f"`actions` must be auto or straight, but got {actions!r}.")
+    new = _warped(actions)
+    _warn(f"`actions={actions!r}` is now `input_warping={new!r}`")
+    return new
+
+
+def state_kernel_of(states: Kernel) -> Kernel:
+    """The value of `state_kernel` for a value of `states`, its former name; warns about the name."""
+    _warn(f"`states={states!r}` is now `state_kernel={states!r}`")
+    return states
+
+
+def with_present_names(model: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a stored `GaussianProcess` by their present names; `defaults` are those of all settings today."""
+    renamed = "states" in model and "state_kernel" not in model
+    settings = {"state_kernel" if renamed and name == "states" else name: value for name, value in model.items()}
+    return _from_0_1(settings, defaults) if "actions" in settings else settings
+
+
+def _from_0_1(model: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The model of a study that conbo 0.1 began, in today's settings; one that the user chose stays a single model."""
+    settings = {name: value for name, value in model.items() if name != "actions"}
+    single = {"main_effects": "none", "output_warping": "none", "members": 1}
+    added = defaults if settings.get("profile") == "auto" else {**defaults, **single}
+    return {**added, **settings, "input_warping": _warped(model["actions"])}
+
+
+def _warped(actions: str) -> str:
+    return "none" if actions == "straight" else "auto"
+
+
+def _warn(change: str) -> None:
+    """Warn whoever made a model that a setting has a new name."""
+    warnings.warn(f"{change}; the old name is removed in conbo 0.5.", DeprecationWarning, stacklevel=5)

@@ -1,0 +1,42 @@
+"""How evaluations, costs and time are counted against the ends of a run, and what is left of its budget."""
+
+from conbo.optimizer import Optimizer
+from conbo.study.asking import under_way
+from conbo.study.plan import Ends
+from conbo.study.run_summary import Stopped
+from conbo.trials import SuggestedTrials
+
+
+def wanted_trials(ends: Ends) -> float:
+    """Number of completed trials that ends the run; infinite if there is no such end."""
+    return float("inf") if ends.evaluations is None else ends.evaluations
+
+
+def missing_trials(ends: Ends, optimizer: Optimizer) -> float:
+    """Number of trials that are still to be suggested; zero once ended and running trials have used up the budget."""
+    if ends.budget is not None and sum(optimizer.total_cost()) >= ends.budget:
+        return 0
+    return max(0, wanted_trials(ends) - len(under_way(optimizer)))
+
+
+def reached_end(ends: Ends, optimizer: Optimizer, seconds: float) -> Stopped | None:
+    """Which end a run has reached after this many seconds; None if it goes on. Running trials do not count."""
+    if optimizer.n_completed >= wanted_trials(ends):
+        return "evaluations"
+    if ends.budget is not None and optimizer.total_cost()[0] >= ends.budget:
+        return "budget"
+    if ends.max_seconds is not None and seconds >= ends.max_seconds:
+        return "max_seconds"
+    return None
+
+
+def too_little_gain(ends: Ends, suggested: SuggestedTrials) -> Stopped | None:
+    """Which end says that the suggested trials are not worth an evaluation; None if they are."""
+    gain, cost = suggested.expected_gain, suggested.expected_cost
+    if gain is None:
+        return None
+    if ends.stop_below is not None and gain < ends.stop_below:
+        return "stop_below"
+    if ends.worth is not None and cost is not None and gain * ends.worth < cost / len(suggested.trials):
+        return "worth"
+    return None

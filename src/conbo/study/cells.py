@@ -1,0 +1,36 @@
+"""How the cell of a CSV file or a table is read: as a number, as a choice of a category, or as a seed."""
+
+from typing import Any
+
+from conbo.common_random_numbers import is_seed
+from conbo.errors import PointError
+from conbo.spaces import Categorical, Parameter, is_number
+
+
+def seed_in(cell: Any) -> int:
+    """The seed in a cell; a file or a dataframe may have written it with a decimal point."""
+    value = int(cell) if isinstance(cell, str) and cell.strip().isdecimal() else number_in(cell)
+    seed = int(value) if is_number(value) and float(value).is_integer() else -1
+    if not is_seed(seed):
+        raise PointError(f"a seed must be a whole number from 0 to 2**63 - 1, but got {cell!r}.")
+    return seed
+
+
+def value_in(parameter: Parameter, cell: Any) -> Any:
+    """The number or choice that a text in a cell stands for; other cells are left for validation to refuse."""
+    if not isinstance(parameter, Categorical):
+        return number_in(cell)
+    meant = [choice for choice in parameter.choices if str(choice) == cell]
+    if len(meant) > 1:
+        raise PointError(f"a text must stand for one choice, but {cell!r} stands for {meant[0]!r} and {meant[1]!r}.")
+    return meant[0] if meant else cell
+
+
+def number_in(cell: Any) -> Any:
+    """The number that a text in a cell stands for; other cells are returned as they are, for validation to refuse."""
+    if not isinstance(cell, str):
+        return cell
+    try:
+        return cell if "_" in cell else float(cell)  # not 1_000, which Python would read as a number
+    except ValueError:
+        return cell
