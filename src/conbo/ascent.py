@@ -154,7 +154,7 @@ def ascend(
 def _within(
     limits: RowLimits, rows: NDArray[np.int64], x: Array, slope: Array, inverse: Array, low: Array, high: Array
 ) -> Array:
-    """The maximum, within the limits, of the quadratic model with this slope and inverse Hessian; x if that fails."""
+    """The maximizer, within the limits, of the quadratic model with this slope and inverse Hessian; x if that fails."""
     there = (x + _times(inverse, slope)).clip(low, high)
     normals, gaps = limits.tangents(x, rows)
     known = np.asarray(np.isfinite(slope).all(-1) & np.isfinite(inverse).all((-2, -1)))
@@ -177,9 +177,9 @@ def _within(
 def _update(
     inverse: Array, moved: Array, change: Array, size: Array, curved: NDArray[np.bool_], fresh: NDArray[np.bool_]
 ) -> None:
-    """BFGS, in place: the inverse Hessian of the negated function after `moved` changed its gradient by size · change.
+    """Update the inverse Hessian of the negated function in place (BFGS), after a step `moved` changed the gradient.
 
-    Only `curved` rows are updated; `fresh` ones are scaled first.
+    The gradient changed by size · change. Only `curved` rows are updated; `fresh` ones are scaled first.
     """
     along = np.where(curved, _dot(moved, change), 1.0)
     unscaled = curved & fresh

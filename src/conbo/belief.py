@@ -154,7 +154,7 @@ class Belief:
         return paths
 
     def to_reward(self, standardized: Tensor) -> Tensor:
-        """Standardized means in units of the rewards, still in the sign that is maximized."""
+        """Convert standardized means to the units of the rewards, still in the sign that is maximized."""
         return self.shift + self.scale * standardized
 
 

@@ -57,7 +57,7 @@ class StateDistribution(Protocol):
 def bind(recipe: RecipeLike, space: Space) -> StateDistribution:
     """The distribution, on the unit cube, of the states that have a feasible action.
 
-    None is uniform, a mapping is a Product, and a function is a Density; a recipe for one parameter applies to each.
+    None means uniform, a mapping Product, and a function Density; a recipe for one parameter is used for all.
     """
     return _with_actions(_bind(recipe, space), space)
 
@@ -182,7 +182,7 @@ class FeasibleStates:
 
 
 def _with_actions(base: StateDistribution, space: Space) -> StateDistribution:
-    """The states that have a feasible action, with one warning if some have none."""
+    """The distribution restricted to states that have a feasible action; warns once if some have none."""
     feasible = space.feasible_set
     if feasible is None or not space.states or not feasible.depends_on_state:
         return base

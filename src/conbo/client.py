@@ -293,7 +293,7 @@ class Client:
 
 
 def _trial(record: Mapping[str, Any]) -> Trial:
-    """A trial from its record."""
+    """The trial that a record of the service describes."""
     measured, reward = record["outcomes"], record["reward"]
     return Trial(
         number=record["number"],
@@ -320,7 +320,7 @@ def _number(trial: Trial | int) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """A number of NumPy or torch as one of Python."""
+    """Convert a number of NumPy or torch to a plain Python number."""
     return value.item() if hasattr(value, "item") else value
 
 

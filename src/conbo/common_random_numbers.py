@@ -52,7 +52,7 @@ class SeedRule:
         return chosen
 
     def filled(self, used: Iterable[int | None], chosen: Sequence[int | None]) -> list[int]:
-        """The chosen seeds, with new ones for None and negative numbers; equal negative numbers get equal seeds."""
+        """The chosen seeds, with None and negative numbers replaced by new seeds; equal numbers get the same seed."""
         new = iter(self.new([*used, *(seed for seed in chosen if seed is None or seed >= 0)], len(chosen)))
         shared: dict[int, int] = {}
         filled = []
@@ -110,7 +110,7 @@ def is_seed(value: object) -> bool:
 def new_seeds(
     rule: SeedRule | None, used: Sequence[int | None], n: int, chosen: Sequence[int | None] | None, initial: int
 ) -> Sequence[int | None]:
-    """The seeds of n new trials after those with the `used` seeds; all None if the study does not choose seeds.
+    """The seeds of n new trials, given the `used` seeds of earlier trials; all None if the study does not choose seeds.
 
     They are the chosen seeds, with new ones in place of None, or the seeds of the initial design if none were chosen.
     """

@@ -32,7 +32,7 @@ _RULE = "a constraint must be linear, like 'a + 2 * b <= 100'"
 
 @dataclass(frozen=True)
 class LinearConstraint:
-    """Σ coefficient · value <= bound, or == for an equality."""
+    """The constraint Σ coefficient · value <= bound, or == if it is an equality."""
 
     text: str  # as it was given
     coefficients: tuple[tuple[str, float], ...] = field(compare=False)  # by name, none of them zero
@@ -41,7 +41,7 @@ class LinearConstraint:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The parameters that the constraint limits."""
+        """The names of the parameters in the constraint."""
         return tuple(name for name, _ in self.coefficients)
 
 

@@ -23,7 +23,7 @@ FEWEST_TOLD = 2  # least number of told costs from which a model is learned
 
 @dataclass(frozen=True)
 class CostModel:
-    """Costs of points (n, d) of the unit cube."""
+    """A model of the costs of points (n, d) in the unit cube."""
 
     posterior: Posterior
     shift: float  # shift of log costs
@@ -58,7 +58,7 @@ class CostModel:
 def fit_costs(
     space: Space, points: Tensor, costs: Tensor, known: Callable[[Tensor], Tensor] | None = None
 ) -> CostModel:
-    """A model of the costs (n,) of points (n, d)."""
+    """Fit a model to the costs (n,) of points (n, d)."""
     logs = costs.log()
     shift, scale = float(logs.mean()), float(logs.std()) if len(logs) > 1 else 0.0
     scale = scale if scale > 1e-9 else log(1.1)  # equal costs may still differ at other points

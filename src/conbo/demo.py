@@ -14,7 +14,7 @@ from conbo.study import Study
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run, compare with random search, draw."""
+    """Run the demo: learn a policy, compare it with random search, and draw it."""
     parser = argparse.ArgumentParser(prog="python -m conbo.demo", description=__doc__)
     parser.add_argument("--method", default=DEFAULT_METHOD, help="a name of conbo.methods()")
     parser.add_argument("--evaluations", type=int, default=30)

@@ -136,7 +136,7 @@ def _check_pool(recipe: Density, space: Space, probabilities: Array, normalizer:
 
 
 def _values(recipe: Density, space: Space, rows: Array) -> Array:
-    """The user's function at the rows (n, d), checked."""
+    """Values (n,) of the user's density function for the states in rows (n, d), checked."""
     values = np.empty(len(rows))
     for i, state in enumerate(space.decode_states(rows)):
         value = _density_value(_called(recipe, state), state)
@@ -166,12 +166,12 @@ def _density_value(value: object, state: Point) -> float:
 
 
 def _unit_density(recipe: Density, space: Space, rows: Array) -> Array:
-    """The user's density on the unit cube, not normalized."""
+    """The user's density (n,) for rows (n, d) of the unit cube, not normalized."""
     return _values(recipe, space, rows) * _volume_ratio(space, rows)
 
 
 def _volume_ratio(space: Space, rows: Array) -> Array:
-    """Volume of the user's space per volume of the cube: lengths of reals, counts of the others."""
+    """Volume of the user's space per volume of the cube: the length of a real, the number of levels of others."""
     ratio = np.ones(len(rows))
     for column, parameter in enumerate(space.states.values()):
         if isinstance(parameter, Real):

@@ -191,7 +191,7 @@ class FeasibleSet:
         return inside if self.limits is None else inside & self.limits.contains_strictly(points)
 
     def _feasible_scramble(self, points: Array) -> tuple[Array, Flags]:
-        """The first feasible ones among the points (n, d) with their actions scrambled repeatedly."""
+        """For each of points (n, d), the first feasible one among its scrambles, and which rows have one."""
         result = self.snap(points)
         feasible = self._strictly(result)
         # limits are evaluated for a block of scrambles at once; a user's function is called for one scramble at a time
@@ -210,7 +210,7 @@ class FeasibleSet:
         return result, feasible
 
     def _along_chords(self, points: Array) -> Array:
-        """The nearest points within the limits, with every action moved along its chord several times."""
+        """The nearest points within the limits, with every action then moved repeatedly along its feasible interval."""
         assert self.limits is not None
         inside, feasible = self.limits.project(self.snap(points), self.actions)
         moving = inside[feasible]
@@ -240,7 +240,7 @@ def _multipliers() -> NDArray[np.int64]:
 
 
 def _scrambled(points: Array, ways: NDArray[np.int64]) -> Array:
-    """Points (n, k) scrambled in several ways (ways, n, k), by integer multiples modulo one; uniform ones stay uniform.
+    """Points (n, k) scrambled in several ways (ways, n, k), by integer multiples modulo one, which keeps them uniform.
 
     Each way is nearly independent of the others.
     """
@@ -250,7 +250,7 @@ def _scrambled(points: Array, ways: NDArray[np.int64]) -> Array:
 
 
 def _integer_steps(k: int) -> Array:
-    """No step, each of k integers down or up, and if there are few, one down and another up: (options, k)."""
+    """The steps (options, k) to try: none, one of k integers down or up, and if k is small one down and another up."""
     eye = np.eye(k)
     pairs = [eye[j] - eye[i] for i in range(k) for j in range(k) if i != j] if k <= MOST_PAIRED else []
     return np.stack([np.zeros(k), *-eye, *eye, *pairs])

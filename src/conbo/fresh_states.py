@@ -71,7 +71,7 @@ def plan_validation(
 
 
 def best_single_rule(policy: Policy) -> Rule:
-    """The best action, by the model, if the state is not known."""
+    """The rule that takes the best single action by the model."""
     belief = policy.belief
     states, weights = typical_states(belief)
     chosen = policy.many(belief.space.decode_states(states.numpy()))

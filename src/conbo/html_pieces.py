@@ -8,7 +8,7 @@ MARGIN = 8
 
 
 def text(value: object) -> str:
-    """A value for people, safe in HTML, with four significant digits."""
+    """A value as it is shown, escaped for HTML, with four significant digits."""
     return escape(f"{value:.4g}" if isinstance(value, float) else str(value))
 
 
@@ -28,7 +28,7 @@ def pairs(rows: Iterable[tuple[str, object]], caption: str = "") -> str:
 
 
 def line(places: Sequence[float], heights: Sequence[float], description: str) -> str:
-    """A line through places and heights in [0, 1], inside a frame; `description` is its text alternative."""
+    """A framed drawing of a line through points (place, height) in [0, 1]; `description` is its text alternative."""
     width, height = WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN
     points = " ".join(
         f"{MARGIN + width * x:.1f},{MARGIN + height * (1 - y):.1f}" for x, y in zip(places, heights, strict=True)

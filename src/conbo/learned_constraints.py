@@ -78,7 +78,7 @@ class LearnedConstraints:
         return log_probability >= log(self.confidence) - ROUNDING
 
     def levels(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Φ⁻¹(P) of points (n, d), and its gradient (n, d); the confidence has the level `wanted`."""
+        """Levels Φ⁻¹(P) (n,) of points (n, d), and their gradients (n, d); the confidence has the level `wanted`."""
         value, slope = log_probability_and_gradient(self.all, points)
         probability = value.exp().clamp(LOWEST, HIGHEST)
         level = torch.special.ndtri(probability)
@@ -96,7 +96,7 @@ class LearnedConstraints:
 
 
 def log_probability_and_gradient(constraints: tuple[LearnedConstraint, ...], points: Tensor) -> tuple[Tensor, Tensor]:
-    """log P (n,) that points (n, d) keep these constraints, and its gradient (n, d)."""
+    """Log-probabilities (n,) that points (n, d) satisfy these constraints, and their gradients (n, d)."""
     value, gradient = points.new_zeros(len(points)), torch.zeros_like(points)
     for one in constraints:
         margin, slope = one.margins_and_gradients(points)

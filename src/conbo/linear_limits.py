@@ -99,7 +99,7 @@ class LinearLimits:
         return self.coefficients * slopes[..., None, :]
 
     def project(self, points: Array, movable: Flags) -> tuple[Array, Flags]:
-        """Points (n, d) near these within the limits, and which rows are; only `movable` columns (d,) change."""
+        """Points (n, d) near these within the limits, and whether that succeeded; only `movable` columns change."""
         points = np.clip(points, 0.0, 1.0) if movable.all() else points.copy()
         points[:, movable] = points[:, movable].clip(0.0, 1.0)
         inside = self.contains_strictly(points)
@@ -137,7 +137,7 @@ class LinearLimits:
         return np.where(movable, (points - normal * (missing / length)[:, None]).clip(0.0, 1.0), points)
 
     def interval(self, points: Array, column: int) -> tuple[Array, Array]:
-        """The interval (n,) to (n,) in which one column of feasible points (n, d) may move."""
+        """Lower and upper ends (n,) of the interval in which one column of feasible points (n, d) may move."""
         parameter = self.parameters[column]
         if isinstance(parameter, Categorical):
             return points[:, column], points[:, column]
@@ -152,7 +152,7 @@ class LinearLimits:
         return low, scale.to_unit(np.minimum(value + up, scale.high))
 
     def reachable(self, points: Array, movable: Flags) -> Flags:
-        """Which rows (n, d) could satisfy each limit on its own by moving some columns; others cannot satisfy all."""
+        """Which rows (n, d) could satisfy each limit alone by moving some columns; other rows cannot satisfy all."""
         low, high = self._ends()
         fixed = self.values(np.where(movable, 0.0, points)) * ~movable
         least = np.minimum(self.coefficients * low, self.coefficients * high)[:, movable].sum(-1)

@@ -85,5 +85,5 @@ def fit_both(
 
 
 def _averaged(posterior: OneStudy, average: Callable[[], Posterior]) -> OneStudy:
-    """The same study, with predictions of both studies that are averaged over hyperparameters."""
+    """The posterior of this study, with the joint posterior of both studies averaged over its hyperparameters."""
     return replace(posterior, whole=average())

@@ -55,7 +55,7 @@ class PriorStudy:
         return inside
 
     def to_record(self) -> dict[str, Any]:
-        """A plain record that JSON can hold."""
+        """The snapshot as a plain record that JSON can hold."""
         return {"direction": self.direction, "trials": [_row(trial) for trial in self.trials]}
 
     @classmethod

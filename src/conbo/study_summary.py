@@ -259,7 +259,7 @@ def _choices(places: Array, gains: Array, weights: Array) -> tuple[float, Array]
 
 
 def _rounded(low: float, high: float) -> tuple[str, str]:
-    """Two ends with as many digits as their distance needs."""
+    """The texts of two ends, with as many digits as their distance needs."""
     if isinstance(low, int) or low == high or high > 30 * low > 0:
         return number(low, 2 if high > 30 * low else 4), number(high, 2 if high > 30 * low else 4)
     decimals = max(0, 1 - math.floor(math.log10(high - low)))

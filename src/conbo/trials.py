@@ -68,7 +68,7 @@ class Outcomes:
 
 
 def outcomes_of(result: object) -> Outcomes:
-    """The outcomes in what an objective returned, a number or a mapping with 'reward'; raises RewardError."""
+    """The outcomes of an objective's result, a number or a mapping with 'reward'; raises RewardError otherwise."""
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()  # otherwise Python warns later that it was never awaited

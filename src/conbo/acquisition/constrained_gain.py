@@ -48,7 +48,7 @@ CLIMBS = 1  # local searches for the policy's own action, in addition to one fro
 
 
 def state_gains(belief: Belief, actions: Tensor, rule: GainRule) -> StateValue:
-    """Expected gains of states by a rule, from a pool of actions (p, d_x); with learned constraints, the gain above."""
+    """Expected gains of states by a rule, from a pool of actions (p, d_x), with or without learned constraints."""
     if belief.constraints is None:
         return belief.posterior.action_search(belief.space, actions).gains(rule)
     return ConstrainedGains(belief, belief.constraints, actions)
@@ -113,7 +113,7 @@ def gain_of(reward: Look, worst: Tensor, slacks: list[Slack], allowed: Tensor | 
 
 @dataclass(frozen=True)
 class ConstrainedLineGains:
-    """Gains (k, m) at fixed actions, which look ahead along the lines of all posteriors."""
+    """Gains (k, m) at fixed actions, computed from the look-ahead lines of the reward and of all constraints."""
 
     gain: Gain
     lines: list[LookAheadLines]  # lines of the reward, then of the constraints

@@ -32,7 +32,7 @@ SPREAD = 2.3  # nodes are quantiles of a normal that is this much wider than tha
 
 
 def quantile_nodes(n: int, spread: float = SPREAD) -> Tensor:
-    """n (odd) equal quantiles of a normal with standard deviation `spread`, zero included: (n,)."""
+    """Nodes (n,) at even quantiles of a normal with standard deviation `spread`; n is odd, so zero is a node."""
     ranks = (2 * torch.arange(1, n + 1, dtype=torch.float64) - 1) / (2 * n)
     nodes = spread * torch.special.ndtri(ranks)
     nodes[n // 2] = 0.0
@@ -49,14 +49,14 @@ class Gains:
 
 
 class ConvexIntegral:
-    """The estimates for a fixed set of nodes (q,), whose weights are computed once."""
+    """Estimates of E[V] - V(0) for a fixed set of nodes (q,); the weights of the nodes are computed once."""
 
     def __init__(self, nodes: Tensor) -> None:
         self.nodes = nodes
 
     @cached_property
     def _powers(self) -> Tensor:
-        """∫ (z - left)^k φ over each interval between nodes, k = 0..3: (4, q-1)."""
+        """Integrals (4, q-1) of (z - left)^k φ(z) over each interval between nodes, for k = 0..3."""
         left, right = self.nodes[:-1], self.nodes[1:]
         return torch.stack(_shifted_moments(left, right, left, 3))
 
@@ -166,12 +166,12 @@ class ConvexIntegral:
 
 
 def _ends(gain: Tensor, slope: Tensor) -> Tensor:
-    """(D left, d left, D right, d right) of every interval: (..., 4, q-1)."""
+    """Values D and slopes d at both ends of every interval, (D left, d left, D right, d right): (..., 4, q-1)."""
     return torch.stack([gain[..., :-1], slope[..., :-1], gain[..., 1:], slope[..., 1:]], -2)
 
 
 def _shifted_moments(start: Tensor, end: Tensor, origin: Tensor, order: int) -> list[Tensor]:
-    """∫ (z - origin)^k φ(z) dz from start to end, k = 0..order, by the recursion of Gaussian moments."""
+    """Integrals of (z - origin)^k φ(z) from start to end, for k = 0..order, by the recursion of Gaussian moments."""
     at_start, at_end = normal_density(start), normal_density(end)
     moments = [interval_probability(start, end)]
     moments.append(at_start - at_end - origin * moments[0])

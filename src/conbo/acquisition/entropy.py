@@ -103,7 +103,7 @@ class EntropySearch(_EntropySearch):
 
 @dataclass(frozen=True)
 class PredictiveEntropySearch(_EntropySearch):
-    """PES_c: how much knowing a state's best action would sharpen the outcome."""
+    """PES_c: how much the entropy of the outcome would fall if a state's best action were known."""
 
     estimate: str = "density"
 
@@ -114,7 +114,7 @@ class PredictiveEntropySearch(_EntropySearch):
 
 @dataclass(frozen=True)
 class MaxValueEntropySearch(_EntropySearch):
-    """MES_c: how much knowing a state's best value would sharpen the outcome."""
+    """MES_c: how much the entropy of the outcome would fall if a state's best value were known."""
 
     draws: int = 16384
     estimate: str = "density"
@@ -193,7 +193,7 @@ class Information:
         return StatesInformed(self, states, self.tables(flat[first], climb=CLIMB), which)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Rough values by moments, with fewer draws: a function from candidates (r, d) to (r, m)."""
+        """Rough values at shared states (m, d_s), by `moments`: a function from candidates (r, d) to (r, m)."""
         tables, m = self.tables(states, climb=0), len(states)
 
         def function(candidates: Tensor) -> Tensor:
@@ -250,7 +250,7 @@ class StatesInformed:
         self._information, self._states, self._tables, self._index = information, states, tables, index
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
-        """Information (k, m) of candidates (k, d), each with its own set of states `rows` (k,)."""
+        """Information (k, m) of candidates (k, d); candidate i looks at the set of states `rows[i]`."""
         return self._information.gains(candidates, self._states[rows], self._tables, self._index[rows])
 
 
@@ -318,7 +318,7 @@ def gaussian_information(b: Tensor, tables: PeakTables) -> Tensor:
 
 
 def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
-    """H[label] - E H[label | Z]: draws are moved to Z = z and counted.
+    """H[label] - E H[label | Z], estimated by moving all draws to Z = z and counting their labels.
 
     Counts have no derivative.  The derivative of the information is E[∂ log P(label | Z) ∂Z], with the labels of the
     draws and the table of logarithms held fixed.

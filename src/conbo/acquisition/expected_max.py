@@ -93,7 +93,7 @@ def winning_intervals(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _gain(b: Tensor, start: Tensor, wins: Tensor) -> Tensor:
-    """Σ over corners c of the upper envelope of (change of slope) E[(Z - |c|)⁺], all terms non-negative."""
+    """The gain (...): the sum of non-negative (change of slope) E[(Z - |c|)⁺] over corners c of the upper envelope."""
     order = torch.where(wins, b, torch.inf).argsort(dim=-1, stable=True)
     slopes, corners, real = b.gather(-1, order), start.gather(-1, order), wins.gather(-1, order)
     slope_changes = torch.where(real[..., 1:], (slopes[..., 1:] - slopes[..., :-1]).clamp_min(0), 0.0)

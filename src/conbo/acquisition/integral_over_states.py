@@ -95,7 +95,7 @@ class StateRuleRecipe(Protocol):
 
 @dataclass(frozen=True)
 class ExactStates:
-    """All of finitely many states, each with its probability."""
+    """The rule that takes all of finitely many states, each with its probability."""
 
     pool: Tensor  # (m, d_s)
     pool_weights: Tensor  # (m,)
@@ -108,7 +108,7 @@ class ExactStates:
 
 
 def exact_states(belief: Belief) -> ExactStates | None:
-    """The exact sum over states, if there are few."""
+    """The rule that sums over all states, if there are few; otherwise None."""
     finite = belief.states.finite(MOST_CLIMBED)
     if finite is None:
         return None
@@ -171,7 +171,7 @@ class _Strata:
 
 
 def by_importance(importance: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """n indices (r, n) into each row of importances (r, p), and how many entries each of them represents.
+    """Indices (r, n) of n entries of each row of importances (r, p), and how many entries each of them represents.
 
     An entry with more than one n-th of the total importance represents itself.  The others are cut into cells of equal
     importance, each represented by its middle.
@@ -194,7 +194,7 @@ def _shares(importance: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class GaussianStates:
-    """The paper's proposal: s_i ~ N(s_new, diag(l_s²)), weighted by P[s_i] / density, zero outside the space."""
+    """A recipe for the paper's rule: s_i ~ N(s_new, diag(l_s²)), weighted by P[s_i] / density; zero outside space."""
 
     n_states: int = 20
 

@@ -56,7 +56,7 @@ DISCRETE = GainRule(None, discrete_gain, expected_gain)  # the maximum is taken 
 
 @dataclass(frozen=True)
 class HybridKG:
-    """KG at n_z quantile nodes: `best` integrates values and slopes, `lower` is the paper's KG_h on these nodes."""
+    """A recipe for KG at n_z quantile nodes: "best" integrates values and slopes, "lower" is the paper's KG_h."""
 
     n_z: int = 5
     spread: float = SPREAD
@@ -85,7 +85,7 @@ class HybridKG:
 
 @dataclass(frozen=True)
 class MonteCarloKG:
-    """KG as the average of the maxima of n_z sampled look-ahead means: unbiased, noisy, possibly negative."""
+    """A recipe for KG as the average of n_z sampled look-ahead maxima: unbiased, noisy, possibly negative."""
 
     n_z: int = 32
 
@@ -108,7 +108,7 @@ class MonteCarloKG:
 
 @dataclass(frozen=True)
 class DiscreteKG:
-    """KG over a fixed set of n random actions."""
+    """A recipe for KG over a fixed set of n random actions."""
 
     n: int = 100
 

@@ -23,7 +23,7 @@ from conbo.search.action_candidates import action_candidates
 
 @dataclass(frozen=True)
 class OptimisticGap:
-    """The upper bound of a point minus the best lower bound of its state, each `beta` standard deviations away."""
+    """A recipe for the gap between a point's upper bound and its state's best lower bound, at `beta` deviations."""
 
     beta: float = 2.0
 

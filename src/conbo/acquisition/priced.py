@@ -94,7 +94,7 @@ class PricedAcquisition:
         return self.acquisition(points) / self.cost.relative(points)
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Values and gradients per cost around starts (r, d)."""
+        """A function near starts (r, d) that gives values and gradients, divided by costs."""
         inner, log = self.acquisition.local(starts), self.climbs_logarithm
 
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

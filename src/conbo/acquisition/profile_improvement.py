@@ -51,7 +51,7 @@ class ProfileImprovement:
 
 @dataclass(frozen=True)
 class ProfileQuantileImprovement:
-    """Profile expected quantile improvement (PEQI)."""
+    """A recipe for profile expected quantile improvement (PEQI)."""
 
     quantile: float = 0.75
 
@@ -116,7 +116,7 @@ class StateProfile:
         self._search = belief.search(actions)
 
     def best(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """The highest q of each state (m, d_s), and its gradient (m, d), with the best action held fixed."""
+        """The highest q (m,) of each state (m, d_s), and its gradient (m, d), with the best action held fixed."""
         value, gradient = self.quantile(self.best_points(states))
         gradient[:, self._d_s :] = 0.0
         return value, gradient

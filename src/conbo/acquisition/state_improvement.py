@@ -19,7 +19,7 @@ POOL = 128  # quasi-random actions among which the incumbent of a state without 
 
 @dataclass(frozen=True)
 class StateImprovement:
-    """EI at points of one state, over the best mean of that state."""
+    """A recipe for EI at points of one state, over the best mean of that state."""
 
     state: Tensor  # (d_s,)
 
@@ -31,7 +31,7 @@ class StateImprovement:
 
 @dataclass(frozen=True)
 class RewardImprovement:
-    """EI of the next reward of a state, noise included, over the best reward observed there.
+    """A recipe for EI of the next reward of a state, noise included, over the best reward observed in it.
 
     For the last evaluation of a state, this is exactly the expected gain of its best observed reward.  If nothing was
     observed there, the best predicted mean replaces the best reward.

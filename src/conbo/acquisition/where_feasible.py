@@ -54,7 +54,7 @@ class FeasibleAcquisition:
         return self.acquisition(points) * self._probability(points)
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Values and gradients times probabilities around starts (r, d)."""
+        """A function near starts (r, d) that gives values and gradients, multiplied by probabilities."""
         inner, log = self.acquisition.local(starts), self.climbs_logarithm
 
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

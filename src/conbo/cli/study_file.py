@@ -29,7 +29,7 @@ _TABLES = ("states", "actions", "distribution", "outcome_constraints")
 
 @dataclass(frozen=True)
 class StudyFile:
-    """The content of a study file, by the names of `conbo.Study`."""
+    """The content of a study file, with the setting names of `conbo.Study`."""
 
     space: "Space"
     storage: str
@@ -101,7 +101,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _storage(path: Path, record: dict[str, Any]) -> str:
-    """A URL as it is, a file beside the study file."""
+    """The storage of the study: a URL as it is, or a file in the folder of the study file."""
     storage: str = record.get("storage", f"{path.stem}.db")
     return storage if "://" in storage else str(path.parent / storage)
 

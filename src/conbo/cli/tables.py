@@ -31,7 +31,7 @@ READABLE = (".csv", ".json")
 
 
 def read_rows(path: Path) -> dict[str, dict[str, Any]]:
-    """The rows of a CSV file (all texts) or of a JSON file with a list of objects, by their places in the file."""
+    """The rows of a CSV file (all texts) or of a JSON list of objects, by where they are in the file ("line 3")."""
     if path.suffix.lower() in (".parquet", ".xlsx"):
         raise SettingError(f"a table must be read from a .csv or .json file, but got '{path}'.")
     if path.suffix.lower() != ".json":
@@ -135,7 +135,7 @@ def as_columns(rows: Sequence[Sequence[object]]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value for people, with six significant digits."""
+    """A value as it is printed, with six significant digits."""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 

@@ -34,7 +34,7 @@ class Contestant(Protocol):
         """Take over the trials of a run that is continued."""
 
     def fit(self) -> None:
-        """Fit what the next suggestion needs, so that fitting is timed on its own."""
+        """Fit the model for the next suggestion ahead of time, so that fitting is timed separately."""
 
     def ask(self, n: int = 1) -> list[Trial]:
         """The next points to evaluate."""
@@ -47,7 +47,7 @@ class Contestant(Protocol):
 
 
 class TrialList:
-    """The trials of a contestant that keeps them itself; they are told one after the other."""
+    """A list of trials for contestants that are no `Optimizer`; trials are told one after the other."""
 
     def __init__(self) -> None:
         self._trials: list[Trial] = []

@@ -69,7 +69,7 @@ def styled(draw: Draw) -> Draw:
 def style_of(method: str, methods: Sequence[str] = ()) -> dict[str, Any]:
     """How the line of a method looks; methods without a style of their own take colors in turn.
 
-    `method/model` is the method on another model than its own: dotted.
+    A label `method/model`, which is a method with another model than its own, has a dotted line.
     """
     name, other_model, _ = method.partition("/")
     if name in STYLES:
@@ -109,7 +109,7 @@ def draw_costs(axes: Axes, comparison: Comparison, methods: Sequence[str] | None
 
 
 def log_costs(axes: Axes) -> None:
-    """A log axis, with labels between the decades if these are few; call it when everything is drawn."""
+    """Make the cost axis logarithmic, with labels between decades if there are few; call it after all drawing."""
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     plain = FuncFormatter(lambda value, _: f"{value:g}")

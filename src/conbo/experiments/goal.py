@@ -28,7 +28,7 @@ class Duel(NamedTuple):
 
 
 def duels(runs: Mapping[Key, Run], as_published: bool = False) -> Iterator[Duel]:
-    """The best rival of every problem among all labels that were run, or among those on their own model."""
+    """The duel with the best rival on every problem; `as_published` admits only rivals with their own model."""
     for comparison in compare(run for run in runs.values() if run.is_complete):
         if DEFAULT_METHOD not in comparison.costs:
             continue

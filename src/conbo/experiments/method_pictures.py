@@ -154,7 +154,7 @@ def estimate(belief: Belief, recipe: Estimator, candidate: Tensor) -> tuple[Exac
 
 @cache
 def line() -> Belief:
-    """Six rewards along the first half of one action."""
+    """The belief of the pictures without states: six rewards along the first half of one action."""
     space = Space(actions={"x": Real(0, SIDE)})
     points = torch.tensor([0.2, 1.1, 2.0, 3.1, 4.2, 5.0], dtype=torch.float64)[:, None] / SIDE
     rewards = torch.sin(1.4 * SIDE * points[:, 0])
@@ -165,7 +165,7 @@ def line() -> Belief:
 
 @cache
 def plane() -> Belief:
-    """Fourteen rewards over one state and one action."""
+    """The belief of the pictures with states: fourteen rewards over one state and one action."""
     space = Space(states={"s": Real(0, SIDE)}, actions={"x": Real(0, SIDE)})
     points = sobol(14, 2, seed=7)
     state, action = (SIDE * points).unbind(-1)
@@ -186,12 +186,12 @@ def unit(n: int) -> Tensor:
 
 
 def grid() -> Tensor:
-    """All points of a map."""
+    """All points of a map's grid."""
     return torch.cartesian_prod(unit(GRID), unit(GRID))
 
 
 def draw_map(axes: Axes, values: Tensor, colors: str, levels: int | np.ndarray = 14) -> None:
-    """Values on the grid as bands of color."""
+    """Draw values on the grid as bands of color."""
     axis = SIDE * unit(GRID)
     axes.contourf(axis, axis, values.reshape(GRID, GRID).mT, levels, cmap=colors)
     axes.set(xlim=(0, SIDE), ylim=(0, SIDE))

@@ -47,7 +47,7 @@ DIGITS = 16  # number of digits of a fingerprint
 
 
 def origin_of(settings: RunSettings, method: object) -> Origin:
-    """The origin of a run that is made here and now."""
+    """The origin of a run that is made now, by this code on this machine."""
     return Origin(version("conbo"), platform_name(), code_of(settings, method))
 
 
@@ -164,7 +164,7 @@ def _fingerprint(modules: tuple[str, ...], data: tuple[Path, ...]) -> str:
 
 
 def _data_files(problem: str) -> tuple[Path, ...]:
-    """The files that a problem reads: its tables, or the file of one's own in which it is."""
+    """The files that a problem depends on: its tables, or the user's file that defines it."""
     source, _, _ = problem.rpartition(":") if ".py:" in problem else problem.partition(":")
     if source.endswith(".py"):
         return (Path(source),)

@@ -28,7 +28,7 @@ BUILT_IN = [*problems.SUMMARIES, *GLOBAL]
 
 @lru_cache(maxsize=64)
 def load_problem(text: str) -> Problem:
-    """The problem of this name."""
+    """The problem that a text names: a built-in one, a variant, or one from a file."""
     source, _, rest = text.rpartition(":") if ".py:" in text else text.partition(":")
     if source.endswith(".py"):
         return _from_file(Path(source), rest)
@@ -42,7 +42,7 @@ def load_problem(text: str) -> Problem:
 
 
 def _settings(text: str, settings: str) -> dict[str, Any]:
-    """`width=0.5,state_distribution=triangular` as keyword arguments."""
+    """Keyword arguments from a text such as `width=0.5,state_distribution=triangular`."""
     pairs = [pair.partition("=") for pair in settings.split(",")] if settings else []
     if wrong := [name for name, equals, _ in pairs if not (name and equals)]:
         raise SettingError(f"settings must read `name=value`, but got '{wrong[0]}' in '{text}'.")

@@ -167,7 +167,7 @@ def append(path: Path, *lines: Mapping[str, Any]) -> None:
 
 
 def read_folder(folder: Path) -> dict[Key, Run]:
-    """All runs of a folder by their keys; a run's own file comes before packs, and among packs the longer run."""
+    """All runs of a folder by their keys; a run's own file takes precedence over packs."""
     packs, files = sorted(folder.glob(f"*{PACK_SUFFIX}")), sorted(folder.glob(f"*{RUN_SUFFIX}"))
     packed = sorted((run for path in packs for run in read_file(path)), key=lambda run: run.evaluations)
     single = [run for path in files for run in read_file(path)]

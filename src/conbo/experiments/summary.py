@@ -122,7 +122,7 @@ def last_crossing(evaluations: Array, means: Array, cost: float) -> float:
 
 
 def compare(runs: Iterable[Run], score: Score = "score") -> list[Comparison]:
-    """The runs, problem by problem and batch size by batch size."""
+    """Comparisons of the runs, one for each problem and batch size."""
     groups: dict[tuple[str, int], list[Run]] = {}
     for run in runs:
         if run.checkpoints:
@@ -205,7 +205,7 @@ def with_error(mean: float, error: float) -> str:
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as an aligned Markdown table; the first is the head."""
+    """Rows as an aligned Markdown table; the first row is its header."""
     widths = [min(max(len(cell) for cell in column), WIDEST) for column in zip(*rows, strict=True)]
     lines = [" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     lines.insert(1, " | ".join("-" * width for width in widths))

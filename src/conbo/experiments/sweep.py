@@ -32,7 +32,7 @@ _log = logging.getLogger("conbo")
 
 @dataclass(frozen=True)
 class Sweep:
-    """Every problem with every method at every seed, by the same rules."""
+    """The settings of a sweep: every problem with every method at every seed."""
 
     problems: Sequence[str]
     methods: Sequence[Entry]  # their names are the labels
@@ -55,7 +55,7 @@ class Sweep:
             raise SettingError(f"`seeds`, `batch` and `every` must be at least 1, but got {given}.")
 
     def tasks(self) -> list[Task]:
-        """All runs, seed by seed: a sweep that is stopped has compared all methods at some seeds."""
+        """All runs, ordered by seed, so that a sweep that is stopped has compared all methods at some seeds."""
         return [
             Task(self._settings(problem, method, seed), method, self.evaluations)
             for seed in range(self.first_seed, self.first_seed + self.seeds)
@@ -90,7 +90,7 @@ def recipe_of(method: Entry) -> str:
 
 @dataclass(frozen=True)
 class Report:
-    """How many runs are complete, how many wait to be continued, how many failed and why the first did."""
+    """The numbers of runs that are complete, wait to be continued, or failed, and why the first one failed."""
 
     complete: int
     paused: int

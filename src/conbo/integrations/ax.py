@@ -184,6 +184,6 @@ def _parameter(parameter: AxParameter) -> Parameter:
 
 
 def _text(weights: Mapping[str, float], bound: float) -> str:
-    """A linear constraint as conbo writes it."""
+    """The text of a linear constraint, as conbo reads it."""
     terms = " + ".join(f"{weight!r} * '{name}'" for name, weight in weights.items())
     return f"{terms} <= {bound!r}".replace("+ -", "- ")

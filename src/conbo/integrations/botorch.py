@@ -46,12 +46,12 @@ class _Posterior:
     transform: PosteriorTransform | None
 
     def inputs(self, points: Tensor) -> Tensor:
-        """Points (..., d) in the units and the order of the model."""
+        """Convert points (..., d) of the unit cube to the units and the column order of the model."""
         low, high = self.bounds
         return (low + points * (high - low))[..., self.columns.argsort()]
 
     def points(self, inputs: Tensor) -> Tensor:
-        """The model's inputs (..., d) in the unit cube, states first."""
+        """Convert the model's inputs (..., d) to points of the unit cube, states first."""
         low, high = self.bounds
         return (inputs[..., self.columns] - low) / (high - low)
 

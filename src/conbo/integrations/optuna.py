@@ -187,7 +187,7 @@ class ConboSampler(BaseSampler):
     def after_trial(
         self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
     ) -> None:
-        """Store what `constraints_func` says of a completed trial, where all samplers of Optuna look for it."""
+        """Store the result of `constraints_func` for a completed trial where all samplers of Optuna read it."""
         if self._constraints_func is None or state not in (TrialState.COMPLETE, TrialState.PRUNED):
             return
         found = self._constraints_func(trial)

@@ -18,7 +18,7 @@ SIGNATURE = (
 
 
 def _ascent(name: str, limited: bool) -> Function:
-    """The loop, with steps within linear limits or without: Numba compiles only the branches that it can reach."""
+    """Make the loop of ascents, with or without linear limits; each is compiled without the other's branches."""
 
     def ascend_rows(
         first: int,
@@ -211,7 +211,7 @@ def _newton_step(
     factor: Array,
     stuck: Array,
 ) -> float:
-    """Write the step, return its length; see `models.action_functions.newton_step`.
+    """Write the Newton step and return its length; see `models.action_functions.newton_step`.
 
     Not `fast`: vectorized sums of a few terms are slower than plain ones.
     """

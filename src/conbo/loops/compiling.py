@@ -54,7 +54,7 @@ inlined = compiled_with(**LEAN, inline="always")
 
 
 def fast(signature: str, on_demand: bool = False, **options: Any) -> Callable[[Function], Function]:
-    """Make a loop of a function that may reorder sums; the types of its arguments are declared as Numba writes them.
+    """Make a loop of a function that may reorder sums; `signature` declares its argument types as Numba writes them.
 
     A loop that few studies need is compiled `on_demand`, when it is called itself.
     """

@@ -22,7 +22,7 @@ def covariance(
     scratch: Array,  # (7, m)
     bits: Array,  # the same memory as integers
 ) -> None:
-    """Fill k between all points and partners."""
+    """Fill `result` (p, m) with k between all points and partners."""
     m = result.shape[1]
     value, slope, exponent, decay, whole, whole_bits = (
         scratch[:2],
@@ -51,7 +51,7 @@ def weighted_gradient(
     scratch: Array,  # (7, m)
     bits: Array,  # the same memory as integers
 ) -> None:
-    """Fill the gradients in the features of each point p of Σ_m weights[p, m] k(p, m)."""
+    """Fill `result` with the gradients of Σ_m weights[p, m] k(p, m) in the features of each point p."""
     m, width = weights.shape[2], here.shape[1]
     value, slope, exponent, decay, pull, pull_bits = (
         scratch[:2],
@@ -90,7 +90,7 @@ def _polynomials(
     value: Array,
     slope: Array,
 ) -> None:
-    """φ and ψ of the profiles of states and of actions, without their exponential e^-exponent."""
+    """Write φ and ψ of the profiles of states and of actions, without their common factor e^-exponent."""
     m = there.shape[1]
     for j in range(m):
         exponent[j] = 0.0

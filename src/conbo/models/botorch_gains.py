@@ -165,11 +165,11 @@ class BotorchStatesAhead:
 
 
 def best_lines(lines: BotorchLines, nodes: Tensor) -> Tensor:
-    """For every node the line that is highest there: (k, m, q)."""
+    """For every node, the index of the line that is highest at it: (k, m, q)."""
     return (lines.mean[..., None, :] + nodes[:, None] * lines.slope[..., None, :]).argmax(-1)
 
 
 def similarity(actions: Tensor) -> Tensor:
-    """How alike neighboring actions (..., q, d_x) are: (..., q-1)."""
+    """Similarities (..., q-1) of neighboring actions (..., q, d_x), from 0 to 1."""
     apart = (actions[..., 1:, :] - actions[..., :-1, :]).square().sum(-1)
     return torch.exp(-apart / (2 * WIDTH**2))

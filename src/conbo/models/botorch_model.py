@@ -92,7 +92,7 @@ class BotorchPosterior:
         return f"{type(self.model).__name__} of BoTorch, noise variance {self.noise:.2g}"
 
     def inputs(self, points: Tensor) -> Tensor:
-        """Unit-cube points as the model's inputs."""
+        """Convert unit-cube points to the model's inputs."""
         return model_inputs(points, self.categories)
 
     def _joint(self, points: Tensor) -> "GPyTorchPosterior":
@@ -225,7 +225,7 @@ class BotorchSearch:
     actions: Tensor  # (p, d_x)
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
-        """argmax over actions of the posterior mean for states (m, d_s); quasi-Newton steps, `steps` or more."""
+        """argmax over actions of the posterior mean for states (m, d_s), by at least `steps` quasi-Newton steps."""
         return BestActions.joined([self._best(chunk, starts) for chunk in states.split(CHUNK)])
 
     def _best(self, states: Tensor, starts: int) -> BestActions:

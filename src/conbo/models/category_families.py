@@ -66,7 +66,7 @@ class TrendFamily:
 
 @dataclass(frozen=True)
 class MultiTaskFamily:
-    """W Wᵀ + diag(v) for every categorical column, where W has `rank` columns: similarities are learned."""
+    """The family with a learned covariance W Wᵀ + diag(v) for every categorical column, where W has `rank` columns."""
 
     states: Columns
     actions: Columns
@@ -163,7 +163,7 @@ class CategoryBlocks:
         self.same = same_choices(self.choices, self.choices)
 
     def covariance(self, table: Tensor, constant: Tensor) -> tuple[Tensor, Pullback]:
-        """K = (table φ_X + δ constant) φ_C; the pullback gives ∂ lengthscales, ∂ table and ∂ log constant."""
+        """K = (table φ_X + δ constant) φ_C, and a pullback to gradients in log-lengthscales, table and log constant."""
         x, c = self._x, self._c
         inner = table * x.value + constant * self.same
 

@@ -85,7 +85,7 @@ class MultiTask:
     """W Wᵀ + diag(v) between the choices of a column (the intrinsic coregionalization model).
 
     Several columns are multiplied. So the number of parameters grows with the sum of their numbers of choices, not with
-    the number of combinations, and a combination that was never seen is predicted from its choices elsewhere.
+    the number of combinations, and an unseen combination is predicted from other combinations of its choices.
     """
 
     loadings: tuple[Tensor, ...]  # W of each column, (choices, rank)

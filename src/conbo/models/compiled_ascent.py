@@ -25,7 +25,7 @@ WORK_PER_THREAD = 100_000  # number of kernel values below which another thread 
 
 @cache
 def _threads(process: int) -> ThreadPoolExecutor:
-    """One pool for each process: threads do not survive a fork."""
+    """The thread pool of this process; each process has its own, because threads do not survive a fork."""
     return ThreadPoolExecutor(max_workers=available_threads())
 
 
@@ -104,7 +104,7 @@ def _limit_arrays(limits: FeatureLimits | None, rows: int, f: int) -> tuple[Arra
 
 
 def _limit_scratch(limits: FeatureLimits | None, f: int) -> tuple[Array, Array, Array]:
-    """Normals, a matrix and two vectors, gaps, and which limits and bounds bind."""
+    """Scratch memory for steps within limits: normals, a matrix and two vectors; gaps; which limits and bounds bind."""
     n_limits = 0 if limits is None else len(limits.shapes.coefficients)
     return np.empty((n_limits + f + 2, f)), np.empty(n_limits), np.empty(n_limits + 2 * f, dtype=np.bool_)
 

@@ -14,7 +14,7 @@ from conbo.loops.profiles import coefficients
 
 
 def covariance(profile: str, states: Array, actions: Array, outputscale: Tensor) -> Tensor:
-    """σ² φ_S φ_X (r, n, n) between points with scaled features (r, width, n) and variances (r,)."""
+    """Covariances σ² φ_S φ_X (r, n, n) between points with scaled features (r, width, n), given variances σ² (r,)."""
     r, _, n = states.shape
     matrix = np.empty((r, n, n))
     scratch = np.empty((4, n))

@@ -27,7 +27,7 @@ def handles(profiles: tuple[Profile, Profile], *tensors: Tensor) -> bool:
 
 
 def covariance(profiles: tuple[str, str], outputscale: float, a: Features, b: Features) -> Tensor:
-    """k (p, m) between points with features (p, ·) and (m, ·)."""
+    """Covariances k (p, m) between points with features (p, ·) and (m, ·)."""
     result = np.empty((len(a[0]), len(b[0])))
     product_kernel.covariance(
         coefficients(*profiles),

@@ -55,7 +55,7 @@ class ExactPosterior(Conditioned):
         return self.kernel.states.scaled(states)
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """A(s, s') of states given as features, scaled to one for each state with itself: (p, q)."""
+        """Correlations (p, q) of states given as features: A(s, s'), scaled so that each state has 1 with itself."""
         own = [self.kernel.scale(each[:, None], each[:, None])[:, 0, 0].sqrt() for each in (a, b)]
         return self.kernel.scale(a, b) / own[0][:, None] / own[1]
 
@@ -66,7 +66,7 @@ class ExactPosterior(Conditioned):
         return factor.correlation(factor.scaled(states), factor.scaled(known)).amax(-1) >= least
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
-        """k⁰(point, chosen) / k⁰(chosen, chosen), between 0 and 1: (p, q)."""
+        """The prior covariance k⁰(point, chosen) / k⁰(chosen, chosen), cut off at 0 and 1: (p, q)."""
         there = self.kernel.scaled(chosen)
         # the few chosen ones first: loops over many points are faster inside
         share = self.kernel.covariance(there, self.kernel.scaled(points)).mT / self.kernel.variance(there[0])

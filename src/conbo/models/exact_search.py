@@ -34,7 +34,7 @@ class ActionPool:
 
     @cached_property
     def similarity(self) -> Tensor:
-        """κ among the actions of the pool: (p, p)."""
+        """Correlations κ (p, p) among the actions of the pool."""
         return self.posterior.kernel.actions.correlation(self.features, self.features)
 
     @cached_property

@@ -48,7 +48,7 @@ class FeatureShapes:
 
     @cached_property
     def edges(self) -> Tensor:
-        """Margins and rounding of the limits: (2, J)."""
+        """The margins and tolerances of the limits, as two rows (2, J)."""
         like, linear = self.factor.lengthscales, self.feasible.limits
         if linear is None:
             return like.new_zeros(2, 0)
@@ -171,7 +171,7 @@ class FeatureLimits:
         return self.factor.scaled(torch.from_numpy(found).to(ends)).reshape(ends.shape)
 
     def _points(self, x: Tensor) -> Tensor:
-        """Unit-cube points (r, q, d)."""
+        """The unit-cube points (r, q, d) of features x (r, q, width) in these states."""
         states = self.states[:, None].expand(*x.shape[:-1], -1).to(x)
         return torch.cat([states, self.factor.unscaled(x)], -1)
 

@@ -205,7 +205,7 @@ class Block:
 
 
 class Term:
-    """σ² φ of one block of columns, for r sets of lengthscales and variances: a main effect."""
+    """A main effect: σ² φ of one block of columns, for r sets of lengthscales and variances."""
 
     def __init__(
         self, columns: Columns, profile: Profile, points: Tensor, log_lengthscales: Tensor, variance: Tensor

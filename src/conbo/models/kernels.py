@@ -134,7 +134,7 @@ class Kernel(ABC):
         return self.states.scaled(points[..., :d_s]), self.actions.scaled(points[..., d_s:])
 
     def covariance(self, a: Features, b: Features) -> Tensor:
-        """k (..., p, q) between two sets of scaled features."""
+        """Covariances k (..., p, q) between two sets of points, given as scaled features."""
         covariance = self.scale(a[0], b[0]) * self.actions.correlation(a[1], b[1])
         offset = self.offset(a[0], b[0])
         return covariance if offset is None else covariance + offset
@@ -219,7 +219,7 @@ class Kernel(ABC):
 
 
 def pulled(table: Tensor, here: Tensor, there: Tensor) -> Tensor:
-    """-Σ_m table[..., p, m] (here_p - there_m)."""
+    """The sums -Σ_m table[..., p, m] (here_p - there_m), which turn slopes ψ into gradients."""
     towards = (table @ there) if there.dim() == 2 else torch.einsum("...pm,pmf->...pf", table, there)
     return towards - table.sum(-1, keepdim=True) * here
 

@@ -106,7 +106,7 @@ class LogPosterior:
         return value, solved.pullback(in_covariance).add_(torch.from_numpy(prior_gradient)), mean
 
     def of_rewards(self, parameters: Tensor, rewards: Tensor) -> Tensor:
-        """Objectives (r, k) of parameters (r, p) for each of k other columns of rewards (n, k)."""
+        """Objectives (r, k) of parameters (r, p) for each of k other sets of rewards (n, k)."""
         if len(parameters) > self._most_at_once:
             return torch.cat([self.of_rewards(part, rewards) for part in parameters.split(self._most_at_once)])
         solved = self._solve(parameters)
@@ -197,7 +197,7 @@ class LogPosterior:
         return LogPosterior(self.family, self.points[some], self.rewards[some], noise)
 
     def starts(self) -> Tensor:
-        """The prior's mode of lengthscales, and Sobol points around it: (starts, parameters)."""
+        """Starts (starts, p) of a fit: the prior's mode of lengthscales, and Sobol points around it."""
         drawn = sum(self._counts) - self.n_slopes
         centered = SobolEngine(drawn, scramble=True, seed=0).draw(SCREENED_STARTS, dtype=torch.float64) - 0.5
         lengthscales, variances, loadings, noise = centered.split(self._counts[:-1], -1)
@@ -221,7 +221,7 @@ class LogPosterior:
         return start
 
     def _by_kind(self, *values: float | tuple[float, ...]) -> Array:
-        """One value for every parameter, from one value for each kind of parameters or a tuple for all of a kind."""
+        """One value for every parameter; `values` has a number or a tuple for each kind of parameters."""
         pairs = zip(values, self._counts, strict=True)
         flat = [v for value, n in pairs for v in (value if isinstance(value, tuple) else [value] * n)]
         return np.array(flat, dtype=np.float64)

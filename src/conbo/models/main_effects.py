@@ -95,7 +95,7 @@ class MainEffectsKernel(Kernel):
         return self.interaction
 
     def page_main_effects(self) -> dict[str, Any]:
-        """Both variances, and the scales of the state's main effect: zero for columns that it does not look at."""
+        """Both variances, and the scales of the state's main effect, zero for columns that it does not use."""
         scales = [0.0] * len(self.states.columns.categories)
         lengthscales = self.state_effect.lengthscales.tolist()
         for column, lengthscale in zip(effect_columns(self.states.columns), lengthscales, strict=True):

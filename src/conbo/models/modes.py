@@ -201,7 +201,7 @@ def variant_modes(target: LogPosterior, start: Tensor, goal: float) -> list[Mode
 
 
 def local_search(target: LogPosterior, starts: Tensor, halving: SuccessiveHalving = HALVING) -> list[Mode]:
-    """The distinct modes reached from starts (r, p), the best first, without those that are far lower than it."""
+    """The distinct modes reached from starts (r, p), the best first, without those that are far lower than the best."""
     lower, upper = target.bounds.T
     starts = starts.clamp(lower, upper)
     curvature = target.curvature(starts)

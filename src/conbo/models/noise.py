@@ -46,5 +46,5 @@ class HeteroscedasticNoise:
 
 
 def centered_features(columns: Columns, points: Tensor) -> Tensor:
-    """2 h - 1 (..., features) of points (..., d)."""
+    """The centered features 2 h - 1 (..., features) of points (..., d)."""
     return 2 * columns.features(points) - 1

@@ -86,7 +86,7 @@ class LowTail(OutputMap):
     name: str = field(default="", compare=False)  # the map's name among the maps that are tried
 
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """g(y), standardized; known variances of noise to first order."""
+        """The values g(y), standardized, and the known variances of the noise, to first order."""
         variances = None if noise is None else noise * (2 * self.log_slope(rewards)).exp()
         return (self.compressed(rewards) - self.shift) / self.scale, variances
 
@@ -194,7 +194,7 @@ def read_tail(record: Mapping[str, Any]) -> LowTail:
 
 
 def low_tails(rewards: Tensor) -> list[LowTail]:
-    """The maps to try for standardized rewards (n,), from mild to strong."""
+    """The maps that a fit tries for standardized rewards (n,), from mild to strong."""
     best = float(rewards.max())
     reach = best - float(rewards.median())  # distance from the median to the best
     if not reach > 0:

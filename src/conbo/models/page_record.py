@@ -50,7 +50,7 @@ def output_record(output: OutputMap, noise: float | HeteroscedasticNoise) -> dic
 
 
 def heteroscedastic_noise(noise: HeteroscedasticNoise) -> dict[str, Any]:
-    """log σ² as a sum over the columns of a point: slope · number, or a value for each choice."""
+    """The record of log σ² as a sum over the columns of a point: slope · number, or a value for each choice."""
     slopes, terms = noise.slopes.tolist(), []
     for count in noise.columns.categories:
         own, slopes = slopes[: max(count, 1)], slopes[max(count, 1) :]

@@ -127,7 +127,7 @@ class SeededPosterior(ExactPosterior):
         return self if len(self.next_seeds) == 1 else replace(self, next_seeds=self.next_seeds[rows])
 
     def imagined(self, points: Tensor, seeds: Tensor) -> Self:
-        """The posterior after rewards at points (k, d) with seeds (k,) that equal their expectations, so means stay."""
+        """The posterior after rewards at points (k, d) with seeds (k,) that equal their expectations: same means."""
         here, features = self.kernel.scaled(points), self.effect.scaled(points)
         known = self.kernel.covariance(here, self.observed)
         known = known + self.effect.shared(seeds, self.seeds) * self.effect.covariance(features, self.effect_features)

@@ -33,7 +33,8 @@ PARTS: tuple[Parts, ...] = (CONSTANT, FUNCTION, BOTH)
 def modes_with_seeds(families: Sequence[SeededFamily], modes: Sequence[Mode], points: Tensor) -> list[Mode]:
     """The modes of promising structures with effects of seeds, given all modes without them.
 
-    The last column of points (n, d + 1) is the seed.  If no two rewards share one, effects of seeds are only noise.
+    The last column of points (n, d + 1) is the seed.  If no two rewards share a seed, there are no such modes, because
+    effects of seeds are only noise.
     """
     if not families or len(points[:, -1].unique()) == len(points):
         return []

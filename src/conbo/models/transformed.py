@@ -172,7 +172,7 @@ class TransformedPosterior:
     def _with_gradients(
         self, points: Tensor, function: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
     ) -> list[tuple[Tensor, Tensor]]:
-        """Elementwise results (n,) of mean, variance and noise of the process, each with its gradient (n, d)."""
+        """Results (n,) of a function of mean, variance and noise of the process at points (n, d), with gradients."""
         inner, process = self.process.moments(points), self.process
         gradients = inner.mean_gradient, inner.variance_gradient, process.noise_gradient(points)
         with torch.enable_grad():
@@ -213,7 +213,7 @@ class TransformedSearch:
 
 @dataclass(frozen=True)
 class TransformedGains:
-    """Gains of the process as gains in reward."""
+    """Gains in reward, converted from gains of the process."""
 
     posterior: TransformedPosterior
     process: ExactGains
@@ -234,7 +234,7 @@ class TransformedGains:
         return gains
 
     def _worth(self, before: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
-        """Gains of the process as gains in reward, in states whose best means are `before`, and their derivatives."""
+        """Convert gains of the process to gains in reward, in states with best means `before`, with derivatives."""
         noise = gain.new_full((), self.posterior.process.usual_noise)
         return self.posterior.output.gain(before.expand_as(gain), gain, noise.expand_as(gain))
 

@@ -28,7 +28,7 @@ class WarpedFamily(ExtendedFamily):
 
     @property
     def n_warps(self) -> int:
-        """Number of exponents: log a and log b of every number."""
+        """Number of log-exponents: log a and log b of every numeric action."""
         return 2 * len(self.actions.numeric)
 
     @property

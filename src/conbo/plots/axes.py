@@ -23,7 +23,7 @@ SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 @dataclass(frozen=True)
 class ParameterAxis:
-    """One parameter along an axis."""
+    """A parameter as an axis of a plot."""
 
     role: str  # state or action
     name: str

@@ -133,7 +133,7 @@ def _tolerances(known: FeasibleSet, limits: LinearLimits) -> Array:
 
 
 def _along_action(view: View) -> go.Figure:
-    """The probability along the only parameter."""
+    """A figure of the probability along the only parameter."""
     (name,) = view.space.actions
     axis = view.axis(name)
     places = axis.places(4 * RESOLUTION)

@@ -58,7 +58,7 @@ def _ends(trace: Any) -> tuple[str, str]:
 
 
 def _panels(figure: go.Figure, result: Figure) -> dict[tuple[str, str], Axes]:
-    """Axes for every pair of axes in use, in rows and columns by their domains."""
+    """The matplotlib axes for every pair of plotly axes in use, in rows and columns by their domains."""
     pairs = list(dict.fromkeys(_ends(trace) for trace in figure.data))
     sides = {pair: (_axis(figure, pair[0]), _axis(figure, pair[1])) for pair in pairs}
     lefts = sorted({_domain(x)[0] for x, _ in sides.values()})
@@ -88,7 +88,7 @@ def _domain(axis: Any) -> tuple[float, float]:
 
 
 def _dress(axes: Axes, which: Literal["x", "y"], axis: Any, grid: str) -> None:
-    """Scale, range, ticks and title of one axis."""
+    """Set the scale, range, ticks and title of one axis."""
     logarithmic = axis.type == "log"
     scaled: Any = axes.xaxis if which == "x" else axes.yaxis
     if logarithmic:
@@ -179,7 +179,7 @@ def _dots(axes: Axes, trace: Any, x: NDArray[Any], y: NDArray[Any], label: str, 
 
 
 def _legend(result: Figure, figure: go.Figure) -> None:
-    """One line above all panels, each name once."""
+    """Draw the legend as one line above all panels, with each name once."""
     found: dict[str, Any] = {}
     for axes in result.axes:
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -197,7 +197,7 @@ def _array(values: Any) -> NDArray[np.float64]:
 
 
 def _color(text: str) -> Any:
-    """A color of plotly for matplotlib."""
+    """Convert a color of plotly to one of matplotlib."""
     if not text.startswith("rgba("):
         return text
     red, green, blue, opacity = (float(part) for part in text[5:-1].split(","))

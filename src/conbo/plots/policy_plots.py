@@ -190,7 +190,7 @@ def _height(names: Sequence[str]) -> int:
 def _spread(
     axis: ParameterAxis, vertical: ParameterAxis, x: Array, drawn: Array, options: dict[str, bool]
 ) -> go.Scatter:
-    """How the best actions (states, draws) of drawn functions are spread."""
+    """The trace that shows how the best actions (states, draws) of drawn functions are spread."""
     # a dot for every choice; its size shows how often the choice is the best
     if isinstance(vertical.parameter, Categorical):
         counts = np.stack([(drawn == choice).mean(1) for choice in range(vertical.parameter.n_levels)], 1)

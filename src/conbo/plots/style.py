@@ -164,7 +164,7 @@ def surface(
 
 
 def _levels(z: NDArray[np.float64], high_is_good: bool) -> tuple[NDArray[np.float64], bool]:
-    """Round, evenly spaced edges of bands, and whether the worst values lie beyond them.
+    """The edges of bands, which are round and evenly spaced, and whether the worst values lie beyond them.
 
     The bands reach as far below the median as the best value lies above it.
     """

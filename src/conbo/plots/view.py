@@ -113,7 +113,7 @@ class View:
 
     @cached_property
     def summary(self) -> StudySummary:
-        """What was learned, as in `Study.summary`."""
+        """The summary of what was learned, as in `Study.summary`."""
         return summarize(self.belief, self.actions, self.policy.maximize)
 
     def best_of_draws(self, states: Tensor) -> Tensor | None:

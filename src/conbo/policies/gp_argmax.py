@@ -25,7 +25,7 @@ STEPS, STEPS_NEARBY = 10, 5  # steps of Newton's method; few are needed from the
 
 @dataclass(frozen=True)
 class GpArgmax:
-    """The action with the highest posterior mean."""
+    """A recipe for the policy that takes the action with the highest posterior mean."""
 
     candidates: int = 256  # Sobol actions among which a full search starts
     starts: int = 4  # local searches of a full search

@@ -15,7 +15,7 @@ from conbo.models.columns import Columns, squared_distances
 
 @dataclass(frozen=True)
 class NearestNeighbors:
-    """The action with the highest observed reward among the k observations whose states are nearest."""
+    """A recipe for the action with the highest observed reward among the k observations with the nearest states."""
 
     k: int = 10
 

@@ -20,7 +20,7 @@ ROUNDING = 1e-9  # share of a step by which the last step may be above the upper
 
 @dataclass(frozen=True)
 class OnSteps:
-    """The best action whose stepped columns are at ``first + k step``, searched from the best action without steps."""
+    """A recipe for the best action with stepped columns at ``first + k step``; the search begins without steps."""
 
     columns: tuple[int, ...]  # indices of the stepped columns of the action
     first: tuple[float, ...]  # first valid value of each, in the user's units

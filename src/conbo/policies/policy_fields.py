@@ -135,7 +135,7 @@ def _check_seal(record: Fields, model: Collection[str]) -> None:
 
 
 def _check_prior(record: Fields, space: Space) -> list[float]:
-    """The standardized rewards of an earlier study."""
+    """Check the observations of an earlier study, and return their standardized rewards."""
     prior = record.fields("prior").only(("points", "rewards", "noise"))
     rewards = prior.numbers("rewards", None, -LARGEST_STANDARDIZED, LARGEST_STANDARDIZED)
     if not 1 <= len(rewards) <= MOST_OBSERVATIONS:

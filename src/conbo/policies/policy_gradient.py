@@ -71,7 +71,7 @@ class PolicyGradient:
 
 
 def quadratic(states: Tensor) -> Tensor:
-    """1, s and all products of two entries of s, for s (..., f) counted from the center of the cube."""
+    """The features 1, s and all products of two entries of s, for s (..., f) measured from the center of the cube."""
     s = states - 0.5
     rows, columns = torch.triu_indices(s.shape[-1], s.shape[-1], device=s.device)
     return torch.cat([torch.ones_like(s.sum(-1, keepdim=True)), s, s[..., rows] * s[..., columns]], -1)

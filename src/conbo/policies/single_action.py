@@ -12,7 +12,7 @@ SAME = 1e-9  # distance in the unit cube below which two states count as the sam
 
 @dataclass(frozen=True)
 class SingleAction:
-    """The action that is best in a reference state, for every state; or a given `action` (d_x,) of the unit cube."""
+    """A recipe for one action in all states: the best of a reference state, or a given unit-cube `action` (d_x,)."""
 
     action: tuple[float, ...] | None = None
 

@@ -176,9 +176,9 @@ def _simulate_range(
 
 
 def _in_order(bases: ArrayLike) -> Floats:
-    """The bases as (pairs, AMBULANCES, 2), from west to east: which one is called the first must not matter.
+    """The bases as (pairs, AMBULANCES, 2), sorted from west to east, so that their order does not matter.
 
-    Without this order it would matter, because the first of two equally near ambulances is sent, and ties are common
+    Unsorted, the order would matter, because the first of two equally near ambulances is sent, and ties are common
     with Manhattan distances.
     """
     rows = np.array(bases, dtype=np.float64).reshape(-1, AMBULANCES, 2)
@@ -315,7 +315,7 @@ def ambulances(state_sd: float = 7.5) -> Problem:
 
 
 def _into_quadrant(mode: Floats) -> Floats:
-    """The city in a mirror, north-south or east-west, is the same city: a quarter of the states is enough."""
+    """The mode mirrored into one quadrant; the mirrored city is the same city, so a quarter of the states is enough."""
     return np.minimum(mode, CITY - mode)
 
 

@@ -160,7 +160,7 @@ class Kernels:
 
 @dataclass
 class Ensemble:
-    """Networks in training."""
+    """Many networks that are trained at the same time."""
 
     data: StackedImages
     data_sets: Tensor  # (networks,), the number of each network's data set
@@ -220,7 +220,7 @@ class Ensemble:
         return torch.cat(right, dim=1).float().mean(dim=1)
 
     def _rows(self, images: Tensor) -> Tensor:
-        """Where these images (networks, n) of each network's data set are in the stack."""
+        """The rows of the stack that hold these images (networks, n) of each network's data set."""
         return images + (self.data_sets * self.data.per_data_set).unsqueeze(1)
 
     def _images(self, rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -149,7 +149,7 @@ def point_numbers(surrogate: Surrogate) -> Numbers:
 
 
 def cross_validated(surrogate: Surrogate, folds: int = FOLDS) -> Array:
-    """Logits (n,) for every row from the rows of other folds; repeats of a point are never in different folds."""
+    """Logits (n,) of all rows, each predicted from the other folds; repeats of a point are in the same fold."""
     points = point_numbers(surrogate)
     fold = np.random.default_rng(0).permutation(points.max() + 1)[points] % folds
     predictions = np.empty(len(fold))
@@ -233,7 +233,7 @@ def _optimal_reward(surrogate: Surrogate, state: Point) -> float:
 
 
 def describe(surrogate: Surrogate) -> str:
-    """What was measured, and how well the surrogate predicts what it has not seen."""
+    """A text on what was measured, and on how well the surrogate predicts unseen trainings."""
     rewards, kernel = surrogate.rewards, surrogate.kernel
     kept = rewards > COLLAPSED
     logits = cross_validated(surrogate)

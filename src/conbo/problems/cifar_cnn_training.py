@@ -38,7 +38,7 @@ HIDDEN = 256
 
 
 def cifar_cnn_space() -> Space:
-    """Five data sets, seven hyperparameters."""
+    """The space of the problem: five data sets as states, seven hyperparameters as actions."""
     return Space(
         states={STATE_NAME: Categorical(DATA_SETS)},
         actions={
@@ -54,7 +54,7 @@ def cifar_cnn_space() -> Space:
 
 
 def network(dropout_1: float, dropout_2: float, dropout_3: float) -> nn.Sequential:
-    """Two convolutions and two dense layers; it ends in logits, the softmax is part of the loss."""
+    """A network of two convolutions and two dense layers that returns logits; the softmax is part of the loss."""
 
     def convolution(channels: int, filters: int, dropout: float) -> list[nn.Module]:
         same_size = nn.ZeroPad2d((0, KERNEL - 1, 0, KERNEL - 1))  # pads on the right and below

@@ -76,7 +76,7 @@ def _to_unit(bits: np.uint64) -> float:
 
 @compiled
 def substream(key: np.uint64, number: int) -> np.uint64:
-    """Key of stream `number` off `key`: a replication of a seed, or one purpose within a replication."""
+    """The key of stream `number` under `key`, for a replication of a seed or for one purpose within a replication."""
     return _bits(_scramble(key), number)
 
 

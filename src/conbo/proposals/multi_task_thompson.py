@@ -41,7 +41,7 @@ JITTER = 1e-8  # share of the mean variance added to the joint covariance
 
 @dataclass(frozen=True)
 class MultiTaskThompson:
-    """The point of greatest improvement of each of n draws."""
+    """Proposes the point at which each of n drawn functions improves most on the policy."""
 
     points: int = 3000
     draw: str = "joint"
@@ -67,7 +67,7 @@ class MultiTaskThompson:
 
 
 def discretization(belief: Belief, size: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
-    """About `size` points (n_s, n_x, d), n_x for each of n_s states; the first of each is the policy's."""
+    """About `size` points (n_s, n_x, d), n_x for each of n_s states; the first point of each state is the policy's."""
     d_s, d_x = belief.n_state_dims, belief.space.n_action_dims
     if state is None:
         states = uniform_states(belief, ceil(size ** (d_s / (d_s + d_x))), generator)

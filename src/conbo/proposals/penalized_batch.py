@@ -14,7 +14,7 @@ DISTINCT = 0.01  # least penalty factor φ between two points of a batch
 
 
 def penalty(belief: Belief, points: Tensor, chosen: Tensor) -> Tensor:
-    """φ of each point (p, d) against each chosen one (q, d): (p, q)."""
+    """The penalty φ (p, q) of each point (p, d) for its similarity to each chosen point (q, d)."""
     return 1 - belief.posterior.similarity(points, chosen)
 
 

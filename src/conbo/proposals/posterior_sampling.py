@@ -25,7 +25,7 @@ SPARE = 4  # extra draws, in case some of them have the same point
 
 @dataclass(frozen=True)
 class PosteriorSampling:
-    """The most uncertain point of the policies of drawn functions, on `states` states."""
+    """Proposes the most uncertain point of a drawn function's policy, computed at `states` states."""
 
     states: int = 128
     climb: int = 10

@@ -17,7 +17,7 @@ from conbo.proposals.maximizer import fix_state, screening_points
 
 @dataclass(frozen=True)
 class Thompson:
-    """The argmax of joint posterior draws on `points` points."""
+    """Proposes the argmax of joint posterior draws at `points` points."""
 
     points: int = 1000
 

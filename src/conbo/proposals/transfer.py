@@ -17,7 +17,7 @@ from conbo.proposals.maximizer import Maximizer
 
 @dataclass(frozen=True)
 class Transfer:
-    """EI in the reference state, or in a given state."""
+    """Proposes by expected improvement in the reference state, or in a given state."""
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
         """n points (n, d), apart from each other and from pending ones."""

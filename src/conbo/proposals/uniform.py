@@ -11,7 +11,7 @@ from conbo.proposals import Suggestion
 
 @dataclass(frozen=True)
 class UniformProposal:
-    """Independent points that ignore all rewards."""
+    """Proposes independent random points, whatever the rewards are."""
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
         """n points (n, d), states first."""

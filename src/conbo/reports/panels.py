@@ -128,7 +128,7 @@ def limits_panel(view: View) -> tuple[Panel, ...]:
 
 
 def _binding(view: View) -> str:
-    """Which limits hold the policy back, and how often."""
+    """A sentence on which limits bind the policy, and how often."""
     states, weights = view.typical_states
     places = limits.binding(view, torch.cat([states, view.actions(states)], -1))
     names = limits.limit_names(view)

@@ -23,7 +23,7 @@ Worker = Annotated[
 
 
 class Body(BaseModel):
-    """A JSON object that has no fields but these."""
+    """The base class of bodies: a JSON object without unknown fields."""
 
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="constants")
 
@@ -111,7 +111,7 @@ class Release(Body):
 
 
 class NewTrial(Body):
-    """A point to be evaluated first, or with a reward an earlier result."""
+    """A point to be evaluated first or, if it has a reward, an earlier result."""
 
     state: Point
     action: Point

@@ -32,7 +32,7 @@ Statuses = Literal["completed", "running", "failed"]
 
 
 def study_routes(service: Service) -> APIRouter:
-    """Return the routes of all that clients do with studies."""
+    """Return the routes by which clients create, read and work on studies."""
     routes = APIRouter(default_response_class=Json)
 
     @routes.get("/v1/studies", dependencies=READ, summary="All studies with the counts of their trials")

@@ -119,7 +119,7 @@ class Here:
     replaces_lost_workers = True
 
     def width(self) -> int:
-        """One evaluation at a time."""
+        """One, because evaluations run one after the other."""
         return 1
 
     def submit(self, objective: AnyObjective, *arguments: Any) -> "Future[Any]":
@@ -205,7 +205,7 @@ class _Process:
 
 
 class Borrowed:
-    """Evaluates in an executor of the user's."""
+    """Evaluates in an executor that the user provides."""
 
     replaces_lost_workers = False
 

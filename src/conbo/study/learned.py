@@ -33,8 +33,8 @@ class Learned:
         Returns
         -------
         list of dict
-            For every state its `state`, and the `action`, `reward` and `number` of its best trial; None if it has none.
-            States of probability zero are listed only if they have a completed trial.
+            For every state its `state`, and the `action`, `reward` and `number` of its best trial, which are None if it
+            has no completed trial. States of probability zero are listed only if they have a completed trial.
 
         Raises
         ------

@@ -29,7 +29,7 @@ WRITE_EVERY = 1.0  # seconds between two writes of what has been measured
 
 
 class Proofs:
-    """The methods of a study that evaluate its policy, apart from the trials."""
+    """The methods of a study that test its policy by evaluations that are not trials."""
 
     _shared: SharedOptimizer
 

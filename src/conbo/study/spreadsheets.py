@@ -23,5 +23,5 @@ def marked(cell: Cell) -> Cell | str:
 
 
 def unmarked(text: str) -> str:
-    """The text that was written as this cell."""
+    """The original text of a cell that `marked` wrote."""
     return text[1:] if _MARKED.match(text) else text

@@ -44,7 +44,7 @@ def with_errors(trials: Iterable[Trial]) -> list[dict[str, Any]]:
 
 
 def measured_columns(trials: Iterable[Trial]) -> dict[str, str]:
-    """The columns of all measured outcomes with the outcomes' names, in the order of their first trials."""
+    """The names of all measured outcomes by their column names, in the order of their first trials."""
     return {f"{MEASURED}{name}": name for trial in trials for name in trial.measured}
 
 
@@ -69,7 +69,7 @@ def full_table(space: Space, trials: Iterable[Trial]) -> tuple[list[str], list[d
 
 
 def write_csv(path: str | Path, space: Space, trials: Iterable[Trial]) -> None:
-    """Write all trials, one line for each."""
+    """Write all trials to a CSV file, one line for each."""
     header, rows = full_table(space, trials)
     with Path(path).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
