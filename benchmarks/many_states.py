@@ -6,8 +6,8 @@
 
 Parts: states (a suggestion with 500 states against one with 5, and the memory that it takes), fit (the trend kernel
 against BoTorch's MultiTaskGP), suggestion (against optimize_acqf with qLogEI on the same model), accuracy (of twenty
-states that stand for all), search (against a far larger one).  All have seven actions.  One thread of torch; competitors alternate; medians of processor
-time, which other programs do not disturb, and of wall time.
+states that stand for all), search (against a far larger one).  All have seven actions.  One thread of torch;
+competitors alternate; medians of processor time, which other programs do not disturb, and of wall time.
 """
 
 import resource
@@ -192,7 +192,7 @@ def exact_sum(belief: Belief, seed: int) -> ConditionalAcquisition:
 
 
 def search(quick: bool) -> Iterable[Row]:
-    """The value of a suggestion for 500 states, as a share of what a far larger search finds: beliefs with at least 0.9."""
+    """The value of a suggestion for 500 states, as a share of what a far larger search finds."""
     larger = replace(CONBO, screened=2**14, starts=64, finalists=32, halving=None)
     for n in (100,) if quick else (100, 2000):
         shares = []

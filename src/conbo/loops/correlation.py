@@ -1,4 +1,4 @@
-"""Correlations φ between two sets of points in scaled features, and their weighted sums over what was found."""
+"""Correlations φ between two sets of points in scaled features, and weighted sums of correlations."""
 
 from math import sqrt
 
@@ -15,7 +15,7 @@ def correlation(
     scratch: Array,  # (3, q)
     bits: Array,  # the same memory as integers
 ) -> None:
-    """Fill φ between all pairs of each batch."""
+    """Fill `result` with φ between all pairs of points of each batch."""
     features, q = there.shape[1], there.shape[2]
     a, b, c = profile[0, 0], profile[0, 1], profile[0, 2]
     square, decay, whole, whole_bits = scratch[0], scratch[1], scratch[2], bits[2]
@@ -44,7 +44,7 @@ def weighted_sums(
     result: Array,  # (k, n)
     along: Array,  # scratch (n,)
 ) -> None:
-    """Fill Σ_m scale[m] Σ_q pull[m, q] correlation[m, q], for each of the k."""
+    """Fill `result` with Σ_m scale[m] Σ_q pull[m, q] correlation[m, q], for each of the k candidates."""
     k, m, q, n = correlation.shape
     for c in range(k):
         for i in range(n):

@@ -15,9 +15,9 @@ PEAK = 1 / sqrt(2 * pi)  # φ(0)
 
 @exact("void(f8[:,::1], f8[:,::1], f8[::1], f8[:,::1], f8[:,::1])")
 def walk(a: Array, b: Array, gain: Array, probability: Array, density: Array) -> None:
-    """Add to gains (rows,), probabilities and densities (rows, n), which the caller has set to zero.
+    """Compute gains (rows,), probabilities and densities (rows, n) of lines a + b z; the caller has set all to zero.
 
-    Probabilities and densities have no rows where only gains are wanted.
+    Probabilities and densities have no rows if only gains are wanted.
     """
     rows, n = a.shape
     only_gain = len(probability) == 0

@@ -1,6 +1,6 @@
-"""Cholesky factors and inverses of the covariances of a few hundred rewards, and what a likelihood takes from them.
+"""Cholesky factors and inverses of the covariances of a few hundred rewards, and log-likelihoods computed from them.
 
-Four rows are added at once, so that less is read. A matrix without a factor leaves NaN, infinity or zero on the
+Four rows are added at once, so that less memory is read. A matrix without a factor leaves NaN, infinity or zero on the
 diagonal of its factor.
 """
 

@@ -1,4 +1,4 @@
-"""How the local maxima of shared states react to candidates; see `models.exact_rough_gains`, the reference.
+"""How the local maxima of shared states change with candidates; `models.exact_rough_gains` is the reference.
 
 Features of the maxima are transposed, so that the innermost loops run over the maxima of all states.
 """
@@ -8,7 +8,7 @@ from math import sqrt
 from conbo.loops.compiling import Array, fast
 from conbo.loops.exponential import exp_of_minus
 
-STEEPEST = 0.4  # E[Z⁺], rounded: what a line of slope one could gain
+STEEPEST = 0.4  # E[Z⁺], rounded: the largest gain of a line of slope one
 
 
 @fast(
@@ -24,13 +24,13 @@ def reactions(
     new_scale: Array,  # (r, m)
     sd: Array,  # (r,)
     old: Array,  # (r, m·k), the observations' share of the covariances with the basins
-    old_gradient: Array,  # (r, m·features), of those with the best actions
+    old_gradient: Array,  # (r, m·features), gradient of the same share for the best actions
     slopes: Array,  # (r, m, k), out
     curvature: Array,  # (r, m), out
     scratch: Array,  # (5, m·k)
     bits: Array,  # the same memory as integers
 ) -> None:
-    """Fill the slopes of the basins' lines, and half of V''(0), no more than the steepest line could gain."""
+    """Fill the slopes of the basins' lines, and half of V''(0), limited to what the steepest line could gain."""
     r, m, k = slopes.shape
     features = len(basins)
     a, b, c, g = profile[0, 0], profile[0, 1], profile[0, 2], profile[0, 3]

@@ -1,6 +1,6 @@
 """Correlations of a `Factor`, and their weighted sums, by compiled loops.
 
-They are asked for in many small pieces, each of which would take a dozen torch calls.
+Searches need them in many small pieces, and each piece would take a dozen torch calls.
 """
 
 from math import prod
@@ -14,7 +14,7 @@ from conbo.loops.profiles import coefficients
 from conbo.models import compiled
 from conbo.models.profiles import Profile
 
-FEW = 4  # partners: with less than a quarter of the points, the innermost loop runs over the points instead
+POINTS_PER_PARTNER = 4  # with more points per partner, the innermost loop runs over the points instead
 
 
 def handles(profile: Profile, a: Tensor, b: Tensor) -> bool:
@@ -33,7 +33,7 @@ def correlation(profile: str, a: Tensor, b: Tensor) -> Tensor:
         return correlation(profile, a.flatten(0, -2), b).unflatten(0, a.shape[:-1])
     *batches, p, width = a.shape
     q = b.shape[-2]
-    if FEW * q < p:
+    if POINTS_PER_PARTNER * q < p:
         return correlation(profile, b, a).mT
     count = prod(batches)
     result, scratch = np.empty((count, p, q)), np.empty((3, q))

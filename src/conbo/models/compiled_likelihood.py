@@ -1,6 +1,6 @@
 """Factors, inverses and likelihoods of `LogPosterior` by compiled loops, for up to a few hundred rewards.
 
-At a hundred rewards, LAPACK's inverse takes as long as the rest of a likelihood; with many more, its blocks win.
+At a hundred rewards, LAPACK's inverse takes as long as the rest of a likelihood; with many more, LAPACK is faster.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from torch import Tensor
 from conbo.loops import likelihood
 from conbo.models import compiled
 
-MOST_REWARDS = 256  # above, LAPACK is as fast
+MOST_REWARDS = 256  # number of rewards above which LAPACK is as fast
 
 
 def handles(matrices: Tensor) -> bool:
@@ -19,7 +19,7 @@ def handles(matrices: Tensor) -> bool:
 
 
 def factorize_and_invert(matrices: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Lower factors and inverses (r, n, n) of matrices plus noise (r, n) on the diagonal; which of them failed (r,)."""
+    """Lower factors and inverses (r, n, n) of matrices plus noise (r, n) on the diagonal, and which failed (r,)."""
     r, n, _ = matrices.shape
     factors, inverses = np.zeros((r, n, n)), np.zeros((r, n, n))
     variances = np.array(np.broadcast_to(noise.numpy(), (r, n)), order="C")  # a copy, since views are read-only

@@ -105,7 +105,7 @@ class RoughGains:
         return self._rough(lines, slopes) + curvature_gain
 
     def _reactions(self, ahead: LookAhead, new_scale: Tensor, new_offset: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Slopes (r, m, k) of the basins, and half of V''(0), no more than the steepest line could gain: (r, m)."""
+        """Slopes (r, m, k) of the basins, and half of V''(0) (r, m), limited to what the steepest line could gain."""
         factor, (m, k, f) = self._posterior.kernel.actions, self._basins.shape
         best, old_gradient, whitening = self._curvature
         old = (ahead.weights @ self._basin_old.flatten(0, 1).mT).unflatten(-1, (m, k))

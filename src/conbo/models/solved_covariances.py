@@ -1,4 +1,4 @@
-"""Covariances of rewards, factorized and inverted: what a likelihood and its gradient are made of."""
+"""Covariances of rewards, factorized and inverted, from which likelihoods and their gradients are computed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class SolvedCovariances:
 
     @property
     def inverses(self) -> Tensor:
-        """K⁻¹ (r, n, n)."""
+        """The inverses K⁻¹ (r, n, n)."""
         return self.on_device[1].cpu()
 
     def in_covariance(self, solved: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ def factorize_and_invert(covariances: Tensor, noise: Tensor) -> tuple[tuple[Tens
     if compiled_likelihood.handles(covariances):
         factors, inverses, failed = compiled_likelihood.factorize_and_invert(covariances, noise)
         return (factors, inverses), failed
-    noisy = covariances.clone()  # the pullback looks at the covariances again
+    noisy = covariances.clone()  # a copy, because the pullback needs the covariances again
     noisy.diagonal(dim1=-2, dim2=-1).add_(noise)
     factors, failed = factorize(noisy)
     return (factors, torch.cholesky_inverse(factors)), failed.cpu()
