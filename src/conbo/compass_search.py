@@ -1,4 +1,4 @@
-"""The best action of a function without derivatives.
+"""Search for the best action of a function that has no derivatives.
 
 A compass search tries a step along every parameter in both directions. It moves if that helps, and otherwise halves the
 step. It follows integers and categories, and evaluates all neighbors at once.

@@ -70,7 +70,7 @@ def fit_both(
     model: ModelLike,
     memory: FitMemory | None = None,
 ) -> Belief:
-    """The belief about this study, given its observations and an earlier study's, without any shift."""
+    """The belief about this study, given its observations and those of an earlier study, which are not shifted."""
     both = with_study(space)
     if isinstance(model, GaussianProcess) and model.state_kernel == "auto":
         model = replace(

@@ -1,4 +1,4 @@
-"""study.toml: a study as a file that people write."""
+"""Reads study.toml, the file in which a user describes a study."""
 
 import inspect
 import tomllib
@@ -79,7 +79,7 @@ def _errors_name(path: Path) -> Iterator[None]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The tables of the file, with known keys, and the simple values checked."""
+    """The tables of the file, after a check of all keys and of the simple values."""
     try:
         record = tomllib.loads(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Tables as files, in the format that the file's name says, and on the terminal."""
+"""Reads and writes tables as files, in the format of the file's ending, and prints them on the terminal."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Commands that look at a study and at what it learned."""
+"""Commands that show a study and what it has learned."""
 
 import json
 from collections import Counter

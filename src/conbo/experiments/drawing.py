@@ -1,4 +1,4 @@
-"""Comparisons as pictures.  Needs the extra `plots`."""
+"""Draws comparisons of methods as pictures.  Needs the extra `plots`."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps

@@ -1,4 +1,4 @@
-"""Checks of single statements on a set of runs, by fixed rules (`paired_tests`).
+"""Checks of single statements about a set of runs, by the fixed rules of `paired_tests`.
 
 =============  =====================================================================================================
 below          costs are lower by the bootstrap interval and the sign-flip test

@@ -1,4 +1,4 @@
-"""Problems by name, as the command line gives them.
+"""Loads problems by the names that are given on the command line.
 
 ==========================================  =========================================================
 text                                        problem

@@ -1,4 +1,4 @@
-"""One run in one small file: JSON lines, only ever appended to.
+"""The file of a run: JSON lines, to which lines are only appended.
 
 =============================================================  =====================================================
 line                                                           content

@@ -1,4 +1,4 @@
-"""How good a policy is over P[s], on test states that are the same for all methods and seeds.
+"""Scores policies over P[s], on test states that are the same for all methods and seeds.
 
 Every test state has its own random numbers, which are the same for every policy.  So differences between policies are
 far more precise than their rewards, and the errors of the states average out.

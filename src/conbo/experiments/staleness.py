@@ -1,4 +1,4 @@
-"""Which recorded runs are stale, because the code or the recipe that made them has changed since."""
+"""Finds recorded runs that are stale, because the code or the recipe that made them has changed since."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

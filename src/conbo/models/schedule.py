@@ -43,7 +43,7 @@ def begins_with(n: int) -> int:
 
 
 def block_ends(n: int) -> list[int]:
-    """The rows at which the blocks of a factor of n rows end; until the next step, only the last one changes."""
+    """The rows at which the blocks of a factor of n rows end; until the next step, a new row changes only the last."""
     first = fitted_rewards(n)
     return [*range(LONG_BLOCK, first, LONG_BLOCK), *range(first, n, SHORT_BLOCK), n]
 

@@ -67,7 +67,7 @@ class SeedEffect:
         return self.constant + self.function.covariance(a, b)
 
     def shared(self, a: Tensor, b: Tensor) -> Tensor:
-        """τ (p, q) between seeds a (p,) and b (q,)."""
+        """The shared part τ (p, q) of the effects of seeds a (p,) and b (q,)."""
         same = (a[:, None] == b) & (b != NEW_SEED)
         return torch.where(same, 1.0, self.between).to(torch.float64)
 

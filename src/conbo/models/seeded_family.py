@@ -104,7 +104,7 @@ class SeededFamily(ExtendedFamily):
 
     @property
     def _n_effect(self) -> int:
-        """Number of lengthscales of the function."""
+        """Number of lengthscales of a seed's function."""
         return len(self.states.categories) + len(self.actions.categories) if self.function else 0
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""The model over two parameters at a time."""
+"""Plots of the model over two parameters at a time."""
 
 from dataclasses import dataclass
 

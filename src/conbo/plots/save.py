@@ -1,4 +1,4 @@
-"""Figures as PNG, SVG, PDF or HTML files."""
+"""Saves figures as PNG, SVG, PDF or HTML files."""
 
 from pathlib import Path
 

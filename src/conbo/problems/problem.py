@@ -1,4 +1,4 @@
-"""A problem with its truth, as a frozen record, and how much reward a policy gives away on it."""
+"""A problem with its truth, as a frozen record, and how much less than the best a policy earns on it."""
 
 from __future__ import annotations
 

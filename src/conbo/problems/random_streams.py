@@ -1,4 +1,4 @@
-"""Compiled loops, and random streams that are addressed instead of consumed.
+"""Random streams whose k-th draw is computed directly, and the compiler of the simulators' loops.
 
 The rules of a simulator are written once, as plain Python marked `@compiled`. With Numba (`pip install
 conbo[fast]`) they become machine code; without it the same functions run as they stand, with the same

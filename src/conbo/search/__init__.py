@@ -1,1 +1,1 @@
-"""Searches over actions that all states share."""
+"""Pools of actions and likely best actions, from which searches start."""

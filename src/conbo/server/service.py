@@ -1,4 +1,4 @@
-"""The verbs of the service. Whatever may take long happens in another thread or process, never in the event loop.
+"""What the service does for each request. Slow work runs in other threads or processes, never in the event loop.
 
 Arguments named `body` are the fields of the request, as `bodies` declares them; answers are plain records for JSON.
 """

@@ -1,4 +1,4 @@
-"""Where two plain records differ."""
+"""Lists where two plain records differ."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

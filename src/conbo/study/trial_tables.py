@@ -1,4 +1,4 @@
-"""The trials of a study as tables, files and dataframes; earlier results and enqueued points come in here."""
+"""The trials of a study as tables, files and dataframes, from which earlier results are also imported."""
 
 from __future__ import annotations
 
