@@ -149,7 +149,7 @@ class FeasibleSet:
         return result, feasible
 
     def _rounded(self, points: Array) -> tuple[Array, Flags]:
-        """Valid points near points (n, d) whose integers may be between two values."""
+        """Points (n, d) with their integers rounded to values that satisfy the limits, and which rows do."""
         assert self.limits is not None
         result = self.snap(points)
         feasible = self.limits.contains_strictly(result)

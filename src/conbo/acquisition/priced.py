@@ -53,7 +53,7 @@ class UnpricedRecipe(Protocol):
 
 @dataclass(frozen=True)
 class PerCost:
-    """A recipe for the gain per cost of another recipe; the same function if the belief has no costs."""
+    """A recipe for the gain per cost of another recipe, or for the gain itself if the belief has no costs."""
 
     recipe: UnpricedRecipe
 

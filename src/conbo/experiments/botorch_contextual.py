@@ -68,7 +68,7 @@ class ContextualContestant(TrialList):
         return [self._suggested(number) for number in range(first, first + n)]
 
     def policies(self) -> list[ActionRule]:
-        """The action with the best posterior mean."""
+        """The policy that takes the action with the best posterior mean, as a list."""
         self.fit()
         return [MeanPolicy(self._space, self._fitted[1])]
 

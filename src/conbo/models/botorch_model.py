@@ -197,7 +197,7 @@ class BotorchPosterior:
         return BotorchLines.at(self, candidates, states, actions)
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
-        """σ̃ of points (p, d) for every candidate (c, d): (c, p)."""
+        """Slopes σ̃ (c, p) of the look-ahead means at points (p, d), for every candidate (c, d)."""
         sd = (self.variance(candidates) + self.noise_at(candidates)).sqrt()
         return self.covariance(candidates, points) / sd[:, None]
 

@@ -200,7 +200,7 @@ class Conditioned:
         return self.kernel.gradient((ahead.states, ahead.actions), self.observed, weights)
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
-        """σ̃ of points (p, d) for every candidate (c, d): (c, p)."""
+        """Slopes σ̃ (c, p) of the look-ahead means at points (p, d), for every candidate (c, d)."""
         ahead, here = self.look_ahead(candidates), self.kernel.scaled(points)
         own = self.kernel.covariance((ahead.states, ahead.actions), here)
         old = self.kernel.covariance(self.observed, here)

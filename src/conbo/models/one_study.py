@@ -154,7 +154,7 @@ class OneStudy:
         return _Lines(self.whole.look_ahead_lines(_of_this(candidates), _of_this(states), actions))
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
-        """σ̃ of points (p, d) for every candidate (c, d): (c, p)."""
+        """Slopes σ̃ (c, p) of the look-ahead means at points (p, d), for every candidate (c, d)."""
         return self.whole.look_ahead_slopes(_of_this(candidates), _of_this(points))
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> "_Paths | None":

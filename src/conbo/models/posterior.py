@@ -263,7 +263,7 @@ class LooksAhead(Protocol):
         """Look-ahead lines mean + slope z of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d)."""
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
-        """σ̃ of points (p, d) for every candidate (c, d): (c, p)."""
+        """Slopes σ̃ (c, p) of the look-ahead means at points (p, d), for every candidate (c, d)."""
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> Paths | None:
         """n functions drawn from the posterior."""

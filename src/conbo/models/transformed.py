@@ -137,7 +137,7 @@ class TransformedPosterior:
         return TransformedLines(mean, slopes, self.process.look_ahead_lines(candidates, states, actions))
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
-        """σ̃ of points (p, d) for every candidate (c, d): (c, p)."""
+        """Slopes σ̃ (c, p) of the look-ahead means at points (p, d), for every candidate (c, d)."""
         return self.process.look_ahead_slopes(candidates, points) * self._slopes(points)
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> "TransformedPaths":
