@@ -75,7 +75,7 @@ def check_table(path: Path, endings: Iterable[str] = TABLES) -> None:
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write the rows in the format that the file's name says."""
+    """Write the rows in the format of the file's ending."""
     check_table(path)
     library, columns = _library(path), list(rows[0]) if rows else []
     if path.suffix.lower() == ".json":

@@ -162,7 +162,7 @@ def timed(holds: bool, text: str) -> Check:
 
 
 def _with_control(check: Check, serial: Comparison, method: str) -> Check:
-    """The check, undecided if single evaluations that stop halfway would pass it too."""
+    """The check, made undecided if single evaluations that stop halfway would also pass it."""
     half = int(np.searchsorted(serial.evaluations, serial.evaluations[-1] / 2))
     costs = serial.costs[method]
     passes = any(control.holds for control in checked("not above", "", costs[:, half], costs[:, -1]))

@@ -251,7 +251,7 @@ class BotorchSearch:
         return BestActions.of_climbs(ends.unflatten(0, (m, k)), mean)
 
     def gains(self, rule: GainRule) -> BotorchGains:
-        """Expected gains of states, whose look-ahead maxima are searched from the pool."""
+        """Expected gains of states; searches for look-ahead maxima start from the pool."""
         return BotorchGains(self.posterior, self.space, self.actions, rule)
 
 

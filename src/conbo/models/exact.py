@@ -25,7 +25,7 @@ class ExactSearch(ActionPool):
     """A search over actions, by Newton's method on closed-form derivatives."""
 
     def gains(self, rule: GainRule) -> ExactGains:
-        """Expected gains of states, whose look-ahead maxima are searched from the pool."""
+        """Expected gains of states; searches for look-ahead maxima start from the pool."""
         return ExactGains(self, rule)
 
 

@@ -171,7 +171,7 @@ class ActionSearch(BestSearch, Protocol):
     """A search over actions under one posterior, which also computes gains of states."""
 
     def gains(self, rule: GainRule) -> StateValue:
-        """Expected gains of states, whose look-ahead maxima are searched from the pool."""
+        """Expected gains of states; searches for look-ahead maxima start from the pool."""
 
 
 class Paths(Protocol):

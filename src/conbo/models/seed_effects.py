@@ -151,7 +151,7 @@ class SeededPosterior(ExactPosterior):
 
     @cached_property
     def _shared(self) -> Tensor:
-        """τ (1, n) or (c, n) between the new rewards and the observed ones."""
+        """The shared part τ, (1, n) or (c, n), of the seeds of new rewards and of the observed ones."""
         return self.effect.shared(self.next_seeds, self.seeds)
 
     def look_ahead(self, candidates: Tensor) -> LookAhead:

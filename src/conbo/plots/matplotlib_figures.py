@@ -29,7 +29,7 @@ FONTS: dict[Any, Any] = {"font.family": "sans-serif", "font.size": 13 * POINTS, 
 
 
 def write(figure: go.Figure, path: Path) -> None:
-    """Draw a figure and save it in the format that the ending of the file says."""
+    """Draw a figure and save it in the format of the file's ending."""
     with rc_context(FONTS):
         draw(figure).savefig(path, dpi=PIXELS * SHARPNESS)
 
