@@ -4,8 +4,9 @@ BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 INSTALLED := .venv/.installed
 DEVELOPER := .venv/.installed-dev
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-# many small tensor operations and two test workers: more threads would only wait for each other
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+# many small tensor operations and two test workers: more threads would only wait for each other;
+# many processes: each would compile the sources anew if bytecode were not written
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 EXAMPLES := $(addprefix tests/end_to_end/test_,readme.py notebooks.py examples.py)
 
 .PHONY: help demo test check docs coverage soak release-check clean

@@ -6,8 +6,9 @@
 
 Parts: states (a suggestion with 500 states against one with 5, and the memory that it takes), fit (the trend kernel
 against BoTorch's MultiTaskGP), suggestion (against optimize_acqf with qLogEI on the same model), accuracy (of twenty
-states that stand for all), search (against a far larger one).  All have seven actions.  One thread of torch;
-competitors alternate; medians of processor time, which other programs do not disturb, and of wall time.
+states that stand for all), search (the value of a suggestion against that of a far larger search).  All have seven
+actions.  One thread of torch; competitors alternate; medians of processor time, which other programs do not disturb,
+and of wall time.
 """
 
 import resource

@@ -28,8 +28,8 @@ REACH = 0.1  # standard deviation of the distance to the policy, in the unit cub
 RELATIVE_GAIN = 5e-4  # a local search ends when a step promises less than this share of the best value
 SAME_END = 1e-3  # distance in every coordinate up to which two ends of local searches count as one
 FIRST_STEP = 0.05  # length of a local search's first step, in the unit cube
-FEW_STATES = 50  # number of categorical states above which good states and good actions are crossed and screened again
-CROSSED_STATES, CROSSED_ACTIONS = 128, 4
+FEW_STATES = 50  # number of categorical states above which the best actions are also screened in all screened states
+CROSSED_ACTIONS = 2  # number of these actions
 FLAT = 1e-10  # highest value, in standardized rewards, up to which an acquisition function is considered flat
 
 
@@ -237,9 +237,9 @@ def has_many_categories(belief: Belief) -> bool:
 
 
 def crossed(belief: Belief, points: Tensor, values: Tensor) -> Tensor:
-    """Pairs (n, d) of the states and actions of the best points, because good states rarely meet good actions."""
+    """The actions of the best points (n, d) in the states of all points: a good state and a good action rarely meet."""
     d_s, order = belief.n_state_dims, values.argsort(descending=True, stable=True)
-    states, actions = points[order[:CROSSED_STATES], :d_s], points[order[:CROSSED_ACTIONS], d_s:]
+    states, actions = points[:, :d_s].unique(dim=0), points[order[:CROSSED_ACTIONS], d_s:]
     pairs = torch.cat([states.repeat_interleave(len(actions), 0), actions.repeat(len(states), 1)], -1)
     return belief.snap(pairs)
 
