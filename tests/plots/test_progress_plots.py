@@ -86,6 +86,14 @@ def test_a_worker_has_a_row_and_a_lane_for_what_overlaps() -> None:
     assert running.base[0] + running.x[0] == 120  # up to what was recorded last
 
 
+def test_asks_of_one_process_share_a_row_and_many_processes_that_of_their_machine() -> None:
+    few = [(f"lab:{pid}:5f.12.{k}a", 10 * k, 10 * k + 9, "completed") for k in range(8) for pid in (7, 8)]
+    clients = [(f"robot/{k}", 10 * k, 10 * k + 9, "completed") for k in range(8)]
+    assert list(plots.timeline(timed(*few, *clients)).layout.yaxis.ticktext) == ["lab:7", "lab:8", "robot"]
+    many = [(f"lab:{k}:5f.12.{k}a", 10 * k, 10 * k + 9, "completed") for k in range(30)]
+    assert list(plots.timeline(timed(*many)).layout.yaxis.ticktext) == ["lab"]
+
+
 @pytest.mark.parametrize(("seconds", "unit"), [(60, "seconds"), (600, "minutes"), (36_000, "hours"), (864_000, "days")])
 def test_units_of_time(seconds: float, unit: str) -> None:
     figure = plots.timeline(timed(("a", 0, seconds, "completed")))

@@ -1,5 +1,6 @@
 """The history of a study: what the policy was worth at each stage, and which worker evaluated what and when."""
 
+import re
 from dataclasses import replace
 from datetime import datetime
 
@@ -14,13 +15,15 @@ from conbo.plots.style import FAILED, MODEL, POLICY, QUIET, WAITING, band, canva
 from conbo.plots.view import Studied, View, view_of
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.rounding import BAND, NINETY_FIVE, number
+from conbo.study.workers import process_of
 from conbo.threads import threads_for
 from conbo.trials import Trial
 
 CHECKPOINTS = 8
 FEWEST = 3  # number of evaluations at the first checkpoint
 MOST_FITTED = 300  # largest number of observations for which the model of a checkpoint is fitted anew
-MOST_LANES = 8  # largest number of lanes for evaluations of one worker that overlap
+MOST_PROCESSES = 24  # largest number of processes that have a row each; with more, each machine has one
+MOST_LANES = 8  # largest number of lanes for evaluations in one row that overlap
 BY_HAND = "by hand"
 COLORS = {"completed": MODEL, "failed": FAILED, "running": WAITING}
 
@@ -146,10 +149,11 @@ def _by_worker(trials: list[Trial]) -> go.Figure:
 
     least = since(last) / 400  # otherwise quick evaluations would not be visible
     spans = [(since(t.started), max(since(t.finished), since(t.started) + least)) for t in trials]
-    workers = list(dict.fromkeys(trial.worker or BY_HAND for trial in trials))
+    whose = _evaluators(trials)
+    workers = list(dict.fromkeys(whose))
     place, thickness = np.zeros(len(trials)), np.zeros(len(trials))
     for row, worker in enumerate(workers):
-        own = [i for i, trial in enumerate(trials) if (trial.worker or BY_HAND) == worker]
+        own = [i for i, name in enumerate(whose) if name == worker]
         lanes = np.array(_lanes([spans[i] for i in own]))
         n = lanes.max() + 1
         place[own], thickness[own] = row - 0.4 + 0.8 * (lanes + 0.5) / n, 0.7 / n
@@ -175,6 +179,12 @@ def _by_worker(trials: list[Trial]) -> go.Figure:
     ticks = {"tickvals": list(range(len(workers))), "ticktext": [label(worker, 16) for worker in workers]}
     figure.update_yaxes(**ticks, range=[len(workers) - 0.4, -0.6], showgrid=False)
     return figure.update_layout(barmode="overlay").update_xaxes(title_text=f"{unit} since the first start")
+
+
+def _evaluators(trials: list[Trial]) -> list[str]:
+    """Who evaluated each trial: a process or a client of a service, or a machine if there are many processes."""
+    processes = [process_of(trial.worker or BY_HAND) for trial in trials]
+    return processes if len(set(processes)) <= MOST_PROCESSES else [re.sub(r":\d+$", "", name) for name in processes]
 
 
 def _lanes(spans: list[tuple[float, float]]) -> list[int]:

@@ -18,6 +18,11 @@ def worker_name() -> str:
     return f"{socket.gethostname()}:{pid}:{_machine()}.{_start(pid) or 0}.{secrets.token_hex(3)}"
 
 
+def process_of(worker: str) -> str:
+    """The host and process number in the name of a worker; for a client of a service, its label."""
+    return re.sub(r":\w+\.\w+\.\w+$", "", worker.partition("/")[0])
+
+
 def retire(worker: str) -> None:
     """Record that a worker of this process has ended, though the process has not."""
     _RETIRED.add(worker)
