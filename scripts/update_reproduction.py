@@ -37,15 +37,16 @@ PAGE, METHODS_PAGE, README = ROOT / "docs/reproduction.md", ROOT / "docs/methods
 ENTROPY_PAGE, ENTROPY = ROOT / "docs/entropy.md", RESULTS / "entropy.json.xz"
 LEAST_NATS = 0.02  # informations below have errors in nats, not in percent
 README_PROBLEMS = {
-    "branin": "Branin, 1 state and 1 action",
-    "rosenbrock": "Rosenbrock, 1 state and 1 action",
-    "assemble_to_order": "assemble to order, 1 and 8",
-    "ambulances": "ambulances, 2 and 6",
+    "branin": "Branin (1 + 1)",
+    "rosenbrock": "Rosenbrock (1 + 1)",
+    "assemble_to_order": "assemble to order (1 + 8)",
+    "ambulances": "ambulances (2 + 6)",
 }
 ALTERNATIVES = """\
-Or you would optimize some states one by one with another library. This table is of a later version than the one above.
-All have the same evaluations, P[s] says how often each state occurs, and for Optuna and Ax it shows the number of
-states that turned out best (`conbo reproduce alternatives`):"""
+Another way is to use another library: Optuna or Ax for a few states one by one, or BoTorch at states drawn from their
+distribution P[s]. All get the same number of evaluations. For Optuna and Ax, the table shows the number of states that
+was best in hindsight (`conbo reproduce alternatives`). It was measured with a later version of conbo than the table
+above, so conbo's number differs:"""
 README_METHODS = {"conbo": "`conbo`", "expected-improvement": "expected improvement", "uniform": "random search"}
 REFERENCES = {
     "methods": "uniform",

@@ -124,7 +124,7 @@ class Belief:
         return replace(self, posterior=posterior.most_probable(share)) if isinstance(posterior, Averages) else self
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Which states (m, d_s) are similar enough to a known one (k, d_s) for its best action to be a good start."""
+        """Which states (m, d_s) are so similar to a known state, of (k, d_s), that its best action is a good start."""
         alike = self.posterior.resemble(states, known, least)
         return alike if self.constraints is None else alike & self.constraints.resemble(states, known, least)
 

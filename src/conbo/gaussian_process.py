@@ -161,7 +161,7 @@ class GaussianProcess:
         return MultiTaskFamily(coded, actions, profile, self.rank)
 
     def fitted_rewards(self, n: int) -> int:
-        """The number m of first rewards, out of n, to which hyperparameters are fitted; it grows in steps."""
+        """How many of n rewards, from the first on, hyperparameters are fitted to; with many it grows in steps."""
         from conbo.models.schedule import fitted_rewards
 
         return fitted_rewards(n)

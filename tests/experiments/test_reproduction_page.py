@@ -152,7 +152,7 @@ def test_times_are_medians_of_all_checkpoints():
 
 def test_the_front_page_has_the_same_numbers():
     costs = list(finals("assemble_to_order", "expected-improvement").values())
-    row = table(block("costs", README))["assemble to order, 1 and 8"]
+    row = table(block("costs", README))["assemble to order (1 + 8)"]
     as_said(row["expected improvement"], mean(costs), stdev(costs) / math.sqrt(len(costs)))
 
 

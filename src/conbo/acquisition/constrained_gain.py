@@ -183,7 +183,7 @@ class ConstrainedGains:
         return lambda candidates: torch.cat([values(some) for some in candidates.split(step)])
 
     def at(self, states: Tensor) -> "ConstrainedStatesAhead":
-        """Prepare the look-ahead at r sets of m states (r, m, d_s); returns a function of candidates."""
+        """Prepare r sets of m states (r, m, d_s); the result is a function from candidates to their gains there."""
         return ConstrainedStatesAhead(self, states)
 
     def gains_at(self, candidates: Tensor, states: Tensor, actions: Tensor, worst: Tensor) -> ConstrainedLineGains:

@@ -184,7 +184,7 @@ class Information:
         self._normals, self._errors = normal[:, :-1], normal[:, -1]
 
     def at(self, states: Tensor) -> "StatesInformed":
-        """Prepare the look-ahead at r sets of m states (r, m, d_s); returns a function of candidates."""
+        """Prepare r sets of m states (r, m, d_s); the result is a function from candidates to their information."""
         flat = states.flatten(0, 1)
         known: dict[bytes, int] = {}
         index = [known.setdefault(row.tobytes(), len(known)) for row in flat.cpu().numpy()]

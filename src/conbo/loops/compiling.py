@@ -54,15 +54,16 @@ inlined = compiled_with(**LEAN, inline="always")
 
 
 def fast(signature: str, on_demand: bool = False, **options: Any) -> Callable[[Function], Function]:
-    """Make a loop of a function that may reorder sums; `signature` declares its argument types as Numba writes them.
+    """Turn a function into a compiled loop, in which sums may be reordered.
 
-    A loop that few studies need is compiled `on_demand`, when it is called itself.
+    `signature` declares its argument types as Numba writes them. With `on_demand`, for loops that few studies need,
+    only the loop's own first call compiles it.
     """
     return lambda function: Loop(function, signature, on_demand, fastmath=True, **options) if AVAILABLE else function
 
 
 def exact(signature: str) -> Callable[[Function], Function]:
-    """Make a loop of a function that adds up in the order in which it is written."""
+    """Turn a function into a compiled loop, in which sums keep the order in which they are written."""
     return lambda function: Loop(function, signature, fastmath=False) if AVAILABLE else function
 
 

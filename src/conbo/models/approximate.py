@@ -71,7 +71,7 @@ class Summary:
     total: Sums
 
     def shared_with(self, points: Tensor, residuals: Tensor, variances: Tensor) -> bool:
-        """Whether these data begin with the complete blocks of this summary and have the same inducing points."""
+        """Whether a summary of these data can begin with the sums of this one: same blocks, same inducing points."""
         rows = self.whole.rows
         if shared_rows(len(self.points), len(points)) < rows or fitted_rewards(len(points)) > rows:
             return False

@@ -86,7 +86,7 @@ class BotorchGains:
     rule: GainRule
 
     def at(self, states: Tensor) -> "BotorchStatesAhead":
-        """Prepare the look-ahead at r sets of m states (r, m, d_s); returns a function of candidates."""
+        """Prepare r sets of m states (r, m, d_s); the result is a function from candidates to their gains there."""
         return BotorchStatesAhead(self, states)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:

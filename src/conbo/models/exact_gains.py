@@ -107,7 +107,7 @@ class ExactGains:
         return other
 
     def at(self, states: Tensor) -> "StatesAhead":
-        """Prepare the look-ahead at r sets of m states (r, m, d_s); returns a function of candidates."""
+        """Prepare r sets of m states (r, m, d_s); the result is a function from candidates to their gains there."""
         return StatesAhead(self, states)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:

@@ -6,7 +6,7 @@ A prediction is a moment of the mixture.  With weights w, means μ_j and covaria
 
 The expected gain of an evaluation is the weighted mean of the gains that the members compute.  For a method that needs
 the look-ahead of single points, the mixture is replaced by the Gaussian process with the same mean and covariance. The
-most probable member decides how similar two states are.
+features, lengthscales and correlation of states are those of the most probable member.
 
 Reference: Hoeting, Madigan, Raftery & Volinsky (1999), Bayesian model averaging.
 """
@@ -139,7 +139,7 @@ class Mixture:
         return self.leader.state_correlation(a, b)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Which states (m, d_s) every member finds similar to a known one (k, d_s)."""
+        """Which states (m, d_s) every member finds similar to one of the known states (k, d_s)."""
         return torch.stack([member.resemble(states, known, least) for member in self.members]).all(0)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:

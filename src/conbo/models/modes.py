@@ -1,4 +1,4 @@
-"""Modes of the hyperparameters: where the log-density of a model is highest, and how probable the model is there.
+"""Modes of the hyperparameters: where the log-density of a model is highest, and from it, how probable it is.
 
     log p(rewards | model) ≈ log p(rewards, θ | model) + ½ log |2π H⁻¹|     (Laplace)
 

@@ -341,7 +341,7 @@ class FitsInSteps(Protocol):
     """A model whose hyperparameters are fitted to the first rewards only, so that one fit serves many suggestions."""
 
     def fitted_rewards(self, n: int) -> int:
-        """The number m of first rewards, out of n, that hyperparameters are fitted to and all are standardized by."""
+        """How many of n rewards, from the first on, hyperparameters are fitted to; they also standardize all."""
 
     def begins_with(self, n: int) -> int:
         """The number m such that a fit to n rewards starts from the fit to the first m; n to start from scratch."""

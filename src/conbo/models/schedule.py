@@ -18,22 +18,20 @@ FIRST_LOOK = 6  # number of rewards up to which all models are tried after every
 LEAST_STEP = 2  # least number of rewards between two such trials
 EVERY_REWARD = 256  # number of rewards at the first step of the schedule; below it, every fit uses all rewards
 STEP_SHARE = 10  # each step adds one tenth to the number of rewards
-LATE_SHARE = (
-    32  # with several workers the order of the newest 1/32 of the trials may still change, so a step waits for them
-)
+LATE_SHARE = 32  # a step waits for the newest 1/32 of the trials: with several workers, their order may still change
 MOST_FITTED = 750  # largest number of rewards that a fit uses: more hardly change hyperparameters, but cost n³
 LONG_BLOCK = 512  # rows of a block of the factor: it takes well below a second, so that Ctrl-C is answered
 SHORT_BLOCK = 32  # rows of a block beyond the last step: one more reward computes at most one such block
 
 
 def fitted_rewards(n: int) -> int:
-    """The number m of first rewards, out of n, that a fit uses."""
+    """How many of n rewards, from the first on, a fit may use."""
     step = _steps_until(n)
     return n if step is None else step
 
 
 def begins_with(n: int) -> int:
-    """The number m of first rewards, out of n, at which all models were last tried; probable ones are fitted to n."""
+    """The number of rewards, at most n, at which all models were last tried; the probable ones are fitted to all n."""
     if n <= FIRST_LOOK or n >= EVERY_REWARD:
         return n
     last = step = FIRST_LOOK

@@ -36,7 +36,7 @@ SUMMARIES = {
     "assemble_to_order": "Eight base-stock levels of a warehouse for every level of demand; profit per unit of time.",
     "assemble_to_order_constrained": "Assemble to order with a learned limit on the mean number of units in stock.",
     "branin": "Branin-Hoo with state s and action x in [0, 15].",
-    "branin_constrained": "Branin-Hoo with state s, action x in [0, 15], and a limit on a load that is learned.",
+    "branin_constrained": "Branin-Hoo with state s, action x in [0, 15], and a learned constraint on a load.",
     "cifar_cnn": "Hyperparameters of a small network for each of five data sets, by training it; accuracy.",
     "cifar_cnn_table": "Surrogate of `cifar_cnn`: the same space, with rewards from a regression on real trainings.",
     "falling_importance": "Two states and many actions, each less important than the one before; all in [0, 1].",

@@ -42,7 +42,7 @@ DRAWS_PER_NORMAL = 32
 
 
 def _layer_edges() -> NDArray[np.float64]:
-    """Right edges of the layers, from the lowest to the highest, and the 0 above it."""
+    """Right edges of the ziggurat's layers, from the lowest to the highest, then 0 for the top of the curve."""
     edges = [LAYER_AREA / math.exp(-0.5 * TAIL**2), TAIL]
     while len(edges) < LAYERS:
         top = LAYER_AREA / edges[-1] + math.exp(-0.5 * edges[-1] ** 2)

@@ -14,12 +14,18 @@ DISTINCT = 0.01  # least penalty factor φ between two points of a batch
 
 
 def penalty(belief: Belief, points: Tensor, chosen: Tensor) -> Tensor:
-    """The penalty φ (p, q) of each point (p, d) for its similarity to each chosen point (q, d)."""
+    """The factors φ (p, q) that penalize points (p, d) for their similarity to chosen points (q, d).
+
+    A factor is 0 if the two points are the same, and 1 if they are unrelated.
+    """
     return 1 - belief.posterior.similarity(points, chosen)
 
 
 def penalized_batch(belief: Belief, points: Tensor, values: Tensor, n: int) -> Tensor:
-    """n of the evaluated points (p, d) with values (p,) ≥ 0, apart from each other and from pending ones."""
+    """Choose n of the evaluated points (p, d): high values (p,), apart from each other and from pending points.
+
+    No value may be negative.
+    """
     return points[penalized_rows(belief, points, values, n)]
 
 

@@ -26,10 +26,10 @@ class LostWorkers(StudyRows):
     def take_over(
         self, worker: str, lease: float, in_hand: Collection[int], max_lost_workers: int = MAX_LOST_WORKERS
     ) -> Trial | None:
-        """Lease a trial whose worker is gone to this worker, and return it; None if there is none.
+        """Lease to this worker a trial whose own worker is gone, and return it; None if there is no such trial.
 
-        `in_hand` holds the numbers of the trials that the worker already has. A trial fails once it has lost
-        `max_lost_workers` workers that had begun to evaluate it.
+        `in_hand` holds the numbers of the trials that the worker already has; they are skipped. A trial fails once it
+        has lost `max_lost_workers` workers that had begun to evaluate it.
         """
 
         def left_behind(connection: Connection) -> list[Row[Any]]:

@@ -135,7 +135,7 @@ def schema_version(connection: Connection) -> int:
 
 
 def migrate(connection: Connection) -> None:
-    """Create the tables, or migrate them from the version that they have."""
+    """Create the tables, or migrate them from their version to the newest."""
     version = schema_version(connection)
     made = {"version": newest_version(), "conbo": installed_version("conbo")}
     if version == 0:
