@@ -15,8 +15,8 @@ from conbo.models.category_kernels import CategoryKernel, MultiTask, Trend
 from conbo.models.columns import Columns
 from conbo.models.exact import ExactPosterior, condition
 from conbo.models.factorization import cholesky
+from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
 from conbo.models.kernels import Factor, Kernel, ProductKernel
-from conbo.models.noise import HeteroscedasticNoise
 from conbo.models.profiles import Profile, profile_of
 from conbo.models.warp import Warp
 from conbo.observations import Observations

@@ -21,10 +21,10 @@ from conbo.models.approximate import ApproximatePosterior, condition_by_size
 from conbo.models.botorch_model import BotorchPosterior, model_inputs
 from conbo.models.columns import Columns
 from conbo.models.exact import ExactPosterior, condition
+from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
 from conbo.models.kernels import Factor, Kernel
 from conbo.models.main_effects import MainEffectsKernel
 from conbo.models.mixture import Mixture
-from conbo.models.noise import HeteroscedasticNoise
 from conbo.models.one_study import OneStudy
 from conbo.models.output_maps import Limits, LowTail, OutputMap
 from conbo.models.profiles import MATERN52, Profile

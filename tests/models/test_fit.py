@@ -18,9 +18,9 @@ from torch import Tensor
 from conbo.models.category_kernels import CategoryKernel, MultiTask
 from conbo.models.fit import Fit
 from conbo.models.fit import fit as fit_models
+from conbo.models.heteroscedastic_noise import LOG_NOISE_BOUNDS, HeteroscedasticNoise
 from conbo.models.kernel_families import KernelFamily, ProductFamily
 from conbo.models.log_posterior import LOG_LENGTHSCALE_BOUNDS, LOG_VARIANCE_BOUNDS, LogPosterior
-from conbo.models.noise import LOG_NOISE_BOUNDS, HeteroscedasticNoise
 from conbo.models.profiles import SQUARED_EXPONENTIAL
 from conbo.models.structures import Structures
 from kernel_family_cases import FAMILIES, columns, data

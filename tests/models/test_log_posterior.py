@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.distributions import Cauchy, LogNormal, MultivariateNormal, Normal
 
 from conbo.models import compiled
+from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.kernels import Kernel
 from conbo.models.log_posterior import Expected, LogPosterior
-from conbo.models.noise import HeteroscedasticNoise
 from kernel_family_cases import FAMILIES, data
 from random_beliefs import tensor, uniform
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from conbo.belief import Belief, ModelLike
 from conbo.errors import PointError, RecordError, SettingError
 from conbo.gaussian_process import GaussianProcess
-from conbo.models.noise import HeteroscedasticNoise
+from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
 from conbo.policies import StatePolicy
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.nearest_neighbors import NearestNeighbors

@@ -14,10 +14,10 @@ import torch
 
 from conbo.models.columns import Columns
 from conbo.models.exact import ExactPosterior, condition
+from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
 from conbo.models.kernels import Factor, Kernel
 from conbo.models.main_effects import MainEffectsKernel, effect_columns
 from conbo.models.mixture import Mixture
-from conbo.models.noise import HeteroscedasticNoise
 from conbo.models.output_maps import Limits, LowTail, OutputMap
 from conbo.models.posterior import Posterior
 from conbo.models.seed_effects import SeedEffect, condition_with_seeds

@@ -34,8 +34,8 @@ from torch import Tensor
 from conbo.models.exact import ExactPosterior, solved, variances_at
 from conbo.models.factored import Factored, factored
 from conbo.models.factorization import cholesky
+from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
 from conbo.models.kernels import Kernel
-from conbo.models.noise import HeteroscedasticNoise
 from conbo.models.pathwise import DrawnPaths
 from conbo.models.prior_draws import random_normals
 from conbo.models.schedule import LONG_BLOCK, block_ends, fitted_rewards, shared_rows

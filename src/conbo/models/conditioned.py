@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from conbo.models.columns import Features
+from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
 from conbo.models.kernels import Kernel
-from conbo.models.noise import HeteroscedasticNoise
 from conbo.models.posterior import Moments
 
 WORK_PER_SOLVE = 10**9  # multiplications per call in a triangular solve, so that Ctrl-C is answered

@@ -10,8 +10,8 @@ from conbo.models.conditioned import Conditioned
 from conbo.models.exact_gains import ExactGains, ExactLines, lines_at
 from conbo.models.exact_search import ActionPool
 from conbo.models.factored import Factored, factored
+from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
 from conbo.models.kernels import Kernel
-from conbo.models.noise import HeteroscedasticNoise
 from conbo.models.page_record import page_record
 from conbo.models.pathwise import DrawnPaths, draw_paths
 from conbo.models.posterior import GainRule

@@ -18,6 +18,7 @@ from conbo.errors import ConboError
 from conbo.models.approximate import Summary, condition_by_size
 from conbo.models.exact import ExactPosterior
 from conbo.models.factored import Factored
+from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
 from conbo.models.kernels import Kernel
 from conbo.models.log_posterior import Expected, LogPosterior
 from conbo.models.modes import (
@@ -32,7 +33,6 @@ from conbo.models.modes import (
     without_repetitions,
 )
 from conbo.models.moving import moved
-from conbo.models.noise import HeteroscedasticNoise
 from conbo.models.output_maps import Limits, LowTail, low_tails, read_tail
 from conbo.models.seed_effects import SeedEffect, condition_with_seeds
 from conbo.models.seeded_modes import modes_with_seeds

@@ -28,9 +28,9 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from conbo.models.columns import Columns
+from conbo.models.heteroscedastic_noise import LOG_NOISE_BOUNDS, HeteroscedasticNoise, centered_features
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.kernels import Kernel
-from conbo.models.noise import LOG_NOISE_BOUNDS, HeteroscedasticNoise, centered_features
 from conbo.models.solved_covariances import SolvedCovariances, factorize_and_invert
 
 LOG_LENGTHSCALE_BOUNDS = (log(0.005), log(200.0))

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from conbo.models.conditioned import Conditioned
+from conbo.models.heteroscedastic_noise import LOG_NOISE_BOUNDS, HeteroscedasticNoise
 from conbo.models.kernels import Kernel
-from conbo.models.noise import LOG_NOISE_BOUNDS, HeteroscedasticNoise
 from conbo.models.output_maps import NODES, WEIGHTS, OutputMap
 from conbo.spaces import Space
 

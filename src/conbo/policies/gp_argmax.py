@@ -1,4 +1,4 @@
-"""The default policy: π(s) = argmax over x of the posterior mean. `policy_cache.py` keeps its answers.
+"""The default policy: π(s) = argmax over x of the posterior mean. `cached_answers.py` keeps its answers.
 
 =========================================  =======================================================
 state                                      work
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from conbo.belief import Belief
 from conbo.errors import SettingError
-from conbo.policies.policy_cache import MOST_SEARCHED, PolicyCache
+from conbo.policies.cached_answers import MOST_SEARCHED, PolicyCache
 from conbo.search.action_candidates import action_candidates
 
 FIRST_BLOCK = 16  # number of new states that are searched in full before the others are compared with them

@@ -29,7 +29,7 @@ class Policy:
     """The best action for every state, as far as the model knows.
 
     `Study.policy` and `load_policy` make policies. A policy keeps its answers in a cache, which also speeds up the
-    search for similar states (see `conbo.policies.policy_cache`).
+    search for similar states (see `conbo.policies.cached_answers`).
 
     Parameters
     ----------

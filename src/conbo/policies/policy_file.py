@@ -1,7 +1,7 @@
 """A policy as plain values that JSON can hold: the space, the data, and the hyperparameters of its models.
 
 If actions are not the model's best ones, the settings of the rule that finds them in the data are stored too.
-`policy_fields` checks what is read.
+`policy_file_checks` checks what is read.
 """
 
 import warnings
@@ -21,10 +21,10 @@ from conbo.models.approximate import condition_by_size
 from conbo.models.category_kernels import CategoryKernel, MultiTask, Trend
 from conbo.models.columns import Columns
 from conbo.models.exact import ExactPosterior
+from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
 from conbo.models.kernels import Factor, Kernel, ProductKernel
 from conbo.models.main_effects import MainEffectsKernel, effect_columns
 from conbo.models.mixture import Mixture
-from conbo.models.noise import HeteroscedasticNoise
 from conbo.models.one_study import OneStudy, of_both
 from conbo.models.output_maps import read_output
 from conbo.models.posterior import Posterior
@@ -37,7 +37,7 @@ from conbo.policies import PolicyRecipe
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.nearest_neighbors import NearestNeighbors
 from conbo.policies.on_steps import OnSteps
-from conbo.policies.policy_fields import MAIN_EFFECTS, check, members, sealed
+from conbo.policies.policy_file_checks import MAIN_EFFECTS, check, members, sealed
 from conbo.policies.policy_gradient import PolicyGradient
 from conbo.policies.single_action import SingleAction
 from conbo.prior_belief import with_study

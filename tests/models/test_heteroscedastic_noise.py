@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from conbo.models.columns import Columns
-from conbo.models.noise import HeteroscedasticNoise
+from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
 from random_beliefs import finite_differences, tensor, uniform
 
 NOISE = HeteroscedasticNoise(Columns((0, 3, 0)), log_level=-2.0, slopes=tensor([1.0, 0.3, -0.2, 0.1, -2.0]))

@@ -1,4 +1,4 @@
-"""The policy cache: the answers of a policy by state, and the maxima found at states that were searched in full.
+"""Cached answers: the answers of a policy by state, and the maxima found at states that were searched in full.
 
 It is the lookup table of the paper. The default policy, in `gp_argmax.py`, uses it.
 """
