@@ -239,14 +239,14 @@ def test_hills_of_any_height_are_climbed(height: float) -> None:
 
 
 def test_a_known_curvature_leads_to_the_top_at_once() -> None:
-    curvature = torch.tensor([[1.0, 100.0, 10_000.0]], dtype=torch.float64)
+    curvature = tensor([[1.0, 3.0, 0.0], [3.0, 100.0, 20.0], [0.0, 20.0, 10_000.0]])
     top = ONE[None] * 0.4
 
     def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         away = points - top
-        return -0.5 * (curvature * away.square()).sum(-1), -curvature * away
+        return -0.5 * (away @ curvature * away).sum(-1), -away @ curvature
 
-    ascent = ascend(function, uniform(1, 3, seed=12), ZERO, ONE, 60, curvature=curvature)
+    ascent = ascend(function, uniform(1, 3, seed=12), ZERO, ONE, 60, curvature=curvature[None])
     torch.testing.assert_close(ascent.points, top, rtol=0, atol=1e-12)
     assert len(ascent.history_values) <= 3
 

@@ -64,9 +64,9 @@ def ascend(
 ) -> Ascent:
     """Local maxima that are reached from starts (r, d) between lower and upper (d,); lower = upper fixes a coordinate.
 
-    `first_step` is the length of the first step in units of the box, unless the `curvature` in every coordinate
-    (r, d) is roughly known.  A row stops when a step promises to gain no more than `tolerance`, or when `halving` drops
-    it.  With `limits`, every point satisfies them, and steps slide along the limits that they meet.
+    `first_step` is the length of the first step in units of the box, unless the negated Hessian, the positive definite
+    `curvature` (r, d, d), is roughly known.  A row stops when a step promises to gain no more than `tolerance`, or when
+    `halving` drops it.  With `limits`, every point satisfies them, and steps slide along the limits that they meet.
     """
     device = starts.device
 
@@ -88,7 +88,7 @@ def ascend(
         x, _ = limits.project(x, rows)
     value, gradient = evaluate(x, rows)
     final_x, final_value = x.copy(), value.copy()
-    inverse = np.tile(eye, (r, 1, 1)) if curvature is None else eye / curvature.numpy(force=True)[:, None]
+    inverse = np.tile(eye, (r, 1, 1)) if curvature is None else np.linalg.inv(curvature.numpy(force=True))
     fresh = np.full(r, curvature is None)  # whether the inverse Hessian is not yet scaled
     step_length = np.ones(r)
 

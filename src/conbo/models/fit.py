@@ -181,7 +181,10 @@ def refitted(
     rewards: Tensor,
     noise: Tensor | Expected,
 ) -> list[Mode]:
-    """The mode of a recorded model for other rewards, found by local search from the recorded parameters."""
+    """The mode of a recorded model for other rewards, found by local search from the recorded parameters.
+
+    The recorded curvature makes it short: a few more rewards hardly change that.
+    """
     family = structures.read(record)
     maps = [] if record["output"] is None else low_tails(rewards)
     output = next((one for one in maps if one.name == record["map"]), None)
@@ -189,8 +192,8 @@ def refitted(
     jacobian = 0.0 if output is None else float(output.log_slope(rewards).sum())
     seen = structures.seen_by(family, points)
     target = LogPosterior(family, seen, values, "varying" if record["varying"] else noise)
-    start = torch.tensor(record["parameters"], dtype=torch.float64)
-    found = local_search(target, start[None])
+    start, curvature = (torch.tensor(record[key], dtype=torch.float64) for key in ("parameters", "curvature"))
+    found = local_search(target, start[None], curvature=curvature[None])
     same = {"output": output, "log_jacobian": jacobian, "log_odds": record["log_odds"]}
     return [replace(mode, **same) for mode in found]
 

@@ -18,6 +18,7 @@ noise, "varying"   Cauchy(-4, 1.5), N(0, 0.3)     moderate on average; slopes ha
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf, log, pi, sqrt
 from typing import Literal, TypeAlias
 
@@ -49,6 +50,19 @@ IMAGINED = 8  # sets of rewards from which the curvature at a start is estimated
 
 Array: TypeAlias = NDArray[np.float64]
 Expected: TypeAlias = Literal["small", "moderate", "varying"]
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The log-density around a mode, with H its negated second derivatives.
+
+    LogNormal priors are densities of exp(parameter), so the change of variables adds the parameter itself to the
+    volume.
+    """
+
+    mean: float  # the constant mean of the rewards
+    log_volume: float  # log |2π H⁻¹|^½
+    curvature: Tensor  # H (p, p), made positive definite
 
 
 class LogPosterior:
@@ -138,17 +152,17 @@ class LogPosterior:
         """
         return self._imagined_gradients(parameters).square().mean(0) + torch.from_numpy(self._spread**-2)
 
-    def log_volume(self, parameters: Tensor) -> tuple[float, float]:
-        """log |2π H⁻¹|^½ at a mode (p,), H the negated second derivatives of the log-density; and the constant mean.
-
-        LogNormal priors are densities of exp(parameter), so the change of variables adds the parameter itself.
-        """
+    def peak(self, parameters: Tensor) -> "Peak":
+        """The log-density around a mode (p,)."""
         second, mean = self._second_derivatives(parameters)
-        curvatures, scale = torch.linalg.eigvalsh(second), torch.from_numpy(self._spread)
-        log_determinant = float(curvatures.clamp_min(LEAST_CURVATURE).log().sum() - 2 * scale.log().sum())
+        scale = torch.from_numpy(self._spread)
+        curvatures, directions = torch.linalg.eigh(second)
+        curvatures = curvatures.clamp_min(LEAST_CURVATURE)
+        log_determinant = float(curvatures.log().sum() - 2 * scale.log().sum())
         in_logarithms = float(torch.from_numpy(self._logarithm) @ parameters)
         relative = self.n_slopes * log(SLOPE_SPREAD * sqrt(2 * pi))  # their density is relative to that at zero
-        return in_logarithms + 0.5 * len(scale) * log(2 * pi) - 0.5 * log_determinant - relative, mean
+        volume = in_logarithms + 0.5 * len(scale) * log(2 * pi) - 0.5 * log_determinant - relative
+        return Peak(mean, volume, (directions * curvatures) @ directions.mT / scale[:, None] / scale)
 
     def draws(self, parameters: Tensor, pairs: int) -> Tensor:
         """Parameters (2 · pairs, p) from a normal distribution around a mode (p,) with covariance H⁻¹, within bounds.

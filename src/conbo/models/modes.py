@@ -17,7 +17,7 @@ from torch import Tensor
 
 from conbo.ascent import SuccessiveHalving, ascend
 from conbo.models.kernel_families import KernelFamily
-from conbo.models.log_posterior import Expected, LogPosterior
+from conbo.models.log_posterior import Expected, LogPosterior, Peak
 from conbo.models.main_effects import MainEffectsFamily
 from conbo.models.output_maps import LowTail, low_tails
 from conbo.models.structures import Structures
@@ -62,12 +62,12 @@ class Mode:
     def laplace(self) -> float:
         """log p(rewards | model) by Laplace's method, minus a margin for output warping."""
         margin = 0.0 if self.output is None else MAP_MARGIN
-        return self.objective + self.log_jacobian + self._volume_and_mean[0] - margin
+        return self.objective + self.log_jacobian + self.peak.log_volume - margin
 
     @cached_property
-    def _volume_and_mean(self) -> tuple[float, float]:
-        """Log volume and constant mean at the mode: one set of likelihoods gives both."""
-        return self.target.log_volume(self.parameters)
+    def peak(self) -> Peak:
+        """The log-density around the mode."""
+        return self.target.peak(self.parameters)
 
     def like(self, other: "Mode") -> "Mode":
         """The mode `other`, with the output warping of this one."""
@@ -83,7 +83,8 @@ class Mode:
             **structures.record(self.target.family),
             "varying": self.target.varies,
             "parameters": self.parameters.tolist(),
-            "constant": self._volume_and_mean[1],
+            "curvature": self.peak.curvature.tolist(),
+            "constant": self.peak.mean,
             "objective": self.objective,
             "evidence": self.evidence,
             "output": None if self.output is None else self.output.record(),
@@ -200,11 +201,16 @@ def variant_modes(target: LogPosterior, start: Tensor, goal: float) -> list[Mode
     return [mode for mode in found if mode.objective > goal]
 
 
-def local_search(target: LogPosterior, starts: Tensor, halving: SuccessiveHalving = HALVING) -> list[Mode]:
-    """The distinct modes reached from starts (r, p), the best first, without those that are far lower than the best."""
+def local_search(
+    target: LogPosterior, starts: Tensor, halving: SuccessiveHalving = HALVING, curvature: Tensor | None = None
+) -> list[Mode]:
+    """The distinct modes reached from starts (r, p), the best first, without those that are far lower than the best.
+
+    `curvature` (r, p, p) holds rough negated second derivatives at the starts, if they are known.
+    """
     lower, upper = target.bounds.T
     starts = starts.clamp(lower, upper)
-    curvature = target.curvature(starts)
+    curvature = target.curvature(starts).diag_embed() if curvature is None else curvature
     ascent = ascend(lambda p, _: target(p)[:2], starts, lower, upper, ITERATIONS, 0.05, TOLERANCE, halving, curvature)
     modes: list[Mode] = []
     for row in ascent.values.argsort(descending=True, stable=True).tolist():
