@@ -29,8 +29,8 @@ from conbo.models.posterior import GainRule, LineGains
 from conbo.models.snapping import masked, snap_actions, without_infeasible
 from conbo.spaces import Space
 
-RACE_STEPS = 2  # Newton steps from each of several starts, before the best of them continues
-COLD_STEPS = 4  # Newton steps from the winner of the race
+RACE_STEPS = 1  # Newton steps from each of several starts, before the best of them continues
+COLD_STEPS = 5  # Newton steps from the winner of the race
 WARM_STEPS = 1  # Newton steps of an inner maximization that starts where the last outer step ended
 BASINS = 4  # local maxima of the posterior mean that are kept for each state
 
