@@ -29,7 +29,7 @@ SUFFICIENT = 1e-4  # share of the linear prediction that a step must gain (Armij
 class SuccessiveHalving:
     """Successive halving: after `iterations`, only the `survivors` rows with the highest values continue.
 
-    A survivor is dropped later if it can no longer catch up with the best row, or with the `goal`.
+    A survivor is dropped later if it can no longer catch up with the best row, or reach the value `goal`.
     """
 
     iterations: int
@@ -39,7 +39,7 @@ class SuccessiveHalving:
 
 @dataclass(frozen=True)
 class Ascent:
-    """The ends of all starts, and everything that was evaluated on the way."""
+    """The result of a multi-start search: where every start ended, and everything that was evaluated on the way."""
 
     points: Tensor  # (r, d)
     values: Tensor  # (r,)
@@ -62,7 +62,7 @@ def ascend(
     curvature: Tensor | None = None,
     limits: RowLimits | None = None,
 ) -> Ascent:
-    """Local maxima that are reached from starts (r, d) between lower and upper (d,); lower = upper fixes a coordinate.
+    """Climb from starts (r, d) to local maxima between lower and upper (d,); equal bounds fix a coordinate.
 
     `first_step` is the length of the first step in units of the box, unless the negated Hessian, the positive definite
     `curvature` (r, d, d), is roughly known.  A row stops when a step promises to gain no more than `tolerance`, or when
@@ -154,7 +154,7 @@ def ascend(
 def _within(
     limits: RowLimits, rows: NDArray[np.int64], x: Array, slope: Array, inverse: Array, low: Array, high: Array
 ) -> Array:
-    """The maximizer, within the limits, of the quadratic model with this slope and inverse Hessian; x if that fails."""
+    """Maximize the quadratic model with this slope and inverse Hessian within the limits; return x if that fails."""
     there = (x + _times(inverse, slope)).clip(low, high)
     normals, gaps = limits.tangents(x, rows)
     known = np.asarray(np.isfinite(slope).all(-1) & np.isfinite(inverse).all((-2, -1)))
@@ -177,9 +177,10 @@ def _within(
 def _update(
     inverse: Array, moved: Array, change: Array, size: Array, curved: NDArray[np.bool_], fresh: NDArray[np.bool_]
 ) -> None:
-    """Update the inverse Hessian of the negated function in place (BFGS), after a step `moved` changed the gradient.
+    """Update the inverse Hessian of the negated function in place (BFGS), after the step `moved`.
 
-    The gradient changed by size · change. Only `curved` rows are updated; `fresh` ones are scaled first.
+    The step changed the negated gradient by size · change. Only `curved` rows are updated: those in which the function
+    curved down along the step. `fresh` rows are scaled first.
     """
     along = np.where(curved, _dot(moved, change), 1.0)
     unscaled = curved & fresh

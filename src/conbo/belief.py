@@ -78,11 +78,11 @@ class Belief:
         return snap(self.space, points)
 
     def snap_actions(self, actions: Tensor, states: Tensor | None = None) -> Tensor:
-        """The nearest actions (..., d_x) that the space allows; feasible ones in the states (..., d_s), if given."""
+        """The nearest actions (..., d_x) that the space allows; with states (..., d_s), also feasible in these."""
         return snap_actions(self.space, actions, states)
 
     def feasible_actions(self, states: Tensor, actions: Tensor) -> Tensor:
-        """The nearest feasible actions (m, d_x) in states (m, d_s), for policies that ignore limits."""
+        """The feasible actions (m, d_x) nearest to these in states (m, d_s), for policies that ignore limits."""
         return actions if self.space.feasible_set is None else self.snap_actions(actions, states)
 
     def contains(self, points: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ class Belief:
         return contains(self.space, points)
 
     def spread(self, points: Tensor) -> Tensor:
-        """Valid points (n, d): actions are moved into the feasible sets of their states, as evenly spread as before."""
+        """Move the actions of points (n, d) into the feasible sets of their states, and keep them evenly spread."""
         return spread(self.space, points)
 
     def spread_actions(self, actions: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ class Belief:
         return self.spread(torch.cat([states.to(actions), actions], -1))[:, d_s:]
 
     def action_limits(self, states: Tensor) -> RowLimits | None:
-        """The linear limits for a local search over actions, each in its own state (r, d_s); None if there are none."""
+        """The linear limits for local searches over actions, one in each state (r, d_s); None without limits."""
         return action_limits(self.space, states)
 
     def point_limits(self, lower: Tensor, upper: Tensor) -> RowLimits | None:
@@ -124,7 +124,7 @@ class Belief:
         return replace(self, posterior=posterior.most_probable(share)) if isinstance(posterior, Averages) else self
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Which states (m, d_s) are so similar to a known state, of (k, d_s), that its best action is a good start."""
+        """Which states (m, d_s) resemble one of the known states (k, d_s), so that its best action is a good start."""
         alike = self.posterior.resemble(states, known, least)
         return alike if self.constraints is None else alike & self.constraints.resemble(states, known, least)
 
@@ -165,7 +165,7 @@ def fit_belief(
     model: ModelLike,
     memory: FitMemory | None = None,
 ) -> Belief:
-    """Standardize the rewards, fit the model and condition it.
+    """Standardize the rewards, fit the model's hyperparameters, and condition the model on all observations.
 
     A `memory` of earlier fits saves time and does not change the result.
     """
@@ -186,7 +186,7 @@ def fit_belief(
 
 
 def standardized(observations: Observations, shift: float, scale: float) -> Observations:
-    """The same observations with standardized rewards and, if they are known, the variances of these.
+    """The same observations with standardized rewards and, if noise variances are known, with standardized variances.
 
     Variances are at least LEAST_NOISE, because two exact rewards at one point would make the covariance singular.
     """

@@ -13,7 +13,7 @@ from conbo.trials import Trial
 def best_observed(
     space: Space, states: StateDistribution, completed: Iterable[Trial], maximize: bool
 ) -> list[dict[str, Any]]:
-    """For every state, the action, reward and number of its best trial; None if it has no completed trial.
+    """List action, reward and number of the best trial of every state; they are None without a completed trial.
 
     States of probability zero have a row only if they have a completed trial.
     """

@@ -57,13 +57,14 @@ class StateDistribution(Protocol):
 def bind(recipe: RecipeLike, space: Space) -> StateDistribution:
     """The distribution, on the unit cube, of the states that have a feasible action.
 
-    None means uniform, a mapping Product, and a function Density; a recipe for one parameter is used for all.
+    None stands for uniform states, a mapping for `Product`, and a function for `Density`. A recipe for one parameter is
+    used for all parameters.
     """
     return _with_actions(_bind(recipe, space), space)
 
 
 def _bind(recipe: RecipeLike, space: Space) -> StateDistribution:
-    """The distribution of all states, with or without a feasible action."""
+    """The distribution of all states, including states without a feasible action."""
     if recipe is None:
         recipe = Uniform()
     if isinstance(recipe, Mapping):

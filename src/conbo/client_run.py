@@ -1,4 +1,4 @@
-"""Run an objective for a service, and renew the lease of its trial meanwhile."""
+"""Runs an objective for a service, and renews the lease of its trial meanwhile."""
 
 from __future__ import annotations
 

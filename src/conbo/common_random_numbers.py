@@ -73,7 +73,7 @@ class SeedRule:
 
 
 def seed_rule(common_random_numbers: object, seeds: object, parameters: Iterable[str]) -> SeedRule | None:
-    """The seed rule of a study with these settings; None if it does not choose seeds. Raises SettingError."""
+    """The seed rule of a study; None if the study does not choose seeds. Raises SettingError if a setting is wrong."""
     if not isinstance(common_random_numbers, bool):
         raise SettingError(f"`common_random_numbers` must be True or False, but got {common_random_numbers!r}.")
     if seeds is None and not common_random_numbers:

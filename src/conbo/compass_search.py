@@ -15,7 +15,7 @@ MOST_SWEEPS = 60
 
 
 def compass_search(space: Space, function: Callable[[Array], Array], start: Array) -> tuple[Array, float]:
-    """An action (d_x,) of the unit cube that no neighbor exceeds, and its value.
+    """Find an action (d_x,) of the unit cube that is no worse than its neighbors; return the action and its value.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def compass_search(space: Space, function: Callable[[Array], Array], start: Arra
 
 
 def _neighbors(space: Space, action: Array, step: float) -> Iterator[Array]:
-    """The actions that differ from this one (d_x,) in one parameter, by a step or by a choice."""
+    """The actions that differ from this one (d_x,) in one parameter: by a step or, in a category, by the choice."""
     for column, parameter in enumerate(space.actions.values()):
         here = action[column]
         if isinstance(parameter, Categorical):

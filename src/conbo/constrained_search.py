@@ -52,7 +52,7 @@ class ConstrainedSearch:
         return self.search.actions
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
-        """The best actions for states (m, d_s) that satisfy the constraints with confidence, or the most probable."""
+        """For states (m, d_s), the best actions that are sure enough; if none is, those most likely to be feasible."""
         chunk = max(1, MOST_POINTS // len(self.actions))
         return BestActions.joined([self._best(some, starts, steps) for some in states.split(chunk)])
 
@@ -61,7 +61,7 @@ class ConstrainedSearch:
         width = 2 * (min(starts, len(self.actions)) + 1)  # starts and ends
         found = free[:, None].expand(-1, width, -1).clone()
         scores = self._scores(states, free[:, None])
-        # in other states the best action without constraints satisfies them, so it is the best
+        # search further in these states; in all others the best action without constraints is sure enough
         rest = scores[:, 0] < NOT_SURE
         scores = scores.expand(-1, width).clone()
         if bool(rest.any()):
@@ -135,5 +135,5 @@ class ConstrainedSearch:
         return mean - penalty * lack.square(), slope + (2 * penalty * lack)[:, None] * rise
 
     def _level(self, points: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-        """The levels Φ⁻¹(P) of points (n, d), where P is the probability of the constraints, and their gradients."""
+        """The levels Φ⁻¹(P) of points (n, d) and their gradients; P is the probability that all constraints hold."""
         return self.constraints.levels(points)

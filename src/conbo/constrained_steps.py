@@ -17,7 +17,7 @@ ROUNDS = 12  # iterations of the search for the active limits
 
 
 def constrained_steps(bowl: Array, gradient: Array, normals: Array, gaps: Array, lower: Array, upper: Array) -> Array:
-    """Steps (r, d) for B (r, d, d), g (r, d), N (r, J, d), gaps (r, J) and the box, relative to the current points."""
+    """Best steps (r, d), given B (r, d, d), g (r, d), N (r, J, d), gaps (r, J), and bounds (r, d) of the steps."""
     length = np.maximum(np.sqrt((normals**2).sum(-1, keepdims=True)), 1e-300)
     d = gradient.shape[-1]
     eyes = np.broadcast_to(np.eye(d), bowl.shape)

@@ -25,7 +25,7 @@ SUCCESS = "success"  # the name of the constraint that an evaluation succeeds
 
 
 class ConstraintLearner:
-    """Fits a model to the slack of every constraint, and one to successes and failures."""
+    """Fits a model to the slack of every constraint, and another model to successes and failures."""
 
     def __init__(self, constraints: OutcomeConstraints, confidence: float, shelf: Shelf | None = None) -> None:
         self._constraints, self._confidence = constraints, confidence

@@ -22,11 +22,11 @@ class CostLearner:
 
     def __init__(self, space: Space, states: StateDistribution, cost: Cost) -> None:
         self._space, self._states, self._cost = space, states, cost
-        # numbers of the trials it was fitted to, and the model
+        # the numbers of the trials that the last model was fitted to, and that model
         self._fitted: tuple[list[int], CostModel | None] | None = None
 
     def model(self, trials: Iterable[Trial]) -> CostModel | None:
-        """The model of the costs; None without costs, or while there are too few to learn from."""
+        """The model of the costs; None if evaluations have no costs, or while too few costs are known."""
         if self._cost is None:
             return None
         told = [trial for trial in trials if COST in trial.measured] if self._cost == LEARNED else []

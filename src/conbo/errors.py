@@ -15,7 +15,7 @@ def shortened(text: str, most: int = MAX_SHOWN) -> str:
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """The end of an error message: the known name that is most like this one, or all known names."""
+    """The end of an error message: it suggests the known name closest to this one, or lists all known names."""
     names = list(known)
     if match := difflib.get_close_matches(name, names, n=1):
         return f"did you mean '{match[0]}'?"

@@ -65,7 +65,7 @@ class FeasibleSet:
         return inside
 
     def repair(self, points: Array) -> tuple[Array, Flags]:
-        """Valid points (n, d) near these with feasible actions, and which rows have one; some states have none."""
+        """Valid points (n, d) near these that are feasible, and for which rows there is one; some states have none."""
         repaired = self.snap(points)
         feasible = self._strictly(repaired)  # points that are feasible only up to rounding are moved inside
         rows = np.flatnonzero(~feasible)
@@ -84,7 +84,7 @@ class FeasibleSet:
         return repaired, feasible
 
     def spread(self, points: Array) -> tuple[Array, Flags]:
-        """The same states with feasible actions, and which rows (n, d) have one.
+        """Points (n, d) with the same states but feasible actions, and for which rows there is one.
 
         Actions that are uniform on the cube become roughly uniform on each state's feasible set: a feasible action
         stays, and another is scrambled until it is feasible, or moved along chords of the feasible set.
@@ -96,7 +96,7 @@ class FeasibleSet:
         return spread, feasible
 
     def cut(self, inside: Array, towards: Array) -> Array:
-        """The last feasible points (n, d) on straight lines from feasible points to others with the same state."""
+        """The last feasible points (n, d) on lines from feasible points to other points with the same state."""
         fixed = np.array([isinstance(p, Categorical) for p in self.parameters])
         towards = np.where(fixed, inside, towards)
         best = inside
@@ -149,7 +149,7 @@ class FeasibleSet:
         return result, feasible
 
     def _rounded(self, points: Array) -> tuple[Array, Flags]:
-        """Points (n, d) with their integers rounded to values that satisfy the limits, and which rows do."""
+        """Round the integers of points (n, d) to satisfy the limits; also return for which rows this succeeded."""
         assert self.limits is not None
         result = self.snap(points)
         feasible = self.limits.contains_strictly(result)
@@ -191,7 +191,7 @@ class FeasibleSet:
         return inside if self.limits is None else inside & self.limits.contains_strictly(points)
 
     def _feasible_scramble(self, points: Array) -> tuple[Array, Flags]:
-        """For each of points (n, d), the first feasible one among its scrambles, and which rows have one."""
+        """For each of points (n, d), the first scramble that is feasible, and which rows have a feasible scramble."""
         result = self.snap(points)
         feasible = self._strictly(result)
         # limits are evaluated for a block of scrambles at once; a user's function is called for one scramble at a time
@@ -235,7 +235,7 @@ def _even_steps(d: int) -> Array:
 
 @cache
 def _multipliers() -> NDArray[np.int64]:
-    """Pairs of integers, one for every way to scramble."""
+    """Pairs of integers: one pair for every way to scramble points."""
     return np.random.RandomState(0).randint(100, 2000, size=(SCRAMBLES_OF_FUNCTION + CHORDS, 2))
 
 
@@ -250,7 +250,7 @@ def _scrambled(points: Array, ways: NDArray[np.int64]) -> Array:
 
 
 def _integer_steps(k: int) -> Array:
-    """The steps (options, k) to try: none, one of k integers down or up, and if k is small one down and another up."""
+    """The steps (options, k) to try: none; one of k integers down or up; for small k also one down and another up."""
     eye = np.eye(k)
     pairs = [eye[j] - eye[i] for i in range(k) for j in range(k) if i != j] if k <= MOST_PAIRED else []
     return np.stack([np.zeros(k), *-eye, *eye, *pairs])

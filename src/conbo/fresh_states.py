@@ -116,7 +116,7 @@ def _draws(pool: _Pool, features: Array, n: int, named: bool, generator: np.rand
 
 
 def rule_actions(belief: Belief, rule: Rule, states: Sequence[dict[str, Value]]) -> Actions:
-    """The actions of a rule in these states; raises PointError if one of them is not feasible."""
+    """The actions of a rule in these states; raises PointError if an action is not feasible."""
     actions = rule.many(states)
     if belief.space.feasible_set is not None:
         points = belief.space.encode_states(states), belief.space.encode_actions(actions)

@@ -161,13 +161,13 @@ class GaussianProcess:
         return MultiTaskFamily(coded, actions, profile, self.rank)
 
     def fitted_rewards(self, n: int) -> int:
-        """How many of n rewards, from the first on, hyperparameters are fitted to; with many it grows in steps."""
+        """How many of n rewards, from the first on, hyperparameters are fitted to. For large n, this grows in steps."""
         from conbo.models.schedule import fitted_rewards
 
         return fitted_rewards(n)
 
     def begins_with(self, n: int) -> int:
-        """The number m such that a fit to n rewards starts from the fit to the first m; n to start from scratch."""
+        """Return m such that the fit to n rewards starts from the fit to the first m; m = n means from scratch."""
         from conbo.models.schedule import begins_with
 
         return n if self.members == 1 else begins_with(n)
@@ -195,7 +195,7 @@ class GaussianProcess:
     ) -> tuple[Posterior, Callable[[], Posterior] | None]:
         """The posterior, and a function that averages it over its hyperparameters, for predictions.
 
-        The function is None if rewards have seeds, or if there are so many that the average would not differ.
+        The function is None if rewards have seeds, or if there are so many rewards that the average would not differ.
         """
         from conbo.models.averaged import MOST_REWARDS, averaged
         from conbo.models.fit import probabilities

@@ -109,7 +109,7 @@ class Learner:
         return suggestion if self.knows_gains else replace(suggestion, expected_gain=None)
 
     def _feasible(self, points: Tensor, generator: torch.Generator) -> Tensor:
-        """Feasible points (n, d) near these; states without a feasible action are replaced by ones that follow P[s]."""
+        """Feasible points (n, d) near these; a state without a feasible action is replaced by one drawn from P[s]."""
         near = snap(self._space, points)
         lost = ~contains(self._space, near)
         if bool(lost.any()):
@@ -134,7 +134,7 @@ class Learner:
     def policy(self, trials: Sequence[Trial]) -> Policy:
         """The best action for every state."""
         belief = self._fitted(trials, states_as_actions=False)
-        # constraints may depend on the state by themselves
+        # learned constraints can make the best action depend on the state even if the reward's model does not
         if self._method.policy is None and belief.constraints is None:
             warn_without_interaction(belief)
         return Policy(belief, self._maximize, self._method.policy)

@@ -99,7 +99,7 @@ class LinearLimits:
         return self.coefficients * slopes[..., None, :]
 
     def project(self, points: Array, movable: Flags) -> tuple[Array, Flags]:
-        """Points (n, d) near these within the limits, and whether that succeeded; only `movable` columns change."""
+        """Points (n, d) near these that satisfy the limits, and which rows do; only `movable` columns change."""
         points = np.clip(points, 0.0, 1.0) if movable.all() else points.copy()
         points[:, movable] = points[:, movable].clip(0.0, 1.0)
         inside = self.contains_strictly(points)
@@ -112,7 +112,7 @@ class LinearLimits:
         return points, inside
 
     def _alternate(self, points: Array, movable: Flags, margins: Array) -> Array:
-        """Newton steps onto one violated limit after the other, within the cube."""
+        """Move points (n, d) by Newton steps onto one violated limit after the other, within the cube."""
         open_rows = np.arange(len(points))
         for _ in range(SWEEPS):
             moving = points[open_rows]
@@ -129,7 +129,7 @@ class LinearLimits:
         return points
 
     def _step_inside(self, points: Array, limit: int, missing: Array, movable: Flags) -> Array:
-        """A step (n, d) along the normal of one limit, by columns that can still move that way."""
+        """A step (n, d) along the normal of one limit, in the columns that can still move in its direction."""
         normal = self.normals(points)[:, limit]
         blocked = ~movable | ((points <= 0) & (normal > 0)) | ((points >= 1) & (normal < 0))
         normal = np.where(blocked, 0.0, normal)
@@ -177,7 +177,7 @@ class LinearLimits:
         return both[:, 0], both[:, 1]
 
     def nearest(self, point: Array, movable: Flags, limits: Flags | None = None) -> Array | None:
-        """The nearest point (d,) to this one that satisfies all limits, or some of them; None if there is none.
+        """The nearest point (d,) to this one that satisfies all limits, or those in `limits`; None if there is none.
 
         Distances are sums over the columns in units of their ranges; integers stay integers.
         """

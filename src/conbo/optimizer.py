@@ -166,7 +166,7 @@ class Optimizer:
     def restore(self, trials: Iterable[Trial]) -> None:
         """Continue from the trials of an optimizer with the same settings, in the order of their numbers.
 
-        Raises TrialError, PointError or RewardError if they cannot be such trials.
+        Raises TrialError, PointError or RewardError if a trial cannot come from such an optimizer.
         """
         restored = list(trials)
         for number, trial in enumerate(restored):
@@ -287,7 +287,7 @@ class Optimizer:
         self._trials[failed.number] = failed
 
     def find(self, trial: Trial | int) -> Trial:
-        """The trial, or the one with this number, as it is known now."""
+        """The current record of a trial, which is given as a trial or by its number."""
         number = trial.number if isinstance(trial, Trial) else trial
         if isinstance(number, int) and 0 <= number < len(self._trials):
             known_trial = self._trials[number]
@@ -300,7 +300,7 @@ class Optimizer:
         raise TrialError(f"unknown trial {number!r}: {known}.")
 
     def ask_improving(self, state: Point) -> Trial:
-        """A new trial in this state, at the action with the highest expected improvement over its best reward."""
+        """A new trial in this state, whose action has the highest expected improvement over the state's best reward."""
         trial = self.suggest_improving(state)
         self.adopt([trial])
         return trial

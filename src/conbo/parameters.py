@@ -4,7 +4,7 @@
 |-------------|---------------------------------------------------------------------------|
 | Real        | affine from [low, high], or affine in the logarithm                       |
 | Integer     | the same from [low - 1/2, high + 1/2], so that every integer owns a bin   |
-| Categorical | k equal bins; the number is only an address; models read a category |
+| Categorical | k equal bins, which only tell choices apart; models see the category      |
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class _FeasibleInBoth:
     name: str
 
     def __call__(self, state: dict[str, Value], action: dict[str, Value]) -> bool:
-        """Whether the action is feasible, whichever study this is."""
+        """Whether the action is feasible, which does not depend on the study."""
         return self.function({name: value for name, value in state.items() if name != self.name}, action)
 
 

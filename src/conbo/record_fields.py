@@ -39,7 +39,7 @@ def checksum(record: Mapping[str, Any]) -> str:
 
 @contextmanager
 def errors_about(what: str) -> Iterator[None]:
-    """A context in which errors of conbo are raised as RecordError and begin with `what` the record is.
+    """A context that turns errors of conbo into RecordError, whose message begins with `what`, the name of the record.
 
     Errors about whole studies and databases stay as they are, because they say what to do.
     """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_model(model: object) -> None:
-    """Raise SettingError unless this can be the `model` of a study; None is the model of its method."""
+    """Raise SettingError unless this can be the `model` of a study; None stands for the model of its method."""
     if isinstance(model, type) and hasattr(model, "fit"):
         raise SettingError(f"`model` must be an instance, but got the class: use {model.__name__}().")
     if model is not None and not hasattr(model, "fit") and not callable(model):

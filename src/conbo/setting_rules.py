@@ -29,13 +29,13 @@ def at_least(least: int, name: str, value: object) -> int:
 
 
 def has_weights(recipe: RecipeLike, name: str) -> bool:
-    """Whether this P[s] has a weight for each value of a state; a new value would have none."""
+    """Whether this P[s] has weights for the values of this state, so that a new value would have none."""
     marginals = recipe.marginals if isinstance(recipe, Product) else recipe
     return isinstance(marginals.get(name) if isinstance(marginals, Mapping) else marginals, Weights)
 
 
 def with_new_choices(given: RecipeLike, present: RecipeLike, space: Space, name: str) -> RecipeLike:
-    """The P[s] of a study after a parameter got new choices: the given one, otherwise the present one.
+    """The P[s] of a study after a parameter got new choices: the given P[s], or else the present one.
 
     Raises SettingError if none is given and the present one has weights for this parameter's choices.
     """

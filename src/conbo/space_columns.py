@@ -72,7 +72,7 @@ def validate(role: str, parameters: Mapping[str, Parameter], point: object) -> d
 
 
 def with_more_choices(name: str, choices: Iterable[Value], parameters: Mapping[str, Parameter]) -> Categorical:
-    """The categorical parameter of this name with more choices, after those that it has; raises SpaceError."""
+    """The categorical parameter of this name with more choices at the end; raises SpaceError if it cannot have them."""
     parameter = parameters.get(name)
     if parameter is None:
         raise SpaceError(f"unknown parameter {name!r}: {closest(str(name), parameters)}")

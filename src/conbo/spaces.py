@@ -242,16 +242,16 @@ class Space:
         return self.feasible_set.contains(points)
 
     def project(self, points: Array) -> Array:
-        """Valid points (..., d) near these, with the nearest feasible actions; a state without any keeps its action."""
+        """Valid points (..., d) near these, with the nearest feasible actions; the action stays if there is none."""
         if self.feasible_set is None:
             return self.snap(points)
         rows = np.asarray(points, dtype=np.float64).reshape(-1, points.shape[-1])
         return self.feasible_set.repair(rows)[0].reshape(points.shape)
 
     def spread(self, points: Array) -> Array:
-        """Valid points (n, d): actions are moved into the feasible sets of their states, as evenly spread as before.
+        """Move the actions of points (n, d) into the feasible sets of their states, and keep them evenly spread.
 
-        Raises PointError, which names the state, if one has no feasible action.
+        Raises PointError, which names the state, if a state has no feasible action.
         """
         if self.feasible_set is None:
             return self.snap(points)

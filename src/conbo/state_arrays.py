@@ -19,7 +19,7 @@ def transport(u: Array, points: Array, masses: Array) -> NDArray[np.int64]:
     """For every row of u (n, d) the index of a point (m, d): uniform rows pick points in proportion to their mass.
 
     The first coordinate of u picks one of about m^(1/d) slices of equal mass along the first coordinate of the points,
-    and so on within the slice. Neighbors stay neighbors, so even rows give even states.
+    and so on within the slice. Neighbors stay neighbors, so evenly spread rows pick evenly spread points.
     """
     d = u.shape[1]
     if d == 0:

@@ -211,7 +211,7 @@ def _left_to_learn(belief: Belief, policy: StatePolicy) -> dict[str, Any]:
 
 
 def where_concentrated(space: Space, states: Array, gains: Array, weights: Array) -> Region | None:
-    """The smallest part of the states, along one parameter, that holds half of the gains; None if no part stands out.
+    """The least probable region of states, along one parameter, that holds half of the gains; None if none stands out.
 
     States (m, d_s) are in the unit cube, with their shares (m,) of all gains and weights (m,) of P[s].
     """
@@ -234,7 +234,7 @@ def where_concentrated(space: Space, states: Array, gains: Array, weights: Array
 
 
 def _interval(places: Array, gains: Array, weights: Array) -> tuple[float, Array]:
-    """The interval of least weight that holds half of the gains: its concentration and its ends."""
+    """The interval with the most gain per weight that holds half of the gains: its gain per weight, and its ends."""
     order = np.argsort(places, kind="stable")
     gain, weight = (np.concatenate([[0.0], np.cumsum(part[order])]) for part in (gains, weights))
     best, ends = 0.0, places[order[[0, -1]]]
@@ -249,7 +249,7 @@ def _interval(places: Array, gains: Array, weights: Array) -> tuple[float, Array
 
 
 def _choices(places: Array, gains: Array, weights: Array) -> tuple[float, Array]:
-    """The choices with the most gain per weight that hold half of the gains: their concentration and their levels."""
+    """The choices with the most gain per weight that hold half of the gains: this ratio of theirs, and their levels."""
     levels = np.unique(places)
     gain, weight = (np.array([part[places == level].sum() for level in levels]) for part in (gains, weights))
     order = np.argsort(-gain / weight, kind="stable")

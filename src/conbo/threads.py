@@ -17,7 +17,7 @@ def available_threads() -> int:
 
 @contextmanager
 def threads_for(n_observations: int) -> Iterator[None]:
-    """One torch thread for small problems, torch's own choice for large ones."""
+    """A context in which torch uses one thread for a small problem, and its own choice for a large one."""
     before = torch.get_num_threads()
     if n_observations <= SMALL:
         torch.set_num_threads(1)

@@ -178,7 +178,7 @@ class Trial:
 
     @property
     def teaches_failure(self) -> bool:
-        """Whether the trial failed because of its point, as far as is known, not because of lost workers or by hand."""
+        """Whether the trial failed because of its point, as far as known: it was not canceled and lost no workers."""
         lost = self.error.endswith(LOST) or self.error.startswith(LOST_KINDS)
         return self.status == "failed" and self.error != "" and not lost
 

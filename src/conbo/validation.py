@@ -190,7 +190,7 @@ class Validation:
         return {**record, **lists}
 
     def with_result(self, place: int, which: int, reward: float | None, error: str) -> "Validation":
-        """The validation with one more result, at index `place` of the checks: of the policy (0) or of the rule (1)."""
+        """The validation with one more result, in the check at index `place`: of the policy (0) or of the rule (1)."""
         check = self.checks[place]
         told = replace(check.measurements[which], reward=reward, error=error)
         changed = replace(check, policy=told) if which == 0 else replace(check, rule=told)

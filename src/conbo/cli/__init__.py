@@ -65,7 +65,7 @@ class Commands(click.Group):
     """All commands, each imported on its first use; errors become one line and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order of the help."""
+        """The names of the commands, in the order in which the help lists them."""
         return list(_HOME)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -76,7 +76,7 @@ class Commands(click.Group):
         return next(m for m in members if isinstance(m, click.Command) and m.name == cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands under their headings, without importing them."""
+        """Write the commands under their headings into the help, without importing them."""
         width = max(map(len, _HOME))
         for section, commands in SECTIONS.items():
             with formatter.section(section):

@@ -191,7 +191,7 @@ def _check_keys(where: str, table: Mapping[str, object], known: Mapping[str, obj
 
 
 def parse_value(parameter: "Parameter", text: str) -> "Value":
-    """The value that a text stands for; other texts are left for the space to refuse."""
+    """The value that a text stands for; a text that stands for none is returned as it is, and the space refuses it."""
     if isinstance(parameter, conbo.Categorical):
         return next((choice for choice in parameter.choices if text in (str(choice), _as_toml(choice))), text)
     for number in (int, float):

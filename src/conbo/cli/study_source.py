@@ -80,7 +80,7 @@ def stored_names(storage: str) -> list[str]:
 
 
 def unfolded_log(source: str) -> str | None:
-    """The file beside an SQLite database that may hold changes which the database itself lacks."""
+    """The log file beside an SQLite database, if it holds changes that the database file may lack; otherwise None."""
     from conbo.study.database import Database
     from conbo.study.sqlite_file import log_size
 

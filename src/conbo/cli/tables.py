@@ -31,7 +31,7 @@ READABLE = (".csv", ".json")
 
 
 def read_rows(path: Path) -> dict[str, dict[str, Any]]:
-    """The rows of a CSV file (all texts) or of a JSON list of objects, by where they are in the file ("line 3")."""
+    """The rows of a CSV file (all texts) or of a JSON list of objects, by their place in the file, such as "line 3"."""
     if path.suffix.lower() in (".parquet", ".xlsx"):
         raise SettingError(f"a table must be read from a .csv or .json file, but got '{path}'.")
     if path.suffix.lower() != ".json":
@@ -47,7 +47,7 @@ def read_rows(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def from_rows(path: Path, rows: Mapping[str, dict[str, Any]], read: Callable[[dict[str, Any]], Read]) -> list[Read]:
-    """The results of `read` for the rows of a file; raises StudyError with the place of every row that it refuses."""
+    """The results of `read` for the rows of a file; raises StudyError, which lists the rows that `read` refuses."""
     results: list[Read] = []
     wrong: list[str] = []
     for place, row in rows.items():
@@ -61,7 +61,7 @@ def from_rows(path: Path, rows: Mapping[str, dict[str, Any]], read: Callable[[di
 
 
 def _whole(row: dict[Any, Any]) -> dict[str, Any]:
-    """The row; raises PointError if it has more cells than there are columns, as after a decimal comma."""
+    """The row; raises PointError if it has more cells than there are columns, which decimal commas cause."""
     if any(beyond := row.get(None, [])):
         raise PointError(f"there must be a column for every value, but got {beyond} beyond the last.")
     return {name: cell for name, cell in row.items() if name is not None}
@@ -140,7 +140,7 @@ def shown(value: object) -> str:
 
 
 def parameter_rows(space: "Space") -> list[tuple[str, str]]:
-    """A row for every state and action: its role, and what it is."""
+    """A row for every state and action: its role, and its name with its type and range in words."""
     rows = []
     for role, parameters in (("state", space.states), ("action", space.actions)):
         rows += [(role, f"{name}: {_in_words(parameter)}") for name, parameter in parameters.items()]

@@ -61,14 +61,14 @@ class ContextualContestant(TrialList):
             self._fitted = len(self._trials), self._model()
 
     def ask(self, n: int = 1) -> list[Trial]:
-        """The initial design, then one point after the other."""
+        """Suggest the initial design, then one point after the other."""
         first = len(self._trials)
         if first < self._settings.initial:
             return self._design()[first : first + n]
         return [self._suggested(number) for number in range(first, first + n)]
 
     def policies(self) -> list[ActionRule]:
-        """The policy that takes the action with the best posterior mean, as a list."""
+        """A list of one policy, which takes the action with the best posterior mean."""
         self.fit()
         return [MeanPolicy(self._space, self._fitted[1])]
 
@@ -117,7 +117,7 @@ class ContextualContestant(TrialList):
 
 
 def best_actions(model: Any, states: Tensor, d_x: int) -> tuple[Tensor, Tensor]:
-    """The actions (m, d_x) with the best posterior means (m,) in states (m, d_s): a pool, then a local search."""
+    """The actions (m, d_x) with the best posterior means (m,) in states (m, d_s): the best of a pool, refined."""
     pool = sobol(POOL, d_x, seed=0)
     with torch.no_grad():
         points = torch.cat([states[:, None].expand(-1, POOL, -1), pool.expand(len(states), -1, -1)], -1)

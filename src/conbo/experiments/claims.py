@@ -199,7 +199,7 @@ def mixed(checks: Sequence[Check]) -> list[Check]:
 
 
 def claims_table(runs: Mapping[Key, Run]) -> str:
-    """A Markdown table of claims with verdicts and counts, for figures with at least half of their runs."""
+    """A Markdown table of claims with verdicts and counts, for figures of which at least half of the runs are there."""
     made = {name: figure.shown(runs) if figure.is_mostly_made(runs) else [] for name, figure in FIGURES.items()}
     evidence = {
         group: Evidence({run.settings.key: run for name in names for run in made[name]})

@@ -87,7 +87,7 @@ class Ours(Optimizer):
     """Our optimizer as a contestant."""
 
     def policies(self) -> list[ActionRule]:
-        """The policy of the optimizer, as a list."""
+        """A list of one policy, the optimizer's."""
         return [self.policy()]
 
 

@@ -109,7 +109,7 @@ def draw_costs(axes: Axes, comparison: Comparison, methods: Sequence[str] | None
 
 
 def log_costs(axes: Axes) -> None:
-    """Make the cost axis logarithmic, with labels between decades if there are few; call it after all drawing."""
+    """Make the cost axis logarithmic, with labels between decades if it spans few; call this after all drawing."""
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     plain = FuncFormatter(lambda value, _: f"{value:g}")

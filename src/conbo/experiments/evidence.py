@@ -76,7 +76,7 @@ class Evidence:
         ]
 
     def near_zero(self, problems: Iterable[str], methods: Sequence[str]) -> list[Check]:
-        """Whether the final cost is near zero, by the rule above, for every method on every problem."""
+        """Whether the final cost is "near zero", by this module's rule, for every method on every problem."""
         checks = []
         for comparison in self._comparisons(problems):
             best = comparison.methods[0]
@@ -90,7 +90,7 @@ class Evidence:
     def batches(self, problem: str, methods: Sequence[str], sizes: Sequence[int]) -> list[Check]:
         """Whether batches end at no higher cost than single evaluations, seed by seed: a linear speed-up.
 
-        As a control, single evaluations that stop halfway must not pass the same test. If they do, it is undecided.
+        As a control, single evaluations that stop halfway must not pass the same test, or the check is undecided.
         """
         return [
             _with_control(check, serial, m)
@@ -101,7 +101,7 @@ class Evidence:
         ]
 
     def batch_overhead(self, problem: str, methods: Sequence[str], size: int, most: float) -> list[Check]:
-        """Whether a batch takes at most this many times as long as one suggestion."""
+        """Whether suggesting a batch takes at most `most` times as long as suggesting a single point."""
         return [
             timed(ratio <= most, f"{problem}, {method}: a batch of {size} takes {ratio:.1f} times as long as one point")
             for serial, batched in self._serial_and_batched(problem, [size])
@@ -110,7 +110,7 @@ class Evidence:
         ]
 
     def observed(self, rule: Rule, problem: str, at: int, pairs: Iterable[tuple[Scored, Scored]]) -> list[Check]:
-        """Compare the observed scores of pairs of methods on a problem with few states, after this many evaluations."""
+        """Compare the observed scores of pairs of methods on a problem with few states, after `at` evaluations."""
         checks = []
         for first, second in pairs:
             mine, others = self._by_score(problem, first.score), self._by_score(problem, second.score)

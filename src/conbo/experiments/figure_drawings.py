@@ -73,7 +73,7 @@ def draw_global(runs: Sequence[Run]) -> Figure:
 
 @styled
 def draw_methods(runs: Sequence[Run]) -> Figure:
-    """Final costs of many methods, the best above, a panel for each function."""
+    """Final costs of many methods, with the best method at the top and a panel for each function."""
     comparisons = compare(runs)
     figure, axes = panels(1, len(comparisons))
     for panel, comparison in zip(axes.flat, comparisons, strict=True):

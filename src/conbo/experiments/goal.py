@@ -48,7 +48,7 @@ def is_ours(label: str) -> bool:
 
 
 def goal_table(runs: Mapping[Key, Run], as_published: bool = False) -> str:
-    """Problem by problem: the best rival, and the share of its evaluations after which our default is as good."""
+    """A table of the best rival on each problem, and the share of its evaluations our default needs to match it."""
     ours = DEFAULT_METHOD
     head = ["problem", "best rival", "rival's cost", f"{ours}'s", f"{ours} − rival [95 %]", "p", f"{ours} is"]
     rows = [[*head, f"{ours} needs", "goal"]]
@@ -65,7 +65,7 @@ def goal_table(runs: Mapping[Key, Run], as_published: bool = False) -> str:
 def standing_sentence(runs: Mapping[Key, Run]) -> str:
     """A sentence on where our default is better than the best rival, and where it is level or worse.
 
-    It is level unless the bootstrap and the sign-flip test both find a difference.
+    Our default counts as level unless the bootstrap and the sign-flip test both find a difference.
     """
     found: dict[Standing, list[str]] = {"better": [], "level": [], "worse": []}
     for duel in duels(runs):

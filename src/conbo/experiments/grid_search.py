@@ -87,7 +87,7 @@ class GridContestant(TrialList):
         """Do nothing, because the library fits its model when it suggests."""
 
     def ask(self, n: int = 1) -> list[Trial]:
-        """The next points: in each state in turn, quasi-random actions first."""
+        """The next points, in one state after the other; a state's first actions are quasi-random."""
         asked = []
         for number in range(len(self._trials), len(self._trials) + n):
             place, turn = number % len(self._grid), number // len(self._grid)

@@ -176,7 +176,7 @@ def plane() -> Belief:
 
 
 def generator(seed: int = 0) -> torch.Generator:
-    """The random generator of a picture, always with the same seed."""
+    """A random generator with a fixed seed, so that a picture is the same every time it is drawn."""
     return torch.Generator().manual_seed(seed)
 
 

@@ -73,7 +73,7 @@ def platform_name() -> str:
 
 
 def modules_within(value: object) -> Iterator[str]:
-    """The modules of this package that define a value, or anything that it holds."""
+    """The modules of this package that define a value, or anything that the value holds."""
     if isinstance(value, partial):
         for part in (value.func, *value.args, *value.keywords.values()):
             yield from modules_within(part)

@@ -148,12 +148,12 @@ def checkpoint_line(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def complete_line(evaluations: int) -> dict[str, Any]:
-    """The line of a run that ended as planned."""
+    """The line that says that a run ended as planned."""
     return {"complete": evaluations}
 
 
 def failure_line(error: str) -> dict[str, Any]:
-    """The line of a run that stopped."""
+    """The line that says why a run stopped."""
     return {"failure": error}
 
 

@@ -61,9 +61,9 @@ class Result:
 
 
 def make_run(task: Task, folder: Path, deadline: float | None = None) -> Result:
-    """Make a run or continue it, until it is complete or `deadline` (as of `time.time`) is reached.
+    """Make a run or continue it, until it is complete or `time.time` reaches the `deadline`.
 
-    If another process is at work on it, the outcome is "busy" and nothing is done.
+    If another process is making this run, the outcome is "busy" and nothing is done.
     """
     if deadline is not None and time.time() >= deadline:
         return Result("paused", 0)

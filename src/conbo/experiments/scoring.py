@@ -24,7 +24,7 @@ Measure: TypeAlias = Literal["opportunity cost", "mean reward"]
 
 @dataclass(frozen=True)
 class Scoring:
-    """The number of test states on which a policy is tried, and of replications in each."""
+    """The number of test states on which a policy is tried, and the number of replications in each state."""
 
     states: int = 128
     replications: int = 100
@@ -57,7 +57,7 @@ class Scorer:
         return float(self.weights @ (rewards if self.optimal is None else self.optimal - rewards))
 
     def best(self, policies: Sequence[ActionRule]) -> tuple[float, ActionRule]:
-        """The best score of several policies, and the policy that has it."""
+        """The best of the scores of several policies, and the policy with that score."""
         sign = 1 if self.optimal is not None else -1
         scored = [(self.score(policy), policy) for policy in policies]
         return min(scored, key=lambda pair: sign * pair[0])

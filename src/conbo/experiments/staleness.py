@@ -28,7 +28,7 @@ def why_stale(run: Run, task: Task) -> str | None:
 
 
 def stale_table(figures: Sequence[Figure], runs: Mapping[Key, Run]) -> str:
-    """The stale runs of figures as a Markdown table, a row for each method on a problem, and how many there are."""
+    """A Markdown table of stale runs, with a row for each method on a problem, and the number of stale runs."""
     stale: Counter[tuple[str, str, str, str]] = Counter()
     keys: dict[Key, bool] = {}
     for figure in figures:

@@ -111,10 +111,11 @@ def sweep(
 
     Several sweeps may work in one folder: each run is made by one of them, and all wait for the last run.
 
-    - `jobs` processes of this machine, or any `executor` with the interface of concurrent.futures whose workers see
-      the same folder;
-    - after this many `minutes`, all runs pause, to be continued by the next call;
-    - what to do with runs whose method has `changed` since they were made: stop, keep them, or make them again.
+    - Runs are made in `jobs` processes of this machine, or in an `executor` with the interface of concurrent.futures
+      whose workers see the same folder.
+    - After this many `minutes`, all runs pause, and the next call continues them.
+    - If a method has changed since its runs were made, `changed` says what to do: stop, keep the runs, or make them
+      again.
     """
     deadline = None if minutes is None else time.time() + 60 * minutes
     folder.mkdir(parents=True, exist_ok=True)

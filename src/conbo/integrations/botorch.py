@@ -198,7 +198,7 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
         return gains.best, gains.slope_derivative
 
     def _differentiable(self, candidates: Tensor, states: Tensor, actions: Tensor) -> Tensor:
-        """The best actions (b, m, q, d_x), polished, as a function of the candidates."""
+        """Polish the best actions (b, m, q, d_x), and make them differentiable in the candidates."""
         with torch.enable_grad():
             for _ in range(POLISHING_STEPS):
                 gradient, inverse, free = self._newton(candidates.detach(), states, actions)

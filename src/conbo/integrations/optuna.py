@@ -149,7 +149,7 @@ class ConboSampler(BaseSampler):
         return dict(self._roles.states)
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """The parameters of all completed trials, none if there is no such trial."""
+        """The parameters of all completed trials; empty before the first trial is completed."""
         self._raise_error_if_multi_objective(study)
         distributions = common_distributions(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
         space = self._roles.space(distributions)
@@ -196,7 +196,7 @@ class ConboSampler(BaseSampler):
         study._storage.set_trial_system_attr(trial._trial_id, CONSTRAINTS, [float(value) for value in found])
 
     def _up_to_date(self, study: optuna.Study, number: int, distributions: dict[str, BaseDistribution]) -> Optimizer:
-        """The optimizer with the trials before this one and, once a model is fitted, also with later ones."""
+        """The optimizer with the trials before this number and, after the initial design, also with later trials."""
         found = study.get_trials(deepcopy=False)
         optimizer = _optimizer(study, found, distributions, self._roles, self._seed, self._settings)
         if self._optimizer is not None and _alike(self._optimizer, optimizer):

@@ -27,7 +27,7 @@ MOST_STEPPED = 8  # largest number of stepped actions whose neighbors are tried 
 
 
 def common_distributions(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistribution]:
-    """The distributions of all trials; raises SpaceError if their parameters are not the same in every trial."""
+    """The distributions by parameter, merged over all trials; raises SpaceError if trials have different parameters."""
     known: dict[str, BaseDistribution] = {}
     first: FrozenTrial | None = None
     for trial in trials:

@@ -27,13 +27,13 @@ Range = tuple[float, float]
 
 
 def constraints_of(trials: Iterable[FrozenTrial]) -> dict[str, AtMost]:
-    """The constraints that some of the completed trials have, by the names of their outcomes."""
+    """The constraints for which some completed trial has a value, by the names of their outcomes."""
     completed = (trial for trial in trials if trial.state == TrialState.COMPLETE)
     return {name: AtMost(0.0) for trial in completed for name in _constraint_values(trial)}
 
 
 def trials_of(found: Sequence[FrozenTrial], space: Space, distributions: dict[str, BaseDistribution]) -> list[Trial]:
-    """All trials of a study. Infinite values count as the worst or best of the others."""
+    """Convert all trials of a study to conbo's. Infinite values count as the lowest or highest finite one."""
     completed = [trial for trial in found if trial.state == TrialState.COMPLETE]
     values = [trial.value for trial in completed if trial.value is not None]
     finite = [value for value in values if abs(value) <= LARGEST_REWARD] or [0.0]

@@ -40,7 +40,7 @@ class ParameterAxis:
         return isinstance(self.parameter, Categorical)
 
     def places(self, most: int) -> Array:
-        """At most `most` points of the unit interval, in order; for a category one for every choice."""
+        """At most `most` points of the unit interval, in increasing order; in a category, one for every choice."""
         if isinstance(self.parameter, Categorical):
             return self.parameter.levels()
         places = np.linspace(0.0, 1.0, most)
@@ -53,7 +53,7 @@ class ParameterAxis:
         return np.array(self.parameter.decode(places), dtype=np.float64)
 
     def bins(self, most: int) -> Array:
-        """Edges of bins in the unit interval: one for each value if these are few, else `most` equal ones."""
+        """Edges of bins in the unit interval: one bin for each value if values are few, else `most` equal bins."""
         if isinstance(self.parameter, Real) or (isinstance(self.parameter, Integer) and self.parameter.n_levels > most):
             return np.linspace(0.0, 1.0, most + 1)
         lower, upper = self.parameter.cell(self.parameter.levels())

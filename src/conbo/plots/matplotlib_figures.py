@@ -1,6 +1,7 @@
 """Plotly figures drawn by matplotlib, so that pictures need no browser.
 
-It supports the kinds of traces that the plots of this package use, and the panels, axes, titles and legend of a layout.
+This module draws the kinds of traces that the plots of this package use, and the panels, axes, titles and legend of a
+layout.
 """
 
 from html import unescape

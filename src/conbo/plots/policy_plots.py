@@ -208,7 +208,7 @@ def _spread(
 
 
 def around(observed: Array, *curves: Array) -> list[float]:
-    """A range that shows all curves, and those observed rewards that are not far away."""
+    """A range of the axis that shows all curves, and the observed rewards that are not far from them."""
     low, high = (float(end) for end in (min(c.min() for c in curves), max(c.max() for c in curves)))
     far = high - low or float(np.ptp(observed)) or 1.0
     return [

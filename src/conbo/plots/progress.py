@@ -83,9 +83,9 @@ def checkpoints(n: int) -> list[int]:
 
 
 def _value_after(view: View, n: int) -> tuple[float, float, float] | None:
-    """The policy's value after n rewards, the standard deviation of that, and the value by the model of all rewards.
+    """The policy's value after n rewards, its standard deviation, and its value by the model of all rewards.
 
-    None if the model cannot be conditioned on fewer rewards.
+    The result is None if the model cannot be conditioned on fewer rewards.
     """
     if n == len(view.points):
         return *view.value, view.value[0]

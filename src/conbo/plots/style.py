@@ -98,7 +98,7 @@ def evenly(n: int, most: int = MOST_DRAWN) -> NDArray[np.intp]:
 
 
 def with_count(name: str, drawn: int, of: int) -> str:
-    """A name for a legend, with the number of things that are drawn if that is not all."""
+    """A name for a legend, with the number of things that are drawn if not all of them are."""
     return name if drawn == of else f"{name} ({drawn} of {of} drawn)"
 
 
@@ -187,7 +187,7 @@ def _round_step(step: float, size: float) -> float:
 
 
 def _even_number(value: float, step: float) -> str:
-    """A multiple of a round step, with as many digits as all of them need."""
+    """The text of a multiple of a round step, with as many decimals as the step needs."""
     size = abs(value)
     if size >= 1e6 or step < 1e-4:
         return number(value, 3)

@@ -107,7 +107,7 @@ class View:
         return self.value_of(self.belief, torch.cat([states, self.actions(states)], -1))
 
     def value_of(self, belief: Belief, points: Tensor) -> tuple[float, float]:
-        """The mean over the typical states of the expected rewards of points (m, d), by the model of `belief`."""
+        """Mean reward that `belief` expects of points (m, d), one per typical state, and its standard deviation."""
         mean, std = mean_over_states(belief, points, self.typical_states[1])
         return mean * self.sign, std
 
@@ -117,9 +117,9 @@ class View:
         return summarize(self.belief, self.actions, self.policy.maximize)
 
     def best_of_draws(self, states: Tensor) -> Tensor | None:
-        """For states (m, d_s) the best actions of some functions drawn from the posterior: (m, draws, d_x).
+        """The best actions (m, draws, d_x), in states (m, d_s), of some functions drawn from the posterior.
 
-        None if whole functions cannot be drawn from the model, or if the policy does not follow the model alone.
+        The result is None if the model cannot draw whole functions, or if the policy does not follow the model alone.
         """
         if self.policy.recipe is not None or self.belief.constraints is not None:
             return None

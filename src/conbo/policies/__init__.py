@@ -1,6 +1,7 @@
 """Policies in the unit cube: recipes that turn a belief into a function from states to actions.
 
-`policy.py` holds the policy that users get, `gp_argmax.py` the default recipe, `cached_answers.py` its answers.
+`policy.py` holds the policy that users get, `gp_argmax.py` the default recipe, and `cached_answers.py` the cache
+of its answers.
 """
 
 from typing import Protocol

@@ -1,6 +1,6 @@
 """Cached answers: the answers of a policy by state, and the maxima found at states that were searched in full.
 
-It is the lookup table of the paper. The default policy, in `gp_argmax.py`, uses it.
+The cache is the lookup table of the paper. The default policy, in `gp_argmax.py`, uses it.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class PolicyCache:
         self.searched: tuple[Tensor, Tensor] = self._no_states, self._no_actions
 
     def actions(self, states: Tensor, search: Callable[[Tensor], Tensor]) -> Tensor:
-        """The actions (m, d_x) for states (m, d_s); those that are not cached are searched for, and cached."""
+        """The actions (m, d_x) for states (m, d_s); actions that are not cached are searched for, and then cached."""
         if len(self._answers[0]) > MOST_ANSWERS:
             self.wipe()
         keys = [row.tobytes() for row in states.cpu().numpy()]

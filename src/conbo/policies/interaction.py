@@ -21,7 +21,7 @@ class NoInteractionWarning(UserWarning):
 
 
 def has_interaction(belief: Belief) -> bool:
-    """Whether anything but rounding is left of the posterior mean without its averages over states and over actions."""
+    """Whether the posterior mean is clearly more than a sum of a function of the state and one of the action."""
     space = belief.space
     states = torch.from_numpy(space.snap_states(sobol(N_STATES, space.n_state_dims, seed=0).numpy()))
     actions = torch.from_numpy(space.snap_actions(sobol(N_ACTIONS, space.n_action_dims, seed=1).numpy()))
@@ -34,7 +34,7 @@ def has_interaction(belief: Belief) -> bool:
 
 
 def warn_without_interaction(belief: Belief) -> None:
-    """One warning if the policy cannot depend on the state."""
+    """Warn if the policy cannot depend on the state."""
     if belief.n_state_dims and not has_interaction(belief):
         message = (
             "The policy is the same for every state, since states and actions do not interact in the fitted "

@@ -20,7 +20,7 @@ ROUNDING = 1e-9  # share of a step by which the last step may be above the upper
 
 @dataclass(frozen=True)
 class OnSteps:
-    """A recipe for the best action with stepped columns at ``first + k step``; the search begins without steps."""
+    """A recipe for the best action whose stepped columns are at ``first + k step``; the search begins without steps."""
 
     columns: tuple[int, ...]  # indices of the stepped columns of the action
     first: tuple[float, ...]  # first valid value of each, in the user's units
@@ -74,7 +74,7 @@ class SteppedPolicy:
 
 @dataclass(frozen=True)
 class _Grid:
-    """The valid values of one parameter."""
+    """The valid values of one stepped parameter."""
 
     parameter: Parameter
     first: float

@@ -55,7 +55,7 @@ RECIPES: dict[str, type[Any]] = {
 
 
 def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> dict[str, Any]:
-    """The record that `from_record` restores the policy from."""
+    """The record of a policy, from which `from_record` restores it."""
     observations, model = belief.observations, belief.posterior.record()
     if model is None:
         raise SettingError(

@@ -84,7 +84,7 @@ def baseline(states: Tensor, rewards: Tensor, bandwidth: float) -> Tensor:
 
 
 def first_guesses(features: Tensor, actions: Tensor, advantage: Tensor, n: int) -> list[Tensor]:
-    """First guesses: a regression on observations with an advantage, and policies that repeat a good action."""
+    """First guesses of the coefficients: a regression on good observations, and policies that repeat a good action."""
     weights = advantage.clamp_min(0) + RIDGE
     eye = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
     eye[0, 0] = 0.0  # the constant is free

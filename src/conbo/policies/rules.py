@@ -102,7 +102,7 @@ class SameAction:
 
 
 def rule_of(given: Any, space: Space) -> Rule:
-    """The rule in the form that the user gave it: a function, an action, a policy or a table."""
+    """Make a rule from what the user gave: a function, an action, a policy or a table."""
     if isinstance(given, Policy):
         return given
     if isinstance(given, Mapping):

@@ -72,7 +72,7 @@ def _distance(x: float, y: float, other_x: float, other_y: float) -> float:
 
 @compiled
 def _toward(start: float, target: float, distance: float) -> float:
-    """The position after going from `start` at most `distance` toward `target`, on a line."""
+    """The position on a line after going from `start` toward `target`, by at most `distance`."""
     if distance >= abs(target - start):
         return target
     return start + math.copysign(distance, target - start)

@@ -73,7 +73,7 @@ def assemble_to_order_constrained() -> Problem:
 
 
 def _levels(demand: float) -> np.ndarray:
-    """The levels of the highest demand in the table up to `demand`, because a higher demand leaves less stock."""
+    """The table's levels for the highest demand that is at most `demand`, because a higher demand leaves less stock."""
     table = near_optimal_table()
     below = np.flatnonzero(table.states[:, 0] <= demand + 1e-9)
     return np.asarray(table.actions[below[-1]])

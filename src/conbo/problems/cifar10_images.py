@@ -152,7 +152,7 @@ def _reconstruct(*_: object) -> _PickledArray:
 
 
 def _encode(text: str | bytes, encoding: str | bytes) -> bytes:
-    """Bytes as Python 3 writes them in old protocols."""
+    """Make bytes from a text, because old protocols of Python 3's pickles hold bytes as texts."""
     return text if isinstance(text, bytes) else text.encode("latin1")
 
 

@@ -126,7 +126,7 @@ def _drop(x: Tensor, rates: Tensor, training: bool) -> Tensor:
 
 
 def total_loss(weights: Tensors, statistics: Tensors, patches: Tensor, labels: Tensor, dropout: Tensor) -> Tensor:
-    """The sum over the networks of their mean cross-entropies: each network sees the gradient of its own."""
+    """The sum over the networks of their mean cross-entropies, so that each gets the gradient of its own loss."""
     log_likelihood = logits(weights, statistics, patches, dropout, training=True).log_softmax(-1)
     return -log_likelihood.gather(-1, labels.unsqueeze(-1)).mean(dim=(1, 2)).sum()
 
@@ -146,7 +146,7 @@ def adam_step(weights: list[Tensor], gradients: list[Tensor], moments: list[list
 
 @dataclass(frozen=True)
 class Kernels:
-    """The three functions that take nearly all of the time."""
+    """The three functions that take nearly all of the time of a training."""
 
     loss: Callable[..., Tensor] = total_loss
     step: Callable[..., None] = adam_step

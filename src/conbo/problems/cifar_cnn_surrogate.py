@@ -8,7 +8,8 @@ function of data set and hyperparameters. Otherwise the accuracy's logit, log(ac
 
       σ_t² M(x, x'; l) + δ_ss' (σ_d² M(x, x'; l) + σ_c²),    M a Matérn kernel with ν = 5/2.
 
-- Its variance is an exponential function of both: trainings with large learning rates differ most from each other.
+- Its variance is an exponential function of data set and hyperparameters: trainings with large learning rates differ
+  most from each other.
 
 All parameters have been fitted to the table by `scripts/fit_cifar_cnn_table.py`.
 
@@ -53,7 +54,7 @@ class Kernel:
     collapse_weights: Array  # (20,), weights of `features` for the logit of the chance to collapse
 
     def covariance(self, states: Numbers, actions: Array, other_states: Numbers, other_actions: Array) -> Array:
-        """Covariances (n, m) between points (n) and others (m), without noise."""
+        """Covariances (n, m) between n points and m other points, without noise."""
         scaled, others = actions / self.lengthscales, other_actions / self.lengthscales
         squares = (scaled**2).sum(1)[:, None] + (others**2).sum(1) - 2 * scaled @ others.T
         distance = np.sqrt(5 * np.maximum(squares, 0.0))

@@ -103,7 +103,7 @@ def scaled(images: Tensor) -> Tensor:
 def train_network(
     split: Split, action: Point, epochs: int, seed: int, device: torch.device, progress: bool = False
 ) -> list[float]:
-    """The validation accuracy after each epoch; the same seed gives the same on the same machine."""
+    """The validation accuracy after each epoch; a seed always gives the same ones on the same machine."""
     cuda_devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(cuda_devices), torch.backends.cudnn.flags(enabled=True, deterministic=True):
         torch.manual_seed(seed)

@@ -35,7 +35,7 @@ class NearOptimalTable:
         return NearOptimalTable(states, actions, reward_columns[:, 0])
 
     def action(self, state: Floats) -> Floats:
-        """The action of the grid state that is nearest."""
+        """The action of the grid state that is nearest to this state."""
         distance = np.linalg.norm(self.states - state, axis=1)
         return np.asarray(self.actions[distance.argmin()], dtype=np.float64)
 

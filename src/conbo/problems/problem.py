@@ -59,7 +59,7 @@ class Problem:
         ``evaluate(state, action, generator)`` returns one noisy reward. If it also takes a `seed`, all randomness is
         drawn from that, in streams that stay in step between actions.
     mean_reward
-        ``mean_reward(state, action, replications, seed)`` returns its expectation as a `MeanReward`.
+        ``mean_reward(state, action, replications, seed)`` returns the expected reward as a `MeanReward`.
     optimal_action
         ``optimal_action(state)`` returns the best action.
     optimal_reward

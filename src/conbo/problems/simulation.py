@@ -40,7 +40,7 @@ def empty_rewards(pairs: int, replications: int) -> Floats:
 def in_threads(simulate_range: Callable[[int, int], None], runs: int) -> None:
     """Call `simulate_range(first, last)` on pieces of range(runs), one for each core.
 
-    Threads and not Numba's parallel loops, since those get in the way of torch's own threads.
+    It does not use Numba's parallel loops, because they get in the way of torch's own threads.
     """
 
     def simulate_piece(first: int, last: int) -> None:

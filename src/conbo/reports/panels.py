@@ -215,7 +215,7 @@ def _one(figure: go.Figure) -> tuple[Group, ...]:
 
 
 def _states(view: View) -> list[tuple[str, str | None]]:
-    """The most important states, each with the name of its group; None if there is only one."""
+    """The most important states, as pairs (name of the group, state); the name is empty if there is one group only."""
     names = sorted(view.space.states, key=lambda name: -view.given_away[name])[:MOST_STATES]
     return [(name if len(names) > 1 else "", name) for name in names] or [("", None)]
 

@@ -1,4 +1,4 @@
-"""What the dashboard shows while a study runs: progress as events, and reports that are redrawn."""
+"""What the dashboard shows while a study runs: its progress, as events, and its report, which is redrawn."""
 
 import asyncio
 import json

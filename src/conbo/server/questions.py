@@ -1,4 +1,4 @@
-"""Questions to a policy. Those that arrive while it answers are batched, because many states cost little more."""
+"""Questions to a policy, batched if they arrive while it answers, because many states take little longer than one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

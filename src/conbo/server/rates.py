@@ -30,7 +30,7 @@ class RateLimit:
         caller
             Who sends it.
         cost
-            Number of requests that it counts for.
+            Number of requests that this one counts as.
 
         Returns
         -------

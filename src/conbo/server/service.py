@@ -303,7 +303,7 @@ class Service:
 
 
 def _owner(worker: Any) -> str:
-    """Return the worker that `ask` named; raise SettingError if it could not have named it."""
+    """Return the worker's name that `ask` gave out; raise SettingError if `ask` cannot have given out this one."""
     if not isinstance(worker, str) or "/" not in worker:
         raise SettingError(f"`worker` must be the one that `ask` has named, but got {shortened(repr(worker))}.")
     return worker

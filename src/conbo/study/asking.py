@@ -61,7 +61,7 @@ def renew(shared: SharedOptimizer, trial: Trial | int, owner: str | None, lease:
 
 
 def release(shared: SharedOptimizer, trial: Trial | int, owner: str | None) -> None:
-    """Give a leased trial back; nothing happens if it is another worker's, or has ended."""
+    """Give a leased trial back; nothing happens if the trial belongs to another worker, or has ended."""
     number = shared.up_to_date().find(trial).number
     if owner is not None:
         shared.records.hand_back(owner, number)
@@ -84,7 +84,7 @@ def fail(shared: SharedOptimizer, trial: Trial | int, error: str, owner: str | N
 
 
 def check_lease(lease: object) -> None:
-    """Raise SettingError unless this is a number of seconds."""
+    """Raise SettingError unless this is a positive number of seconds."""
     if not (is_number(lease) and 0 < lease < float("inf")):
         raise SettingError(f"`0 < lease < inf` must hold, but got lease={lease!r}.")
 

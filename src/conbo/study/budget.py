@@ -8,7 +8,7 @@ from conbo.trials import SuggestedTrials
 
 
 def wanted_trials(ends: Ends) -> float:
-    """Number of completed trials that ends the run; infinite if there is no such end."""
+    """Number of completed trials at which the run ends; infinite if their number does not end it."""
     return float("inf") if ends.evaluations is None else ends.evaluations
 
 
@@ -31,7 +31,7 @@ def reached_end(ends: Ends, optimizer: Optimizer, seconds: float) -> Stopped | N
 
 
 def too_little_gain(ends: Ends, suggested: SuggestedTrials) -> Stopped | None:
-    """Which end says that the suggested trials are not worth an evaluation; None if they are."""
+    """Which end is reached because the suggested trials promise too little gain; None if they promise enough."""
     gain, cost = suggested.expected_gain, suggested.expected_cost
     if gain is None:
         return None

@@ -8,7 +8,7 @@ from conbo.spaces import Categorical, Parameter, is_number
 
 
 def seed_in(cell: Any) -> int:
-    """The seed in a cell; a file or a dataframe may have written it with a decimal point."""
+    """The seed in a cell, as an integer even if a file or a dataframe writes it with a decimal point."""
     value = int(cell) if isinstance(cell, str) and cell.strip().isdecimal() else number_in(cell)
     seed = int(value) if is_number(value) and float(value).is_integer() else -1
     if not is_seed(seed):

@@ -116,7 +116,7 @@ class Database:
         self._engine.dispose()
 
     def release(self) -> None:
-        """Return the connection to a server if no transaction needs it; the next transaction connects again."""
+        """Close the connection to a server unless a transaction needs it; the next transaction connects again."""
         if not self._sqlite and os.getpid() == self._pid and self._lock.acquire(blocking=False):
             try:
                 self._engine.dispose()

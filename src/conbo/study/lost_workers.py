@@ -57,7 +57,7 @@ class LostWorkers(StudyRows):
         return self._database.write(take, lasting=False) if self._database.read(left_behind) else None
 
     def hand_back(self, worker: str, number: int | None = None) -> None:
-        """Give back all trials that are leased to this worker, or one, so that others can take them over."""
+        """Give back all trials that are leased to this worker, or the one with this number, for others to take over."""
         these = self._leased_to(worker)
         free = update(TRIALS).where(these if number is None else and_(these, TRIALS.c.number == number))
         self._database.write(

@@ -1,8 +1,9 @@
 """The records of one study in a database: its trials, and which worker may do what.
 
-Everything that several workers could do at the same time is decided here, in short transactions. Each of them locks the
-study's row first, so they queue up, and lasts only a few statements. A model is fitted outside of them, under a lease:
-a name and a time in that row. `lost_workers.py` gives the trials of lost workers to others.
+Everything that several workers could do at the same time is decided here, in short transactions. A transaction
+locks the study's row first, so that others wait in a queue, and lasts only a few statements. A model is fitted outside
+of transactions, under a lease: a name and a time in that row. `lost_workers.py` gives the trials of lost workers to
+others.
 """
 
 import json
@@ -64,7 +65,7 @@ class Records(LostWorkers):
         return ValidationRecords(self._database, self._study, self.origin)
 
     def release(self) -> None:
-        """Return the connection to a server until it is needed again."""
+        """Close the connection to a server until it is needed again."""
         self._database.release()
 
     def news(self) -> News:
@@ -127,7 +128,7 @@ class Records(LostWorkers):
     # The right to suggest the next trial
 
     def take_turn(self, worker: str, seconds: float) -> bool:
-        """Try to take the right to add trials, alone and for this many seconds, and return whether it worked."""
+        """Try to take the sole right to add trials for this many seconds, and return whether that worked."""
 
         def holder(connection: Connection) -> tuple[str | None, float | None, bool]:
             row = self._study_row(connection, STUDIES.c.suggesting, STUDIES.c.suggesting_until)
@@ -175,7 +176,7 @@ class Records(LostWorkers):
     # Trials
 
     def add(self, trials: Sequence[Trial], worker: str, lease: float | None = None, owner: str | None = None) -> bool:
-        """Record new trials and end the worker's turn; return whether its turn had not ended.
+        """Record new trials and end the worker's turn; return whether the worker still had its turn.
 
         With a lease, trials without a reward are leased to the worker; without one, they count as asked for by hand.
         With an `owner`, such as a client that asked through this worker, they belong to the owner and count as begun.
@@ -306,7 +307,7 @@ def _results(trial: Trial) -> dict[str, Any]:
 
 
 def _ownership(trial: Trial, worker: str, now: float, lease: float | None, begun: bool) -> dict[str, Any]:
-    """The columns of a new trial that hold its worker and its times: started and finished, or leased until."""
+    """The columns of a new trial for its worker and its times: when it started and finished, or when its lease ends."""
     if trial.is_enqueued:
         return {"worker": ENQUEUED, "started": None, "finished": None, "leased_until": HANDED_BACK}
     if trial.status == "running" and lease is not None:

@@ -298,7 +298,7 @@ class Run:
         return optimizer.suggest(int(min(self._plan.batch or 1, before_the_last)))
 
     def _last_states(self, optimizer: Optimizer) -> list[Point] | None:
-        """The states that still need their last evaluation, or None if that phase has not begun."""
+        """The states that still need an evaluation in the final round; None if the final round has not begun."""
         if self._plan.finish is None:
             return None
         states, trials = _all_states(optimizer), under_way(optimizer)

@@ -53,7 +53,7 @@ class SharedOptimizer:
         lease: float | None = None,
         owner: str | None = None,
     ) -> list[Trial]:
-        """New trials, as `choose` chooses them, after waiting for a turn to suggest; `owner` is as in `Records.add`."""
+        """Wait for a turn to suggest, then add the trials that `choose` returns; `owner` is as in `Records.add`."""
         with Heartbeat(self.records, worker) as heartbeat:
             pause = 0.01
             while True:
@@ -70,7 +70,7 @@ class SharedOptimizer:
         lease: float | None,
         owner: str | None = None,
     ) -> list[Trial] | None:
-        """New trials, as in `add`, or None if it is another worker's turn."""
+        """Add trials as `add` does, without waiting; return None if it is another worker's turn."""
         if not self.records.take_turn(heartbeat.worker, TURN_SECONDS):
             return None
         heartbeat.has_turn = True

@@ -81,7 +81,7 @@ def create_or_resume(
     not_given: Collection[str],
     taken_once: Collection[str] = (),
 ) -> tuple[Records, dict[str, Any]]:
-    """The records of a study and its settings.
+    """Create a study, or resume the stored one of this name; return its records and its settings.
 
     For an existing study, settings that were `not_given` keep their stored values. A setting that is not stored,
     because the study is older, has the value that matches conbo's behavior at that time. Settings in `taken_once` are

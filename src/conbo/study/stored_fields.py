@@ -1,4 +1,4 @@
-"""The format of the database's rows, checked column by column: a damaged row is refused, whatever wrote it."""
+"""Checks the rows of the database column by column: a damaged row is refused, whatever program wrote it."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -13,13 +13,13 @@ from conbo.study.csv_rows import csv_rows
 from conbo.study.spreadsheets import marked
 from conbo.trials import Outcomes, Trial
 
-# columns that a file has in addition
+# columns of a file that the rows of `observations` do not have
 FILE_COLUMNS = ("noise", "error", "worker", "attempts", "started", "finished", "late")
 MEASURED = "outcome:"  # prefix of the columns of measured outcomes
 
 
 def observations(trials: Iterable[Trial]) -> list[dict[str, Any]]:
-    """The trials as rows of a table, all with the same columns; there is one for seeds if the trials have them.
+    """The trials as rows of a table, all with the same columns, with one for seeds if the trials have seeds.
 
     A parameter that has the name of an outcome's column replaces that column.
     """

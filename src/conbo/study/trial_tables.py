@@ -238,7 +238,7 @@ class TrialTables:
         return Trial(0, self.space.validate_state(state), self.space.validate_action(action), seed=seed)
 
     def _add(self, results: Sequence[Trial]) -> list[Trial]:
-        """Record trials, numbered from 0, after those that are there."""
+        """Record trials, which are numbered from 0, after the trials that the study already has."""
         if len(results) >= MANY_RESULTS:
             LOG.info("Adding %s trials.", f"{len(results):,}")
 

@@ -37,7 +37,7 @@ def evaluate(objective: Callable[..., Any], *arguments: Any) -> "Outcomes | Fail
 
 
 def load(objective: bytes) -> None:
-    """Import everything that a pickled objective needs, which may take seconds; the evaluation reports errors."""
+    """Import everything that a pickled objective needs, which may take seconds; the evaluation will report errors."""
     with suppress(Exception):
         pickle.loads(objective)
 
