@@ -95,7 +95,7 @@ class IndependentStates:
         return self.from_uniform(uniform(n, len(self.marginals), generator))
 
     def transform(self, u: Array) -> Array:
-        """States (n, d), column by column through the quantile functions."""
+        """Map points u (n, d) of the unit cube to states (n, d), column by column through the quantile functions."""
         states = np.empty(u.shape)
         for column, one in enumerate(self.marginals):
             states[..., column] = one.quantile(u[..., column])
@@ -156,7 +156,7 @@ class FeasibleStates:
         return accepted[:n]
 
     def transform(self, u: Array) -> Array:
-        """States (n, d) of the pool, taken in proportion to their probabilities."""
+        """Map points u (n, d) of the unit cube to states (n, d) of the pool, in proportion to their probabilities."""
         return self.pool[transport(u, self.pool, self.probabilities)]
 
     def from_uniform(self, u: Tensor) -> Tensor:
@@ -183,7 +183,7 @@ class FeasibleStates:
 
 
 def _with_actions(base: StateDistribution, space: Space) -> StateDistribution:
-    """The distribution restricted to states that have a feasible action; warns once if some have none."""
+    """The distribution restricted to states that have a feasible action; warns once if some states have none."""
     feasible = space.feasible_set
     if feasible is None or not space.states or not feasible.depends_on_state:
         return base

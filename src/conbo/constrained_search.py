@@ -1,4 +1,4 @@
-"""The best action of each of many states that satisfies the learned constraints with confidence.
+"""Finds, for each of many states, the best action that satisfies the learned constraints with confidence.
 
 An action is sure enough if its probability of satisfying all learned constraints is at least the confidence.  The best
 action is the one with the highest expected reward among those that are sure enough; if there is none, it is the action

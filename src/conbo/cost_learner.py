@@ -1,4 +1,4 @@
-"""Learns the costs of evaluations from trials, and counts what they have cost."""
+"""Learns the costs of evaluations from trials, and sums up what the trials have cost."""
 
 from collections.abc import Iterable, Sequence
 

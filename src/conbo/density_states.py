@@ -47,7 +47,7 @@ class WeightedStates:
         return self.from_uniform(uniform(n, self.space.n_state_dims, generator))
 
     def transform(self, u: Array) -> Array:
-        """States (n, d) of the pool, taken in proportion to their probabilities."""
+        """Map points u (n, d) of the unit cube to states (n, d) of the pool, in proportion to their probabilities."""
         return self.pool[transport(u, self.pool, self.probabilities)]
 
     def from_uniform(self, u: Tensor) -> Tensor:

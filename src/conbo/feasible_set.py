@@ -210,7 +210,7 @@ class FeasibleSet:
         return result, feasible
 
     def _along_chords(self, points: Array) -> Array:
-        """The nearest points within the limits, with every action then moved repeatedly along its feasible interval."""
+        """Move points into the limits, then move every action repeatedly within the interval that these leave."""
         assert self.limits is not None
         inside, feasible = self.limits.project(self.snap(points), self.actions)
         moving = inside[feasible]

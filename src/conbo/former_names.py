@@ -25,14 +25,14 @@ def state_kernel_of(states: Kernel) -> Kernel:
 
 
 def with_present_names(model: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a stored `GaussianProcess` by their present names; `defaults` are those of all settings today."""
+    """The settings of a stored `GaussianProcess` by their present names; `defaults` are today's defaults."""
     renamed = "states" in model and "state_kernel" not in model
     settings = {"state_kernel" if renamed and name == "states" else name: value for name, value in model.items()}
     return _from_0_1(settings, defaults) if "actions" in settings else settings
 
 
 def _from_0_1(model: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The model of a study that conbo 0.1 began, in today's settings; one that the user chose stays a single model."""
+    """The model of a study that conbo 0.1 began, in today's settings; a model that the user chose stays single."""
     settings = {name: value for name, value in model.items() if name != "actions"}
     single = {"main_effects": "none", "output_warping": "none", "members": 1}
     added = defaults if settings.get("profile") == "auto" else {**defaults, **single}

@@ -62,7 +62,7 @@ class LearnedConstraints:
 
     @property
     def all(self) -> tuple[LearnedConstraint, ...]:
-        """The constraints on outcomes and the one on success."""
+        """The constraints on outcomes and, if failures were learned from, the constraint on success."""
         return self.outcomes if self.success is None else (*self.outcomes, self.success)
 
     def log_probability(self, points: Tensor) -> Tensor:

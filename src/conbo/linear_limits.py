@@ -79,7 +79,7 @@ class LinearLimits:
         return self.bounds - self.used(points)
 
     def allows(self, slack: Array) -> Flags:
-        """Whether slacks (..., J) are no more negative than rounding."""
+        """Which rows of slacks (..., J) have no slack that is more negative than rounding explains."""
         return np.asarray((slack >= -self.rounding).all(-1))
 
     def contains(self, points: Array) -> Flags:
@@ -152,7 +152,7 @@ class LinearLimits:
         return low, scale.to_unit(np.minimum(value + up, scale.high))
 
     def reachable(self, points: Array, movable: Flags) -> Flags:
-        """Which rows (n, d) could satisfy each limit alone by moving some columns; other rows cannot satisfy all."""
+        """Which of points (n, d) could satisfy every limit, each limit on its own, by moving `movable` columns."""
         low, high = self._ends()
         fixed = self.values(np.where(movable, 0.0, points)) * ~movable
         least = np.minimum(self.coefficients * low, self.coefficients * high)[:, movable].sum(-1)

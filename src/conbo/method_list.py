@@ -195,7 +195,7 @@ LISTED: dict[str, Listed] = {
 
 
 class Summaries(dict[str, str]):
-    """Method names with one line each; prints as a table."""
+    """Names of methods, with one line on each method; printed, it is a table."""
 
     def __repr__(self) -> str:
         width = max(map(len, self))

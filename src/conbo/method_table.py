@@ -56,7 +56,7 @@ def _method(
 
 
 def _entropy_search(value: StateValueRecipe) -> Maximizer:
-    """Entropy estimates are expensive, so use few starts and stop most of them early."""
+    """A search with few starts, most of which stop early, because entropy estimates are expensive."""
     halving = SuccessiveHalving(iterations=3, survivors=2)
     return Maximizer(ConBO(value), screened=256, starts=4, iterations=12, finalists=2, halving=halving)
 

@@ -93,7 +93,7 @@ _KINDS: dict[str, type[AtMost] | type[AtLeast]] = {"at_most": AtMost, "at_least"
 
 @dataclass(frozen=True)
 class LearnedSettings:
-    """The settings of what a study learns besides its rewards, and of the confidence of its policy."""
+    """The settings for constraints and failures, which a study learns besides rewards, and its policy's confidence."""
 
     constraints: OutcomeConstraints = field(default_factory=dict)
     confidence: float = DEFAULT_CONFIDENCE

@@ -53,7 +53,7 @@ def fit_with_prior(
     model: ModelLike,
     memory: FitMemory | None = None,
 ) -> Belief:
-    """The belief about this study, given its observations and the belief of an earlier one."""
+    """The belief about this study, given its observations and the belief of an earlier study."""
     earlier = before.observations
     if len(observations):
         expected = before.to_reward(before.posterior.mean(observations.points))
@@ -70,7 +70,7 @@ def fit_both(
     model: ModelLike,
     memory: FitMemory | None = None,
 ) -> Belief:
-    """The belief about this study, given its observations and those of an earlier study, which are not shifted."""
+    """The belief about this study, given its observations and those of an earlier study, used without a shift."""
     both = with_study(space)
     if isinstance(model, GaussianProcess) and model.state_kernel == "auto":
         model = replace(

@@ -22,7 +22,7 @@ def check_settings(space: object, direction: object, device: object) -> None:
 
 
 def at_least(least: int, name: str, value: object) -> int:
-    """The value as an int; raises SettingError unless it is an integer of at least this size."""
+    """The value as an int; raises SettingError unless it is an integer that is at least `least`."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         raise SettingError(f"`{name}` must be an integer of at least {least}, but got {name}={value!r}.")
     return int(value)

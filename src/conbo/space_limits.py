@@ -45,7 +45,7 @@ def function_name(function: Callable[..., Any]) -> str:
 
 
 def allowed(feasible: Feasible, states: Sequence[dict[str, Value]], actions: Sequence[dict[str, Value]]) -> Flags:
-    """The results of the user's function for states and actions, row by row; raises SpaceError if it raises."""
+    """The results of the user's function, row by row of states and actions; raises SpaceError if it raises."""
     flags = np.empty(len(states), dtype=bool)
     for i, (state, action) in enumerate(zip(states, actions, strict=True)):
         try:

@@ -331,13 +331,13 @@ class Space:
     def _like(
         self, states: Mapping[str, Parameter], actions: Mapping[str, Parameter], feasible: Feasible | None
     ) -> Space:
-        """A space with the same constraints, without repeating the warnings about them."""
+        """A space with these parts and the same constraints; warnings about the constraints are not repeated."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RedundantConstraintWarning)
             return Space(states, actions, self.constraints, feasible)
 
     def with_choices(self, name: str, choices: Iterable[Value]) -> Space:
-        """The same space with more choices of a categorical parameter, added after those that it has."""
+        """The same space with more choices of a categorical parameter, added after its present choices."""
         wider = {name: columns.with_more_choices(name, choices, {**self.states, **self.actions})}
         states, actions = ({**known, **wider} if name in known else known for known in (self.states, self.actions))
         return self._like(states, actions, self.feasible)

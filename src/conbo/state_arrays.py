@@ -53,7 +53,7 @@ def tensor(numbers: Array) -> Tensor:
 
 
 def tensors(listed: tuple[Array, Array] | None) -> tuple[Tensor, Tensor] | None:
-    """States and their probabilities as tensors; None if they are not listed."""
+    """Convert states and their probabilities from arrays to tensors; None stays None."""
     return None if listed is None else (tensor(listed[0]), tensor(listed[1]))
 
 

@@ -1,4 +1,4 @@
-"""Rewards measured for the policy's actions in fresh states: an estimate of its value without trusting the model."""
+"""Rewards of the policy's actions, measured in fresh states: they estimate its value without trusting the model."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Check:
-    """One fresh state, with the actions of the policy and of the rule that it is compared with."""
+    """One fresh state, with the actions of the policy and of the rule that the policy is compared with."""
 
     state: dict[str, Value]
     stratum: int
@@ -132,7 +132,7 @@ class Validation:
 
     @property
     def has_result(self) -> bool:
-        """Whether some state has all its rewards; without one there are no intervals."""
+        """Whether some state has all its rewards; without such a state there are no intervals."""
         return any(check.is_complete for check in self.checks)
 
     @property

@@ -1,4 +1,4 @@
-"""The best action of one state by Ax's default model.  Needs the extra `ax`."""
+"""Searches for the best action of one state by Ax's default model.  Needs the extra `ax`."""
 
 import logging
 from collections.abc import Sequence

@@ -34,7 +34,7 @@ Rule: TypeAlias = Literal["below", "level", "not above"]
 
 
 class Check(NamedTuple):
-    """One checked statement: whether it holds, its numbers, whether the runs could decide it, and who is ahead."""
+    """One checked statement: whether it holds, its numbers, whether the runs decide it, and which side is ahead."""
 
     holds: bool
     text: str
@@ -60,7 +60,7 @@ class Evidence:
         self._found = {(c.problem, c.batch): c for c in compare(self._runs)}
 
     def costs(self, rule: Rule, problems: Iterable[str], methods: Sequence[str], others: Sequence[str]) -> list[Check]:
-        """Compare the final costs of methods with all others, on every problem."""
+        """Compare the final cost of each of these methods with that of each of the others, on every problem."""
         return [
             check
             for comparison in self._comparisons(problems)
@@ -145,7 +145,7 @@ class Evidence:
 
 
 def checked(rule: Rule, what: str, costs: Array, others: Array, margin: float | None = None) -> list[Check]:
-    """The check of paired costs under a rule, as a list; empty if there are too few pairs."""
+    """A list of one check, of paired costs under a rule; an empty list if there are too few pairs."""
     differences, gap = paired(costs, others), paired_difference(costs, others)
     if gap.pairs < LEAST_SEEDS:
         return []
@@ -162,7 +162,7 @@ def timed(holds: bool, text: str) -> Check:
 
 
 def _with_control(check: Check, serial: Comparison, method: str) -> Check:
-    """The check, made undecided if single evaluations that stop halfway would also pass it."""
+    """The check, which becomes undecided if single evaluations that stop halfway would pass it too."""
     half = int(np.searchsorted(serial.evaluations, serial.evaluations[-1] / 2))
     costs = serial.costs[method]
     passes = any(control.holds for control in checked("not above", "", costs[:, half], costs[:, -1]))

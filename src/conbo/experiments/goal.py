@@ -1,4 +1,4 @@
-"""A comparison of our default with the best rival, problem by problem, and in one sentence."""
+"""Compares our default with the best rival: problem by problem in a table, and overall in one sentence."""
 
 import math
 from collections.abc import Iterator, Mapping

@@ -40,7 +40,7 @@ class StateSearch(Protocol):
 
 @dataclass(frozen=True)
 class GridSearch:
-    """Another library on a grid of `states` states, where each state is optimized on its own."""
+    """Another library's optimization of `states` states on a grid, each of them on its own."""
 
     library: Library
     states: int
@@ -97,7 +97,7 @@ class GridContestant(TrialList):
         return asked
 
     def policies(self) -> list[ActionRule]:
-        """The nearest state's action, and actions interpolated over the grid if it is complete."""
+        """The policies: the nearest state's action and, if every state of the grid was tried, interpolated actions."""
         tried = [self._tried(place) for place in range(len(self._grid))]
         known = [place for place, pairs in enumerate(tried) if pairs]
         actions = self._space.encode_actions([self._search.best(tried[place]) for place in known])

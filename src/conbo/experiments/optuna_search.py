@@ -1,4 +1,4 @@
-"""The best action of one state by Optuna's Gaussian-process sampler.  Needs the extra `optuna`."""
+"""Searches for the best action of one state by Optuna's Gaussian-process sampler.  Needs the extra `optuna`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class OptunaSearch:
         return dict(study.ask(distributions).params)
 
     def best(self, tried: Sequence[tuple[Point, float]]) -> dict[str, Value]:
-        """The best observed action, as `study.best_params` has it."""
+        """The best observed action, which is Optuna's `study.best_params`."""
         return best_observed(tried)
 
 

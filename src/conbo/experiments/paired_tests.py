@@ -44,7 +44,7 @@ class Difference:
 
     @property
     def standing(self) -> Standing:
-        """Whether costs are lower, higher, or neither by both tests."""
+        """Whether both tests find that costs are lower, or that they are higher; otherwise the methods are level."""
         if not self.p < SIGNIFICANT:
             return "level"
         return "better" if self.high < 0 else "worse" if self.low > 0 else "level"

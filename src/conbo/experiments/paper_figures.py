@@ -48,7 +48,7 @@ WAREHOUSES = Scoring(states=64, replications=64)
 
 @dataclass(frozen=True)
 class Figure:
-    """The runs of one figure, and a smaller version of them that takes minutes."""
+    """The runs of one figure, and a smaller set of runs that takes only minutes."""
 
     name: str
     title: str
@@ -82,7 +82,7 @@ def named(*names: str) -> list[Method]:
 
 
 def width_problem(function: str, width: float) -> str:
-    """The name of a problem with this share of its states."""
+    """The name of the variant of a problem whose states cover this share of their full range."""
     return function if width == 1 else f"{function}:width={width:g}"
 
 

@@ -229,7 +229,7 @@ def lines_of(run: Run, with_trials: bool = True) -> Iterator[dict[str, Any]]:
 
 
 def pack(runs: Iterable[Run], path: Path) -> None:
-    """Write runs to one compressed file, without the trials of those that are complete."""
+    """Write runs to one compressed file, without the trials of complete runs."""
     listed = sorted(runs, key=lambda run: run.settings.key)
     lines = [json.dumps(line) + "\n" for run in listed for line in lines_of(run, with_trials=not run.is_complete)]
     path.parent.mkdir(parents=True, exist_ok=True)

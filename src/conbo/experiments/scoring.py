@@ -51,7 +51,7 @@ class Scorer:
         return "mean reward" if self.optimal is None else "opportunity cost"
 
     def score(self, policy: ActionRule) -> float:
-        """The opportunity cost of a policy over P[s], or its mean reward if the best one is unknown."""
+        """The opportunity cost of a policy over P[s], or its mean reward if the best possible reward is unknown."""
         pairs = enumerate(zip(self.states, policy.many(self.states), strict=True))
         rewards = np.array([self._mean_reward(state, action, number) for number, (state, action) in pairs])
         return float(self.weights @ (rewards if self.optimal is None else self.optimal - rewards))
@@ -100,7 +100,7 @@ class Scorer:
 
 
 def scorer(problem: Problem, scoring: Scoring) -> Scorer:
-    """All states as test states if there are few, else Sobol states that follow P[s]."""
+    """The scorer of a problem: its test states are all states if these are few, else Sobol states that follow P[s]."""
     distribution = bind(problem.state_distribution, problem.space)
     if (finite := distribution.finite(max_states=scoring.states)) is not None:
         points, weights = finite

@@ -146,7 +146,7 @@ def _results(
     jobs: int,
     executor: Executor | None,
 ) -> Iterator[Result]:
-    """Results as they come; runs that another process is at work on are tried again until they are free."""
+    """Yield results as they come; a run that another process is making is tried again until it is free."""
     if executor is None and jobs == 1:
         yield from _until_free(todo, lambda tasks: ((task, make_run(task, folder, deadline)) for task in tasks))
         return

@@ -1,4 +1,4 @@
-"""Optuna: a sampler that learns the best action of every state, and its policy.
+"""Optuna: a sampler that learns the best action of every state, and the policy that it learns.
 
 Trial k of the Optuna study is trial k of a conbo optimizer. So suggestions depend only on the seed, the trial's number
 and the rewards, and a study that continues in another process goes on as if it had never stopped. Suggestions are kept
@@ -61,7 +61,7 @@ StatesLike = Mapping[str, MarginalRecipe] | Iterable[str]
 
 @dataclass(frozen=True)
 class _Roles:
-    """Which parameters are states and how these are distributed, and the limits of the others."""
+    """Which parameters are states, how the states are distributed, and which limits the actions have."""
 
     states: dict[str, MarginalRecipe]
     constraints: tuple[str, ...] = ()

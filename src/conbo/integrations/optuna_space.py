@@ -146,7 +146,7 @@ def _around(distribution: BaseDistribution, value: Value) -> list[tuple[float, f
 
 
 def _merged(name: str, a: BaseDistribution, b: BaseDistribution) -> BaseDistribution:
-    """A distribution that holds all values of both."""
+    """A distribution of the parameter that holds all values of the distributions a and b."""
     if isinstance(a, FloatDistribution) and isinstance(b, FloatDistribution) and a.log == b.log:
         return FloatDistribution(min(a.low, b.low), max(a.high, b.high), log=a.log)
     if isinstance(a, IntDistribution) and isinstance(b, IntDistribution) and a.log == b.log:

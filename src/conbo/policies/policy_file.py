@@ -204,7 +204,7 @@ def _recipe(record: Mapping[str, Any] | None) -> PolicyRecipe | None:
 
 
 def _read_kernel(record: Mapping[str, Any], space: Space, reader: KernelReader) -> Kernel:
-    """A kernel made by its reader, with main effects added if the record has them."""
+    """The kernel that `reader` makes from a record, with main effects added if the record has them."""
     if record.get("type") != MAIN_EFFECTS:
         return reader(record, space)
     interaction, lengthscales = reader(record["interaction"], space), _tensor(record["effect_lengthscales"])

@@ -85,7 +85,7 @@ def value_of_state(belief: Belief, states: Tensor, weights: Tensor, actions: Ten
 
 
 def best_single_action(belief: Belief, likely: Tensor) -> Tensor:
-    """The action (d_x,) with the highest mean over P[s]; the search also starts from `likely` ones (k, d_x)."""
+    """The action (d_x,) with the highest mean over P[s]; the search also starts from the `likely` actions (k, d_x)."""
     # a Sobol sequence of its own: every fourth point of another one would not be evenly spread
     states, weights = typical_states(belief, SEARCH_STATES)
 

@@ -89,7 +89,7 @@ def _flat(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class SameAction:
-    """One action (d_x,) of the unit cube for all states; the nearest feasible one if a state does not allow it."""
+    """One action (d_x,) of the unit cube for all states, or the nearest feasible action in states that forbid it."""
 
     def __init__(self, belief: Belief, action: Tensor) -> None:
         self._belief, self._action = belief, action

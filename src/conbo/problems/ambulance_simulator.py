@@ -80,7 +80,7 @@ def _toward(start: float, target: float, distance: float) -> float:
 
 @compiled
 def _on_the_way_home(scene: Floats, base: Floats, driven: float) -> tuple[float, float]:
-    """The position of an ambulance after driving this many km home from its last scene, first north or south."""
+    """The position of an ambulance after driving this many km home from its last scene, north or south first."""
     north_south = min(driven, abs(base[1] - scene[1]))
     return _toward(scene[0], base[0], driven - north_south), _toward(scene[1], base[1], driven)
 

@@ -108,7 +108,7 @@ def _replicate(
     key: np.uint64,
     log: Floats,
 ) -> tuple[float, float]:
-    """Reward and mean stock of one replication. `required[product, item]`: without this item an order is lost."""
+    """Reward and mean stock of one replication; an order is lost if a `required[product]` item is short."""
     arrivals = substream(key, ARRIVAL_STREAM)
     products = substream(key, PRODUCT_STREAM)
     production = np.empty(ITEMS, dtype=np.uint64)

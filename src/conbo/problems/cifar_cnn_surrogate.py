@@ -144,7 +144,7 @@ class Surrogate:
 
 
 def point_numbers(surrogate: Surrogate) -> Numbers:
-    """For every row the number of its point; rows with the same number are repeated trainings."""
+    """The number of every row's point; rows with the same number are repeated trainings at one point."""
     _, numbers = np.unique(np.column_stack([surrogate.states, surrogate.actions]), axis=0, return_inverse=True)
     return np.asarray(numbers.ravel(), dtype=np.int64)
 

@@ -1,4 +1,4 @@
-"""A problem with its truth, as a frozen record, and how much less than the best a policy earns on it."""
+"""Problems with their truth, as frozen records, and scores of policies by that truth."""
 
 from __future__ import annotations
 

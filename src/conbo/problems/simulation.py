@@ -19,7 +19,7 @@ RUNS_WORTH_A_THREAD = 200  # number of runs below which a thread costs more time
 
 
 def seed_per_pair(seed: int | Seeds, pairs: int) -> Seeds:
-    """One seed for each (state, action) pair: a single number is shared by all, for common random numbers."""
+    """One seed for each (state, action) pair; a single given seed is shared by all pairs (common random numbers)."""
     if isinstance(seed, int) and not 0 <= seed < SEED_LIMIT:
         raise SettingError(f"`0 <= seed < 2**64` must hold, but got seed={seed}.")
     return np.array(np.broadcast_to(np.asarray(seed, dtype=np.uint64), (pairs,)))
@@ -38,7 +38,7 @@ def empty_rewards(pairs: int, replications: int) -> Floats:
 
 
 def in_threads(simulate_range: Callable[[int, int], None], runs: int) -> None:
-    """Call `simulate_range(first, last)` on pieces of range(runs), one for each core.
+    """Call `simulate_range(first, last)` on consecutive pieces of range(runs), with one thread for each core.
 
     It does not use Numba's parallel loops, because they get in the way of torch's own threads.
     """
@@ -57,6 +57,6 @@ def in_threads(simulate_range: Callable[[int, int], None], runs: int) -> None:
 
 
 def mean_of(rewards: Floats) -> MeanReward:
-    """Mean and standard error of replications; the error of a single one is unknown, hence infinite."""
+    """Mean and standard error of replications; the error of a single replication is unknown, hence infinite."""
     error = float(rewards.std(ddof=1)) / math.sqrt(rewards.size) if rewards.size > 1 else math.inf
     return MeanReward(mean=float(rewards.mean()), standard_error=error)

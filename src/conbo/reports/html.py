@@ -110,7 +110,7 @@ def _settings(view: View) -> dict[str, str]:
 
 
 def _facts(view: View, is_live: bool) -> list[tuple[str, str]]:
-    """The figures at the top of the page. A live page counts running trials itself, more often than it is drawn."""
+    """The figures at the top of the page. A live page counts running trials itself, more often than it is redrawn."""
     counts = {status: sum(t.status == status for t in view.trials) for status in ("completed", "failed", "running")}
     summary = view.summary
     facts = [("policy value", with_margin(summary.policy_value, summary.policy_value_std))]

@@ -1,4 +1,4 @@
-"""The settings of a run: how it evaluates and when it ends, with their rules."""
+"""The settings of a run, how it evaluates and when it ends, and the rules for these settings."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -150,7 +150,7 @@ class Run:
         self._pause = SHORTEST_PAUSE
 
     def _wait(self) -> None:
-        """Wait until an evaluation is done, or it is time to look at what others do."""
+        """Wait until an evaluation is done, or until it is time to look at what other workers do."""
         if self._n_busy < self._evaluators.width() and not self._stopped:
             seconds, self._pause = self._pause, min(LONGEST_PAUSE, 1.5 * self._pause)
         else:

@@ -1,4 +1,4 @@
-"""A study: evaluates an objective where it says most about the best action of every state."""
+"""A study evaluates an objective at the points that tell most about the best action of every state."""
 
 from __future__ import annotations
 

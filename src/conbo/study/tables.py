@@ -69,7 +69,7 @@ def full_table(space: Space, trials: Iterable[Trial]) -> tuple[list[str], list[d
 
 
 def write_csv(path: str | Path, space: Space, trials: Iterable[Trial]) -> None:
-    """Write all trials to a CSV file, one line for each."""
+    """Write all trials to a CSV file, with one line for each trial."""
     header, rows = full_table(space, trials)
     with Path(path).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
