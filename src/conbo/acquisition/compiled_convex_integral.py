@@ -42,5 +42,5 @@ def gains(
 
 
 def _spread(array: Array, shape: tuple[int, ...]) -> Array:
-    """A copy of this shape, row by row: loops have no variant for arrays that are read-only, as broadcast ones are."""
+    """A copy of the array, broadcast to this shape and flattened to rows: loops accept no read-only views."""
     return np.array(np.broadcast_to(array, shape), order="C").reshape(-1, shape[-1])

@@ -48,7 +48,7 @@ CLIMBS = 1  # local searches for the policy's own action, in addition to one fro
 
 
 def state_gains(belief: Belief, actions: Tensor, rule: GainRule) -> StateValue:
-    """Expected gains of states by a rule, from a pool of actions (p, d_x), with or without learned constraints."""
+    """Expected gains of states, from a pool of actions (p, d_x); `rule` is used only if no constraints are learned."""
     if belief.constraints is None:
         return belief.posterior.action_search(belief.space, actions).gains(rule)
     return ConstrainedGains(belief, belief.constraints, actions)
@@ -124,7 +124,7 @@ class ConstrainedLineGains:
         return self.gain.values
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Gradient (k, d) in the candidates of Σ_i weights[:, i] values[:, i], the actions held fixed."""
+        """Gradient (k, d) of Σ_i weights[:, i] values[:, i] in the candidates, the actions held fixed."""
         pulls = [self.gain.reward, *self.gain.constraints]
         parts = [one.gradient(pull * weights[..., None]) for one, pull in zip(self.lines, pulls, strict=True)]
         return torch.stack(parts).sum(0)
@@ -154,7 +154,7 @@ class ConstrainedGains:
         self._known: ShortLists | None = None
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Values at shared states (m, d_s): a function from candidates (r, d) to (r, m)."""
+        """Prepare shared states (m, d_s); the result is a function from candidates (r, d) to gains (r, m)."""
         lists, (m, d_s) = self.lists(states), states.shape
         points = torch.cat([states[:, None].expand(-1, lists.actions.shape[1], -1), lists.actions], -1)
         flat, shape = points.flatten(0, 1), points.shape[:2]
@@ -229,14 +229,14 @@ class ConstrainedGains:
         return posterior.mean(points), posterior.variance(points).sqrt()
 
     def _allowed(self, points: Tensor) -> Tensor | None:
-        """Which points satisfy the known limits of the space; None if there are none."""
+        """Which points satisfy the known limits of the space; None if the space has no limits."""
         if self.belief.space.feasible_set is None:
             return None
         return contains(self.belief.space, points).to(points)
 
 
 class ConstrainedStatesAhead:
-    """r sets of m fixed states with their short lists; the action of each set's first candidate is added to them."""
+    """Computes gains at r sets of m fixed states, from short lists plus the action of each set's first candidate."""
 
     def __init__(self, gains: ConstrainedGains, states: Tensor) -> None:
         self._gains, self._states = gains, states

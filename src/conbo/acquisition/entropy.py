@@ -46,12 +46,12 @@ POOL_DRAWS = 256  # joint draws on the pool
 CLIMBED = 0.375  # share of the peaks that are found by local search on drawn functions
 POOL = 64  # Sobol actions: candidates for peaks, and starts of local searches
 CLIMB = 5  # steps of each local search
-PAIRS, PAIRS_OF_MOVED_DRAWS = 512, 2  # (candidate, state) pairs per pass, and fewer if all draws are moved
+PAIRS, PAIRS_OF_MOVED_DRAWS = 512, 2  # (candidate, state) pairs per pass: usually, and if all draws are moved
 REACH = 4.0  # values of Z are between -REACH and REACH
 FEWEST_CELLS, CELLS = 33, 129  # least and usual number of cells of the grid for densities of Z
 ROUGH_DRAWS = 512
 LEAST_PROBABILITY = 1e-30  # replaces a probability of zero, so that its logarithm is finite
-NODES = 13  # values z, on the same range, to which draws are moved
+NODES = 13  # number of values z, between -REACH and REACH, to which draws are moved
 BINS, TAIL, FEWEST = 48, 0.1, 96  # bins of best values: finer in a TAIL at both ends, down to about FEWEST draws
 
 # σ̃ (c, p) and c tables → information (c,), its derivative in σ̃ (c, p)
@@ -91,7 +91,7 @@ class _EntropySearch:
 
 @dataclass(frozen=True)
 class EntropySearch(_EntropySearch):
-    """ES_c: how much the entropy of a state's best action is expected to fall."""
+    """A recipe for ES_c: how much the entropy of a state's best action is expected to fall."""
 
     peaks: int = 24
     draws: int = 4096
@@ -103,7 +103,7 @@ class EntropySearch(_EntropySearch):
 
 @dataclass(frozen=True)
 class PredictiveEntropySearch(_EntropySearch):
-    """PES_c: how much the entropy of the outcome would fall if a state's best action were known."""
+    """A recipe for PES_c: how much the entropy of the outcome would fall if a state's best action were known."""
 
     estimate: str = "density"
 
@@ -114,7 +114,7 @@ class PredictiveEntropySearch(_EntropySearch):
 
 @dataclass(frozen=True)
 class MaxValueEntropySearch(_EntropySearch):
-    """MES_c: how much the entropy of the outcome would fall if a state's best value were known."""
+    """A recipe for MES_c: how much the entropy of the outcome would fall if a state's best value were known."""
 
     draws: int = 16384
     estimate: str = "density"
@@ -258,7 +258,7 @@ class StatesInformed:
 
 
 def independent(covariance: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
-    """V √Λ and V Λ^-½ (c, p, p) of posterior covariances; prior variances (c,) set the scale of rounding.
+    """The matrices V √Λ and V Λ^-½ (c, p, p) of covariances V Λ Vᵀ; prior variances (c,) set the scale of rounding.
 
     Likely peaks are close together, so covariances are singular up to rounding; directions without variance are left
     out.  The others are sorted by decreasing variance, because a quasi-random sequence is most even in its first

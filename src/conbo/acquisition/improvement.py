@@ -47,7 +47,7 @@ class ImprovementAcquisition:
 
     posterior: Predicts
     incumbent: float
-    of_reward: bool = False  # whether the next reward, noise included, is compared with the incumbent, not its mean
+    of_reward: bool = False  # whether the incumbent is compared with the next reward, noise included, not with its mean
     climbs_logarithm = True
 
     def screen(self, points: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class ImprovementAcquisition:
         return self.log_value(points)[0].exp()
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """log EI with its gradient; the logarithm is easier to maximize."""
+        """A function that gives log EI and its gradient; the logarithm is easier to maximize than EI."""
 
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
             return self.log_value(points)

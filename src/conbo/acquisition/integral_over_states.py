@@ -10,7 +10,7 @@ denser where the candidate matters:
   The middle state of each cell represents the cell, weighted by P[s] over its importance.  The better the estimate,
   the more similar the terms of the sum are.  Only a pool from P[s] is needed, so this also works for mixed states.  If
   there are only hundreds of states, all are in the pool.  A state that is more important than a cell represents only
-  itself; the candidate's own state is one if states have little in common.
+  itself; the candidate's own state is such a state if states have little in common.
 - `GaussianStates`: the paper's importance sampling from N(s_new, diag(l_s²)); states outside the space have weight
   zero.
 
@@ -194,7 +194,7 @@ def _shares(importance: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class GaussianStates:
-    """A recipe for the paper's rule: s_i ~ N(s_new, diag(l_s²)), weighted by P[s_i] / density; zero outside space."""
+    """A recipe for the paper's rule: s_i ~ N(s_new, diag(l_s²)), weighted by P[s_i] / density; zero outside S."""
 
     n_states: int = 20
 
@@ -235,7 +235,7 @@ class _GaussianRule:
 
 
 def curve_order(features: Tensor) -> Tensor:
-    """The order (p,) of points (p, f) along a Morton curve through their bounding box, which keeps its proportions."""
+    """The order (p,) of points (p, f) along a Morton curve; all columns are scaled by the longest side of their box."""
     low, high = features.amin(0), features.amax(0)
     longest = (high - low).amax().clamp_min(1e-300)
     cells = ((features - low) / longest * (2**CURVE_BITS - 1)).long()
@@ -322,7 +322,7 @@ class ConditionalAcquisition:
         return self.rule.around(points[:, : self._d_s], self._importance(points), times)
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Values and gradients near starts (r, d), with the states chosen around each start held fixed."""
+        """A function that gives values and gradients near starts (r, d), with the states of each start held fixed."""
         chosen = self.states_of(starts)
         ahead = self.value.at(chosen.states)
 
@@ -369,7 +369,7 @@ class AveragedAcquisition:
         return weighted(self.weights, [part.integral(points, times) for part in self.parts])
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Values and gradients near starts (r, d), with the states chosen around each start held fixed."""
+        """A function that gives values and gradients near starts (r, d), with the states of each start held fixed."""
         functions = [part.local(starts) for part in self.parts]
 
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,7 @@ class Bounds:
 
 
 def knowledge_gradient_bounds(gains: ExactGains, candidates: Tensor, states: Tensor) -> Bounds:
-    """Best estimate, lower and upper bound (r, m) of KG_c; states (r, m, d_s).
+    """Best estimate, lower and upper bound (r, m) of KG_c for candidates (r, d) at states (r, m, d_s).
 
     The bounds hold if every inner maximum is found. Each is searched for from several starts; the steepest slopes,
     which the upper bound needs beyond the outer nodes, are two more inner problems.

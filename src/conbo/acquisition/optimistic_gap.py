@@ -3,7 +3,7 @@
     gap(s, x) = [μ + β σ](s, x) - max_x' [μ - β σ](s, x')
 
 Its maximum over x is the width of a confidence interval of the state's best value, at the optimistic action. So one
-acquisition function chooses both, as AE-LSVI does at a horizon of one step.
+acquisition function chooses state and action, as AE-LSVI does at a horizon of one step.
 
 Reference: Li, Mehta, Kirschner, Char, Neiswanger, Schneider, Krause & Bogunovic (2023), "Near-optimal Policy
 Identification in Active Reinforcement Learning".
@@ -56,7 +56,7 @@ class GapAcquisition:
         return self.value(points)[0].clamp_min(0)
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Values and gradients at points (r, d) near the starts."""
+        """A function that gives values and gradients at points (r, d) near the starts."""
 
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
             return self.value(points)

@@ -26,7 +26,7 @@ class Unpriced(Protocol):
         """Cheap values (c,) of points (c, d)."""
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Values and gradients around starts (r, d)."""
+        """A function that gives values and gradients near starts (r, d)."""
 
     def __call__(self, points: Tensor) -> Tensor:
         """Full values (c,) of points (c, d)."""

@@ -17,7 +17,7 @@ max_x' q   ``threshold``            found anew for every state; its gradient is 
 =========  =======================  ====================================================================
 
 References: Ginsbourger, Baccou, Chevalier, Perales, Garland & Monerie (2014) for PEI; Picheny, Ginsbourger,
-Richet & Caplin (2013) for quantile improvement.  Values are climbed in logarithms, as for EI.
+Richet & Caplin (2013) for quantile improvement.  Local searches maximize log values, as for EI.
 """
 
 from dataclasses import dataclass
@@ -84,7 +84,7 @@ class ProfileAcquisition:
         return self.log_value(points)[0].exp()
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Logarithms of the values, with gradients."""
+        """A function that gives logarithms of the values, and their gradients."""
 
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
             return self.log_value(points)

@@ -9,7 +9,7 @@ from conbo.search.action_candidates import action_candidates
 from conbo.threads import threads_for
 
 CANDIDATES = 24  # number of actions that are tried in every state
-NEARBY, REACH = 8, 0.1  # number of actions tried around the policy's action, and their distance in the unit cube
+NEARBY, REACH = 8, 0.1  # number of actions tried around the policy's action, and their spread in the unit cube
 FINALISTS = 3  # number of the tried actions whose gain is computed in full
 
 

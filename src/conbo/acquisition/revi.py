@@ -22,7 +22,7 @@ from conbo.errors import SettingError
 
 @dataclass(frozen=True)
 class Revi:
-    """A recipe for REVI with `points_per_observation` × n points of S × X, but at least `least` points."""
+    """A recipe for REVI with `points_per_observation` points of S × X per observation, and at least `least` points."""
 
     points_per_observation: float = 2.0
     least: int = 16
@@ -42,7 +42,7 @@ class Revi:
 
 
 def revi_states(belief: Belief, n: int, generator: torch.Generator) -> ExactStates:
-    """All states if there are at most n, or n drawn from P[s]."""
+    """The rule that takes all states if there are at most n, or n states drawn from P[s]."""
     finite = belief.states.finite(n)
     if finite is not None:
         return ExactStates(finite[0].to(belief.device), finite[1].to(belief.device))

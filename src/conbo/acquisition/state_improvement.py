@@ -34,7 +34,7 @@ class RewardImprovement:
     """A recipe for EI of the next reward of a state, noise included, over the best reward observed in it.
 
     For the last evaluation of a state, this is exactly the expected gain of its best observed reward.  If nothing was
-    observed there, the best predicted mean replaces the best reward.
+    observed in the state, the best predicted mean replaces the best reward.
     """
 
     state: Tensor  # (d_s,)

@@ -18,7 +18,7 @@ from conbo.learned_constraints import LearnedConstraint, log_probability_and_gra
 
 @dataclass(frozen=True)
 class WhereFeasible:
-    """A recipe for another recipe's values times a probability, which is one if no constraints are learned."""
+    """A recipe for the values of another recipe times the probability of feasibility, if constraints are learned."""
 
     recipe: UnpricedRecipe
 

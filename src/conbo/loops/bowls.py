@@ -1,4 +1,4 @@
-"""Small symmetric matrices in compiled loops: the bowl shift - Hessian, its factor, and steps to its bottom."""
+"""Small symmetric matrices in compiled loops: the bowl shift · I - Hessian, its factor, and steps to its bottom."""
 
 from math import inf, sqrt
 
@@ -7,9 +7,9 @@ from conbo.loops.compiling import Array, exact_helper, inlined
 
 @inlined
 def factorize_bowl(hessian: Array, f: int, stuck: Array, shift: float, factor: Array) -> bool:
-    """Lower Cholesky factor of shift - Hessian without stuck features; returns False if there is none.
+    """Write the lower Cholesky factor of shift · I - Hessian, without stuck features; return False if it has none.
 
-    Its diagonal is stored inverted, because later steps only divide by it.
+    The factor's diagonal is stored inverted, because later steps only divide by it.
     """
     for i in range(f):
         for k in range(i + 1):
@@ -30,7 +30,7 @@ def factorize_bowl(hessian: Array, f: int, stuck: Array, shift: float, factor: A
 
 @exact_helper
 def missing_curvature(hessian: Array, f: int, stuck: Array) -> float:
-    """A shift that is large enough to make shift - Hessian positive definite, by Gershgorin's bound."""
+    """A shift that is large enough to make shift · I - Hessian positive definite, by Gershgorin's bound."""
     shift, largest = 0.0, 0.0
     for i in range(f):
         off = hessian[i, i]

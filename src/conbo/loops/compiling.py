@@ -124,7 +124,7 @@ def all_loops() -> list[Loop]:
 
 
 def begin() -> None:
-    """Start to compile in other processes what is not in the cache, without waiting for them."""
+    """Start other processes that compile the loops that are not in the cache, without waiting for the result."""
     with _lock:
         if is_cold():
             _start_helpers()
@@ -186,7 +186,7 @@ def _make_one_ready(loop: Loop) -> None:
 
 
 def _say_so(watched: ExitStack) -> None:
-    """Enter the contexts of all watchers while this process compiles; closing the stack leaves them."""
+    """Enter the contexts of all watchers while this process compiles; closing the stack exits them."""
     if not watchers:
         _log.info(notice())
     for watcher in watchers:

@@ -1,4 +1,4 @@
-"""The highest columns of every row that are not similar to each other; see `models.distinct_best`."""
+"""The highest columns of every row, no two of them similar to each other; see `models.distinct_best`."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from conbo.loops.compiling import Array, exact
 
 @exact("void(f8[:,::1], f8[:,::1], f8, int64[:,::1])")
 def distinct_best(scores: Array, similarity: Array, alike: float, chosen: Array) -> None:
-    """Write the indices of the chosen columns.
+    """Write the indices of the highest columns of every row, no two of them alike, to `chosen`.
 
     Only columns that are the highest so far, which are few, are compared with the columns that were chosen before.
     """

@@ -4,8 +4,8 @@ from math import exp, sqrt
 
 from conbo.loops.compiling import Array, exact
 
-SLOW = 0.1  # maximizers that move less than this (scaled distance per unit of z) stand still
-STEADY, JUMP = 4.0, 10.0  # ratios to the speed beside: up to STEADY it is no jump, from JUMP on it surely is
+SLOW = 0.1  # maximizers that move less than this (scaled distance per unit of z) count as standing still
+STEADY, JUMP = 4.0, 10.0  # speed relative to the intervals beside: no jump up to STEADY, surely one from JUMP on
 ROUNDING = 1e-12  # share of a value by which another one must be higher to replace it
 
 

@@ -1,4 +1,4 @@
-"""Covariances K = σ² φ_S φ_X of all pairs of points, for several settings r at once, and their pullback.
+"""Covariances K = σ² φ_S φ_X of all pairs of points, for r sets of parameters at once, and the pullback of gradients.
 
 Every pair is visited once for K, and once more for the gradient
 
@@ -53,13 +53,13 @@ def pull_back(
     actions: Array,
     matrix: Array,
     gradient: Array,  # gradient in the matrix, symmetric
-    of_states: Array,  # (r, width), gradient in log-lengthscales, to which this call adds; so are the next two
+    of_states: Array,  # (r, width), gradient in log-lengthscales; this call adds to it, and to the next two arrays
     of_actions: Array,
     of_variance: Array,
     in_states: Array,  # scratch (n,), like the next argument
     in_actions: Array,
 ) -> None:
-    """Add the gradients in logarithms of lengthscales and variances."""
+    """Add the gradients in logarithms of lengthscales and variances to the three arrays that hold them."""
     n = matrix.shape[1]
     a, c, g = profile[0, 0], profile[0, 2], profile[0, 3]
     for r in range(len(matrix)):

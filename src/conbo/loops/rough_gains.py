@@ -30,7 +30,7 @@ def reactions(
     scratch: Array,  # (5, m·k)
     bits: Array,  # the same memory as integers
 ) -> None:
-    """Fill the slopes of the basins' lines, and half of V''(0), limited to what the steepest line could gain."""
+    """Fill the slopes of the basins' lines, and half of V''(0), capped at what the steepest line could gain."""
     r, m, k = slopes.shape
     features = len(basins)
     a, b, c, g = profile[0, 0], profile[0, 1], profile[0, 2], profile[0, 3]

@@ -28,7 +28,7 @@ FIRST_RADIUS = 1.5  # first radius of the trust region, as a scaled distance: ab
 
 @dataclass(frozen=True)
 class Maxima:
-    """The maxima that were found for r rows of functions at q values of z each."""
+    """The maxima that were found for r functions of the action, at q values of z each."""
 
     actions: Tensor  # (r, q, features), scaled
     mean: Tensor  # (r, q)
@@ -36,7 +36,7 @@ class Maxima:
     correlation: Tensor  # (r, q, n) between these actions and the observed ones; n = 0 if they were not asked for
 
     def take(self, chosen: Tensor) -> "Maxima":
-        """The same rows with only the columns `chosen` (r, k) of each."""
+        """The same functions, each with only its maxima at the indices `chosen` (r, k)."""
         rows, columns = self.mean.shape
         places = (chosen + columns * torch.arange(rows, device=chosen.device)[:, None]).flatten()
 
@@ -48,7 +48,7 @@ class Maxima:
 
 @dataclass(frozen=True)
 class ActionFunctions:
-    """r functions of the action, all sums of κ over the same n points."""
+    """r functions mean + z slope of the action, sums of κ over n shared points and one new point of each function."""
 
     factor: Factor
     points: Tensor  # (n, features), scaled
@@ -66,14 +66,14 @@ class ActionFunctions:
         return self.factor.box
 
     def pooled(self, correlation: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and slope of every row at shared actions (p, features), given their κ with the points (n, p)."""
+        """Means and slopes (r, p) at shared actions (p, features), given κ (n, p) between points and actions."""
         own = self.factor.correlation(self.new_points, pool)  # (r, p)
         mean = self.mean_constant[:, None] + self.mean_weights @ correlation
         slope = self.slope_constant[:, None] + self.slope_weights @ correlation + self.new_weights[:, None] * own
         return mean, slope
 
     def at(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean and slope at actions (r, q, features), and their κ with the points (r, q, n)."""
+        """Means and slopes (r, q) at actions (r, q, features), and κ (r, q, n) between these actions and the points."""
         correlation = self.factor.correlation(actions, self.points)
         own = self.factor.correlation(actions, self.new_points[:, None])[..., 0]
         mean = self.mean_constant[:, None] + (correlation * self.mean_weights[:, None]).sum(-1)
@@ -81,7 +81,7 @@ class ActionFunctions:
         return mean, slope + self.slope_constant[:, None], correlation
 
     def maximize(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool = False) -> Maxima:
-        """Local maxima of mean + z slope from starts (r, q, features), with z (q,) or (r, q)."""
+        """Local maxima of mean + z slope, by ascents from starts (r, q, features), with z (q,) or (r, q)."""
         z = z.expand(starts.shape[:2])
         if self.limits is None or self.limits.allowed is None:
             return self._climb(starts, z, steps, keep_correlation)
@@ -165,7 +165,7 @@ class ActionFunctions:
 def newton_step(
     x: Tensor, gradient: Tensor, hessian: Tensor, lower: Tensor, upper: Tensor, free: Tensor, radius: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """A projected Newton step for a maximum, no longer than radius, and its length."""
+    """A projected Newton step towards a maximum, no longer than radius, and its length."""
     stuck = ~free | ((x <= lower) & (gradient < 0)) | ((x >= upper) & (gradient > 0))
     gradient = torch.where(stuck, 0.0, gradient)
     fixed = stuck[..., :, None] | stuck[..., None, :]
@@ -182,7 +182,7 @@ def newton_step(
 
 
 def missing_curvature(bowl: Tensor) -> Tensor:
-    """What to add to the diagonal of a matrix (..., d, d) to make it positive definite, by Gershgorin's bound."""
+    """A shift of the diagonal that makes matrices (..., d, d) positive definite, by Gershgorin's bound."""
     diagonal = bowl.diagonal(dim1=-2, dim2=-1)
     excess = bowl.abs().sum(-1) - diagonal.abs() - diagonal
     return (excess.amax(-1) + 1e-3 * bowl.abs().amax((-2, -1))).clamp_min(1e-300)
@@ -196,7 +196,7 @@ def limited_step(
     radius: Tensor,
     limits: FeatureLimits,
 ) -> tuple[Tensor, Tensor]:
-    """The Newton step for a maximum within the limits and the box, no longer than radius, and its length."""
+    """The Newton step towards a maximum within the limits and the box, no longer than radius, and its length."""
     lower, upper, free = box
     fixed = ~free[:, None] | ~free
     eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
@@ -238,11 +238,11 @@ def state_functions(posterior: Conditioned, states: Tensor) -> ActionFunctions:
 
 @dataclass(frozen=True)
 class StateRows:
-    """The part of the look-ahead at r sets of m states that does not depend on the candidate."""
+    """The part of the look-ahead that does not depend on the candidate, for r sets of m states."""
 
     features: Tensor  # (r, m, state features), scaled
     scale: Tensor  # (r, m, n), A between these states and the observed ones
-    offset: Tensor | None  # (r, m, n), B
+    offset: Tensor | None  # (r, m, n), B between the same states; None if the kernel has no offset
     mean_weights: Tensor  # (r, m, n)
     mean_constant: Tensor  # (r, m)
 
@@ -255,7 +255,7 @@ class StateRows:
 
 
 def state_rows(posterior: Conditioned, states: Tensor) -> StateRows:
-    """The part of the look-ahead at states (r, m, d_s) that does not depend on the candidate."""
+    """The part of the look-ahead that does not depend on the candidate, for states (r, m, d_s)."""
     r, m, _ = states.shape
     features = posterior.kernel.states.scaled(states)
     flat = features.flatten(0, 1)
@@ -278,7 +278,7 @@ def look_ahead_functions(
 ) -> ActionFunctions:
     """The look-ahead mean of each of r candidates at each of its m states: r·m functions, candidates first.
 
-    `limits` hold for the actions of each function.
+    `limits` has one row for each of these functions.
     """
     kernel = posterior.kernel
     r, m, _ = rows.features.shape

@@ -6,8 +6,8 @@ prediction at its point:
 
     y ~ N(μ⁰ + Q(X̃, Z) u, Λ),   Q(x, Z) = k⁰(x, Z) K_zz⁻¹
 
-(projected process, or DTC; Quiñonero-Candela & Rasmussen, 2005).  Away from what u determines, the prior's variance
-stays, so that the model is unsure where there is no data.
+(projected process, or DTC; Quiñonero-Candela & Rasmussen, 2005).  Where u determines nothing, the prior's
+variance stays, so that the model is unsure where there is no data.
 
 ============================  ===================  =============================================================
 symbol                        here                 meaning
@@ -51,7 +51,7 @@ SAID_EVERY = 40 * LONG_BLOCK  # number of rewards between two messages of progre
 
 @dataclass(frozen=True)
 class Sums:
-    """S and V Λ⁻¹ (Y - μ⁰), summed over the first blocks of rewards."""
+    """The sums S and V Λ⁻¹ (Y - μ⁰) of the module's table, over the first blocks of rewards."""
 
     rows: int
     information: Tensor  # (M, M)
@@ -71,7 +71,7 @@ class Summary:
     total: Sums
 
     def shared_with(self, points: Tensor, residuals: Tensor, variances: Tensor) -> bool:
-        """Whether a summary of these data can begin with the sums of this one: same blocks, same inducing points."""
+        """Whether a summary of these data can start from the sums in `whole`: same blocks, same inducing points."""
         rows = self.whole.rows
         if shared_rows(len(self.points), len(points)) < rows or fitted_rewards(len(points)) > rows:
             return False
@@ -82,7 +82,7 @@ class Summary:
 def summarized(
     kernel: Kernel, points: Tensor, residuals: Tensor, variances: Tensor, earlier: Summary | None = None
 ) -> Summary:
-    """Summarize rewards at points (n, d); `earlier` is a summary under the same kernel, which this one may extend."""
+    """Summarize rewards at points (n, d); `earlier` is one under the same kernel, which the new summary may extend."""
     ends, m = block_ends(len(points)), INDUCING_POINTS
     if earlier is not None and earlier.shared_with(points, residuals, variances):
         inducing, root, sums = earlier.inducing, earlier.root, earlier.whole
@@ -111,7 +111,7 @@ def summarized(
 
 
 def inducing_points(points: Tensor, most: int) -> Tensor:
-    """At most M of the points (n, d), evenly from the first to the last, without duplicates."""
+    """At most `most` of the points (n, d), evenly spaced from the first to the last, without duplicates."""
     _, group = torch.unique(points, dim=0, return_inverse=True)
     order = torch.arange(len(points), device=points.device)
     first_of_group = order.new_full((int(group.max()) + 1,), len(points)).scatter_reduce(0, group, order, "amin")
@@ -122,7 +122,7 @@ def inducing_points(points: Tensor, most: int) -> Tensor:
 
 
 def announce(n: int, inducing: int) -> None:
-    """Log that the posterior is approximate, and how long it takes on two cores."""
+    """Log that the posterior is approximate, and how long it takes to compute on two cores."""
     seconds = 1.2e-10 * n * inducing**2
     LOG.info(
         "Conditioning on %s rewards approximately, by %s inducing points; this takes about %s.",
@@ -166,7 +166,7 @@ class ApproximatePosterior(ExactPosterior):
         return residual, deviation
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """Always None, because the page would need all the rewards."""
+        """Always None, because the report's page would need all the rewards."""
         return None
 
     def conditioned_on(

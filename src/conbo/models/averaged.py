@@ -2,7 +2,7 @@
 
 A policy takes the action with the highest mean under its model, so it profits from every error of the fit: with fixed
 hyperparameters its predictions are too high and too sure (the winner's curse).  Other hyperparameters that are nearly
-as probable disagree about just these actions.  The average over them is lower there, and less sure.
+as probable disagree about just these actions.  For these, the average over hyperparameters is lower and less sure.
 
 The hyperparameters of each model are drawn from Laplace's approximation, a normal distribution around their mode.
 """
@@ -28,7 +28,7 @@ MOST_REWARDS = 500  # number of rewards above which nothing is averaged, because
 def averaged(
     fits: Sequence[Fit], structures: Structures, fitted: Observations, observations: Observations, small_noise: bool
 ) -> Posterior:
-    """Average models over their hyperparameters: `fits` rest on the observations `fitted`, the result on all."""
+    """Average models over their hyperparameters: `fits` used the rewards `fitted`, the result uses all."""
     members: list[Posterior] = []
     weights: list[float] = []
     known = observations.noise, observations.limits

@@ -23,7 +23,7 @@ WIDTH = 0.2  # distance in the unit cube over which two actions count as alike
 
 
 class PairwisePosterior(Protocol):
-    """The methods of a fitted model that the gains call."""
+    """The methods of a posterior from which gains are computed."""
 
     def mean(self, points: Tensor) -> Tensor:
         """Posterior mean of points (n, d)."""
@@ -40,7 +40,7 @@ class PairwisePosterior(Protocol):
 
 @dataclass(frozen=True)
 class BotorchLines:
-    """The lines mean + slope z of q actions for each of k candidates and m states."""
+    """The look-ahead lines mean + slope z of q actions, for each of k candidates and m states."""
 
     mean: Tensor  # (k, m, q)
     slope: Tensor  # (k, m, q)
@@ -61,7 +61,7 @@ class BotorchLines:
         return cls(mean, covariance / sd[:, None, None], posterior, candidates, states, actions)
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) in the candidates of Σ pull · slope, for pull (k, m, q), the actions held fixed."""
+        """Gradient (k, d) of Σ pull · slope in the candidates, for pull (k, m, q), with the actions held fixed."""
         with torch.enable_grad():
             variable = self.candidates.detach().clone().requires_grad_(True)
             slope = BotorchLines.at(self.posterior, variable, self.states, self.actions).slope
@@ -78,7 +78,7 @@ class BotorchLines:
 
 @dataclass(frozen=True)
 class BotorchGains:
-    """Gains of states by a rule; searches for look-ahead maxima start from a pool of actions (p, d_x)."""
+    """Gains of states, by a `GainRule`; searches for look-ahead maxima start from a pool of actions (p, d_x)."""
 
     posterior: PairwisePosterior
     space: Space
@@ -90,7 +90,7 @@ class BotorchGains:
         return BotorchStatesAhead(self, states)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Rough values at shared states (m, d_s) with part of the pool: a function from candidates (r, d) to (r, m)."""
+        """Prepare shared states (m, d_s); the result maps candidates (r, d) to values (r, m), from part of the pool."""
         actions = self.actions if self.rule.nodes is None else self.actions[-ROUGH_ACTIONS:]
 
         def function(candidates: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ class BotorchGains:
         return function
 
     def pooled(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
-        """Lines for candidates (k, d) at the same actions (p, d_x) in all their states (k, m, d_s).
+        """Lines for candidates (k, d) at the same actions (p, d_x) in all states (k, m, d_s).
 
         The line of an infeasible action is never the highest.
         """
@@ -116,7 +116,7 @@ class BotorchGains:
 
 
 class BotorchStatesAhead:
-    """r sets of m fixed states; remembers where the last look-ahead maxima were found."""
+    """Computes gains at r sets of m fixed states; keeps the last look-ahead maxima as starts of the next search."""
 
     def __init__(self, gains: BotorchGains, states: Tensor) -> None:
         self._gains, self._states = gains, states

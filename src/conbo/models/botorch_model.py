@@ -26,14 +26,14 @@ if TYPE_CHECKING:  # otherwise imported on first use: BoTorch takes a second to 
 # (points (n, d), rewards (n, 1), variances of the rewards (n, 1) or None) → model, not yet fitted
 ModelFactory: TypeAlias = Callable[[Tensor, Tensor, Tensor | None], "GPyTorchModel"]
 
-ASSUMED_LENGTHSCALE = 0.3  # lengthscale of states in the unit cube, because nothing is known of the model's kernel
+ASSUMED_LENGTHSCALE = 0.3  # assumed for all states, in the unit cube, because nothing is known of the model's kernel
 CHUNK = 256  # states per pass; each is evaluated with every action of the pool
 ITERATIONS = 20  # steps of a local search for the best action of a state
 
 
 @dataclass(frozen=True)
 class BotorchModel:
-    """A user's function that makes a BoTorch model, and the fit of that model by BoTorch."""
+    """A model from a user's function, which makes a BoTorch model that BoTorch then fits."""
 
     factory: ModelFactory
 
@@ -63,7 +63,7 @@ class BotorchModel:
         return posterior
 
     def _model(self, inputs: Tensor, rewards: Tensor, noise: Tensor | None) -> "GPyTorchModel":
-        """The model that the user's function makes; raises ConboError if that is not a model."""
+        """The model that the user's function makes; raises ConboError if the result is not a model."""
         from botorch.models.gpytorch import GPyTorchModel
 
         rule = "`model` must be a function of points, rewards and noise that returns a BoTorch model"
@@ -116,7 +116,7 @@ class BotorchPosterior:
         return points.new_full(points.shape[:-1], self.noise)
 
     def noise_gradient(self, points: Tensor) -> Tensor:
-        """Zero (..., d), because noise is assumed to be the same everywhere."""
+        """Zeros (..., d), because noise is assumed to be the same everywhere."""
         return torch.zeros_like(points)
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ class BotorchPosterior:
         return self._joint(torch.stack([a, b], -2)).distribution.covariance_matrix[:, 0, 1]
 
     def moments(self, points: Tensor) -> Moments:
-        """Mean, variance and their gradients by autograd."""
+        """Mean, variance and their gradients at points (n, d), by autograd."""
         with torch.enable_grad():
             variable = points.detach().clone().requires_grad_(True)
             posterior = self._joint(variable[:, None])
@@ -172,7 +172,7 @@ class BotorchPosterior:
         return states / ASSUMED_LENGTHSCALE
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """A squared exponential (p, q) of the distance between features."""
+        """Correlations (p, q) of states given as features: a squared exponential of their distance."""
         return torch.exp(-torch.cdist(a, b).square() / 2)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
@@ -180,7 +180,7 @@ class BotorchPosterior:
         return torch.zeros(len(states), dtype=torch.bool, device=states.device)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
-        """The posterior correlation (p, q), at least 0. The prior of a BoTorch model need not be stationary."""
+        """Posterior correlations (p, q), cut off at 0. The prior is not used, because it need not be stationary."""
         scale = (self.variance(points)[:, None] * self.variance(chosen)).sqrt().clamp_min(1e-300)
         return (self.covariance(points, chosen) / scale).clamp(0, 1)
 
@@ -225,7 +225,7 @@ class BotorchSearch:
     actions: Tensor  # (p, d_x)
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
-        """argmax over actions of the posterior mean for states (m, d_s), by at least `steps` quasi-Newton steps."""
+        """Search for the actions with the highest posterior mean in states (m, d_s); `steps` is ignored."""
         return BestActions.joined([self._best(chunk, starts) for chunk in states.split(CHUNK)])
 
     def _best(self, states: Tensor, starts: int) -> BestActions:
@@ -267,5 +267,5 @@ def model_inputs(points: Tensor, categories: tuple[int, ...]) -> Tensor:
 
 
 def as_model(model: Model | ModelFactory) -> Model:
-    """The model itself, or the BoTorch model that this function makes."""
+    """The argument itself if it is a model; a function that makes BoTorch models becomes a `BotorchModel`."""
     return model if hasattr(model, "fit") else BotorchModel(model)

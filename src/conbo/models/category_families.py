@@ -17,7 +17,7 @@ TYPICAL_LOADING = 0.7  # prior mean of the first column of W: categories are ass
 
 @dataclass(frozen=True)
 class TrendFamily:
-    """A trend that all states share plus each state's own deviation; few parameters, however many categories."""
+    """The family with a trend that all states share plus each state's own deviation; it has few parameters."""
 
     states: Columns
     actions: Columns
@@ -25,7 +25,7 @@ class TrendFamily:
 
     @property
     def n_lengthscales(self) -> int:
-        """Number of lengthscales: one for each number of the state and for each action."""
+        """Number of lengthscales: one for each numeric column of the state, and one for each action."""
         return len(self.states.numeric) + len(self.actions.categories)
 
     @property
@@ -50,7 +50,7 @@ class TrendFamily:
         return CategoryKernel(*factors, Trend(trend, difference), constant)
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances K = ((σ₀² + δ σ₁²) φ_X + δ σ₃²) φ_C (r, n, n), and their pullback."""
+        """Covariances K = ((σ₀² + δ σ₁²) φ_X + δ σ₃²) φ_C (r, n, n), and the pullback of their gradients."""
         blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
         trend, difference, constant = parameters[:, self.n_lengthscales :].exp().T[..., None, None]
         matrix, pullback = blocks.covariance(trend + difference * blocks.same, constant)
@@ -75,7 +75,7 @@ class MultiTaskFamily:
 
     @property
     def n_lengthscales(self) -> int:
-        """Number of lengthscales: one for each number of the state and for each action."""
+        """Number of lengthscales: one for each numeric column of the state, and one for each action."""
         return len(self.states.numeric) + len(self.actions.categories)
 
     @property
@@ -113,11 +113,11 @@ class MultiTaskFamily:
         return rest[:, :choices].exp(), rest[:, choices].exp(), loadings
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances K = (Π (W Wᵀ + diag(v)) φ_X + δ σ₃²) φ_C (r, n, n), and their pullback."""
+        """Covariances K = (Π (W Wᵀ + diag(v)) φ_X + δ σ₃²) φ_C (r, n, n), and the pullback of their gradients."""
         blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
         own, constant, loadings = self._unpacked(parameters)
         first = torch.tensor([0, *self._counts[:-1]], device=points.device).cumsum(0)
-        choices = blocks.choices + first  # (n, columns), numbered through all columns
+        choices = blocks.choices + first  # (n, columns), numbered consecutively over all columns
         columns = [
             (w @ w.mT + same * own[:, c, None], w, same, c)
             for c in choices.unbind(-1)
@@ -143,7 +143,7 @@ class MultiTaskFamily:
 def category_factors(
     states: Columns, actions: Columns, profile: Profile, log_lengthscales: Tensor
 ) -> tuple[Factor, Factor]:
-    """The factors of a CategoryKernel; the lengthscale of a category is one and is not used."""
+    """The two factors of a `CategoryKernel`; categories of the state get lengthscale one, which is not used."""
     numbers = list(states.numeric)
     of_states = log_lengthscales.new_ones(len(states.categories))
     of_states[numbers] = log_lengthscales[: len(numbers)].exp()
@@ -151,7 +151,7 @@ def category_factors(
 
 
 class CategoryBlocks:
-    """The parts that both families use: φ_X of the actions, φ_C of the states' numbers, δ of their categories."""
+    """Correlations that both families use: φ_X of the actions, φ_C of the states' numbers, δ of their categories."""
 
     def __init__(self, states: Columns, actions: Columns, profile: Profile, points: Tensor, parameters: Tensor) -> None:
         d_s, numbers = len(states.categories), list(states.numeric)

@@ -25,7 +25,7 @@ from conbo.models.prior_draws import FourierFeatures, FourierTerms, PriorDraws, 
 
 @dataclass(frozen=True)
 class CategoryTerm:
-    """a(s) a(s'), times δ (equality of the two choices) for every column that `own` marks."""
+    """One term a(s) a(s') of a covariance, times δ (whether the choices are equal) for each column that `own` marks."""
 
     amplitude: Callable[[Tensor], Tensor]  # choices (..., columns) → a (...)
     own: tuple[bool, ...]
@@ -52,7 +52,7 @@ class CategoryTable(Protocol):
 
 @dataclass(frozen=True)
 class Trend:
-    """σ₀² + δ σ₁² between categories: a trend that all states share, and a deviation of each state."""
+    """The covariance σ₀² + δ σ₁² between categories: a trend that all states share, and a deviation of each state."""
 
     trend: float
     difference: float
@@ -67,7 +67,7 @@ class Trend:
         return torch.full(choices.shape[:-1], total, dtype=torch.float64, device=choices.device)
 
     def terms(self, columns: int) -> list[CategoryTerm]:
-        """One term that all choices share, and one for each choice."""
+        """Two terms: one that all choices share, and one that each choice has for itself."""
         kinds = ((self.trend, False), (self.difference, True))
         return [CategoryTerm(_constant(variance), (own,) * columns) for variance, own in kinds]
 
@@ -76,16 +76,17 @@ class Trend:
         return {"type": "trend", "trend": self.trend, "difference": self.difference}
 
     def to(self, device: torch.device) -> "Trend":
-        """The same object, which holds no tensors."""
+        """The object itself, because it holds no tensors."""
         return self
 
 
 @dataclass(frozen=True)
 class MultiTask:
-    """W Wᵀ + diag(v) between the choices of a column (the intrinsic coregionalization model).
+    """The covariance W Wᵀ + diag(v) between the choices of a column (the intrinsic coregionalization model).
 
-    Several columns are multiplied. So the number of parameters grows with the sum of their numbers of choices, not with
-    the number of combinations, and an unseen combination is predicted from other combinations of its choices.
+    The covariances of several columns are multiplied. So the number of parameters grows with the sum of their numbers
+    of choices, not with the number of combinations, and an unseen combination is predicted from other combinations of
+    its choices.
     """
 
     loadings: tuple[Tensor, ...]  # W of each column, (choices, rank)
@@ -106,7 +107,7 @@ class MultiTask:
         return _product([loadings[choice].square().sum(-1) + own[choice] for loadings, own, choice in columns])
 
     def terms(self, columns: int) -> list[CategoryTerm]:
-        """All products of one term of each column: W Wᵀ + diag(v) is a sum over the columns of (W, √v)."""
+        """All products of one term per categorical column, whose terms are the columns of W, and √v with δ."""
         tables = [torch.cat([w, v.sqrt()[:, None]], -1) for w, v in zip(self.loadings, self.own, strict=True)]
         ranks = [w.shape[1] for w in self.loadings]
         picks = product(*(range(rank + 1) for rank in ranks))
@@ -164,7 +165,7 @@ class CategoryKernel(Kernel):
         return replace(super().to(device), categories=self.categories.to(device))
 
     def choices(self, states: Tensor) -> Tensor:
-        """The numbers of the choices (..., categorical columns) of scaled features (..., width)."""
+        """The choices (..., categorical columns), as numbers, that scaled features (..., width) hold."""
         columns = list(self.states.columns.categorical)
         return (states[..., columns] / self.states.feature_scales[columns]).round().long()
 
@@ -174,7 +175,7 @@ class CategoryKernel(Kernel):
         return self.states.tables(a[..., columns], b[..., columns])
 
     def draw_prior(self, n: int, features: int, generator: torch.Generator) -> PriorDraws:
-        """Draws by random Fourier features of every term, the offset last, if the spectra are known."""
+        """n prior draws, by random Fourier features of every term, the offset last, if the spectra are known."""
         if self.states.profile.spectrum is None or self.actions.profile.spectrum is None:
             return super().draw_prior(n, features, generator)
         columns = self.states.columns

@@ -96,7 +96,7 @@ def ascend(
 
 
 def _limit_arrays(limits: FeatureLimits | None, rows: int, f: int) -> tuple[Array, Array, Array, Array]:
-    """Coefficients (J, f), room (rows, J), edges (2, J) and shapes (6, f), with J = 0 if there are no limits."""
+    """Coefficients (J, f), room (rows, J), edges (2, J) and shapes (6, f) of the J limits; J is 0 without limits."""
     if limits is None:
         return np.empty((0, f)), np.empty((rows, 0)), np.empty((2, 0)), np.empty((6, f))
     coefficients, edges, shapes = limits.shapes.compiled

@@ -14,7 +14,7 @@ from conbo.loops.profiles import coefficients
 from conbo.models import compiled
 from conbo.models.profiles import Profile
 
-POINTS_PER_PARTNER = 4  # with more points per partner, the innermost loop runs over the points instead
+POINTS_PER_PARTNER = 4  # ratio of points to partners above which the innermost loop runs over the points instead
 
 
 def handles(profile: Profile, a: Tensor, b: Tensor) -> bool:

@@ -33,7 +33,7 @@ def covariance(profile: str, states: Array, actions: Array, outputscale: Tensor)
 def pullback(
     profile: str, states: Array, actions: Array, matrix: Tensor, gradient: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients in the logarithms of lengthscales of features, (r, width) and (r, width), and of the variance (r,).
+    """Gradients in log-lengthscales of state features and action features, (r, width) each, and in log σ² (r,).
 
     `gradient` is the gradient in the covariance matrix, and is symmetric.
     """

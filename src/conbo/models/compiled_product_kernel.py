@@ -44,7 +44,7 @@ def covariance(profiles: tuple[str, str], outputscale: float, a: Features, b: Fe
 def weighted_gradient(
     profiles: tuple[str, str], outputscale: float, here: Features, there: Features, weights: Tensor
 ) -> Features:
-    """Gradient in the features of each point of Σ_m weights[..., p, m] k(point p, there m), as in `here`.
+    """Gradients of Σ_m weights[..., p, m] k(point p, there m) in the features of each point p, shaped like `here`.
 
     `here` holds the features (p, ·) of states and of actions; `there` holds (m, ·), or (p, m, ·) if every point has its
     own partners.

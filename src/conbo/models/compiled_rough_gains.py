@@ -1,4 +1,4 @@
-"""The reactions of `exact_rough_gains` by one compiled loop over candidates and states."""
+"""How the basins of `exact_rough_gains` react to candidates, by one compiled loop over candidates and states."""
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ def reactions(
     old: Tensor,
     old_gradients: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Slopes (r, m, k) of the basins and half of V''(0) (r, m); see `RoughGains`."""
+    """Slopes (r, m, k) of the basins' lines, and half of V''(0) (r, m); see `RoughGains`."""
     slopes, curvature = np.empty(old.shape), np.empty(new_scale.shape)
     scratch = np.empty((5, max(basins.shape[:2].numel(), basins.shape[-1])))
     inputs = (

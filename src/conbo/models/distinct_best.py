@@ -1,4 +1,4 @@
-"""The best of many scored actions that are not neighbors of each other: the starts of local searches."""
+"""The best of many scored actions, no two of them neighbors: the starts of local searches."""
 
 import numpy as np
 import torch
@@ -11,9 +11,9 @@ ALIKE = 0.8  # similarity above which two actions count as the same start
 
 
 def distinct_best(scores: Tensor, similarity: Tensor, k: int) -> Tensor:
-    """For each row of scores (m, p) the best k columns that are not alike: (m, k).
+    """For each row of scores (m, p), the indices (m, k) of its best k columns of which no two are alike.
 
-    If a row has fewer than k such columns, its first choice is repeated, which is harmless.
+    If a row has fewer than k such columns, column 0 fills the other places, which is harmless.
     """
     k = min(k, scores.shape[-1])
     if compiled.AVAILABLE and scores.device.type == "cpu":

@@ -66,14 +66,14 @@ class ExactPosterior(Conditioned):
         return factor.correlation(factor.scaled(states), factor.scaled(known)).amax(-1) >= least
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
-        """The prior covariance k⁰(point, chosen) / k⁰(chosen, chosen), cut off at 0 and 1: (p, q)."""
+        """The ratios (p, q) of prior covariances k⁰(point, chosen) / k⁰(chosen, chosen), cut off at 0 and 1."""
         there = self.kernel.scaled(chosen)
-        # the few chosen ones first: loops over many points are faster inside
+        # the few chosen points come first, because the inner loop is faster over many points
         share = self.kernel.covariance(there, self.kernel.scaled(points)).mT / self.kernel.variance(there[0])
         return share.clamp(0, 1)  # covariances of tasks may be negative or larger than a variance
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """The actions (p, d_x); every second one is moved, so that the moved ones are even after input warping."""
+        """Actions (p, d_x), every second one moved; the moved ones are evenly spread after input warping."""
         warp = self.kernel.actions.warp
         if warp is None:
             return actions
@@ -100,7 +100,7 @@ class ExactPosterior(Conditioned):
         return {"kernel": self.kernel.record(), "constant": self.constant, "noise": learned}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """The values that the report's page needs to compute the posterior; None if it does not know the kernel."""
+        """The values from which the report's page computes the posterior; None if the page does not know the kernel."""
         return page_record(self, space)
 
     def conditioned_on(

@@ -37,7 +37,7 @@ BASINS = 4  # local maxima of the posterior mean that are kept for each state
 
 @dataclass(frozen=True)
 class ExactLines:
-    """The lines mean + slope z of q actions for each of k candidates and m states."""
+    """The look-ahead lines mean + slope z of q actions, for each of k candidates and m states."""
 
     mean: Tensor  # (k, m, q)
     slope: Tensor  # (k, m, q)
@@ -48,7 +48,7 @@ class ExactLines:
     rows: StateRows
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) in the candidates of Σ pull · slope, for pull (k, m, q), the actions held fixed."""
+        """Gradient (k, d) of Σ pull · slope in the candidates, for pull (k, m, q), with the actions held fixed."""
         posterior, ahead, rows = self.posterior, self.ahead, self.rows
         # Σ pull σ̃ = Σ pull kⁿ(x*, candidate) / sd; the observed points' share of kⁿ needs one solve
         solved = posterior.solve(self._at_observed(pull).mT).mT  # (k, n)
@@ -63,7 +63,7 @@ class ExactLines:
         return (new + old - noise) / ahead.sd[:, None]
 
     def _at_observed(self, pull: Tensor) -> Tensor:
-        """Σ pull k⁰(x*, observed points): (k, n)."""
+        """The sums (k, n) of pull · k⁰(x*, observed point) over the actions x* of all lines."""
         rows = self.rows
         if compiled.AVAILABLE and pull.device.type == "cpu" and self.correlation.is_contiguous():
             sums = compiled_correlation.weighted_sums(pull, self.correlation, rows.scale)
@@ -82,12 +82,12 @@ def lines_at(posterior: Conditioned, candidates: Tensor, states: Tensor, actions
 
 
 class ExactGains:
-    """Gains of states by a rule; searches for look-ahead maxima start from a pool of actions."""
+    """Gains of states, by a `GainRule`; searches for look-ahead maxima start from a pool of actions."""
 
     def __init__(self, pool: ActionPool, rule: GainRule) -> None:
         self.pool, self.rule = pool, rule
         self.policy = BestActionsOnce(pool, BASINS)
-        self._rough: list[tuple[Tensor, RoughGains]] = []  # by their states; these results hold for every seed
+        self._rough: list[tuple[Tensor, RoughGains]] = []  # states and their rough gains, which hold for every seed
 
     @property
     def posterior(self) -> Conditioned:
@@ -111,7 +111,7 @@ class ExactGains:
         return StatesAhead(self, states)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Rough values at shared states (m, d_s): a fast function from candidates (r, d) to (r, m)."""
+        """Prepare shared states (m, d_s); the result quickly maps candidates (r, d) to rough values (r, m)."""
         if self.rule.nodes is not None:
             known = next((gains for of_states, gains in self._rough if of_states is states), None)
             if known is not None:
@@ -132,7 +132,7 @@ class ExactGains:
 class SelectedSets:
     """Some of the sets of states, and where their last look-ahead maxima were found."""
 
-    numbers: list[int]  # which of all sets these are: k
+    numbers: list[int]  # indices of these k sets among all r
     rows: StateRows
     states: Tensor  # (k·m, d_s)
     limits: FeatureLimits | None
@@ -140,7 +140,7 @@ class SelectedSets:
 
 
 class StatesAhead:
-    """r sets of m fixed states; remembers where the last look-ahead maxima were found."""
+    """Computes gains at r sets of m fixed states; keeps the last look-ahead maxima as starts of the next search."""
 
     def __init__(self, gains: ExactGains, states: Tensor) -> None:
         self._gains, self._states = gains, states
@@ -183,7 +183,7 @@ class StatesAhead:
         return self._selected
 
     def _maxima(self, functions: ActionFunctions, nodes: Tensor, sets: SelectedSets) -> Maxima:
-        """The best action of every function (k·m) at every node."""
+        """The maxima of all k·m functions at every node."""
         if sets.last is not None:
             starts, steps = sets.last, WARM_STEPS
         else:
@@ -194,7 +194,7 @@ class StatesAhead:
         return maxima
 
     def _cold_starts(self, functions: ActionFunctions, nodes: Tensor, states: Tensor) -> Tensor:
-        """Starts of Newton's method (k·m, q, features): the best action at z = 0, and winners of races at other z."""
+        """Starts of Newton's method (k·m, q, features): the best action at z = 0, elsewhere the winner of `_race`."""
         best = self._gains.policy(states)
         moving = nodes.nonzero().squeeze(-1)
         starts = functions.factor.scaled(best.actions)[:, None].repeat(1, len(nodes), 1)
@@ -203,7 +203,7 @@ class StatesAhead:
         return starts
 
     def _entrants(self, functions: ActionFunctions, nodes: Tensor, states: Tensor, basins: Tensor) -> Tensor:
-        """Starts of the race (k·m, q, starts, features) for every function and node.
+        """The starts (k·m, q, starts, features) from which `_race` selects, for every function and node.
 
         They are the best action of the pool, the best one that is dissimilar to it, the best local maximum of μⁿ, and
         the candidate's own action.
@@ -227,7 +227,7 @@ class StatesAhead:
         )
 
     def _race(self, functions: ActionFunctions, nodes: Tensor, starts: Tensor) -> Tensor:
-        """For every function and node the start (k·m, q, features) that is highest after a few steps from each."""
+        """For every function and node, the highest point (k·m, q, features) after a few steps from every start."""
         _, q, n_starts, _ = starts.shape
         z = nodes.repeat_interleave(n_starts)
         maxima = functions.maximize(starts.flatten(1, 2), z, RACE_STEPS)
@@ -237,7 +237,7 @@ class StatesAhead:
 
 
 def snapped(space: Space, functions: ActionFunctions, maxima: Maxima) -> Maxima:
-    """The maxima, moved to the nearest actions that the space allows if some of these are integers."""
+    """The maxima; if some actions are integers, moved to the nearest actions that the space allows."""
     if not space.has_integer_actions:
         return maxima
     if functions.limits is None:

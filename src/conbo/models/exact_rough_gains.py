@@ -85,7 +85,7 @@ class RoughGains:
         return features, -(self._scale[:, None] * slope[:, None]) * away, whitening
 
     def __call__(self, candidates: Tensor) -> Tensor:
-        """Values (r, m) of candidates (r, d)."""
+        """Rough gains (r, m) of candidates (r, d)."""
         posterior, kernel = self._posterior, self._posterior.kernel
         ahead = posterior.look_ahead(candidates)
         r, (m, k, _) = len(candidates), self._basins.shape
@@ -105,7 +105,7 @@ class RoughGains:
         return self._rough(lines, slopes) + curvature_gain
 
     def _reactions(self, ahead: LookAhead, new_scale: Tensor, new_offset: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Slopes (r, m, k) of the basins, and half of V''(0) (r, m), limited to what the steepest line could gain."""
+        """Slopes (r, m, k) of the basins' lines, and ½ V''(0) (r, m), capped at what the steepest line could gain."""
         factor, (m, k, f) = self._posterior.kernel.actions, self._basins.shape
         best, old_gradient, whitening = self._curvature
         old = (ahead.weights @ self._basin_old.flatten(0, 1).mT).unflatten(-1, (m, k))
@@ -124,7 +124,7 @@ class RoughGains:
         return slopes, torch.minimum(0.5 * whitened.square().sum(-1), STEEPEST * new_scale.abs() / sd[..., 0])
 
     def _without_infeasible(self, candidates: Tensor, mean: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-        """The same lines (r, m), except that an action is never the highest in a state where it is not feasible."""
+        """The lines (r, m) of candidates' own actions, put below all others in states where they are infeasible."""
         limits = self._limits
         if limits is None:
             return mean, slope

@@ -24,7 +24,7 @@ CHUNK = 2048  # states per pass
 
 
 class ActionPool:
-    """p actions with their features and their κ with the observations, which every search needs."""
+    """A pool of p actions from which searches start, with their features and their κ with the observed actions."""
 
     def __init__(self, posterior: Conditioned, space: Space, actions: Tensor) -> None:
         self.posterior, self.space, self.actions = posterior, space, actions
@@ -43,7 +43,7 @@ class ActionPool:
         return None if self.space.feasible_set is None else FeatureShapes(self.space, self.posterior.kernel.actions)
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
-        """argmax over actions of the posterior mean for states (m, d_s)."""
+        """Search for the actions with the highest posterior mean in states (m, d_s)."""
         return BestActions.joined([self._best(chunk, starts, steps) for chunk in states.split(CHUNK)])
 
     def _best(self, states: Tensor, starts: int, steps: int) -> BestActions:
@@ -105,7 +105,7 @@ def polish_integers(
 
 
 def _neighbor(parameter: Integer, values: Tensor, direction: int) -> Tensor:
-    """The next integer up or down, computed without listing them all."""
+    """The next integer up or down, in the unit interval, computed without listing all integers."""
     here = np.floor(parameter.scale.from_unit(values.cpu().numpy()) + 0.5)
     there = np.clip(here + direction, parameter.low, parameter.high)
     return torch.from_numpy(parameter.encode(there)).to(values)

@@ -16,7 +16,7 @@ from conbo.models.factorization import factorize
 from conbo.models.kernels import Kernel
 from conbo.models.schedule import block_ends, shared_rows
 
-# rows a to b of a symmetric matrix, up to column b: (b - a, b)
+# from a and b to the rows a to b of a symmetric matrix, up to column b: (b - a, b)
 Rows = Callable[[int, int], Tensor]
 
 
@@ -27,10 +27,10 @@ class Factored:
     points: Tensor  # (n, d)
     variances: Tensor  # (n,), of the noise
     factor: Tensor  # (n, n), lower
-    jitter: float  # what was added to the diagonal in addition to the noise
+    jitter: float  # added to the diagonal besides the noise; zero unless rounding made the matrix indefinite
 
     def shared_blocks(self, points: Tensor, variances: Tensor) -> int:
-        """Number of rows in the complete blocks whose points and noise are the same as in these data."""
+        """Number of first rows that a factor of these data can copy: same blocks, same points and same noise."""
         if self.jitter > 0:
             return 0  # a factor of other rows may not need the jitter
         same = shared_rows(len(self.points), len(points))

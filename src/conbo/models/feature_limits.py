@@ -75,7 +75,7 @@ class FeatureShapes:
 
 @dataclass(frozen=True)
 class FeatureLimits:
-    """The limits in each of r states, for local searches over q actions per state, as features (r, q, width)."""
+    """The limits of actions in each of r states, for local searches over q actions each, as features (r, q, width)."""
 
     shapes: FeatureShapes
     states: Tensor  # (r, d_s), unit cube
@@ -92,7 +92,7 @@ class FeatureLimits:
 
     @property
     def linear(self) -> LinearLimits | None:
-        """The linear limits."""
+        """The linear limits of the space; None if there are none."""
         return self.shapes.feasible.limits
 
     @property
@@ -102,14 +102,14 @@ class FeatureLimits:
 
     @cached_property
     def room(self) -> Tensor:
-        """The bounds of the limits minus the states' share of their left sides: (r, J)."""
+        """What the states leave to the actions (r, J): bounds of the limits minus the states' part of left sides."""
         like = self.factor.lengthscales
         if self.linear is None:
             return like.new_zeros(len(self.states), 0)
         return torch.from_numpy(self.linear.bounds - self.linear.used(self.states.cpu().numpy())).to(like)
 
     def tangents(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Normals (r, q, J, width) of the limits at features x (r, q, width), and how far x may move along each."""
+        """Normals (r, q, J, width) of the limits at x (r, q, width), and gaps (r, q, J): normal · step ≤ gap."""
         (values, slopes), coefficients = self._values(x), self.shapes.coefficients
         normals = x.new_zeros(*x.shape[:-1], len(coefficients), x.shape[-1])
         normals[..., list(self.factor.columns.numeric_features)] = coefficients * slopes[..., None, :]
@@ -117,7 +117,7 @@ class FeatureLimits:
         return normals, gaps.clamp_min(0)
 
     def _values(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (r, q, numbers) in the user's units, and their slopes in the features."""
+        """The numbers (r, q, numbers) that features x stand for, in the user's units, and their slopes in x."""
         numeric, places = list(self.factor.columns.numeric), list(self.factor.columns.numeric_features)
         points = self.factor.unscaled(x)
         slopes = 1 / self.factor.feature_scales[places]
@@ -135,7 +135,7 @@ class FeatureLimits:
         return (slack >= torch.where(margins > 0, 0.0, -rounding)).all(-1)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The nearest features (r, q, width) that satisfy the linear limits, and for which of them this succeeded."""
+        """The nearest features (r, q, width) that satisfy the linear limits, and whether each was found (r, q)."""
         inside = self.contains(x)
         rows = (~inside).nonzero()[:, 0]
         if len(rows) == 0 or self.linear is None:
@@ -150,7 +150,7 @@ class FeatureLimits:
         return moved, now
 
     def inside(self, x: Tensor) -> Tensor:
-        """Feasible features near these (r, q, width), if the states have feasible actions."""
+        """Features of feasible actions near features x (r, q, width), if the states have feasible actions."""
         feasible = torch.from_numpy(self.space.contains(self._points(x).numpy(force=True))).to(x.device)
         if bool(feasible.all()):
             return x

@@ -59,7 +59,7 @@ class Fit:
     evidence: float
     output: LowTail | None
     effect: SeedEffect | None  # the effect of seeds, if the rewards support one
-    record: dict[str, Any] = field(repr=False, compare=False)  # plain values from which `restored` makes it again
+    record: dict[str, Any] = field(repr=False, compare=False)  # plain values from which `restored` makes this fit again
     _last: list[Factored | Summary] = field(default_factory=list, repr=False, compare=False)
 
     def posterior(
@@ -73,7 +73,7 @@ class Fit:
         """Condition on standardized rewards (n,) at points (n, d), with known noise variances (n,), if given.
 
         `limits` bound the expected reward, if they are known. `seeds` (n,) are the seeds of the rewards, if they have
-        any; there are no limits then.
+        any; with seeds, there are no limits.
         """
         if self.effect is not None and seeds is not None:
             within = self.noise if noise is None else noise
@@ -98,7 +98,7 @@ def expected_seconds(n: int, d: int) -> float:
 
 
 def announce(n: int, d: int) -> None:
-    """Log how long a fit takes before it begins, unless it is quick."""
+    """Before a fit begins, log how long it will take, unless it is quick."""
     if (seconds := expected_seconds(n, d)) > ANNOUNCED_SECONDS:
         LOG.info("Fitting the model to %s rewards; this takes about %s.", f"{n:,}", in_words(seconds))
 

@@ -18,17 +18,17 @@ from conbo.models import compiled
 
 Result = TypeVar("Result")
 
-MOST_REMEMBERED = 4  # number of fits: a method may use two models, and each fit may start from an earlier one
+MOST_REMEMBERED = 4  # number of fits in memory: a method may use two models, and each fit may start from an earlier one
 
 
 class Shelf(Protocol):
     """A store of texts by key that other processes can reach."""
 
     def read_fit(self, key: str) -> str | None:
-        """The text of this key, or None."""
+        """The text that is stored under this key, or None."""
 
     def write_fit(self, key: str, text: str) -> None:
-        """Store a text. If that fails, the fit is only made again later."""
+        """Store a text under a key. If that fails, nothing is lost: the fit is made again later."""
 
 
 class FitMemory:
@@ -71,7 +71,7 @@ class FitMemory:
 
 
 def fit_key(settings: Sequence[object], *data: Tensor | None) -> str:
-    """A key for the fit of these settings to these data, and for all versions that could change its rounding."""
+    """A key of the settings, the data, and the versions and platform that could change the rounding of a fit."""
     tools = version("conbo"), torch.__version__, platform.machine(), platform.system(), compiled.AVAILABLE
     digest = sha256(repr((*tools, *settings)).encode())
     for tensor in data:
@@ -84,6 +84,6 @@ def _sealed(content: str) -> str:
 
 
 def _opened(text: str) -> str | None:
-    """The content of a sealed text; None if it was changed."""
+    """The content of a text that begins with its checksum; None if the two do not match."""
     content = text.partition(" ")[2]
     return content if _sealed(content) == text else None

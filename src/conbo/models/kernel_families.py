@@ -1,7 +1,7 @@
 """Kernels up to their hyperparameters: covariance matrices, and their gradients pulled back to the parameters.
 
-Parameters come in three kinds, in this order: logarithms of lengthscales, logarithms of variances, loadings. All
-methods handle r sets of them at once.
+Parameters come in three kinds, in this order: logarithms of lengthscales, logarithms of variances, loadings.
+`covariance` handles r sets of parameters at once.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ class KernelFamily(Protocol):
 
     @property
     def n_variances(self) -> int:
-        """Number of parameters that are logarithms of variances; they come next."""
+        """Number of parameters that are logarithms of variances; they come after the lengthscales."""
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
@@ -53,7 +53,7 @@ class KernelFamily(Protocol):
         """The kernel with these parameters (p,)."""
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances (r, n, n) of points (n, d), and a map from their gradients to gradients in parameters (r, p)."""
+        """Covariances K (r, n, n) of points (n, d), and a map from gradients in K to gradients in parameters (r, p)."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class ExtendedFamily:
 
 @dataclass(frozen=True)
 class ProductFamily:
-    """The family of kernels σ² k_S k_X, with a lengthscale for every parameter."""
+    """The family of kernels σ² k_S k_X, with a lengthscale for every column."""
 
     states: Columns
     actions: Columns
@@ -131,7 +131,7 @@ class ProductFamily:
         )
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances K = σ² φ_S φ_X (r, n, n), and their pullback."""
+        """Covariances K = σ² φ_S φ_X (r, n, n), and the pullback of their gradients."""
         d_s, d = len(self.states.categories), self.n_lengthscales
         s = Features(self.states, self.profile, points[:, :d_s], parameters[:, :d_s])
         x = Features(self.actions, self.profile, points[:, d_s:], parameters[:, d_s:d])

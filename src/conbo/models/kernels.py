@@ -85,7 +85,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def variance(self, states: Tensor) -> Tensor:
-        """Compute the variance k of points with themselves, which must not depend on the numbers of the states.
+        """Compute the variances k(point, point), which must not depend on the numbers of the states.
 
         Parameters
         ----------
@@ -140,7 +140,7 @@ class Kernel(ABC):
         return covariance if offset is None else covariance + offset
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
-        """Gradients in the features of each point of Σ_m weights[..., p, m] k(point p, there m), as in `here`.
+        """Gradients of Σ_m weights[..., p, m] k(point p, there m) in the features of each point p, shaped like `here`.
 
         `here` holds the features (p, ·) of states and of actions; `there` holds (m, ·), or (p, m, ·) if every point has
         its own partners.
@@ -184,12 +184,12 @@ class Kernel(ABC):
         Returns
         -------
         dict
-            What the user's reader of kernels needs.
+            The values that the user's reader of kernels needs.
 
         Raises
         ------
         SettingError
-            Unless it is overridden.
+            Unless the kernel overrides this method.
         """
         raise SettingError(f"a kernel must have a method `record` to be saved, but {type(self).__name__} has none.")
 
@@ -251,7 +251,7 @@ class ProductKernel(Kernel):
         return super().covariance(a, b)
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
-        """The gradients, in compiled loops if they support the profile and the device."""
+        """The gradients of `Kernel.weighted_gradient`, in compiled loops if they support the profile and the device."""
         if self._compiled(*here, *there, weights):
             return compiled_product_kernel.weighted_gradient(self._profiles, self.outputscale, here, there, weights)
         return super().weighted_gradient(here, there, weights)
@@ -264,7 +264,7 @@ class ProductKernel(Kernel):
         return compiled_product_kernel.handles((self.states.profile, self.actions.profile), *tensors)
 
     def draw_prior(self, n: int, features: int, generator: torch.Generator) -> PriorDraws:
-        """Draws by random Fourier features if both spectra are known."""
+        """n functions drawn from the prior, by random Fourier features if both spectra are known."""
         if self.states.profile.spectrum is None or self.actions.profile.spectrum is None:
             return super().draw_prior(n, features, generator)
         like = self.actions.lengthscales

@@ -41,12 +41,12 @@ LOADING_SPREAD = 0.5
 SLOPE_SPREAD = 0.3
 USUAL_NOISE = -4.0, 1.5  # center and width of the Cauchy prior of the noise's log-variance
 SMALL_NOISE = -6.0, 2.0
-SCREENED_STARTS = 8  # quasi-random starts that are screened by their objective, in addition to the prior's mode
+SCREENED_STARTS = 8  # number of quasi-random starts that are screened by their objective
 MUCH_NOISE = 0.3  # variance of the noise at `noisy_start`, in standardized rewards
-DIFFERENCE = 1e-3  # step in a parameter over which gradients are compared
+DIFFERENCE = 1e-3  # step in a parameter between two gradients, from which second derivatives follow
 LEAST_CURVATURE = 0.3  # least curvature of a log-density along any direction, in units of the prior's spread
 MOST_WORK = 10**9  # r n³ of the covariances that one call factorizes: well below a second, so that Ctrl-C is answered
-IMAGINED = 8  # sets of rewards from which the curvature at a start is estimated
+IMAGINED = 8  # number of drawn sets of rewards from which the curvature at a start is estimated
 
 Array: TypeAlias = NDArray[np.float64]
 Expected: TypeAlias = Literal["small", "moderate", "varying"]
@@ -107,7 +107,7 @@ class LogPosterior:
         return self._counts[-1]
 
     def __call__(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Objectives (r,), gradients (r, p), and the constant mean that goes with each (r,)."""
+        """Objectives (r,) of parameters (r, p), their gradients (r, p), and the best constant mean for each (r,)."""
         if len(parameters) > self._most_at_once:
             parts = [self(part) for part in parameters.split(self._most_at_once)]
             values, gradients, means = (torch.cat(column) for column in zip(*parts, strict=True))
@@ -160,7 +160,7 @@ class LogPosterior:
         curvatures = curvatures.clamp_min(LEAST_CURVATURE)
         log_determinant = float(curvatures.log().sum() - 2 * scale.log().sum())
         in_logarithms = float(torch.from_numpy(self._logarithm) @ parameters)
-        relative = self.n_slopes * log(SLOPE_SPREAD * sqrt(2 * pi))  # their density is relative to that at zero
+        relative = self.n_slopes * log(SLOPE_SPREAD * sqrt(2 * pi))  # slopes have a density relative to that at zero
         volume = in_logarithms + 0.5 * len(scale) * log(2 * pi) - 0.5 * log_determinant - relative
         return Peak(mean, volume, (directions * curvatures) @ directions.mT / scale[:, None] / scale)
 
@@ -177,7 +177,7 @@ class LogPosterior:
         return torch.cat([parameters + steps, parameters - steps]).clamp(*self.bounds.T)
 
     def _second_derivatives(self, parameters: Tensor) -> tuple[Tensor, float]:
-        """H (p, p) at a mode (p,) by differences of gradients, and the constant mean there.
+        """H (p, p) at a mode (p,) by differences of gradients, and the constant mean at the mode.
 
         H is scaled so that the prior's own curvature is 1. Callers raise its eigenvalues to at least LEAST_CURVATURE.
         """
@@ -196,7 +196,7 @@ class LogPosterior:
         return float(0.5 * slopes @ torch.linalg.solve(information, slopes))
 
     def _imagined_gradients(self, parameters: Tensor) -> Tensor:
-        """Gradients (IMAGINED, r, p) of the log-likelihood at its parameters, each for rewards drawn with these."""
+        """Gradients (IMAGINED, r, p) of the log-likelihood at parameters (r, p), for rewards drawn with them."""
         solved = self._solve(parameters)
         generator = torch.Generator().manual_seed(0)
         draws = torch.randn(len(self.points), IMAGINED, generator=generator, dtype=torch.float64)
@@ -205,13 +205,13 @@ class LogPosterior:
         return torch.where(solved.failed[:, None], 0.0, gradients)
 
     def thinned(self, n: int) -> "LogPosterior":
-        """The same log-density for n of the rewards, evenly from the first to the last."""
+        """The same log-density for n of the rewards, evenly spaced from the first to the last."""
         some = torch.linspace(0, len(self.points) - 1, n).long()
         noise = self.noise if isinstance(self.noise, str) else self.noise[some]
         return LogPosterior(self.family, self.points[some], self.rewards[some], noise)
 
     def starts(self) -> Tensor:
-        """Starts (starts, p) of a fit: the prior's mode of lengthscales, and Sobol points around it."""
+        """Starts (starts, p) of a fit: Sobol points around typical values; the first has just these except loadings."""
         drawn = sum(self._counts) - self.n_slopes
         centered = SobolEngine(drawn, scramble=True, seed=0).draw(SCREENED_STARTS, dtype=torch.float64) - 0.5
         lengthscales, variances, loadings, noise = centered.split(self._counts[:-1], -1)
@@ -241,7 +241,7 @@ class LogPosterior:
         return np.array(flat, dtype=np.float64)
 
     def _prior(self, parameters: Array) -> tuple[Array, Array]:
-        """Log-densities (r,) and gradients (r, p); a LogNormal prior is a density of exp(parameter), as in BoTorch."""
+        """Log-densities (r,) of the prior, and gradients (r, p); LogNormals are densities of exp(parameter)."""
         score = (parameters - self._location) / self._spread
         values = -(self._logarithm * parameters + 0.5 * score * score + self._log_spread)
         gradients = -self._logarithm - score / self._spread
@@ -253,7 +253,7 @@ class LogPosterior:
         return values.sum(-1), gradients
 
     def _noise(self, parameters: Tensor) -> tuple[Tensor, Callable[[Tensor], list[Tensor]]]:
-        """Variances (r, n), (r, 1) or (n,), and a function from gradients in them (r, n) to gradients in parameters."""
+        """Noise variances (r, n), (r, 1) or (n,), and a map from gradients in them (r, n) to those in parameters."""
         if not isinstance(self.noise, str):
             return self.noise, lambda _: []
         if not self.varies:

@@ -48,7 +48,7 @@ class MainEffectsKernel(Kernel):
         return self.interaction.scale(a, b) + self.action_variance
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """ψ of the interaction's A, because the new term is constant."""
+        """The slope ψ of the interaction's A, because the added σ_X² is constant."""
         return self.interaction.scale_slope(a, b)
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
@@ -87,7 +87,7 @@ class MainEffectsKernel(Kernel):
         }
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """The columns that the interaction looks up."""
+        """The columns that the interaction looks up in tables."""
         return self.interaction.page_columns()
 
     def without_main_effects(self) -> Kernel:
@@ -195,7 +195,7 @@ class MainEffectsFamily(ExtendedFamily):
         return self._joined(own, effect, (total - SHARE).expand(1, 2))[0]
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The family's parameters (..., p), logarithms of the effect's lengthscales, and of σ_X² and σ_S²."""
+        """Split parameters into the family's own (..., p), the effect's log-lengthscales, and log σ_X² and log σ_S²."""
         n_l, n_e, n_v = self.family.n_lengthscales, len(effect_columns(self.states)), self.family.n_variances
         lengthscales, effect, own, main, rest = parameters.split(
             [n_l, n_e, n_v, 2, parameters.shape[-1] - n_l - n_e - n_v - 2], -1

@@ -30,7 +30,7 @@ class HasMean(Protocol):
 def best_by_mean(
     posterior: HasMean, space: Space, states: Tensor, hints: Callable[[Tensor], Tensor], starts: int
 ) -> BestActions:
-    """argmax over actions of the mean for states (m, d_s), by local search from the best of `hints` (m, h, d_x)."""
+    """The actions with the highest mean in states (m, d_s), by local search from the best of `hints` (m, h, d_x)."""
     return BestActions.joined([_best(posterior, space, chunk, hints(chunk), starts) for chunk in states.split(CHUNK)])
 
 

@@ -53,7 +53,7 @@ class Mixture:
         return self.members[0]
 
     def most_probable(self, share: float) -> Posterior:
-        """The average of the most probable members whose weights add up to `share`; a member if one is enough."""
+        """The fewest most probable members whose weights reach `share`, averaged; one member is returned as it is."""
         count = 1 + int((self.weights.cumsum(0)[:-1] < share).sum())
         if count == 1:
             return self.leader
@@ -152,7 +152,7 @@ class Mixture:
         return all(member.batches_look_ahead for member in self.members)
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Actions (p, d_x), moved so that they are evenly spread after the most probable member's input warping."""
+        """Actions (p, d_x), some of them moved so that these are evenly spread after the leader's input warping."""
         return self.leader.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "MixtureSearch":
@@ -196,7 +196,7 @@ class Mixture:
         return {"members": records, "weights": self.weights.tolist()}
 
     def imagined(self, points: Tensor, seeds: Tensor) -> "Mixture":
-        """The mixture after rewards with these seeds that equal their expectations; only members with seeds change."""
+        """The mixture after imagined rewards with these seeds, each as expected; only members with seeds change."""
         known = (one.imagined(points, seeds) if isinstance(one, ImaginesRewards) else one for one in self.members)
         return Mixture(tuple(known), self.weights)
 
@@ -228,7 +228,7 @@ class MixtureSearch:
     searches: tuple[ActionSearch, ...]
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
-        """argmax over actions of the mixture's mean for states (m, d_s), from the members' own maxima."""
+        """Search for the actions with the mixture's highest mean in states (m, d_s), from the members' own maxima."""
 
         def ends(chunk: Tensor) -> Tensor:
             return torch.cat([search.best(chunk, starts, steps).basins for search in self.searches], 1)
@@ -260,12 +260,12 @@ class MixtureGains:
         return MixtureGains(tuple(values), self.weights)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Rough values at shared states (m, d_s): a function from candidates (r, d) to (r, m)."""
+        """Prepare shared states (m, d_s); the result is a function from candidates (r, d) to rough values (r, m)."""
         functions = [value.rough(states) for value in self.values]
         return lambda candidates: weighted(self.weights, [function(candidates) for function in functions])
 
     def at(self, states: Tensor) -> Callable[[Tensor, Tensor], "WeightedGains"]:
-        """Prepare sets of states (r, m, d_s): a function from candidates (k, d) and their sets' indices to gains."""
+        """Prepare sets of states (r, m, d_s); the result maps candidates (k, d) and indices of their sets to gains."""
         functions = [value.at(states) for value in self.values]
         return lambda candidates, rows: WeightedGains([f(candidates, rows) for f in functions], self.weights)
 
@@ -283,7 +283,7 @@ class WeightedGains:
         return weighted(self.weights, [gain.values for gain in self.gains])
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Gradient (k, d) in the candidates of Σ_i weights[:, i] values[:, i]."""
+        """Gradient (k, d) of Σ_i weights[:, i] values[:, i] in the candidates."""
         return weighted(self.weights, [gain.gradient(weights) for gain in self.gains])
 
 
@@ -316,7 +316,7 @@ class NewReward:
 
 
 class MixtureLines:
-    """The lines mean + slope z of the Gaussian process that has the mean and covariance of a mixture."""
+    """The look-ahead lines mean + slope z of the Gaussian process that has the mean and covariance of a mixture."""
 
     def __init__(self, mixture: Mixture, lines: Sequence[LookAheadLines], new: NewReward) -> None:
         self._mixture, self._lines, self._new = mixture, lines, new
@@ -331,7 +331,7 @@ class MixtureLines:
         self.slope = mixture._average(within + between) / self._sd[:, None, None]
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) in the candidates of Σ pull · slope, for pull (k, m, q), the points held fixed."""
+        """Gradient (k, d) of Σ pull · slope in the candidates, for pull (k, m, q), with the points held fixed."""
         mixture, new = self._mixture, self._new
         mean_apart = mixture._apart(new.mean_gradient)  # (J, k, d)
         parts = []
@@ -364,7 +364,7 @@ class MixturePaths:
         return torch.cat([path(points) for path in self._paths], -1)
 
     def along(self, points: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (p,) and gradients (p, d) at points (p, d); point i is taken on draw `draws[i]`."""
+        """Values (p,) and gradients (p, d) at points (p, d); point i uses draw `draws[i]`."""
         values, gradients = points.new_empty(len(points)), torch.empty_like(points)
         for path, first in zip(self._paths, self._first, strict=True):
             mine = (draws >= first) & (draws < first + path.n)

@@ -1,8 +1,8 @@
-"""Modes of the hyperparameters: where the log-density of a model is highest, and from it, how probable it is.
+"""Modes of the hyperparameters, where a model's log-density is highest, and the evidence of the model from its mode.
 
     log p(rewards | model) ≈ log p(rewards, θ | model) + ½ log |2π H⁻¹|     (Laplace)
 
-with θ the mode and H the negated second derivatives of the log-density there.  A variant of a model is the same model
+with θ the mode and H the negated second derivatives of the log-density at θ.  A variant of a model is the same model
 with main effects, input warping or heteroscedastic noise added; its search starts from the mode of the plain model.
 """
 
@@ -27,14 +27,14 @@ CLIMBED_STARTS = 2  # number of the best screened starts from which a local sear
 SCREENED_REWARDS = 300  # largest number of rewards with which starts are screened, because each evaluation costs n³
 ITERATIONS = 100
 HALVING = SuccessiveHalving(iterations=15, survivors=CLIMBED_STARTS)  # starts that lag are dropped
-TOLERANCE = 1e-3  # nats: a step that promises less ends a local search; the data cannot tell such differences
+TOLERANCE = 1e-3  # nats: a step that promises less ends a local search; the data cannot resolve such differences
 NEGLIGIBLE_NOISE = 1e-4  # variance of the noise below which heteroscedastic noise is not tried
 WARP_MARGIN = 6.0  # nats of log-density that input warping must gain
 MIN_PROMISED_WARP_GAIN = 3.0  # nats that a Newton step in the exponents must promise before warping is tried
 MAP_MARGIN = 15.0  # nats that output warping must gain, because it costs accuracy near the best action
 MIN_NOISE_GAIN = 1.0  # nats of log-density that heteroscedastic noise must gain before its evidence is computed
 EFFECT_REACH = 6.0  # nats by which a model with main effects may be less probable than the best model
-VARIANT_HALVING = SuccessiveHalving(iterations=8, survivors=1)  # then drops a variant that cannot reach its goal
+VARIANT_HALVING = SuccessiveHalving(iterations=8, survivors=1)  # drops a variant that cannot reach its goal
 HOPELESS_GAP = 10.0  # nats: a mode whose log-density is lower than the best mode's by more is dropped
 SAME_PARAMETERS = 0.3  # models whose parameters (mostly logarithms) are all closer than this count as the same
 SAME_MODE = 0.05  # nats: modes of one model whose objectives are closer than this count as one
@@ -50,7 +50,7 @@ class Mode:
     output: LowTail | None = None
     log_jacobian: float = 0.0  # log Jacobian of the map, which makes densities of mapped and plain rewards comparable
 
-    log_odds: float = 0.0  # nats that are added to the evidence
+    log_odds: float = 0.0  # nats that are added to Laplace's estimate of the evidence
     stated_evidence: float | None = None  # replaces Laplace's estimate of the evidence, which takes many likelihoods
 
     @cached_property
@@ -74,11 +74,11 @@ class Mode:
         return replace(other, output=self.output, log_jacobian=self.log_jacobian)
 
     def weighed_by_density(self, other: "Mode", margin: float) -> "Mode":
-        """This mode, with the evidence of `other` plus the gain in log-density over it, minus a margin (nats)."""
+        """This mode, with the evidence of `other` plus the gain in log-density over `other`, minus a margin (nats)."""
         return replace(self, stated_evidence=other.evidence + self.objective - other.objective - margin)
 
     def record(self, structures: Structures) -> dict[str, Any]:
-        """The model at this mode as plain values, from which `restored` makes it again."""
+        """The model at this mode as plain values, from which `restored` makes the fit again."""
         return {
             **structures.record(self.target.family),
             "varying": self.target.varies,
@@ -127,7 +127,7 @@ def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mod
 
     Main effects hardly change the volume term of Laplace's method, so log-densities tell early which model can win. The
     most probable profile comes first: if main effects do not help it, they help no other.  A profile that lags by far
-    more than they can gain is skipped.
+    more than main effects can gain is skipped.
     """
     pairs = []
     for family in families:
@@ -167,7 +167,7 @@ def with_mapped_rewards(
 
 
 def with_heteroscedastic_noise(plain: Mode) -> list[Mode]:
-    """The modes of the same model with heteroscedastic noise."""
+    """The modes of the same model with heteroscedastic noise; none if this gains too little."""
     old = plain.target
     noise = old.noise_of(plain.parameters)
     if not isinstance(noise, float) or noise < NEGLIGIBLE_NOISE:
@@ -196,7 +196,7 @@ def with_warped_actions(plain: Mode) -> list[Mode]:
 
 
 def variant_modes(target: LogPosterior, start: Tensor, goal: float) -> list[Mode]:
-    """The mode reached from a start (p,) if its log-density exceeds the goal; a search that cannot reach it stops."""
+    """The mode reached from a start (p,) if its log-density exceeds the goal; hopeless searches end early."""
     found = local_search(target, start[None], replace(VARIANT_HALVING, goal=goal))
     return [mode for mode in found if mode.objective > goal]
 

@@ -13,7 +13,7 @@ Value = TypeVar("Value")
 
 
 def usable_device(name: str) -> torch.device:
-    """The device of this name; raises SettingError if torch does not have it here."""
+    """The device of this name; raises SettingError if torch cannot use it on this machine."""
     try:
         device = torch.device(name)
         torch.zeros(1, dtype=torch.float64, device=device)

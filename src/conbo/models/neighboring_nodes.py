@@ -35,8 +35,8 @@ def shared_between_nodes(maxima: Maxima, nodes: Tensor) -> Maxima:
 def neighbor_similarity(functions: ActionFunctions, actions: Tensor, nodes: Tensor) -> Tensor:
     """κ between maximizers (..., q, features) of neighboring nodes, reduced if the maximizer jumps: (..., q-1).
 
-    A maximizer that moves many times faster between two nodes than between the neighboring nodes has jumped to another
-    hill, and V has a corner there.
+    A maximizer that moves many times faster between two nodes than between the nodes beside them has jumped to another
+    hill, so the maximum has a corner as a function of z.
     """
     profile = functions.factor.profile
     if compiled.handles(profile) and actions.device.type == "cpu":

@@ -30,12 +30,12 @@ EARLIER, THIS = 0.25, 0.75  # unit-interval codes of the two categories
 
 
 def of_study(place: float, rows: Tensor) -> Tensor:
-    """Rows (..., d) with the study's category in front."""
+    """Rows (..., d) with the code `place` of their study's category in front."""
     return torch.cat([rows.new_full((*rows.shape[:-1], 1), place), rows], -1)
 
 
 def of_both(earlier: Observations, these: Observations) -> Observations:
-    """The observations of both studies, with the study's category in front, and their noise if both studies know it."""
+    """The observations of both studies, with the study's category in front, and noise if both know it."""
     noise = None
     if earlier.noise is not None and these.noise is not None:
         noise = torch.cat([earlier.noise, these.noise])
@@ -125,11 +125,11 @@ class OneStudy:
         return self.whole.state_features(_of_this(states))
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """Correlation (p, q) between states, given as features, of their rewards as functions of the action."""
+        """Correlations (p, q) between states, given as features: how similarly their rewards depend on the action."""
         return self.whole.state_correlation(a, b)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Which states (m, d_s) correlate highly with a known one (k, d_s)."""
+        """Which states (m, d_s) correlate highly with one of the known states (k, d_s)."""
         return self.whole.resemble(_of_this(states), _of_this(known), least)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
@@ -142,7 +142,7 @@ class OneStudy:
         return self.whole.batches_look_ahead
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Evenly spread actions (p, d_x), moved so that they are evenly spread after the model's input warping."""
+        """Evenly spread actions (p, d_x), some of them moved so that these are evenly spread after input warping."""
         return self.whole.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "_Search":
@@ -172,7 +172,7 @@ class OneStudy:
         return {**model, "prior": prior}
 
     def page_record(self, space: Space) -> None:
-        """Always None, because the page of a report knows one study."""
+        """Always None, because the page of a report can show only one study."""
 
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
@@ -190,7 +190,7 @@ class _Search:
         return self.whole.actions
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
-        """argmax over actions of the posterior mean for states (m, d_s)."""
+        """Search for the actions with the highest posterior mean in states (m, d_s)."""
         return self.whole.best(_of_this(states), starts, steps)
 
     def gains(self, rule: GainRule) -> "_Values":
@@ -203,12 +203,12 @@ class _Values:
     whole: StateValue
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Rough values at shared states (m, d_s)."""
+        """Prepare shared states (m, d_s); the result is a function from candidates (r, d) to rough values (r, m)."""
         function = self.whole.rough(_of_this(states))
         return lambda candidates: function(_of_this(candidates))
 
     def at(self, states: Tensor) -> "Callable[[Tensor, Tensor], _Gains]":
-        """Gains at r sets of states (r, m, d_s)."""
+        """Prepare sets of states (r, m, d_s); the result maps candidates (k, d) and indices of their sets to gains."""
         function = self.whole.at(_of_this(states))
         return lambda candidates, rows: _Gains(function(_of_this(candidates), rows))
 
@@ -223,7 +223,7 @@ class _Gains:
         return self.whole.values
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Gradient (k, d) in the candidates of Σ_i weights[:, i] values[:, i]."""
+        """Gradient (k, d) of Σ_i weights[:, i] values[:, i] in the candidates."""
         return self.whole.gradient(weights)[..., 1:]
 
 
@@ -242,7 +242,7 @@ class _Lines:
         return self.whole.slope
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) in the candidates of Σ pull · slope, for pull (k, m, q)."""
+        """Gradient (k, d) of Σ pull · slope in the candidates, for pull (k, m, q)."""
         return self.whole.gradient(pull)[..., 1:]
 
 
@@ -260,6 +260,6 @@ class _Paths:
         return self.whole(_of_this(points))
 
     def along(self, points: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (p,) and gradients (p, d) at points (p, d); point i is taken on draw `draws[i]`."""
+        """Values (p,) and gradients (p, d) at points (p, d); point i uses draw `draws[i]`."""
         values, gradients = self.whole.along(_of_this(points), draws)
         return values, gradients[:, 1:]

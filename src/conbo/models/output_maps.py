@@ -28,7 +28,7 @@ from torch import Tensor
 
 NODES, WEIGHTS = (torch.from_numpy(part) for part in np.polynomial.hermite_e.hermegauss(11))
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
-WIDTHS = (3.0, 0.5, 0.08)  # of the tails that are tried, in units of the distance from the median reward to the best
+WIDTHS = (3.0, 0.5, 0.08)  # widths τ that are tried, in units of the distance from the median reward to the best
 LEAST_VARIANCE = 1e-10  # variance below which the slope of a map is taken at a single point
 LARGEST_EXPONENT = 30.0  # exponent beyond which a tail is continued linearly
 
@@ -38,7 +38,7 @@ class OutputMap(ABC):
 
     @abstractmethod
     def expected(self, value: Tensor, noise: Tensor) -> Tensor:
-        """The expected reward, given the noise-free value of the process and the variance of the noise there."""
+        """The expected reward, given the noise-free value of the process and the variance of its noise."""
 
     @abstractmethod
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class OutputMap(ABC):
 
     @abstractmethod
     def rewards(self, values: Tensor) -> Tensor:
-        """The rewards (n,) of values of the process, the inverse of `values`."""
+        """The rewards (n,) that belong to values of the process; the inverse of `values`."""
 
     @abstractmethod
     def record(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class OutputMap(ABC):
         return (self.moments(mean, known, noise)[1] / known).clamp_min(1e-300).sqrt()
 
     def gain(self, before: Tensor, gain: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """What a rise of the process by `gain` from `before` is worth in reward, and the derivative in the gain."""
+        """The rise of the expected reward if the process rises by `gain` from `before`; its derivative in `gain`."""
         after = before + gain
         return self.expected(after, noise) - self.expected(before, noise), self.expected_slope(after, noise)
 
@@ -149,7 +149,7 @@ class Limits(OutputMap):
         return torch.where((inner > self.low) & (inner < self.high), slope, 0.0)
 
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The values without limits, because rewards may exceed the limits by noise."""
+        """The values of the map without limits, because rewards may exceed the limits by noise."""
         return (rewards, noise) if self.tail is None else self.tail.values(rewards, noise)
 
     def rewards(self, values: Tensor) -> Tensor:

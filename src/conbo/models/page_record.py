@@ -16,7 +16,7 @@ MOST_COMBINATIONS = 400  # largest number of combinations of categories for whic
 
 
 def page_record(posterior: Conditioned, space: Space) -> dict[str, Any] | None:
-    """A record of plain values and tensors; None if the page does not know the kernel."""
+    """The posterior as plain values and tensors for the report's page; None if the page does not know the kernel."""
     kernel, warp = posterior.kernel, posterior.kernel.actions.warp
     built_in = kernel.states.profile.built_in and kernel.states.profile == kernel.actions.profile
     tables = state_tables(kernel.without_main_effects(), space) if built_in else None
@@ -40,7 +40,7 @@ def page_record(posterior: Conditioned, space: Space) -> dict[str, Any] | None:
 
 
 def output_record(output: OutputMap, noise: float | HeteroscedasticNoise) -> dict[str, Any]:
-    """A map of the rewards, the nodes and weights of its integrals, and the noise of a new reward at any point."""
+    """The record of an output map, with nodes and weights of its integrals, and the noise of new rewards."""
     return {
         **output.record(),
         "nodes": NODES.tolist(),

@@ -46,7 +46,7 @@ class DrawnPaths:
         return torch.cat(parts)
 
     def along(self, points: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (p,) and gradients (p, d) at points (p, d); point i is taken on draw `draws[i]`."""
+        """Values (p,) and gradients (p, d) at points (p, d); point i uses draw `draws[i]`."""
         kernel, observed = self.posterior.kernel, self.posterior.observed
         here, corrections = kernel.scaled(points), self.corrections[:, draws].mT
         prior, prior_gradient = self.prior.along(here, draws)
@@ -56,7 +56,7 @@ class DrawnPaths:
 
 
 def draw_paths(posterior: Conditioned, n: int, generator: torch.Generator, features: int) -> DrawnPaths:
-    """n independent draws, each with this number of random features for every term of the kernel."""
+    """n functions drawn from a posterior, each with `features` random features for every term of the kernel."""
     prior = posterior.kernel.draw_prior(n, features, generator)
     errors = random_normals(generator, posterior.n_observations, n).to(posterior.weights)
     noisy = prior.values(posterior.observed) + posterior.observed_noise.sqrt()[:, None] * errors

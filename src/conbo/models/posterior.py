@@ -54,7 +54,7 @@ class BestActions:
 
     @classmethod
     def of_climbs(cls, ends: Tensor, mean: Tensor) -> "BestActions":
-        """The best of k ends (m, k, d_x) for each state, by their means (m, k)."""
+        """The best of the ends (m, k, d_x) of k local searches in each state, by their means (m, k)."""
         best = mean.argmax(-1, keepdim=True)
         chosen = ends.gather(1, best[..., None].expand(-1, -1, ends.shape[-1]))[:, 0]
         return cls(chosen, mean.gather(1, best)[:, 0], ends)
@@ -74,7 +74,7 @@ class GainRule:
     """How a gain is computed from lines mean + slope z, the look-ahead means of single actions in one state.
 
     If `nodes` is None, every action of the pool is a line.  Otherwise each node z has one line, from the action that is
-    best there.
+    best at this z.
     """
 
     nodes: Tensor | None  # (q,)
@@ -90,17 +90,17 @@ class StateGains(Protocol):
         """Values (k, m) of candidates at states."""
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Gradient (k, d) in the candidates of Σ_i weights[:, i] values[:, i]."""
+        """Gradient (k, d) of Σ_i weights[:, i] values[:, i] in the candidates."""
 
 
 class StateValue(Protocol):
     """The value, in each of many states, of one new observation, such as a knowledge gradient."""
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Rough values at shared states (m, d_s): a function from candidates (r, d) to (r, m)."""
+        """Prepare shared states (m, d_s); the result is a function from candidates (r, d) to rough values (r, m)."""
 
     def at(self, states: Tensor) -> Callable[[Tensor, Tensor], StateGains]:
-        """Prepare sets of states (r, m, d_s): a function from candidates (k, d) and their sets' indices to gains."""
+        """Prepare sets of states (r, m, d_s); the result maps candidates (k, d) and indices of their sets to gains."""
 
 
 @runtime_checkable
@@ -137,7 +137,7 @@ class LineGains:
     lines: "LookAheadLines"
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Gradient (k, d) in the candidates of Σ_i weights[:, i] values[:, i], the best actions held fixed."""
+        """Gradient (k, d) of Σ_i weights[:, i] values[:, i] in the candidates, the best actions held fixed."""
         return self.lines.gradient(self.derivative * weights[..., None])
 
 
@@ -153,18 +153,18 @@ class LookAheadLines(Protocol):
         """Slopes (k, m, q) of the lines."""
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) in the candidates of Σ pull · slope, for pull (k, m, q), the points held fixed."""
+        """Gradient (k, d) of Σ pull · slope in the candidates, for pull (k, m, q), with the points held fixed."""
 
 
 class BestSearch(Protocol):
-    """Searches for the best action of a state that start from a pool of actions."""
+    """Searches for the best actions of states, which start from a pool of actions."""
 
     @property
     def actions(self) -> Tensor:
         """The pool (p, d_x), in the unit cube."""
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
-        """argmax over actions of the posterior mean for states (m, d_s)."""
+        """Search for the actions with the highest posterior mean in states (m, d_s)."""
 
 
 class ActionSearch(BestSearch, Protocol):
@@ -185,7 +185,7 @@ class Paths(Protocol):
         """All draws at points (p, d): (p, n)."""
 
     def along(self, points: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (p,) and gradients (p, d) at points (p, d); point i is taken on draw `draws[i]`."""
+        """Values (p,) and gradients (p, d) at points (p, d); point i uses draw `draws[i]`."""
 
 
 class Predicts(Protocol):
@@ -205,7 +205,7 @@ class Predicts(Protocol):
         """Posterior covariance between points a (p, d) and b (q, d)."""
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Variance (c,) of a reward in states (c, d_s) before any observation; it sets the scale of rounding errors."""
+        """Variance (c,) of a reward in states (c, d_s) before any observation; rounding errors are judged by it."""
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of points (c, p, d)."""
@@ -223,7 +223,7 @@ class Predicts(Protocol):
         """Gradients (n, d) of the noise variances of new rewards."""
 
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
-        """Leave-one-out residuals (n,) and predictive standard deviations (n,), noise included; None if not known."""
+        """Leave-one-out residuals (n,) and predictive standard deviations (n,), noise included; None if unavailable."""
 
 
 class ComparesStates(Protocol):
@@ -237,10 +237,10 @@ class ComparesStates(Protocol):
         """States (..., d_s) as features; the closer two of these are, the more similar their states are."""
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """Correlation (p, q) between states, given as features, of their rewards as functions of the action."""
+        """Correlations (p, q) between states, given as features: how similarly their rewards depend on the action."""
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Which states (m, d_s) correlate so highly with a known one (k, d_s) that its best action is a good start."""
+        """Which states (m, d_s) resemble one of the known states (k, d_s), so that its best action is a good start."""
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
         """How much a reward at each chosen point (q, d) already says about each point (p, d): (p, q), from 0 to 1."""
@@ -251,10 +251,10 @@ class LooksAhead(Protocol):
 
     @property
     def batches_look_ahead(self) -> bool:
-        """Whether look-ahead at thousands of pairs of points takes milliseconds; if not, callers use fewer of them."""
+        """Whether look-ahead at thousands of pairs of points takes milliseconds; if not, callers use fewer pairs."""
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Evenly spread actions (p, d_x), moved so that they are evenly spread after the model's input warping."""
+        """Evenly spread actions (p, d_x), some of them moved so that these are evenly spread after input warping."""
 
     def action_search(self, space: Space, actions: Tensor) -> ActionSearch:
         """A search over actions that starts from a pool (p, d_x)."""
@@ -273,10 +273,10 @@ class KeepsRecords(Protocol):
     """The posterior as plain values, which JSON can hold."""
 
     def record(self) -> dict[str, Any] | None:
-        """The values that a saved policy needs in addition to the observations; None if it cannot be saved."""
+        """The values that a saved policy needs in addition to the observations; None if the model cannot be saved."""
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """The values that a report's page needs to compute the posterior; None if it shall show a table instead."""
+        """The values that a report's page needs to compute the posterior; None if the page shows a table instead."""
 
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
@@ -300,7 +300,7 @@ class Averages(Protocol):
         """The posteriors that are averaged."""
 
     def most_probable(self, share: float) -> Posterior:
-        """The average of the most probable members whose weights add up to `share`; a member if one is enough."""
+        """The fewest most probable members whose weights reach `share`, averaged; one member is returned as it is."""
 
 
 @runtime_checkable
@@ -308,7 +308,7 @@ class ImaginesRewards(Protocol):
     """A posterior that can be conditioned on imagined rewards with given seeds."""
 
     def imagined(self, points: Tensor, seeds: Tensor) -> Posterior:
-        """The posterior after rewards at points (k, d) with seeds (k,) that equal their expectations."""
+        """The posterior after imagined rewards at points (k, d) with seeds (k,), each equal to its expectation."""
 
 
 class Model(Protocol):
@@ -341,10 +341,10 @@ class FitsInSteps(Protocol):
     """A model whose hyperparameters are fitted to the first rewards only, so that one fit serves many suggestions."""
 
     def fitted_rewards(self, n: int) -> int:
-        """How many of n rewards, from the first on, hyperparameters are fitted to; they also standardize all."""
+        """How many of n rewards, from the first on, hyperparameters are fitted to; all are standardized by these."""
 
     def begins_with(self, n: int) -> int:
-        """The number m such that a fit to n rewards starts from the fit to the first m; n to start from scratch."""
+        """The number m such that a fit to n rewards starts from the fit to the first m; m = n means from scratch."""
 
     def fit_and_average(
         self,

@@ -36,7 +36,7 @@ class Covariance(Protocol):
         """Covariances k (..., p, q)."""
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
-        """Gradients in the features of each point of Σ_m weights[..., p, m] k(point p, there m)."""
+        """Gradients of Σ_m weights[..., p, m] k(point p, there m) in the features of each point p."""
 
 
 class PriorDraws(Protocol):
@@ -46,7 +46,7 @@ class PriorDraws(Protocol):
         """All draws (p, c) at points given as scaled features."""
 
     def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
-        """Values (p,) and gradients in scaled features at p points; point i is taken on draw `draws[i]`."""
+        """Values (p,) and gradients in scaled features at p points; point i uses draw `draws[i]`."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class FourierFeatures:
         return (self.terms.amplitude(here[0]) * torch.cos(self.terms.angles(*here))) @ self.weights
 
     def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
-        """Values (p,) and gradients in scaled features at p points; point i is taken on draw `draws[i]`."""
+        """Values (p,) and gradients in scaled features at p points; point i uses draw `draws[i]`."""
         terms, angles = self.terms, self.terms.angles(*here)
         weighted = self.weights[:, draws].mT * terms.amplitude(here[0])
         falling = -weighted * torch.sin(angles)
@@ -102,14 +102,14 @@ class NystromFeatures:
         return self.kernel.covariance(here, self.points) @ self.weights
 
     def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
-        """Values (p,) and gradients in scaled features at p points; point i is taken on draw `draws[i]`."""
+        """Values (p,) and gradients in scaled features at p points; point i uses draw `draws[i]`."""
         weights = self.weights[:, draws].mT  # (p, m)
         value = (self.kernel.covariance(here, self.points) * weights).sum(-1)
         return value, self.kernel.weighted_gradient(here, self.points, weights)
 
 
 def nystrom_draws(kernel: Covariance, points: Features, n: int, generator: torch.Generator) -> NystromFeatures:
-    """n functions drawn from the prior, exact at these points, which are scaled features."""
+    """n functions drawn from the prior, exact at these points, given as scaled features."""
     covariance = kernel.covariance(points, points)
     jitter = JITTER * covariance.diagonal().mean() * torch.eye(len(covariance)).to(covariance)
     weights = random_normals(generator, len(covariance), n).to(covariance)
@@ -118,10 +118,10 @@ def nystrom_draws(kernel: Covariance, points: Features, n: int, generator: torch
 
 
 def random_normals(generator: torch.Generator, *shape: int) -> Tensor:
-    """Standard normal numbers of this shape."""
+    """Standard normal numbers of the given shape."""
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def random_phases(generator: torch.Generator, *shape: int) -> Tensor:
-    """Angles of this shape, uniform from 0 to 2π."""
+    """Angles of the given shape, uniform from 0 to 2π."""
     return 2 * pi * torch.rand(*shape, generator=generator, dtype=torch.float64)

@@ -64,7 +64,7 @@ class Profile:
 
     @property
     def built_in(self) -> bool:
-        """Whether it is one of `PROFILES`, which the compiled loops and the report's page know."""
+        """Whether the profile is one of `PROFILES`, which the compiled loops and the report's page know."""
         return self.name in PROFILES and PROFILES[self.name].tables is self.tables
 
     def value(self, squared_distance: Tensor) -> Tensor:

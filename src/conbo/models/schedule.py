@@ -14,7 +14,7 @@ m above 750         the fit uses 750 of the first m rewards, evenly from the fir
 ==================  =================================================================================
 """
 
-FIRST_LOOK = 6  # number of rewards up to which all models are tried after every reward; then after every tenth more
+FIRST_LOOK = 6  # number of rewards up to which all models are tried after each; then after a tenth more each time
 LEAST_STEP = 2  # least number of rewards between two such trials
 EVERY_REWARD = 256  # number of rewards at the first step of the schedule; below it, every fit uses all rewards
 STEP_SHARE = 10  # each step adds one tenth to the number of rewards
@@ -31,7 +31,7 @@ def fitted_rewards(n: int) -> int:
 
 
 def begins_with(n: int) -> int:
-    """The number of rewards, at most n, at which all models were last tried; the probable ones are fitted to all n."""
+    """The number of rewards, at most n, at which all models were last tried; only the probable ones are fitted to n."""
     if n <= FIRST_LOOK or n >= EVERY_REWARD:
         return n
     last = step = FIRST_LOOK
@@ -41,7 +41,7 @@ def begins_with(n: int) -> int:
 
 
 def block_ends(n: int) -> list[int]:
-    """The rows at which the blocks of a factor of n rows end; until the next step, a new row changes only the last."""
+    """The rows where blocks of a factor of n rows end; a new row changes only the last block until the next step."""
     first = fitted_rewards(n)
     return [*range(LONG_BLOCK, first, LONG_BLOCK), *range(first, n, SHORT_BLOCK), n]
 

@@ -127,7 +127,7 @@ class SeededPosterior(ExactPosterior):
         return self if len(self.next_seeds) == 1 else replace(self, next_seeds=self.next_seeds[rows])
 
     def imagined(self, points: Tensor, seeds: Tensor) -> Self:
-        """The posterior after rewards at points (k, d) with seeds (k,) that equal their expectations: same means."""
+        """The posterior after imagined rewards at points (k, d) with seeds (k,), each as expected; all means stay."""
         here, features = self.kernel.scaled(points), self.effect.scaled(points)
         known = self.kernel.covariance(here, self.observed)
         known = known + self.effect.shared(seeds, self.seeds) * self.effect.covariance(features, self.effect_features)
@@ -168,7 +168,7 @@ class SeededPosterior(ExactPosterior):
         return SeededLookAhead(here[0], here[1], weights, sd, self.noise_gradient(candidates), features)
 
     def reward_gradient(self, ahead: LookAhead, weights: Tensor) -> Tensor:
-        """Gradients (c, d) in the candidates of Σ_i weights[:, i] cov(new reward, reward i)."""
+        """Gradients (c, d) of Σ_i weights[:, i] cov(new reward, reward i) in the candidates."""
         gradient = super().reward_gradient(ahead, weights)
         if self.effect.function is None or not isinstance(ahead, SeededLookAhead):
             return gradient

@@ -56,7 +56,7 @@ class SeededFamily(ExtendedFamily):
         return SeedEffect(constant, function, self.between)
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """The family's covariances, plus those of the constants and functions of points with the same seed."""
+        """The family's covariances, plus those of the constants and functions of the points' seeds."""
         own, lengthscales, variances = self._split(parameters)
         plain, seeds = points[:, :-1], points[:, -1]
         shared = torch.where(seeds[:, None] == seeds, 1.0, self.between).to(points)
@@ -108,7 +108,7 @@ class SeededFamily(ExtendedFamily):
         return len(self.states.categories) + len(self.actions.categories) if self.function else 0
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The family's parameters (..., p), logarithms of the function's lengthscales, and of the variances."""
+        """Split parameters into the family's own (..., p), log-lengthscales of the function, and log-variances."""
         n_l, n_e, n_v, n_m = self.family.n_lengthscales, self._n_effect, self.family.n_variances, self._n_parts
         lengthscales, effect, own, mine, rest = parameters.split(
             [n_l, n_e, n_v, n_m, parameters.shape[-1] - n_l - n_e - n_v - n_m], -1

@@ -21,8 +21,8 @@ from conbo.models.log_posterior import LogPosterior
 from conbo.models.modes import Mode, best_of, local_search
 from conbo.models.seeded_family import SeededFamily
 
-CONSTANT_MARGIN = 10.0  # nats by which constants alone must be more probable than constants with functions, plus …
-LENGTHSCALE_COST = 1.5  # … this for each lengthscale, because Laplace's method counts undetermined ones as a loss
+CONSTANT_MARGIN = 10.0  # nats by which constants alone must be more probable than constants with functions
+LENGTHSCALE_COST = 1.5  # nats added to this margin per lengthscale: Laplace's method counts undetermined ones as a loss
 NOISE_LEFT = log(0.2)  # added to the noise's log-variance at the start of a search: a fifth of the noise stays noise
 
 Parts = tuple[bool, bool]  # whether an effect has a constant, and whether it has a function
@@ -72,7 +72,7 @@ def cautious(modes: dict[Parts, Mode]) -> dict[Parts, Mode]:
 
 
 def with_seeds(plain: Mode, family: SeededFamily, points: Tensor) -> list[Mode]:
-    """The most probable mode of a family; searches start from `plain`, a mode without seeds, and from the prior's."""
+    """The most probable mode of a family; searches start from typical values and `plain`, a mode without seeds."""
     noise = plain.target.noise_of(plain.parameters)  # a number or known variances, never heteroscedastic noise
     level = float(torch.as_tensor(noise, dtype=torch.float64).mean())
     target = LogPosterior(family, points, plain.target.rewards, plain.target.noise)

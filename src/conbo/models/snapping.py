@@ -36,7 +36,7 @@ def spread(space: Space, points: Tensor) -> Tensor:
 
 
 def action_limits(space: Space, states: Tensor) -> RowLimits | None:
-    """The linear limits for a local search over actions, each in its own state (r, d_s); None if there are none."""
+    """The linear limits for r local searches over actions, one in each state (r, d_s); None if there are none."""
     if space.feasible_set is None or space.feasible_set.limits is None:
         return None
     return RowLimits(space.feasible_set.limits, states.cpu().numpy())

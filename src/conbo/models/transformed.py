@@ -2,7 +2,7 @@
 
 The process models z = g(y); see output_maps.py.  Means and variances of the expected reward are exact up to quadrature.
 Covariances are approximate, in the way that Stein's lemma suggests: the covariance of a reward with a Gaussian variable
-is the covariance of z with that variable times a slope E[dy/dz].  The slope of each point is the one that gives its
+is the covariance of z with that variable times a slope E[dy/dz].  The slope of a point is the one that reproduces its
 variance.  The gain of a state is the rise of its expected reward if its best z rose by exactly the gain of the process.
 """
 
@@ -84,7 +84,7 @@ class TransformedPosterior:
         return self._with_gradients(points, noise)[0][1]
 
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
-        """Leave-one-out residuals (n,) and predictive standard deviations (n,), noise included; None if not known."""
+        """Leave-one-out residuals (n,) and predictive standard deviations (n,), noise included; None if unavailable."""
         found = self.process.leave_one_out()
         if found is None or len(found[0]) != self.process.n_observations:
             return None  # the process keeps only a summary of the rewards
@@ -105,11 +105,11 @@ class TransformedPosterior:
         return self.process.state_features(states)
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """Correlation (p, q) between states, given as features, of their rewards as functions of the action."""
+        """Correlations (p, q) between states, given as features: how similarly their rewards depend on the action."""
         return self.process.state_correlation(a, b)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Which states (m, d_s) correlate highly with a known one (k, d_s) under the process."""
+        """Which states (m, d_s) correlate highly with one of the known states (k, d_s) under the process."""
         return self.process.resemble(states, known, least)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
@@ -118,11 +118,11 @@ class TransformedPosterior:
 
     @property
     def batches_look_ahead(self) -> bool:
-        """True, because the process itself looks ahead."""
+        """True, because the process computes many look-aheads at once."""
         return True
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Actions (p, d_x), moved so that they are evenly spread after the input warping of the process."""
+        """Actions (p, d_x), some of them moved so that these are evenly spread after the process's warping."""
         return self.process.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "TransformedSearch":
@@ -165,7 +165,7 @@ class TransformedPosterior:
         return self.output.moments(process.mean(points), process.variance(points), process.noise_at(points))
 
     def _slopes(self, points: Tensor) -> Tensor:
-        """Factors (n,) by which deviations of z at points (n, d) are multiplied."""
+        """Factors (n,) that convert deviations of z at points (n, d) to deviations of the expected reward."""
         process = self.process
         return self.output.slope(process.mean(points), process.variance(points), process.noise_at(points))
 
@@ -198,7 +198,7 @@ class TransformedSearch:
         return self.search.actions
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
-        """argmax over actions of the expected reward for states (m, d_s): from the maxima of the process."""
+        """Search for the actions with the highest expected reward in states (m, d_s), from maxima of the process."""
         hints = self.search
 
         def ends(chunk: Tensor) -> Tensor:
@@ -219,12 +219,12 @@ class TransformedGains:
     process: ExactGains
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Rough values at shared states (m, d_s): a function from candidates (r, d) to (r, m)."""
+        """Prepare shared states (m, d_s); the result is a function from candidates (r, d) to rough values (r, m)."""
         function, before = self.process.rough(states), self.process.policy(states).mean
         return lambda candidates: self._worth(before, function(candidates))[0]
 
     def at(self, states: Tensor) -> "Callable[[Tensor, Tensor], WorthOfGains]":
-        """Prepare sets of states (r, m, d_s): a function from candidates (k, d) and their sets' indices to gains."""
+        """Prepare sets of states (r, m, d_s); the result maps candidates (k, d) and indices of their sets to gains."""
         function = self.process.at(states)
 
         def gains(candidates: Tensor, rows: Tensor) -> WorthOfGains:
@@ -248,13 +248,13 @@ class WorthOfGains:
     process: LineGains
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Gradient (k, d) in the candidates of Σ_i weights[:, i] values[:, i], the states' best means held fixed."""
+        """Gradient (k, d) of Σ_i weights[:, i] values[:, i] in the candidates, the states' best means held fixed."""
         return self.process.gradient(weights * self.derivative)
 
 
 @dataclass(frozen=True)
 class TransformedLines:
-    """The lines mean + slope z of expected rewards, the slope of the map held fixed."""
+    """The look-ahead lines mean + slope z of expected rewards, with the slope of the map held fixed."""
 
     mean: Tensor  # (k, m, q)
     slopes: Tensor  # (k, m, q), E[dy/dz]
@@ -266,7 +266,7 @@ class TransformedLines:
         return self.slopes * self.lines.slope
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) in the candidates of Σ pull · slope, for pull (k, m, q), the points held fixed."""
+        """Gradient (k, d) of Σ pull · slope in the candidates, for pull (k, m, q), with the points held fixed."""
         return self.lines.gradient(pull * self.slopes)
 
 
@@ -288,7 +288,7 @@ class TransformedPaths:
         return self.posterior.output.expected(self.paths(points), noise[:, None])
 
     def along(self, points: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (p,) and gradients (p, d) at points (p, d), point i on draw `draws[i]`, with the noise held fixed."""
+        """Values (p,) and gradients (p, d) at points (p, d), with the noise fixed; point i uses draw `draws[i]`."""
         values, gradients = self.paths.along(points, draws)
         noise, output = self.posterior.process.noise_at(points), self.posterior.output
         return output.expected(values, noise), output.expected_slope(values, noise)[:, None] * gradients

@@ -30,7 +30,7 @@ class Warp:
         return 1 - (1 - points.clamp(0, 1) ** self.log_a.exp()) ** self.log_b.exp()
 
     def inverse(self, warped: Tensor) -> Tensor:
-        """The points (..., d) that are warped to these."""
+        """The points x (..., d) whose warped points w(x) are given."""
         return (1 - (1 - warped.clamp(0, 1)) ** (-self.log_b).exp()) ** (-self.log_a).exp()
 
     def slope(self, points: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ class WarpedFamily(ExtendedFamily):
         return self.family.kernel(parameters[: self.n_own]).warped(self._warp(parameters))
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances, computed row by row because every warp moves the points."""
+        """Covariances (r, n, n), one set of parameters at a time, because each set warps the points differently."""
         rows = [_Row(self, row, points) for row in parameters]
 
         def pullback(gradient: Tensor) -> list[Tensor]:

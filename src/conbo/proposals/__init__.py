@@ -49,5 +49,5 @@ class Proposal(Protocol):
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
         """n points to evaluate; `state` (d_s,) fixes the first columns.
 
-        If all columns are actions, `belief.n_state_dims` is 0, and d_s is still the length of `state`.
+        If states are modeled as actions, `belief.n_state_dims` is 0, but `state` still has its own length d_s.
         """

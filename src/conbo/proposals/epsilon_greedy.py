@@ -16,7 +16,7 @@ from conbo.proposals import Suggestion
 
 @dataclass(frozen=True)
 class EpsilonGreedy:
-    """Draws from the Gaussian policy π_θ, and uniform actions with probability ε."""
+    """Proposes actions drawn from the Gaussian policy π_θ, or uniform actions with probability ε."""
 
     policy: PolicyGradient = field(default_factory=PolicyGradient)
     epsilon: float = 0.1

@@ -29,7 +29,7 @@ RELATIVE_GAIN = 5e-4  # a local search ends when a step promises less than this 
 SAME_END = 1e-3  # distance in every coordinate up to which two ends of local searches count as one
 FIRST_STEP = 0.05  # length of a local search's first step, in the unit cube
 FEW_STATES = 50  # number of categorical states above which the best actions are also screened in all screened states
-CROSSED_ACTIONS = 2  # number of these actions
+CROSSED_ACTIONS = 2  # number of best actions that are screened in all screened states
 FLAT = 1e-10  # highest value, in standardized rewards, up to which an acquisition function is considered flat
 
 
@@ -44,7 +44,7 @@ class Acquisition(Protocol):
         """Cheap values (c,) of points (c, d)."""
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Values and gradients around starts (r, d)."""
+        """A function that gives values and gradients near starts (r, d)."""
 
     def __call__(self, points: Tensor) -> Tensor:
         """Full values (c,) of points (c, d)."""
@@ -59,7 +59,7 @@ class AcquisitionRecipe(Protocol):
 
 @dataclass(frozen=True)
 class Search:
-    """Everything that was evaluated while an acquisition function was maximized, the best first."""
+    """Everything that was evaluated while an acquisition function was maximized, in no particular order."""
 
     points: Tensor  # (evaluations, d), snapped
     values: Tensor  # (evaluations,)
@@ -237,7 +237,7 @@ def has_many_categories(belief: Belief) -> bool:
 
 
 def crossed(belief: Belief, points: Tensor, values: Tensor) -> Tensor:
-    """The actions of the best points (n, d) in the states of all points: a good state and a good action rarely meet."""
+    """The actions of the best points, paired with the states of all points (n, d), because good pairs are rare."""
     d_s, order = belief.n_state_dims, values.argsort(descending=True, stable=True)
     states, actions = points[:, :d_s].unique(dim=0), points[order[:CROSSED_ACTIONS], d_s:]
     pairs = torch.cat([states.repeat_interleave(len(actions), 0), actions.repeat(len(states), 1)], -1)
@@ -280,7 +280,7 @@ def box(like: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def weighted_variance(belief: Belief, points: Tensor) -> Tensor:
-    """P[s] times the posterior variance, per cost; it is maximized if no point promises a gain."""
+    """P[s] times the posterior variance, per cost; it replaces the values if no point promises a gain."""
     d_s = belief.n_state_dims
     density = belief.states.density(points[:, :d_s].cpu()).to(points)
     value = density * belief.posterior.variance(points)

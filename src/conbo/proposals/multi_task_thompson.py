@@ -9,7 +9,7 @@ n_disc = 3000         ``points``            size of the discretization of S × X
 n_s                   ``n_states``          ⌈n_disc^(d_s / (d_s + d_x))⌉ uniform states; all if they are fewer
 n_x                   ``n_actions``         ⌈n_disc / n_s⌉ actions for each state, of three kinds:
 40                    ``NEAR_POLICY``       the policy's action and neighbors of it
-10, 4                 ``NEAREST``, ``BEST`` the best 4 actions of the 10 nearest states, with neighbors
+10, 4                 ``NEAREST``, ``BEST`` best 4 actions of the 10 observations nearest in state, and neighbors
 (rest)                                      uniform actions
 ====================  ====================  ==================================================================
 
@@ -33,7 +33,7 @@ from conbo.models.factorization import cholesky
 from conbo.proposals import Suggestion
 from conbo.search.action_candidates import action_candidates
 
-NEAR_POLICY = 40  # the policy's action and neighbors of it
+NEAR_POLICY = 40  # number of actions: the policy's own and neighbors of it
 NEAREST, BEST = 10, 4  # number of observations with the nearest states, and how many of the best of them are used
 REACH = 0.1  # standard deviation of the distance to a neighbor, in the unit cube
 JITTER = 1e-8  # share of the mean variance added to the joint covariance

@@ -49,7 +49,7 @@ class PosteriorSampling:
 
 
 def policy_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
-    """All states if there are few, or n that follow P[s]: (m, d_s)."""
+    """All states if there are at most n, or n states that follow P[s]: (m, d_s)."""
     finite = belief.states.finite(n)
     seed = int(torch.randint(2**31, (1,), generator=generator))
     states = finite[0] if finite is not None else belief.states.from_uniform(sobol(n, belief.n_state_dims, seed))
@@ -57,9 +57,9 @@ def policy_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
 
 
 def new_points(belief: Belief, draws: Sequence[Tensor], spare: Tensor, n: int) -> Tensor:
-    """n new points: each draw's (m, d) first point that is neither pending nor chosen; if too few, `spare` points.
+    """n new points: the first of each draw (m, d) that is neither pending nor chosen, then such points of `spare`.
 
-    If the space has fewer points left, some are chosen again.
+    If there are fewer such points, some of `spare` are taken although they are not new.
     """
     taken, chosen = list(belief.observations.pending), list[Tensor]()
     for points in [*draws, *[spare] * n]:

@@ -26,7 +26,7 @@ from conbo.models.seed_effects import NEW_SEED
 from conbo.observations import Observations
 
 SCREENED_SEEDS = 64  # largest number of used seeds that are screened at every point: those with the most rewards
-REWARDS_PER_SEED = 6  # a seed with this many rewards is closed: its constant has cost one in six of them
+REWARDS_PER_SEED = 6  # a seed with this many rewards is closed; learning its constant took about one of them
 STARTING_PAIRS = 4  # number of pairs of a point and a used seed from which a local search starts
 
 

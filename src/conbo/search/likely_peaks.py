@@ -13,7 +13,7 @@ ROUNDING = 1e-12  # share of the prior variance below which a variance is roundi
 
 
 def every_action(belief: Belief, most: int) -> Tensor | None:
-    """All actions (p, d_x) if there are at most `most`."""
+    """All actions (p, d_x) if there are at most `most`, otherwise None."""
     parameters = list(belief.space.actions.values())
     count = 1
     for parameter in parameters:
