@@ -128,7 +128,7 @@ class ConstrainedSearch:
         return snap_actions(self.space, ends, states[:, None])
 
     def _penalized(self, points: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-        """The expected reward of points (n, d) minus a penalty for missing confidence, and gradients."""
+        """The expected reward of points (n, d) minus a penalty for missing confidence, and its gradients."""
         mean, slope = self.posterior.mean_and_gradient(points)
         level, rise = self.constraints.levels(points)
         lack = (self.constraints.wanted + MARGIN - level).clamp_min(0)

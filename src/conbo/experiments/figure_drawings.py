@@ -27,13 +27,13 @@ LEAST = 1e-8  # lower costs are drawn at this one, because a log axis cannot sho
 
 
 def draw_sweep(runs: Sequence[Run]) -> Figure:
-    """Costs against evaluations, a panel for each problem."""
+    """Draw costs against evaluations, with a panel for each problem."""
     return draw_comparisons(compare(runs))
 
 
 @styled
 def draw_widths(runs: Sequence[Run]) -> Figure:
-    """Final costs against the width of the state space, a panel for each function."""
+    """Draw final costs against the width of the state space, with a panel for each function."""
     found = {comparison.problem: comparison for comparison in compare(runs)}
     functions = sorted({problem.partition(":")[0] for problem in found})
     figure, axes = panels(1, len(functions))
@@ -50,7 +50,7 @@ def draw_widths(runs: Sequence[Run]) -> Figure:
 
 @styled
 def draw_global(runs: Sequence[Run]) -> Figure:
-    """Final costs of the knowledge gradients against n_z, a panel for each function."""
+    """Draw final costs of the knowledge gradients against n_z, with a panel for each function."""
     comparisons = compare(runs)
     figure, axes = panels(1, len(comparisons))
     for panel, comparison in zip(axes.flat, comparisons, strict=True):
@@ -73,7 +73,7 @@ def draw_global(runs: Sequence[Run]) -> Figure:
 
 @styled
 def draw_methods(runs: Sequence[Run]) -> Figure:
-    """Final costs of many methods, with the best method at the top and a panel for each function."""
+    """Draw final costs of many methods, with the best method at the top and a panel for each function."""
     comparisons = compare(runs)
     figure, axes = panels(1, len(comparisons))
     for panel, comparison in zip(axes.flat, comparisons, strict=True):
@@ -89,7 +89,7 @@ def draw_methods(runs: Sequence[Run]) -> Figure:
 
 @styled
 def draw_batches(runs: Sequence[Run]) -> Figure:
-    """Costs against evaluations: a row for each problem, a column for each size of a batch."""
+    """Draw costs against evaluations, with a row for each problem and a column for each batch size."""
     comparisons = sorted(compare(runs), key=lambda comparison: (comparison.problem, comparison.batch))
     rows = [list(group) for _, group in groupby(comparisons, key=lambda comparison: comparison.problem)]
     figure, axes = panels(len(rows), max(map(len, rows)))
@@ -107,7 +107,7 @@ def draw_batches(runs: Sequence[Run]) -> Figure:
 
 @styled
 def draw_alternatives(runs: Sequence[Run]) -> Figure:
-    """Costs against evaluations, with the best grid of every other library, a panel for each problem."""
+    """Draw costs against evaluations, also of every other library's best grid, with a panel for each problem."""
     comparisons = [in_words(comparison) for comparison in compare(runs)]
     names = max(len(comparison.methods) for comparison in comparisons)
     figure, axes = panels(len(comparisons), 1, legend_rows=names * len(comparisons))

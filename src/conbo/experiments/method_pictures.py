@@ -34,7 +34,7 @@ CANDIDATE = 7.0  # action of the candidate in the four panels, as in the paper
 
 @styled
 def draw_per_state() -> Figure:
-    """The model with its policy and the next point, and the knowledge gradient of the states around that point."""
+    """Draw the model with its policy and the next point, and the knowledge gradient of states around that point."""
     belief = plane()
     point = Maximizer(PAPERS_CONBO).search(belief, generator()).points[:1]
     figure, axes = panels(2, 1)
@@ -63,7 +63,7 @@ def draw_per_state() -> Figure:
 
 @styled
 def draw_knowledge_gradients() -> Figure:
-    """μⁿ⁺¹ for several z, and KG by discretization, by Monte Carlo and the hybrid, at the same candidate."""
+    """Draw μⁿ⁺¹ for several z, and KG by discretization, by Monte Carlo and by the hybrid, at the same candidate."""
     belief = line()
     figure, axes = panels(2, 2, legend_rows=0)
     for panel, (title, recipe) in zip(axes.flat, ESTIMATORS.items(), strict=True):

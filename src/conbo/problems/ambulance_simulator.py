@@ -225,7 +225,7 @@ def _simulate(
 
 @dataclass(frozen=True)
 class CallLog:
-    """What happened on one day: one entry a call, in order of arrival. Units are minutes and kilometers."""
+    """What happened on one day, with one entry for each call, in order of arrival. Units are minutes and kilometers."""
 
     bases: Floats  # (AMBULANCES, 2), in the order in which the ambulances are numbered here
     times: Floats

@@ -256,7 +256,7 @@ def _simulate(
 
 @dataclass(frozen=True)
 class OrderLog:
-    """What happened in one replication: one entry an order, in order of time."""
+    """What happened in one replication, with one entry for each order, sorted by time."""
 
     times: Floats
     products: NDArray[np.int64]  # 0 to 4

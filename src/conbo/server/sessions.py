@@ -23,7 +23,7 @@ class Session:
 
 
 class Sessions:
-    """The sessions of this process. They end with it, and with the tokens that they were opened with."""
+    """The sessions of this process. They end with the process, and with the tokens that opened them."""
 
     def __init__(self, tokens: TokenFile) -> None:
         self._tokens = tokens
