@@ -183,7 +183,7 @@ class ConstrainedGains:
         return lambda candidates: torch.cat([values(some) for some in candidates.split(step)])
 
     def at(self, states: Tensor) -> "ConstrainedStatesAhead":
-        """Prepare r sets of m states (r, m, d_s); the result is a function from candidates to their gains there."""
+        """Prepare r sets of m states (r, m, d_s); the result is a function from candidates to their gains in these."""
         return ConstrainedStatesAhead(self, states)
 
     def gains_at(self, candidates: Tensor, states: Tensor, actions: Tensor, worst: Tensor) -> ConstrainedLineGains:

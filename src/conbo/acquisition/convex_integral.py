@@ -32,7 +32,7 @@ SPREAD = 2.3  # nodes are quantiles of a normal that is this much wider than tha
 
 
 def quantile_nodes(n: int, spread: float = SPREAD) -> Tensor:
-    """Nodes (n,) at equally spaced quantiles of a normal with standard deviation `spread`; n is odd, so zero is one."""
+    """Nodes (n,) at equally spaced quantiles of a normal with standard deviation `spread`; n is odd, so 0 is a node."""
     ranks = (2 * torch.arange(1, n + 1, dtype=torch.float64) - 1) / (2 * n)
     nodes = spread * torch.special.ndtri(ranks)
     nodes[n // 2] = 0.0

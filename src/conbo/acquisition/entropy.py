@@ -391,7 +391,7 @@ def log_ratio(joint: Tensor) -> Tensor:
 def with_derivative(
     information: Callable[[Tensor], Tensor], slope: Tensor, tables: PeakTables
 ) -> tuple[Tensor, Tensor]:
-    """The information (c,) for σ̃ (c, p) and its derivative in σ̃; `information` is a function of b."""
+    """The information (c,) for σ̃ (c, p) and its derivative in σ̃; `information` is a function of the whitened b."""
     with torch.enable_grad():
         variable = slope.detach().requires_grad_(True)
         value = information(whitened(variable, tables))

@@ -43,7 +43,7 @@ class ExpectedImprovement:
 
 @dataclass(frozen=True)
 class ImprovementAcquisition:
-    """EI under one belief."""
+    """The acquisition function EI (expected improvement) under one belief."""
 
     posterior: Predicts
     incumbent: float

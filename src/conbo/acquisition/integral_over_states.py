@@ -272,7 +272,7 @@ class ConBO:
 
 
 class ConditionalAcquisition:
-    """ConBO(s, x) under one belief."""
+    """The acquisition function ConBO(s, x), an integral over states, under one belief."""
 
     climbs_logarithm = False
 

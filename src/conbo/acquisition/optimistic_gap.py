@@ -40,7 +40,7 @@ class OptimisticGap:
 
 @dataclass(frozen=True)
 class GapAcquisition:
-    """The gap under one belief."""
+    """The acquisition function of `OptimisticGap` under one belief."""
 
     n_state_dims: int
     upper: StateProfile

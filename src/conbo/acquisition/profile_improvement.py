@@ -67,7 +67,7 @@ class ProfileQuantileImprovement:
 
 
 class ProfileAcquisition:
-    """PEI or PEQI under one belief."""
+    """The acquisition function PEI or PEQI under one belief."""
 
     climbs_logarithm = True
 
@@ -122,7 +122,7 @@ class StateProfile:
         return value, gradient
 
     def quantile(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """q (c,) of points (c, d), and its gradient (c, d)."""
+        """The quantile q = μ + level σ (c,) of points (c, d), and its gradient (c, d)."""
         moments = self._posterior.moments(points)
         sd = moments.variance.clamp_min(LEAST_VARIANCE).sqrt()
         gradient = moments.mean_gradient + self._level * moments.variance_gradient / (2 * sd[:, None])

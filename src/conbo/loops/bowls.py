@@ -7,7 +7,7 @@ from conbo.loops.compiling import Array, exact_helper, inlined
 
 @inlined
 def factorize_bowl(hessian: Array, f: int, stuck: Array, shift: float, factor: Array) -> bool:
-    """Write the lower Cholesky factor of shift · I - Hessian, without stuck features; return False if it has none.
+    """Write the lower Cholesky factor of shift · I - Hessian, without stuck features; return False if there is none.
 
     The factor's diagonal is stored inverted, because later steps only divide by it.
     """

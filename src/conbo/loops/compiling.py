@@ -68,7 +68,7 @@ def exact(signature: str) -> Callable[[Function], Function]:
 
 
 class Loop:
-    """A compiled function of one signature; the first call of any loop makes all of them ready.
+    """A compiled function of one signature; the first call of any loop makes all loops ready.
 
     A loop that is compiled on demand is made ready by its own first call.
     """
@@ -90,7 +90,7 @@ class Loop:
         return self._compiled(*arguments)
 
     def compile(self) -> None:
-        """Load the code from the cache, or compile it and put it there."""
+        """Load the loop's code from the cache, or compile the loop and store its code in the cache."""
         self._compiled.compile(self._signature)
 
     @property

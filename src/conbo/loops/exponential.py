@@ -1,4 +1,4 @@
-"""An exponential that the compiler can vectorize; it cannot vectorize calls of the math library."""
+"""An exponential that the compiler can vectorize, as it cannot do with calls of the math library."""
 
 from conbo.loops.compiling import Array, fused_helper
 

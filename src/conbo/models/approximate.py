@@ -82,7 +82,7 @@ class Summary:
 def summarized(
     kernel: Kernel, points: Tensor, residuals: Tensor, variances: Tensor, earlier: Summary | None = None
 ) -> Summary:
-    """Summarize rewards at points (n, d); `earlier` is one under the same kernel, which the new summary may extend."""
+    """Summarize rewards at points (n, d); an `earlier` summary under the same kernel is extended if possible."""
     ends, m = block_ends(len(points)), INDUCING_POINTS
     if earlier is not None and earlier.shared_with(points, residuals, variances):
         inducing, root, sums = earlier.inducing, earlier.root, earlier.whole

@@ -61,7 +61,7 @@ class AutogradFamily(ABC):
 
     @abstractmethod
     def kernel(self, parameters: Tensor) -> Kernel:
-        """Make the kernel with these parameters. It must keep them as tensors, so that gradients reach them.
+        """Make the kernel with these parameters, which it must keep as tensors, so that gradients reach them.
 
         Parameters
         ----------

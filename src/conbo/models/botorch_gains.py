@@ -86,7 +86,7 @@ class BotorchGains:
     rule: GainRule
 
     def at(self, states: Tensor) -> "BotorchStatesAhead":
-        """Prepare r sets of m states (r, m, d_s); the result is a function from candidates to their gains there."""
+        """Prepare r sets of m states (r, m, d_s); the result is a function from candidates to their gains in these."""
         return BotorchStatesAhead(self, states)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
@@ -165,7 +165,7 @@ class BotorchStatesAhead:
 
 
 def best_lines(lines: BotorchLines, nodes: Tensor) -> Tensor:
-    """For every node, the index of the line that is highest at it: (k, m, q)."""
+    """The index (k, m, q) of the line that is highest at each node."""
     return (lines.mean[..., None, :] + nodes[:, None] * lines.slope[..., None, :]).argmax(-1)
 
 

@@ -154,7 +154,7 @@ class BotorchPosterior:
         return mean.detach(), gradient
 
     def leave_one_out(self) -> None:
-        """Always None: there is no closed form."""
+        """Always None: leave-one-out predictions of a BoTorch model have no closed form."""
 
     @property
     def batches_look_ahead(self) -> bool:

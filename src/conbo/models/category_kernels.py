@@ -128,7 +128,7 @@ class MultiTask:
 
 @dataclass(frozen=True)
 class CategoryKernel(Kernel):
-    """(T(s, s') κ(x, x') + δ_ss' σ₃²) k_C(s, s'): T and δ of the state's categories, k_C of its numbers if it has any.
+    """The kernel (T(s, s') κ(x, x') + δ_ss' σ₃²) k_C(s, s'), with T and δ of a state's categories, k_C of its numbers.
 
     With `Trend` and without numbers this is the paper's σ₀² M(x,x') + δ_ss' (σ₁² M(x,x') + σ₃²).
     """

@@ -11,7 +11,7 @@ Features: TypeAlias = tuple[Tensor, Tensor]  # scaled features of states (..., p
 
 
 def squared_distances(a: Tensor, b: Tensor) -> Tensor:
-    """|a_i - b_j|² for a (..., p, d) and b (..., q, d), by one matrix product."""
+    """The squared distances |a_i - b_j|² (..., p, q) of a (..., p, d) and b (..., q, d), by one matrix product."""
     cross = a @ b.mT
     result = a.square().sum(-1)[..., :, None] + b.square().sum(-1)[..., None, :] - 2 * cross
     return result.clamp_min_(0)

@@ -107,7 +107,7 @@ class ExactGains:
         return other
 
     def at(self, states: Tensor) -> "StatesAhead":
-        """Prepare r sets of m states (r, m, d_s); the result is a function from candidates to their gains there."""
+        """Prepare r sets of m states (r, m, d_s); the result is a function from candidates to their gains in these."""
         return StatesAhead(self, states)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
@@ -169,7 +169,7 @@ class StatesAhead:
         return LineGains(*rule.combine(mean, slope, similarity), lines)
 
     def _select(self, rows: Tensor) -> SelectedSets:
-        """The sets with these numbers (k,)."""
+        """The sets of states with indices `rows` (k,)."""
         numbers, before = rows.tolist(), self._selected
         if before is not None and before.numbers == numbers:
             return before

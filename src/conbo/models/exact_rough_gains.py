@@ -65,7 +65,7 @@ class RoughGains:
 
     @cached_property
     def _curvature(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The best action (m, f) of each state, ∇ of its covariance with the observations, and a whitening of -∇²μ."""
+        """Best actions (m, f) of the states, gradients of their covariances with rewards, and a whitening of -∇²μ."""
         factor = self._posterior.kernel.actions
         features = factor.scaled(self.best.actions)  # (m, features)
         _, slope, curve = (table[:, 0] for table in factor.tables(features[:, None], self._posterior.actions))  # (m, n)

@@ -1,4 +1,4 @@
-"""Modes of the hyperparameters, where a model's log-density is highest, and the evidence of the model from its mode.
+"""Modes of the hyperparameters, where a model's log-density is highest, and the evidence of the model at its mode.
 
     log p(rewards | model) ≈ log p(rewards, θ | model) + ½ log |2π H⁻¹|     (Laplace)
 
@@ -70,7 +70,7 @@ class Mode:
         return self.target.peak(self.parameters)
 
     def like(self, other: "Mode") -> "Mode":
-        """The mode `other`, with the output warping of this one."""
+        """The mode `other`, with the output warping of this mode."""
         return replace(other, output=self.output, log_jacobian=self.log_jacobian)
 
     def weighed_by_density(self, other: "Mode", margin: float) -> "Mode":

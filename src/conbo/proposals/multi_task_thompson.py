@@ -102,7 +102,7 @@ def uniform_actions(belief: Belief, states: Tensor, n: int, generator: torch.Gen
 
 
 def uniform_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
-    """n uniform states, or all if there are no more: (m, d_s)."""
+    """n uniform states, or all states if there are at most n: (m, d_s)."""
     finite = belief.states.finite()
     if finite is None:
         drawn = _uniform(n, belief.n_state_dims, generator=generator).numpy()

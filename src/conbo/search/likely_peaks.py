@@ -1,4 +1,4 @@
-"""The actions that are likely to be the best one of a state."""
+"""The actions of a state that are likely to be its best action."""
 
 import torch
 from torch import Tensor
