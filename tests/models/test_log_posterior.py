@@ -1,6 +1,6 @@
 """The objective of a fit: against textbook densities, its gradient and its curvature."""
 
-from math import log, sqrt
+from math import inf, log, nan, sqrt
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.kernels import Kernel
 from conbo.models.log_posterior import Expected, LogPosterior
+from conbo.models.solved_covariances import factorize_and_invert
 from kernel_family_cases import FAMILIES, data
 from random_beliefs import tensor, uniform
 
@@ -172,3 +173,15 @@ def test_compiled_likelihoods_are_those_of_torch(n: int, monkeypatch: pytest.Mon
     reference = *target(parameters), target.curvature(parameters), target.of_rewards(parameters, columns)
     for one, other in zip(quick, reference, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("entry", [-1.0, nan, inf])
+def test_a_covariance_without_a_factor_is_noticed_and_leaves_the_others_alone(entry: float) -> None:
+    matrices = torch.eye(9, dtype=torch.float64).expand(3, 9, 9).clone()
+    matrices[1, 4, 4] = entry
+
+    (factors, inverses), failed = factorize_and_invert(matrices, torch.zeros(3, 9, dtype=torch.float64))
+
+    assert failed.tolist() == [False, True, False]
+    for kept in (factors[[0, 2]], inverses[[0, 2]]):
+        torch.testing.assert_close(kept, matrices[[0, 2]], rtol=0, atol=1e-15)

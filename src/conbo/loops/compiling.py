@@ -49,6 +49,9 @@ Function = Callable[..., Any]
 # Options that save compile time: loops need no reference counting, and have no array expressions to rewrite.
 LEAN = {"error_model": "numpy", "_nrt": False, "no_rewrites": True, "no_cfunc_wrapper": True}
 
+# Of a `fast` loop whose results may be NaN or infinite; other `fast` loops are compiled as if that never happened.
+MAY_FAIL = {"reassoc", "contract", "arcp", "nsz"}
+
 exact_helper = compiled_with(**LEAN, no_cpython_wrapper=True, forceinline=True)
 fused_helper = compiled_with(**LEAN, no_cpython_wrapper=True, forceinline=True, fastmath={"contract"})
 inlined = compiled_with(**LEAN, inline="always")
@@ -60,7 +63,8 @@ def fast(signature: str, on_demand: bool = False, **options: Any) -> Callable[[F
     `signature` declares its argument types as Numba writes them. With `on_demand`, for loops that few studies need,
     only the loop's own first call compiles it.
     """
-    return lambda function: Loop(function, signature, on_demand, fastmath=True, **options) if AVAILABLE else function
+    options = {"fastmath": True} | options
+    return lambda function: Loop(function, signature, on_demand, **options) if AVAILABLE else function
 
 
 def exact(signature: str) -> Callable[[Function], Function]:

@@ -6,10 +6,10 @@ diagonal of its factor.
 
 from math import log, sqrt
 
-from conbo.loops.compiling import Array, fast
+from conbo.loops.compiling import MAY_FAIL, Array, fast
 
 
-@fast("void(f8[:,:,::1], f8[:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,::1])")
+@fast("void(f8[:,:,::1], f8[:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,::1])", fastmath=MAY_FAIL)
 def factorize_and_invert(
     matrices: Array,  # (r, n, n), symmetric
     noise: Array,  # (r, n), added to the diagonals
@@ -61,7 +61,7 @@ def factorize_and_invert(
                 inverse[j, i] = inverse[i, j]
 
 
-@fast("void(f8[:,:,::1], f8[:,:,::1], f8[::1], f8[::1], f8[::1], f8[:,:,::1], f8[:,::1])")
+@fast("void(f8[:,:,::1], f8[:,:,::1], f8[::1], f8[::1], f8[::1], f8[:,:,::1], f8[:,::1])", fastmath=MAY_FAIL)
 def log_likelihoods(
     factors: Array,  # (r, n, n)
     inverses: Array,  # (r, n, n)

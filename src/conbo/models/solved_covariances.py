@@ -16,9 +16,7 @@ class SolvedCovariances:
 
     on_device: tuple[Tensor, Tensor]  # lower Cholesky factors and inverses (r, n, n)
     failed: Tensor  # (r,), which matrices have no factor
-    pullback: Callable[
-        [Tensor], Tensor
-    ]  # from gradients in K (r, n, n), on the device, to gradients in parameters (r, p)
+    pullback: Callable[[Tensor], Tensor]  # from gradients in K (r, n, n), on the device, to those in parameters (r, p)
 
     @property
     def factors(self) -> Tensor:
