@@ -4,8 +4,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
-
 SMALL = 1500  # number of observations up to which a second thread costs more time than it saves
 
 
@@ -18,6 +16,8 @@ def available_threads() -> int:
 @contextmanager
 def threads_for(n_observations: int) -> Iterator[None]:
     """A context in which torch uses one thread for a small problem, and its own choice for a large one."""
+    import torch  # slow to import, and counting processors does not need it
+
     before = torch.get_num_threads()
     if n_observations <= SMALL:
         torch.set_num_threads(1)

@@ -151,7 +151,8 @@ def _evaluate(
             correlation[m] += away[d, m] * away[d, m]
     own_square = 0.0
     for d in range(features):
-        own_square += (x[d] - new_point[d]) ** 2
+        own_away = x[d] - new_point[d]
+        own_square += own_away * own_away
     for m in range(n):
         linear[m] = a * sqrt(correlation[m])
         pull[m] = linear[m] + b * correlation[m]

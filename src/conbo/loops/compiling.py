@@ -25,6 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from conbo.compiler import AVAILABLE, compiled_with
+from conbo.threads import available_threads
 
 # Where the loops are, the longest first: short ones at the end keep all processes busy until the end.
 MODULES = (
@@ -33,7 +34,6 @@ MODULES = (
     "product_kernel",
     "product_family",
     "likelihood",
-    "rough_gains",
     "correlation",
     "expected_max",
     "neighboring_nodes",
@@ -212,8 +212,6 @@ def _say_so(watched: ExitStack) -> None:
 
 
 def _start_helpers() -> None:
-    from conbo.threads import available_threads  # imports torch, which a helper does not need
-
     if _claims or not _is_kept() or not sys.executable or getattr(sys, "frozen", False):
         return
     with suppress(OSError):  # no folder for temporary files, or no more processes: go on without helpers

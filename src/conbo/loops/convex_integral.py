@@ -78,13 +78,15 @@ def gains(
             if side == 1:
                 outer, inner, end, sign = q - 1, q - 2, q - 2, -1.0
             h = abs(z[inner] - z[outer])
-            curvature = 6.0 * (gain[inner] - gain[outer]) / h**2 - sign * (4.0 * slope[outer] + 2.0 * slope[inner]) / h
+            curvature = (
+                6.0 * (gain[inner] - gain[outer]) / (h * h) - sign * (4.0 * slope[outer] + 2.0 * slope[inner]) / h
+            )
             scale = 0.5 * smooth[row, end] * tails[2, side] if curvature > 0.0 else 0.0
             line = gain[outer] * tails[0, side] + abs(slope[outer]) * tails[1, side]
             total += line + scale * curvature
             total_tangent += line
-            by_gain[outer] += tails[0, side] - 6.0 / h**2 * scale
-            by_gain[inner] += 6.0 / h**2 * scale
+            by_gain[outer] += tails[0, side] - 6.0 / (h * h) * scale
+            by_gain[inner] += 6.0 / (h * h) * scale
             by_slope[outer] -= sign * (tails[1, side] + 4.0 / h * scale)
             by_slope[inner] -= sign * 2.0 / h * scale
 

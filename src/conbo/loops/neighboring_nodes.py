@@ -39,7 +39,8 @@ def similarity(profile: Array, actions: Array, nodes: Array, result: Array, spee
         for i in range(q - 1):
             apart = 0.0
             for d in range(actions.shape[2]):
-                apart += (actions[row, i + 1, d] - actions[row, i, d]) ** 2
+                away = actions[row, i + 1, d] - actions[row, i, d]
+                apart += away * away
             r = sqrt(apart)
             speed[i + 1] = r / (nodes[i + 1] - nodes[i])
             result[row, i] = (1.0 + a * r + c * apart) * exp(-a * r - b * apart)

@@ -1,4 +1,4 @@
-"""Covariances of a product kernel between few points, and gradients of their weighted sums.
+"""Gradients of weighted sums of a product kernel's covariances between few points.
 
 Both factors of a pair of points share one exponential, of the sum of their exponents. The `n_states` features of the
 state come first, then the features of the action; partners have them transposed, so that the innermost loops run over
@@ -7,36 +7,8 @@ partners.
 
 from math import sqrt
 
-from conbo.loops.compiling import Array, fast, inlined
+from conbo.loops.compiling import Array, fast
 from conbo.loops.exponential import exp_of_minus
-
-
-@fast("void(f8[:,::1], int64, f8, f8[:,::1], f8[:,::1], f8[:,::1], f8[:,::1], int64[:,::1])")
-def covariance(
-    profiles: Array,  # (2, 4), coefficients of states and of actions
-    n_states: int,
-    outputscale: float,
-    here: Array,  # (p, width)
-    there: Array,  # (width, m)
-    result: Array,  # (p, m)
-    scratch: Array,  # (7, m)
-    bits: Array,  # the same memory as integers
-) -> None:
-    """Fill `result` (p, m) with k between all points and partners."""
-    m = result.shape[1]
-    value, slope, exponent, decay, whole, whole_bits = (
-        scratch[:2],
-        scratch[2:4],
-        scratch[4],
-        scratch[5],
-        scratch[6],
-        bits[6],
-    )
-    for p in range(len(result)):
-        _polynomials(profiles, n_states, here[p], there, exponent, value, slope)
-        exp_of_minus(exponent, decay, whole, whole_bits)
-        for j in range(m):
-            result[p, j] = outputscale * decay[j] * value[0, j] * value[1, j]
 
 
 @fast("void(f8[:,::1], int64, f8, f8[:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,::1], int64[:,::1])")
@@ -53,17 +25,27 @@ def weighted_gradient(
 ) -> None:
     """Fill `result` with the gradients of Σ_m weights[p, m] k(p, m) in the features of each point p."""
     m, width = weights.shape[2], here.shape[1]
-    value, slope, exponent, decay, pull, pull_bits = (
-        scratch[:2],
-        scratch[2:4],
-        scratch[4],
-        scratch[5],
-        scratch[6],
-        bits[6],
-    )
+    value, slope, exponent = scratch[:2], scratch[2:4], scratch[4]
+    decay, pull, pull_bits = scratch[5], scratch[6], bits[6]
     for p in range(len(here)):
         partners = there[p if len(there) > 1 else 0]
-        _polynomials(profiles, n_states, here[p], partners, exponent, value, slope)
+        for j in range(m):
+            exponent[j] = 0.0
+            value[0, j] = 0.0
+            value[1, j] = 0.0
+        for d in range(width):
+            part = 0 if d < n_states else 1
+            for j in range(m):
+                away = here[p, d] - partners[d, j]
+                value[part, j] += away * away
+        for part in range(2):  # φ and ψ of both profiles, without their common factor e^-exponent
+            a, b = profiles[part, 0], profiles[part, 1]
+            c, g = profiles[part, 2], profiles[part, 3]
+            for j in range(m):
+                linear = a * sqrt(value[part, j])
+                exponent[j] += linear + b * value[part, j]
+                slope[part, j] = g * (1.0 + linear)
+                value[part, j] = 1.0 + linear + c * value[part, j]
         exp_of_minus(exponent, decay, pull, pull_bits)
         for j in range(m):
             slope[0, j] *= outputscale * decay[j] * value[1, j]
@@ -78,32 +60,3 @@ def weighted_gradient(
                 for j in range(m):
                     total += pull[j] * (partners[d, j] - here[p, d])
                 result[batch, p, d] = total
-
-
-@inlined
-def _polynomials(
-    profiles: Array,
-    n_states: int,
-    here: Array,
-    there: Array,
-    exponent: Array,
-    value: Array,
-    slope: Array,
-) -> None:
-    """Write φ and ψ of the profiles of states and of actions, without their common factor e^-exponent."""
-    m = there.shape[1]
-    for j in range(m):
-        exponent[j] = 0.0
-        value[0, j] = 0.0
-        value[1, j] = 0.0
-    for d in range(len(here)):
-        part = 0 if d < n_states else 1
-        for j in range(m):
-            value[part, j] += (here[d] - there[d, j]) ** 2
-    for part in range(2):
-        a, b, c, g = profiles[part, 0], profiles[part, 1], profiles[part, 2], profiles[part, 3]
-        for j in range(m):
-            linear = a * sqrt(value[part, j])
-            exponent[j] += linear + b * value[part, j]
-            slope[part, j] = g * (1.0 + linear)
-            value[part, j] = 1.0 + linear + c * value[part, j]

@@ -1,4 +1,4 @@
-"""Covariances of `ProductKernel` between few points, and gradients of their sums, by compiled loops.
+"""Gradients of weighted sums of a `ProductKernel`'s covariances between few points, by a compiled loop.
 
 A local search needs them at a handful of candidates at a time: microseconds of arithmetic, far less than the torch
 calls for it would take.
@@ -20,25 +20,10 @@ Features = tuple[Tensor, Tensor]  # scaled features of states and of actions
 
 
 def handles(profiles: tuple[Profile, Profile], *tensors: Tensor) -> bool:
-    """Whether there are compiled loops for factors of these profiles and for these tensors."""
+    """Whether there is a compiled loop for factors of these profiles and for these tensors."""
     return all(compiled.handles(profile) for profile in profiles) and all(
         tensor.device.type == "cpu" and not tensor.requires_grad for tensor in tensors
     )
-
-
-def covariance(profiles: tuple[str, str], outputscale: float, a: Features, b: Features) -> Tensor:
-    """Covariances k (p, m) between points with features (p, ·) and (m, ·)."""
-    result = np.empty((len(a[0]), len(b[0])))
-    product_kernel.covariance(
-        coefficients(*profiles),
-        a[0].shape[-1],
-        outputscale,
-        _rows(a),
-        _partners(b),
-        result,
-        *_scratch(len(b[0])),
-    )
-    return torch.from_numpy(result)
 
 
 def weighted_gradient(

@@ -18,8 +18,6 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from conbo.loops.rough_gains import STEEPEST
-from conbo.models import compiled, compiled_rough_gains
 from conbo.models.action_functions import state_rows
 from conbo.models.conditioned import Conditioned, LookAhead
 from conbo.models.factorization import factorize
@@ -28,6 +26,7 @@ from conbo.models.posterior import BestActions
 from conbo.models.snapping import without_infeasible
 
 STIFF = 1e6  # curvature across an active limit, in units of the largest other curvature
+STEEPEST = 0.4  # E[Z⁺], rounded: the largest gain of a line of slope one
 TOUCHING = 1e-7  # slack up to which a limit counts as active
 
 Rough: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # mean and slope (..., lines) → roughly the gain (...)
@@ -112,9 +111,6 @@ class RoughGains:
         if new_offset is not None:
             old = old - new_offset[..., None]
         old_gradients = (ahead.weights @ old_gradient.flatten(0, 1).mT).unflatten(-1, (m, f))
-        if compiled.handles(factor.profile) and new_scale.device.type == "cpu":
-            inputs = ahead.actions, self._basins, best, whitening, new_scale, ahead.sd, old, old_gradients
-            return compiled_rough_gains.reactions(factor.profile.name, *inputs)
         sd, actions = ahead.sd[:, None, None], ahead.actions
         correlation = factor.correlation(actions, self._basins.flatten(0, 1)).unflatten(-1, (m, k))
         slopes = (new_scale[..., None] * correlation - old) / sd

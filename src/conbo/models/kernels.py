@@ -244,24 +244,13 @@ class ProductKernel(Kernel):
         """The variance σ², the same for all points."""
         return states.new_full(states.shape[:-1], self.outputscale)
 
-    def covariance(self, a: Features, b: Features) -> Tensor:
-        """σ² k_S k_X, in compiled loops if they support the profile and the device."""
-        if a[0].dim() == b[0].dim() == 2 and self._compiled(*a, *b):
-            return compiled_product_kernel.covariance(self._profiles, self.outputscale, a, b)
-        return super().covariance(a, b)
-
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
         """The gradients of `Kernel.weighted_gradient`, in compiled loops if they support the profile and the device."""
-        if self._compiled(*here, *there, weights):
-            return compiled_product_kernel.weighted_gradient(self._profiles, self.outputscale, here, there, weights)
+        profiles = self.states.profile, self.actions.profile
+        if compiled_product_kernel.handles(profiles, *here, *there, weights):
+            names = self.states.profile.name, self.actions.profile.name
+            return compiled_product_kernel.weighted_gradient(names, self.outputscale, here, there, weights)
         return super().weighted_gradient(here, there, weights)
-
-    @property
-    def _profiles(self) -> tuple[str, str]:
-        return self.states.profile.name, self.actions.profile.name
-
-    def _compiled(self, *tensors: Tensor) -> bool:
-        return compiled_product_kernel.handles((self.states.profile, self.actions.profile), *tensors)
 
     def draw_prior(self, n: int, features: int, generator: torch.Generator) -> PriorDraws:
         """n functions drawn from the prior, by random Fourier features if both spectra are known."""

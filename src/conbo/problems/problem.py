@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
 
 from conbo.bound_states import bind
 from conbo.errors import SettingError
@@ -224,11 +223,11 @@ def scoring_states(problem: Problem, n_states: int, seed: int) -> tuple[list[dic
         raise SettingError(f"`n_states >= 1` must hold, but got n_states={n_states}.")
     distribution = bind(problem.state_distribution, problem.space)
     if (finite := distribution.finite(max_states=n_states)) is not None:
-        states, weights = finite
+        states, weights = finite[0], finite[1].numpy()
     else:
         states = distribution.from_uniform(sobol(n_states, problem.space.n_state_dims, seed))
-        weights = torch.full((n_states,), 1.0 / n_states, dtype=torch.float64)
-    return problem.space.decode_states(states.numpy()), weights.numpy()
+        weights = np.full(n_states, 1.0 / n_states)
+    return problem.space.decode_states(states.numpy()), weights
 
 
 def _rewards(problem: Problem, policy: Policy, states: list[dict[str, Value]], replications: int, seed: int) -> Array:

@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
-import torch
 
 from conbo.errors import SettingError
 from conbo.outcome_constraints import AtMost
@@ -175,7 +174,8 @@ def hartmann6(noise: float = 0.0) -> Problem:
     >>> conbo.problems.hartmann6().space.action_names
     ('x1', 'x2', 'x3', 'x4', 'x5', 'x6')
     """
-    from botorch.test_functions.synthetic import Hartmann  # slow to import
+    import torch  # slow to import, as is BoTorch
+    from botorch.test_functions.synthetic import Hartmann
 
     function = Hartmann(dim=6, negate=True, dtype=torch.float64)
     space = Space(actions=dict.fromkeys(_HARTMANN_NAMES, Real(0.0, 1.0)))
@@ -345,6 +345,8 @@ def _falling_reward(names: tuple[str, ...], state: Point, action: Point) -> floa
 
 
 def _hartmann_reward(function: Hartmann, state: Point, action: Point) -> float:
+    import torch
+
     point = torch.tensor([float(action[name]) for name in _HARTMANN_NAMES], dtype=torch.float64)
     return float(function(point, noise=False))
 

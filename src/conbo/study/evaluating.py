@@ -130,6 +130,9 @@ class Evaluating:
         optimizer = self._shared.up_to_date()
         check_plan(plan, objective, workers, optimizer)
         check_callbacks(callbacks)
+        from conbo.loops import compiling  # Numba and the bar are slow to import, and only a run needs them
+
+        compiling.begin()  # while torch is loaded and the initial design is evaluated
         _ = optimizer.learner  # loads torch now, rather than in the middle of the run
         evaluators: Evaluators
         if executor is not None:
@@ -138,10 +141,8 @@ class Evaluating:
             evaluators = Processes(workers or 1, objective)
         else:
             evaluators = Here()
-        from conbo.loops import compiling  # Numba and the bar are slow to import, and only a run needs them
         from conbo.study.progress import Progress
 
-        compiling.begin()  # while the initial design is evaluated
         completed = self._shared.up_to_date().n_completed
 
         def policy_value() -> float:
