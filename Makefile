@@ -1,11 +1,11 @@
 PYTHON ?= python3
 BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
-# what a user needs, and what a developer needs beyond that
+# empty files that mark what is installed: what a user needs, and what a developer needs beyond that
 INSTALLED := .venv/.installed
 DEVELOPER := .venv/.installed-dev
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-# many small tensor operations and two test workers: more threads would only wait for each other;
-# many processes: each would compile the sources anew if bytecode were not written
+# The tests run many small tensor operations in two workers, so more threads would only wait for each other. They start
+# many processes, so bytecode is written; otherwise each process would compile the sources again.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 EXAMPLES := $(addprefix tests/end_to_end/test_,readme.py notebooks.py examples.py)
 
@@ -14,7 +14,7 @@ EXAMPLES := $(addprefix tests/end_to_end/test_,readme.py notebooks.py examples.p
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "make %-15s%s\n", $$1, $$2}'
 
-# Redone only when the requirements change
+# repeated only when the requirements change
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(INSTALL) -e ".[fast,plots]"

@@ -23,9 +23,9 @@ HEAD = """\
 STUDY, names another file that ends in `.toml`, or a storage: an SQLite file, or the URL of a database such as
 `postgresql+psycopg://conbo@dbhost/studies`. If a storage has several studies, `--name` says which.
 
-**Output.** What a program may read goes to the standard output, as JSON with `--json`; progress, warnings and errors
-go to the error output. Colors and progress bars appear on a terminal only; `NO_COLOR=1` turns colors off. An error is
-one line; `--debug`, anywhere, shows its traceback.
+**Output.** Results go to the standard output, with `--json` as JSON for programs; progress, warnings and errors go to
+the error output. Colors and progress bars appear on a terminal only; `NO_COLOR=1` turns colors off. An error is one
+line; `--debug`, anywhere in the command, shows its traceback.
 
 **Exit codes.**
 
@@ -37,7 +37,7 @@ one line; `--debug`, anywhere, shows its traceback.
 |    3 | nothing was left to do (the study has its evaluations already), or some evaluations have failed  |
 |  130 | interrupted by Ctrl-C; all rewards are kept                                                      |
 
-**Completion.** Once, for the shell that you use:
+**Completion.** To complete commands with the Tab key, run one of these lines once, for the shell that you use:
 
 ```bash
 echo 'eval "$(_CONBO_COMPLETE=bash_source conbo)"' >> ~/.bashrc
@@ -47,15 +47,15 @@ _CONBO_COMPLETE=fish_source conbo > ~/.config/fish/completions/conbo.fish
 
 ## The study file
 
-`conbo init` writes one with comments:
+`conbo init` writes a study file with comments:
 
 ```{literalinclude} ../src/conbo/cli/study_template.toml
 :language: toml
 ```
 
-Only `[actions]` must be there. A relative `storage` is beside the file; without one, it is `study.db` for a file
-`study.toml`. The file is read every time: a study that was begun with other settings is not changed, but an error says
-what differs.
+Only `[actions]` must be there. A relative path in `storage` starts at the folder of the study file; without `storage`,
+the trials of `study.toml` are in `study.db` beside it. The file is read by every command. If the study was begun with
+other settings, it is not changed, and an error says what differs.
 """
 
 

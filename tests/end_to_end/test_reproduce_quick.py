@@ -16,7 +16,7 @@ def test_the_quick_synthetic_figure_is_drawn_and_conbo_leads(tmp_path):
     command = [Path(sys.executable).with_name("conbo"), "reproduce", "synthetic", "--quick", "--jobs", "2"]
     done = subprocess.run([*command, "--out", "figures"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "30 runs are complete, 0 wait to go on, 0 failed" in done.stdout
+    assert "30 runs are complete, 0 are paused, 0 failed" in done.stdout
     assert (tmp_path / "figures/synthetic.png").stat().st_size > 10_000
     comparisons = compare(read_folder(tmp_path / "figures").values())
     assert [comparison.problem for comparison in comparisons] == ["branin", "rosenbrock"]

@@ -114,13 +114,13 @@ def test_overheads_are_compared_as_ratios():
     ("checks", "said", "count"),
     [
         ([Check(True, "x"), Check(True, "y")], "reproduced", "2 of 2 hold"),
-        ([Check(True, "x"), Check(False, "y")], "partly", "1 of 2 hold; not y"),
-        ([Check(False, str(i)) for i in range(5)], "not reproduced", "0 of 5 hold; not 0; 1; 2; 2 more"),
-        ([Check(False, "x", decided=False)], "undecided", "0 of 1 hold, 1 undecided; not x"),
+        ([Check(True, "x"), Check(False, "y")], "partly", "1 of 2 hold; these do not: y"),
+        ([Check(False, str(i)) for i in range(5)], "not reproduced", "0 of 5 hold; these do not: 0; 1; 2; 2 more"),
+        ([Check(False, "x", decided=False)], "undecided", "0 of 1 hold, 1 undecided; these do not: x"),
         (
             [Check(True, "x", standing="better"), Check(False, "y", standing="level")],
             "partly",
-            "1 of 2 hold (better 1, level 1, worse 0); not y",
+            "1 of 2 hold (better 1, level 1, worse 0); these do not: y",
         ),
     ],
 )

@@ -20,10 +20,10 @@ def conbo(tmp_path, monkeypatch):
 def test_bench_compares_methods_and_tells_the_result(conbo):
     result = conbo("bench", "branin", "-m", "uniform", "-m", "knn", *SMALL, "--out", "runs", "--against", "uniform")
     assert result.exit_code == 0, result.output
-    assert "4 runs are complete, 0 wait to go on, 0 failed: runs" in result.output
+    assert "4 runs are complete, 0 are paused, 0 failed: runs" in result.output
     assert "### branin: opportunity cost after 6 evaluations" in result.output
     assert "above uniform [95 %]" in result.output
-    assert "By the truth, the best policy earns -9." in result.output
+    assert "In truth, the best policy earns -9." in result.output
     assert "Caution: intervals from 2 pairs of runs are too narrow to rely on" in result.output
     assert len(list(Path("runs").glob("*.jsonl"))) == 4
 
@@ -31,7 +31,7 @@ def test_bench_compares_methods_and_tells_the_result(conbo):
 def test_bench_takes_a_problem_of_ones_own(conbo):
     result = conbo("bench", f"{OWN}:noisy", "-m", "uniform", *SMALL, "--out", "runs")
     assert "mean reward after 6 evaluations" in result.output
-    assert "By the truth" not in result.output  # its best rewards are not known
+    assert "In truth" not in result.output  # its best rewards are not known
     assert "Caution" not in result.output  # one method has no interval
 
 
@@ -55,13 +55,13 @@ def test_a_failure_is_told_and_tried_again_on_the_next_call(conbo):
     assert "No run in 'runs' has a score yet" in broken.output
     assert "the simulator broke" in broken.output
     Path("repaired").touch()
-    assert "2 runs are complete, 0 wait to go on, 0 failed" in conbo(*command).output
+    assert "2 runs are complete, 0 are paused, 0 failed" in conbo(*command).output
 
 
 def test_a_sweep_is_made_in_pieces(conbo):
     command = ["bench", "branin", "-m", "uniform", *SMALL, "--out", "runs"]
-    assert "0 runs are complete, 2 wait to go on" in conbo(*command, "--minutes", "0").output
-    assert "2 runs are complete, 0 wait to go on" in conbo(*command).output
+    assert "0 runs are complete, 2 are paused" in conbo(*command, "--minutes", "0").output
+    assert "2 runs are complete, 0 are paused" in conbo(*command).output
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_reproduce_draws_pictures_without_runs(conbo):
 
 def test_reproduce_pauses_and_says_what_it_could_draw(conbo):
     result = conbo("reproduce", "widths", "--quick", "--minutes", "0", "--jobs", "1", "--pack", "runs.jsonl.xz")
-    assert "0 runs are complete, 16 wait to go on" in result.output
+    assert "0 runs are complete, 16 are paused" in result.output
     assert "widths: not drawn, from 0 of 16 runs" in result.output
     assert Path("out/reproduction-quick").is_dir()
 

@@ -23,14 +23,14 @@ from conbo.notices import listening
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Learn": {
         "init": ("study_commands", "Write a commented study.toml to begin with."),
-        "check": ("study_commands", "Check a study file, and say what it describes."),
+        "check": ("study_commands", "Check a study file, and print what it describes."),
         "run": ("study_commands", "Evaluate an objective until the study has N evaluations."),
         "worker": ("study_commands", "Join a study that runs elsewhere, and share its evaluations."),
     },
     "Learn by hand": {
         "ask": ("trial_commands", "Ask for the points to evaluate next."),
         "tell": ("trial_commands", "Tell the reward of a trial, or the rewards in a file."),
-        "fail": ("trial_commands", "Say that a trial will not have a reward."),
+        "fail": ("trial_commands", "Record that a trial will have no reward."),
         "import": ("trial_commands", "Add earlier results from a CSV file."),
         "export": ("trial_commands", "Write all trials as a table, or copy the database."),
     },

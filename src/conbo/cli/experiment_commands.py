@@ -82,7 +82,7 @@ def _shared_options(command: Command) -> Command:
     help="Number of simulations in each test state.",
 )
 @click.option("--out", type=FOLDER, default=Path("out/bench"), show_default=True, help="Folder of the runs.")
-@click.option("--summary", type=FOLDER, metavar="DIR", help="Run nothing, print what the runs of a folder say.")
+@click.option("--summary", type=FOLDER, metavar="DIR", help="Run nothing; compare the runs that are in a folder.")
 @click.option("--against", default="conbo", show_default=True, help="The method that the others are compared with.")
 @click.option("--plot", type=FILE, help="Draw scores against evaluations.")
 @_shared_options
@@ -108,9 +108,9 @@ def bench(
     """Compare methods on a test problem.
 
     PROBLEM is a built-in name, a variant of one such as branin:width=0.5,noise=1, or path/to/file.py:name of a
-    conbo.problems.Problem of your own.  All methods begin with the same points and meet the same noise at a seed.
-    Policies are scored by their opportunity cost over P[s], or by their mean reward if the best one is unknown. If a
-    problem has constraints, the share of states in which a policy breaks one is a score, too.
+    conbo.problems.Problem of your own. With the same seed, all methods begin with the same points and meet the same
+    noise. Policies are scored by their opportunity cost over P[s], or by their mean reward if the best policy is
+    unknown. If a problem has constraints, the share of states in which a policy violates one is a score, too.
 
     \b
       conbo bench branin -m conbo -m revi --seeds 20 --out out/branin
@@ -146,7 +146,7 @@ def bench(
 @click.argument("figures", metavar="FIGURE...", nargs=-1)
 @click.option("--list", "listed", is_flag=True, help="List the figures.")
 @click.option("--quick", is_flag=True, help="A smaller version: minutes instead of hours.")
-@click.option("--stale", is_flag=True, help="Run nothing, list the recorded runs that today's code would make anew.")
+@click.option("--stale", is_flag=True, help="Run nothing; list the recorded runs that were made by other code.")
 @click.option(
     "--out", type=FOLDER, help="Folder of runs and figures; default: out/reproduction, or out/reproduction-quick."
 )
@@ -164,8 +164,8 @@ def reproduce(
 ) -> None:
     """Run the experiments of the paper.
 
-    FIGURE is a name of --list, or `all`.  Runs that the folder already has are not made again: put the packed runs
-    of the folder results/ there, and the figures are only drawn.  Every run records the version, the platform and a
+    FIGURE is a name that --list shows, or `all`. Runs that are in the folder already are not made again: copy the packed runs
+    from results/ to the folder, and the figures are only drawn. Every run records the version, the platform and a
     fingerprint of the code that it depends on; --stale lists the runs that were made by other code than today's.
 
     \b
@@ -234,7 +234,7 @@ def _make(tasks: "Sequence[Task]", folder: Path, jobs: int, minutes: float | Non
     from conbo.experiments.sweep import sweep
 
     report = sweep(tasks, folder, jobs, minutes=minutes, changed=changed)
-    click.echo(f"{report.complete} runs are complete, {report.paused} wait to go on, {report.failed} failed: {folder}")
+    click.echo(f"{report.complete} runs are complete, {report.paused} are paused, {report.failed} failed: {folder}")
     if report.failed:
         click.echo(
             f"The first failure, kept in its run's file; the same call tries again:\n{report.first_failure}", err=True
@@ -285,7 +285,7 @@ def _truth(name: str, named: Sequence[str]) -> str | None:
     if worth is None:
         return None
     return (
-        f"By the truth, the best policy earns {number(worth.policy)} and the best single action for all states "
+        f"In truth, the best policy earns {number(worth.policy)} and the best single action for all states "
         f"{number(worth.single)}: knowing the state is worth {number(worth.difference)}."
     )
 

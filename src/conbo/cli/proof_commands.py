@@ -1,4 +1,4 @@
-"""Commands that prove a policy: by fresh evaluations, and by comparison with what is done today."""
+"""Commands that measure what a policy is worth: by fresh evaluations, and by comparison with another rule."""
 
 import json
 from collections.abc import Callable
@@ -68,7 +68,7 @@ def validate(
 ) -> int:
     """Measure what the policy is worth, by fresh evaluations.
 
-    OBJECTIVE is what `conbo run` evaluates. It is evaluated in fresh states that follow P[s], with the policy's action
+    OBJECTIVE is the same as for `conbo run`. It is evaluated in fresh states that follow P[s], with the policy's action
     and with the best single action. The results are stored with the study, but not as trials.
     """
     source, objective = source_and_objective(arguments, command, timeout)
@@ -102,8 +102,8 @@ def compare(
     """Compare the policy with a rule of your own, such as what is done today.
 
     RULE is file.py:function or module:function, a function of the state that returns the action; a .csv file with a
-    column for every state and action, whose nearest row counts; or a policy.json. By default the model compares; with
-    --objective or --command, both are evaluated in the same fresh states.
+    column for every state and action, of which the row with the nearest state is used; or a policy.json. By default, the
+    model predicts what both earn; with --objective or --command, both are evaluated in the same fresh states.
     """
     if objective is not None and command is not None:
         raise click.UsageError("What to evaluate must be given once: --objective or --command.")

@@ -17,11 +17,11 @@ _NEEDED = ("fastapi", "jinja2", "matplotlib", "plotly", "uvicorn")  # the extra 
 @click.option("--storage", required=True, metavar="URL", help="An SQLite file or the URL of a database.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True)
-@click.option("--token-file", type=_FILE, help="The file of `conbo token`; without it, only this machine may call.")
+@click.option("--token-file", type=_FILE, help="The file of `conbo token`; without it, only this machine has access.")
 def serve(storage: str, host: str, port: int, token_file: Path | None) -> None:
     """Serve the studies of a database over HTTP, with a dashboard.
 
-    Several services may share a database, like several workers. For TLS, put a proxy in front of it.
+    Several services may share a database, as several workers may. For TLS, put a proxy in front of the service.
 
     \b
       conbo token --right run --file tokens.json
@@ -47,9 +47,9 @@ def serve(storage: str, host: str, port: int, token_file: Path | None) -> None:
 def token(path: Path, right: str | None, days: float, label: str, revoke: str | None) -> None:
     """Make a token for the service, or list or revoke tokens.
 
-    read shows studies and their policies; run also asks and tells; admin also creates studies. A new token is printed
-    once, and the file keeps only its hash. Without --right and --revoke, the tokens are listed. A running service
-    notices all changes.
+    The right `read` lets a client see studies and their policies; `run` also lets it ask and tell; `admin` also lets it
+    create studies. A new token is printed once, and the file keeps only its hash. Without --right and --revoke, the
+    tokens are listed. A running service notices all changes.
     """
     from conbo.server.tokens import RIGHTS, TokenFile
 

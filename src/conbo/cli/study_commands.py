@@ -48,7 +48,7 @@ def init(path: Path, force: bool) -> None:
 @click.command()
 @study_arguments("[STUDY.toml]")
 def check(arguments: tuple[str, ...], name: str | None) -> None:
-    """Check a study file, and say what it describes.
+    """Check a study file, and print what it describes.
 
     If the study exists already, its settings must agree with the file.
     """
@@ -81,19 +81,19 @@ def _evaluation_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--evaluations",
             metavar="N",
             type=click.IntRange(1),
-            help="Completed evaluations of the study, in total; 80 without --budget.",
+            help="Number of completed evaluations of the study, in total; 80 without --budget.",
         ),
         click.option(
             "--budget",
             metavar="COST",
             type=click.FloatRange(0, min_open=True),
-            help="What all evaluations of the study may cost together; it needs a `cost`.",
+            help="What all evaluations of the study may cost together; needs a study with `cost`.",
         ),
         click.option(
             "--max-seconds",
             metavar="SECONDS",
             type=click.FloatRange(0, min_open=True),
-            help="After this time, begin no more evaluations.",
+            help="Begin no more evaluations after this time.",
         ),
         timeout_option("Seconds that an evaluation may take."),
         click.option(
@@ -135,18 +135,18 @@ def _evaluation_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Number of trials suggested together; all end before the next batch.",
 )
 @click.option(
-    "--stop-below", metavar="GAIN", type=float, help="End when the next evaluation promises to gain less than this."
+    "--stop-below", metavar="GAIN", type=float, help="End when the next evaluation is expected to gain less than this."
 )
 @click.option(
     "--worth",
     metavar="COST",
     type=float,
-    help="What a unit of reward is worth; end when the next evaluation costs more than its gain is worth.",
+    help="Cost that a unit of reward is worth; end when the next evaluation costs more than its gain is worth.",
 )
 @click.option(
     "--finish",
     type=click.Choice(["best-observed"]),
-    help="Spend the last evaluations, one per state, on the best observed reward.",
+    help="Spend the last evaluations, one per state, on improving the best observed reward.",
 )
 @click.option(
     "--on-interrupt",
@@ -167,11 +167,11 @@ def run(
     """Evaluate an objective until the study has N evaluations.
 
     OBJECTIVE is module:function or path/to/file.py:function, a function of state and action, both dicts, that returns
-    a number. With --command it is a program instead: its words may have {names} of states and actions, no shell reads
-    them, and the last line that it prints is the reward. With common random numbers, the function has the seed as its
-    third argument, and the words of the program have {seed}.
+    a number. With --command it is a program instead: {name} in its command line stands for the value of a state or an
+    action, no shell reads the line, and the last line that the program prints is the reward. With common random
+    numbers, the function takes the seed as its third argument, and the program as {seed}.
 
-    The study is created by the first run; later ones continue it, whatever ended the last.
+    The first run creates the study, and later runs continue it, however the last one ended.
     """
     source, objective = source_and_objective(arguments, command, timeout)
     if source.endswith(".toml"):
@@ -191,7 +191,7 @@ def run(
     type=float,
     default=60.0,
     show_default=True,
-    help="Seconds without a sign of life until other workers take over.",
+    help="Seconds without a sign of life after which other workers take over a trial.",
 )
 def worker(
     arguments: tuple[str, ...],
@@ -205,7 +205,7 @@ def worker(
     """Join a study that runs elsewhere, and share its evaluations.
 
     The study must exist: STUDY is its file, or the storage that all workers reach. Start as many workers as you like,
-    on any machine, at any time, and end them as you like: what one leaves behind, another takes over.
+    on any machine, at any time, and stop them as you like: another worker takes over the trials of a stopped one.
     """
     source, objective = source_and_objective(arguments, command, timeout)
     study = open_existing(source, name, device)

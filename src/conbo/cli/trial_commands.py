@@ -98,9 +98,9 @@ def tell(
 
     With several outcomes beside the reward, give --outcome once for each.
 
-    In a file, a column `noise` may hold variances, columns such as `outcome:wait` may hold what else was measured, and
-    a text in a column `error` says that the trial failed. Rows with neither a reward nor an error are left for later.
-    If any row is wrong, all that are wrong are listed and nothing is told.
+    In a file, a column `noise` may hold variances, columns such as `outcome:wait` may hold other outcomes, and a text
+    in a column `error` says that the trial failed. Rows with neither a reward nor an error are left for later. If any
+    row is wrong, all wrong rows are listed and nothing is told.
     """
     from conbo.prices import with_cost
     from conbo.trials import Outcomes
@@ -198,9 +198,10 @@ def _reward(text: object, what: str = "reward") -> float:
 @study_arguments("[STUDY] ID")
 @click.option("--error", default="", help="What went wrong, for the record.")
 def fail(arguments: tuple[str, ...], name: str | None, error: str) -> None:
-    """Say that a trial will not have a reward.
+    """Record that a trial will have no reward.
 
-    With --error, the trial counts as a failed evaluation and may teach where others fail. Without, it is canceled.
+    With --error, the trial counts as a failed evaluation, from which the study may learn where others fail. Without
+    it, the trial is canceled.
     """
     source, number = leading_study(arguments, "ID")
     _trials(source, name).fail(_number(number), error)
@@ -211,9 +212,9 @@ def fail(arguments: tuple[str, ...], name: str | None, error: str) -> None:
 def import_results(arguments: tuple[str, ...], name: str | None) -> int:
     """Add earlier results from a CSV file.
 
-    The file has a column for every state and action, and reward. Further columns may be noise, and outcome:wait or the
-    like for other outcomes; with common random numbers, seed is required. If any row is wrong, all wrong rows are
-    listed and nothing is added.
+    The file has a column for every state and action, and a column `reward`. It may have a column `noise`, and columns
+    such as `outcome:wait` for other outcomes; with common random numbers, it must have a column `seed`. If any row is
+    wrong, all wrong rows are listed and nothing is added.
     """
     source, path = leading_study(arguments, "FILE")
     added = create_or_resume(source, name).import_csv(path)
@@ -237,11 +238,11 @@ def export(
 ) -> None:
     """Write all trials as a table, or copy the database.
 
-    In CSV, a text that a spreadsheet would take for a formula has an apostrophe before it, which `conbo import` and
-    `conbo tell` take away again.
+    In CSV, a text that a spreadsheet would take for a formula gets an apostrophe in front of it, which `conbo import`
+    and `conbo tell` remove again.
 
-    With --database, the copy is complete, even while others write. From an SQLite file it has all studies, from a
-    server only this one. Copying an SQLite file by other means may miss what is in the -wal file beside it.
+    With --database, the copy is complete, even while others write. A copy of an SQLite file has all its studies, a copy
+    from a database server only this one. Copying an SQLite file by other means may miss what is in the -wal file beside it.
     """
     (source,) = leading_study(arguments)
     if database is not None:

@@ -41,7 +41,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 @click.command()
 @study_arguments()
-@click.option("--model", "with_model", is_flag=True, help="Fit the model, too, and say what the policy is worth.")
+@click.option("--model", "with_model", is_flag=True, help="Also fit the model, and show what the policy is worth.")
 @_JSON
 def status(arguments: tuple[str, ...], name: str | None, with_model: bool, as_json: bool) -> None:
     """Show a study: its space and its trials; with --model, what the policy is worth."""
@@ -197,7 +197,7 @@ def report(arguments: tuple[str, ...], name: str | None, output: Path) -> None:
 
 
 @click.command()
-@click.option("--method", default="conbo", show_default=True, help="A name of `conbo methods`.")
+@click.option("--method", default="conbo", show_default=True, help="A name that `conbo methods` lists.")
 @click.option("-n", "--evaluations", metavar="N", type=click.IntRange(1), default=30, show_default=True)
 @click.option("--picture", type=_NEW, default=Path("out/demo.png"), show_default=True, help="The file to draw to.")
 @click.option(

@@ -126,7 +126,7 @@ CLAIMS = (
     ),
     Claim(
         "3 networks",
-        "Overhead: ConBO-5 about 5/3 of ConBO-3, MTS about as ConBO-3, REVI much more.",
+        "Overhead: ConBO-5 takes about 5/3 of ConBO-3, MTS about the same as ConBO-3, REVI much more.",
         lambda e: [
             *e.slower(NETWORK, "conbo-5", "conbo-3", 1.3, 2.0),
             *e.slower(NETWORK, "mts", "conbo-3", 0.5, 2.0),
@@ -235,4 +235,4 @@ def counted(checks: Sequence[Check]) -> str:
         count += f" (better {standings['better']}, level {standings['level']}, worse {standings['worse']})"
     named = "; ".join(failing[:MOST_EXCEPTIONS])
     more = f"; {len(failing) - MOST_EXCEPTIONS} more" if len(failing) > MOST_EXCEPTIONS else ""
-    return f"{count}; not {named}{more}" if failing else count
+    return f"{count}; these do not: {named}{more}" if failing else count

@@ -1,9 +1,9 @@
 "use strict";
 // A control for one parameter: a slider with a box for a number, a list for a choice.
 
-const STEPS = 200; // places of a slider, unless it has an integer for each
+const STEPS = 200; // number of positions of a slider, unless it has one for each integer
 
-// Calls `changed(unit)` with places of the unit interval; `set(unit)` moves the control without calling it.
+// Calls `changed(unit)` with the new value, scaled to the unit interval; `set(unit)` moves the control without that call.
 function createControl(parameter, id, start, changed) {
   const label = element("label", { htmlFor: id }, ...breakable(parameter.name));
   return parameter.choices ? choiceControl(parameter, id, label, start, changed) : numberControl(parameter, id, label, start, changed);
@@ -20,7 +20,7 @@ function choiceControl({ choices }, id, label, start, changed) {
 
 function numberControl(parameter, id, label, start, changed) {
   const levels = parameter.high - parameter.low, counts = parameter.type === "integer" && levels <= STEPS;
-  const [toPlace, fromPlace] = counts // every integer has a place of its own
+  const [toPlace, fromPlace] = counts // every integer has a position of its own
     ? [(unit) => parameter.decode(unit) - parameter.low, (place) => parameter.encode(parameter.low + place)]
     : [(unit) => unit * STEPS, (place) => parameter.snap(place / STEPS)];
   const slider = element("input", { type: "range", id, min: 0, max: counts ? levels : STEPS, autocomplete: "off" });
@@ -31,7 +31,7 @@ function numberControl(parameter, id, label, start, changed) {
   });
   box.min = parameter.low;
   box.max = parameter.high;
-  let shown = start; // what the answer is for
+  let shown = start; // the value that the page answers for
 
   function set(unit) {
     shown = unit;

@@ -1,25 +1,25 @@
 "use strict";
-// The policy explorer: choose a state, see the action, its reward and what was observed nearby; move the action, and see
-// what that costs.
+// The policy explorer: choose a state, see the action, its reward and the observations nearby; move the action, and see
+// what that costs. The predictions come from mixture.js.
 
 const explorer = (function () {
   let record = JSON.parse(data("explorer-record"));
   const states = record.states.map(createParameter), actions = record.actions.map(createParameter);
-  const NEAREST = 5, CURVE = 61;
+  const NEAREST_SHOWN = 5, CURVE_POINTS = 61;
   const state = [...record.start]; // in the unit cube
-  const own = actions.map(() => null); // where the reader moved an action, else null: the recommendation
+  const own = actions.map(() => null); // the reader's own value of an action; null stands for the recommendation
   let answer = record.model ? fromModel(record.model) : fromTable(record.table);
   const MODEL = "#2f7ebc", POLICY = "#f26419", INK = "#22223b"; // as in all plots
   const FONT = { family: getComputedStyle(document.body).fontFamily, size: 13 };
   let shownAction = 0;
 
-  // An answer: the state that it is `of`, its best `action`, both in the unit cube, the `mean` reward, `std(action)` and
-  // `differenceStd(action, other)`, which are null until they can be known, and `at(action)`, the mean reward of any
-  // action. If answers come from a table, only the best action is there.
+  // An answer holds the state that it is `of` and its best `action`, both in the unit cube, the `mean` reward, the
+  // functions `std(action)` and `differenceStd(action, other)`, which return null until the model is prepared, and
+  // `at(action)`, the mean reward of any action. An answer from a table knows the best action only.
 
   function fromModel(packed) {
     packed.integers = packed.integers.map((is, j) => (is ? actions[j] : null));
-    // the best action is searched with the model, and its reward predicted with an average over hyperparameters
+    // the best action is found with the model, and its reward is predicted with an average over hyperparameters
     const model = createModel(packed);
     const predictive = packed.predictive ? createModel({ ...packed, ...packed.predictive }) : model;
     const ready = model.prepare().then(() => (predictive === model ? null : predictive.prepare()));
@@ -47,7 +47,7 @@ const explorer = (function () {
         const away = (i) => (states.length ? distance(units, at[i], states) : 0);
         for (let i = 1; i < means.length; i++) if (away(i) < away(best)) best = i;
         const of = states.length ? [...at[best]] : [];
-        const limit = packed.binding ? packed.limits[packed.binding[best]] : undefined; // none has the place -1
+        const limit = packed.binding ? packed.limits[packed.binding[best]] : undefined; // undefined at index -1, if no limit binds
         return { of, action: [...chosen[best]], mean: means[best], std: () => stds[best], at: null,
           probability: kept && kept[best], limit };
       },
@@ -139,16 +139,16 @@ const explorer = (function () {
     { row, point: parameters.map((p, j) => p.encode(row[columns[j]])) }
   ));
   let observed = observations();
-  // states count first: the same state with another action is nearer than another state with the same action
+  // states come first: the same state with another action is nearer than another state with the same action
   const weightOfAction = 1 / 16;
 
   function showNearest(now, taken) {
     const away = ({ point }) => distance(now.of, point.slice(0, states.length), states)
       + weightOfAction * distance(taken, point.slice(states.length), actions);
-    const nearest = observed.map((one) => [away(one), one.row]).sort((a, b) => a[0] - b[0]).slice(0, NEAREST);
-    const shown = [trials.columns.indexOf("number"), rewards, ...columns]; // the reward is in sight, however many columns
+    const nearest = observed.map((one) => [away(one), one.row]).sort((a, b) => a[0] - b[0]).slice(0, NEAREST_SHOWN);
+    const shown = [trials.columns.indexOf("number"), rewards, ...columns]; // the reward stays in sight, however many columns there are
     const head = shown.map((column) => element("th", { scope: "col" }, ...breakable(trials.columns[column])));
-    nearby.classList.toggle("crowded", shown.length > CROWDED);
+    nearby.classList.toggle("crowded", shown.length > MANY_COLUMNS);
     nearby.replaceChildren(
       element("thead", {}, element("tr", {}, ...head)),
       element("tbody", {}, ...nearest.map(([, row]) => trialRow(shown.map((column) => row[column])))),
@@ -183,9 +183,10 @@ const explorer = (function () {
     }));
   }
 
-  // evenly from end to end and, if actions are warped, also evenly after warping: most places are where rewards change fast
+  // Points of the curve: evenly spaced and, if actions are warped, also evenly spaced after warping, so that most are
+  // where rewards change fast.
   function curvePlaces(parameter) {
-    const even = Array.from({ length: CURVE }, (_, i) => i / (CURVE - 1));
+    const even = Array.from({ length: CURVE_POINTS }, (_, i) => i / (CURVE_POINTS - 1));
     const places = [...even, ...even.map((place) => answer.unwarp(place, shownAction))];
     return [...new Set(places.map(parameter.snap))].sort((a, b) => a - b);
   }
@@ -205,7 +206,8 @@ const explorer = (function () {
       exponentformat: "power", ticklabelstandoff: 6 };
   }
 
-  // margins along the curve cost a solve for each place: if solves are slow, fewer places must do
+  // Standard deviations along the curve. Each costs the solution of a linear system, so if that is slow, only some are
+  // computed and the others interpolated.
   function curveStd(now, points) {
     if (now.std(now.action) === null) return null;
     const budget = 40; // milliseconds
@@ -227,7 +229,7 @@ const explorer = (function () {
   return {
     ready: answer.ready,
     show,
-    renew() { // what the page knows has changed, and the reader's state and actions stay
+    renew() { // takes the page's new data over; the reader's state and actions stay
       record = JSON.parse(data("explorer-record"));
       answer = record.model ? fromModel(record.model) : fromTable(record.table);
       observed = observations();
@@ -235,7 +237,7 @@ const explorer = (function () {
       answer.ready.then(show);
     },
     state: () => Object.fromEntries(states.map((p, j) => [p.name, p.decode(state[j])])),
-    recommend(values) { // { name: value } → what the page would show
+    recommend(values) { // { name: value } → the recommendation that the page would show
       const units = states.map((p) => p.encode(values[p.name])), now = answer.at(units);
       const action = Object.fromEntries(actions.map((p, j) => [p.name, p.decode(now.action[j])]));
       return { action, mean: now.mean, std: now.std(now.action) };

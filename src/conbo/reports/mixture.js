@@ -1,19 +1,21 @@
 "use strict";
-// The study's model in the browser: one Gaussian process or several, weighted by how probable they are, and the best
-// action of a state. With weights w, means m_j and variances v_j of these processes, the members:
+// The study's model in the browser: a mixture of Gaussian processes (the members), weighted by how probable they are,
+// and the best action of a state. With the members' weights w_j, means m_j and variances v_j:
 //
 //   m = Σ w_j m_j        v = Σ w_j (v_j + (m_j - m)²)
 //
-// A member may model mapped rewards; its mean then needs its variance, and is rough until `prepare` is done.
+// A member may model mapped rewards (output_maps.js). The mean of the reward then depends on the variance, so it is
+// approximate until `prepare` is done.
 //
 // Searches run over actions that are warped by the most probable member, the leader. They lie in the unit cube again,
 // so a model of one member needs no slopes of the warp.
 
-const STARTS = 10, FINALISTS = 3; // climbs that begin, and of these the best that go on
+const STARTS = 10, FINALISTS = 3; // number of climbs that begin, and of the best of these that go on
 
 function createModel(record) {
   const several = record.members ?? [record], shares = record.members ? record.weights : [1];
-  const actionCounts = record.actionCounts, integers = record.integers; // for every action a scale of integers, or null
+  const actionCounts = record.actionCounts;
+  const integers = record.integers; // for every action its parameter if it is an integer, else null
   const leader = createWarp(several[0].actionExponents), { warp, unwarp } = leader;
   const warped = (action) => action.map(warp);
   const isAsLeader = (own) => JSON.stringify(own.actionExponents) === JSON.stringify(several[0].actionExponents);
@@ -38,7 +40,7 @@ function createModel(record) {
     };
   }
 
-  // Newton's method from one warped action uphill
+  // the local maximum that Newton's method reaches from a warped action
   function climb(f, start, steps) {
     const action = Float64Array.from(start);
     let value = f.at(action);
@@ -65,7 +67,8 @@ function createModel(record) {
     return { action, value };
   }
 
-  // the best of the pool that are not each other's neighbors; a climb does not change categories, so these must differ
+  // The best actions of the pool that are not similar to each other. A climb does not change categories, so actions with
+  // other categories are never similar.
   function starts(scores) {
     const alike = (a, b) => sameChoices(a, b) && kappa(a, 0, b, 0) > 0.8;
     const chosen = [];
@@ -80,7 +83,8 @@ function createModel(record) {
     return actionCounts.every((count, j) => !count || choice(a[j], count) === choice(b[j], count));
   }
 
-  // the action as it was before it was warped; integers to their nearest value, then one step down or up where that helps
+  // The action without the warp. Integers are rounded to the nearest value, and moved one step down or up if that is
+  // better.
   function polish(at, end) {
     let action = end.map(unwarp).map((u, j) => (integers[j] ? integers[j].snap(u) : u)), value = at(action);
     integers.forEach((scale, j) => {
@@ -105,7 +109,7 @@ function createModel(record) {
     return winner.action;
   }
 
-  // what is known about a state: the mean reward of any action, and standard deviations of it and of a difference
+  // predictions for a state: the mean reward of any action, its standard deviation, and that of a difference
   function about(state) {
     const parts = members.map((member) => member.at(state)), f = meanFunction(parts, false);
     return { at: (action) => f.at(warped(action)), std: std(parts), differenceStd: differenceStd(parts) };
@@ -150,12 +154,12 @@ function createMember(record, leader) {
   const noise = record.output ? createNoise(record.output.noise, counts) : null;
   const pool = rows(floats(record.pool), counts.length - dS);
 
-  // what it says about one state
+  // the member's predictions for one state
   function at(state) {
     const row = process.stateRow(state), f = process.actionFunction(row);
     const noiseAt = (action) => noise.at([...state, ...action]);
 
-    // the mean and variance of the process, and the noise there; null until they can be known
+    // the mean and variance of the process, and the variance of the noise; null until `prepare` is done
     function inside(action) {
       const solved = process.solve(row, inOwn(action));
       if (solved === null) return null;
@@ -168,7 +172,7 @@ function createMember(record, leader) {
       return output && known ? output.moments(known.mean, known.variance, known.noise) : known;
     }
 
-    // the mean of mapped rewards is rough until more is known: as if the process were certain of its mean
+    // The mean reward. With mapped rewards it is approximate until `prepare` is done: the variance counts as zero.
     function mean(action, rough) {
       if (!output) return f.at(inOwn(action));
       const exact = rough ? null : ofReward(inside(action));
@@ -180,7 +184,7 @@ function createMember(record, leader) {
       return output ? means.map((value, p) => output.rough(value, noiseAt(pool[p])).mean) : means;
     }
 
-    // gradient and Hessian of the mean; of mapped rewards the Hessian is without some smaller parts
+    // gradient and Hessian of the mean; with mapped rewards the Hessian lacks some small terms
     function derivatives(action, rough) {
       const plain = f.derivatives(inOwn(action));
       return inLeader(output ? mapped(plain, action, rough ? null : inside(action)) : plain, action);

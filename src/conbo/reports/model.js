@@ -1,5 +1,5 @@
 "use strict";
-// A Gaussian process in the browser: the same answers as conbo's Python gives, without a server.
+// A Gaussian process in the browser, with the same predictions as conbo's Python code, but without a server.
 //
 //   k = A(s, s') κ(x, x') + B(s, s'),   A = T(c, c') φ(r) + σ_X²,   B = U(c, c') φ(r) + σ_S² φ(r')
 //
@@ -23,7 +23,7 @@ function createProcess(record) {
 
   const { value: phi, slopes } = PROFILES[profile];
 
-  // the combination of categories that the tables are about
+  // index of a state's combination of categories in the tables T and U
   function combination(point, at) {
     let index = 0;
     for (const column of tables.columns) {
@@ -91,7 +91,7 @@ function createProcess(record) {
     return { at, pooled, derivatives: (action) => derivatives(pull, action) };
   }
 
-  // gradient and Hessian in the numbers of a warped action; categories do not move
+  // gradient and Hessian with respect to the numbers of a warped action, not to its categories
   const numbers = actionScales.map((_, j) => j).filter((j) => !actionCounts[j]);
   function derivatives(pull, action) {
     const m = numbers.length, away = new Float64Array(m);
@@ -115,8 +115,8 @@ function createProcess(record) {
     return { gradient, hessian };
   }
 
-  // The Cholesky factor of the observations' covariance, row by row. Four rows are made at a time, which is several times
-  // faster than one, and the page stays alive in between. The last rows are fillers that mean nothing.
+  // The Cholesky factor of the observations' covariance, row by row. Four rows at a time are several times faster than
+  // one, and the page stays responsive in between. The last rows are padding.
   let factor = null;
   async function prepare() {
     const made = [];
@@ -143,7 +143,7 @@ function createProcess(record) {
     return row;
   }
 
-  // the prior covariances of observation i with those up to it, and its noise
+  // the prior covariances of observation i with observations 0 to i, including its noise
   function covarianceRow(i) {
     const { scale, offset } = stateRow(points.subarray(i * d, i * d + dS), i + 1);
     const row = scale.map((value, j) => value * kappa(points, i * d + dS, points, j * d + dS) + offset[j]);
@@ -162,7 +162,7 @@ function createProcess(record) {
     return shared * (effect.constant + variance * inState * inAction);
   }
 
-  // L⁻¹ k of a warped action in a state, from which variances and covariances follow; null until `prepare` is done
+  // L⁻¹ k for a warped action in a state, which gives variances and covariances; null until `prepare` is done
   function solve(row, there) {
     if (factor === null) return null;
     const solved = new Float64Array(n);
@@ -177,7 +177,7 @@ function createProcess(record) {
     return row.ownScale * kappa(a.there, 0, b.there, 0) + row.ownOffset - dot(a.solved, b.solved, n);
   }
 
-  // gradient and Hessian of the variance of what was solved for; the Hessian is without its smaller part
+  // gradient and Hessian of the variance at the action that was solved for; the Hessian lacks its smaller term
   function varianceDerivatives(row, { solved, there }) {
     const pull = Float64Array.from(solved);
     for (let i = n - 1; i >= 0; i--) { // L⁻ᵀ
@@ -191,7 +191,7 @@ function createProcess(record) {
 }
 
 // w(x) = 1 - (1 - x^a)^b in column j, and its inverse; without exponents, numbers stay as they are
-const EDGE = 1e-6; // slopes may be infinite at 0 and 1: they are taken so far inside
+const EDGE = 1e-6; // slopes may be infinite at 0 and 1, so they are computed at least this far inside
 
 function createWarp(exponents) {
   if (!exponents) return { warp: (x) => x, unwarp: (w) => w, slope: () => 1, curvature: () => 0 };
@@ -226,7 +226,7 @@ function eliminate(above, j, a, b, c, d) {
   d[j] = (d[j] - inD) / above[j];
 }
 
-// in four sums side by side, because each step of a single sum would wait for the one before
+// a dot product in four sums side by side, because each step of a single sum would wait for the one before
 function dot(a, b, count) {
   let s0 = 0, s1 = 0, s2 = 0, s3 = 0, k = 0;
   for (; k + 3 < count; k += 4) {
@@ -243,7 +243,7 @@ function choice(unit, count) {
   return Math.min(count - 1, Math.max(0, Math.floor(unit * count)));
 }
 
-// solves H p = -g on the free coordinates, after making H negative definite if it is not
+// the solution p of H p = -g on the free coordinates, after making H negative definite if it is not
 function ascentDirection(gradient, hessian, free, m) {
   const index = free.flatMap((is, a) => (is ? [a] : []));
   const move = new Array(m).fill(0), k = index.length;
@@ -275,7 +275,7 @@ function ascentDirection(gradient, hessian, free, m) {
   }
 }
 
-// numbers as Python packed them
+// the numbers in a text that Python has packed them into
 function floats(text) {
   const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   return new Float64Array(bytes.buffer);

@@ -1,6 +1,6 @@
 "use strict";
-// Monotone maps between what a Gaussian process models and expected rewards, as in conbo's models/output_maps.py:
-// mean and variance of the expected reward, given mean and variance of the process and the variance of the noise.
+// Monotone maps between the values of a Gaussian process and expected rewards, as in conbo's models/output_maps.py. They
+// give the mean and variance of the expected reward for a mean and variance of the process and a variance of the noise.
 
 const LARGEST_EXPONENT = 30, LEAST_VARIANCE = 1e-10;
 
@@ -11,7 +11,8 @@ function createOutputMap(record) {
   const unlimited = tail ? tailMoments({ ...tail, nodes, nodeWeights }, -Infinity, Infinity) : null;
   return {
     moments,
-    // what a search may climb first: as if the process were certain, and without limits, beyond which nothing rises
+    // An approximate mean for the first part of a search: without the variance of the process, and without the limits,
+    // beyond which there is no slope.
     rough: (value, noise) => (unlimited ? unlimited(value, 0, noise) : { mean: value, inMean: 1, inNoise: 0 }),
     // the quotient of the standard deviations of the expected reward and of the process
     slope(mean, variance, noise) {
@@ -21,8 +22,8 @@ function createOutputMap(record) {
   };
 }
 
-// E[g⁻¹(z)], cut off at the limits, and its variance by quadrature, and the derivatives of the mean in mean, variance
-// and noise of the process
+// E[g⁻¹(z)], clipped to the limits, and its variance, both by quadrature, with the derivatives of the former with respect
+// to the mean, the variance and the noise of the process
 function tailMoments({ pivot, width, shift, scale, nodes, nodeWeights }, low, high) {
   function inverse(z) {
     const below = -(shift + scale * z) / width, inner = Math.min(LARGEST_EXPONENT, Math.max(0, below));

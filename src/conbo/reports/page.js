@@ -2,18 +2,18 @@
 // The page: charts in the colors of the reader's theme, drawn when they come into sight, and the table of trials.
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
-// what the figures' colors become on a dark page; all others suit both
-const NIGHT = { "#22223b": "#e7e9f3", "#ffffff": "#191c28", "#e6e8ee": "#2d3244", "#8d93a5": "#9aa1b5" };
+// replaces the figures' colors on a dark page; colors that are not listed suit both themes
+const DARK_COLORS = { "#22223b": "#e7e9f3", "#ffffff": "#191c28", "#e6e8ee": "#2d3244", "#8d93a5": "#9aa1b5" };
 const SYMBOLS = { star: "★", diamond: "◆", "diamond-open": "◇", "line-ns-open": "|" };
-const PAPER_HEIGHT = 190, LOW = 145; // pixels of a small chart on paper, and of one among more than MANY
-const MANY = 9;
-const NARROW = 420, SMALL = 300; // pixels: widths of charts with few ticks, and with short choices
-const AROUND = 115, LETTER = 8.5, LINE = 17; // pixels: what surrounds the plot itself, and a letter of a choice beside it
-const FEWEST_LETTERS = 6; // of a choice below the plot: where there is room for less, it is turned
+const MANY_CHARTS = 9;
+const PAPER_HEIGHT = 190, CROWDED_HEIGHT = 145; // pixels on paper; the second among more than MANY_CHARTS charts
+const NARROW_CHART = 420, SMALL_CHART = 300; // widths below which a chart has few ticks, and short labels, in pixels
+const PLOT_MARGINS = 115, LETTER_WIDTH = 8.5, LINE_HEIGHT = 17; // pixels
+const FEWEST_LETTERS = 6; // a label below the plot is turned if there is room for fewer letters
 const CHART = { displayModeBar: false, responsive: true, scrollZoom: false };
 
 const data = (id) => document.getElementById(id).textContent;
-const themed = (text) => JSON.parse(text, (_, value) => (dark.matches && !onPaper() && NIGHT[value]) || value);
+const themed = (text) => JSON.parse(text, (_, value) => (dark.matches && !onPaper() && DARK_COLORS[value]) || value);
 
 function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
@@ -32,7 +32,7 @@ function loadPlotly() {
   return window.Plotly;
 }
 
-// The chart library takes long to load: text, table and explorer are there before it.
+// The chart library takes long to load, so text, table and explorer are shown before it is there.
 const plotly = new Promise((ready) => {
   addEventListener("load", () => requestAnimationFrame(() => setTimeout(() => ready(loadPlotly()))));
 });
@@ -50,40 +50,40 @@ function draw(chart, text) {
   layout.showlegend = false;
   layout.autosize = true;
   const group = onPaper() && chart.closest(".several, .grouped");
-  if (group) layout.height = chart.parentElement.querySelectorAll(".chart").length > MANY ? LOW : PAPER_HEIGHT;
+  if (group) layout.height = chart.parentElement.querySelectorAll(".chart").length > MANY_CHARTS ? CROWDED_HEIGHT : PAPER_HEIGHT;
   fitLabels(layout, chart.clientWidth);
   layout.dragmode = false; // a finger on a chart scrolls the page
   layout.margin = { l: 12, r: 20, t: 12, b: 12 };
   const react = () => window.Plotly.react(chart, traces, layout, CHART);
-  if (window.Plotly) react(); // at once: a print does not wait
+  if (window.Plotly) react(); // at once, because printing does not wait
   else plotly.then(react);
 }
 
-// Choices and names beside the axes of a small chart are cut to what there is room for: plotly would lay choices over
-// each other, hide the last one and cut off the name.
+// Choices and names beside the axes of a small chart are shortened to fit. Plotly would draw choices over each other,
+// hide the last one and cut off the name.
 function fitLabels(layout, width) {
   for (const name of Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key))) {
     const axis = layout[name], across = name.startsWith("x");
     const [from, to] = axis.domain ?? [0, 1], length = (to - from) * (across ? width : layout.height);
-    if (axis.title?.text) axis.title.text = cut(axis.title.text, Math.max(12, (length - AROUND / 2) / 7));
+    if (axis.title?.text) axis.title.text = cut(axis.title.text, Math.max(12, (length - PLOT_MARGINS / 2) / 7));
     if (axis.ticktext && axis.showgrid === false) { // choices, not numbers
-      const each = (length - AROUND) / axis.ticktext.length, turned = across && each < FEWEST_LETTERS * LETTER;
+      const each = (length - PLOT_MARGINS) / axis.ticktext.length, turned = across && each < FEWEST_LETTERS * LETTER_WIDTH;
       if (turned) axis.tickangle = -90;
-      const room = turned ? layout.height / 20 : across ? each / LETTER : width < SMALL ? 10 : Infinity;
-      axis.ticktext = axis.ticktext.map((text) => cut(text, room, !turned && (across || each > 2 * LINE) ? 2 : 1));
-    } else if (across && !axis.ticktext && !axis.range && width < NARROW) axis.nticks = 3; // rewards may be long
+      const room = turned ? layout.height / 20 : across ? each / LETTER_WIDTH : width < SMALL_CHART ? 10 : Infinity;
+      axis.ticktext = axis.ticktext.map((text) => cut(text, room, !turned && (across || each > 2 * LINE_HEIGHT) ? 2 : 1));
+    } else if (across && !axis.ticktext && !axis.range && width < NARROW_CHART) axis.nticks = 3; // rewards may be long
   }
 }
 
-// the first lines of a text of plotly's, each with at most so many letters
+// the first lines of a text of plotly's, each with at most the given number of letters
 function cut(text, letters, lines = 1) {
   const all = text.split("<br>").map(plain), kept = all.slice(0, lines);
   if (kept.length < all.length) kept.push(`${kept.pop()}…`);
   return kept.map((line) => markupFree(shortened(line, Math.floor(letters)))).join("<br>");
 }
 
-// plotly's own legend does not wrap as text does, and several charts may share one: each name has a sample of every
-// form in which it is drawn, in whatever order the charts come
+// The legend is made here, because plotly's own does not wrap and cannot be shared by several charts. Each name has a
+// sample of every form in which it is drawn, in whatever order the charts come.
 function addToLegend(legend, traces) {
   for (const trace of legend ? traces : []) {
     if (!trace.colorbar && (!trace.name || trace.showlegend === false)) continue;
@@ -118,12 +118,12 @@ function legendSample(trace) {
   return made;
 }
 
-// a name as it is: plotly's are escaped
+// a name without the escapes that plotly needs
 const plain = (name) => new DOMParser().parseFromString(name, "text/html").body.textContent;
 
 const sight = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
-    if (isIntersecting) { // what is hidden never is
+    if (isIntersecting) { // a hidden chart never is
       sight.unobserve(target);
       draw(target, data(target.dataset.figure));
     }
@@ -132,7 +132,7 @@ const sight = new IntersectionObserver((entries) => {
 document.querySelectorAll("[data-figure]").forEach((chart) => sight.observe(chart));
 dark.addEventListener("change", () => drawn.forEach((text, chart) => draw(chart, text)));
 
-// panels of which one group of figures is shown at a time; the observer sees the charts that appear
+// panels that show one group of figures at a time; the observer draws the charts that appear
 document.querySelectorAll("select[data-shows]").forEach((select) => {
   select.addEventListener("change", () => {
     const groups = [...document.getElementById(select.dataset.shows).children];
@@ -155,8 +155,8 @@ unfold();
 
 // the table of trials, a page at a time
 
-const SHORT = 12; // letters of a value that is not broken
-const CROWDED = 16; // columns of a table, beyond which paper has no room for whole words in the head
+const UNBROKEN_LETTERS = 12; // a value with at most this many letters stays in one line
+const MANY_COLUMNS = 16; // with more columns, a table on paper has no room for whole words in its head
 let trials = JSON.parse(data("trials")); // { columns: [names], rows: [[values]] }
 
 const trialTable = (function table() {
@@ -186,9 +186,9 @@ const trialTable = (function table() {
     return element("th", { scope: "col" }, button);
   }
 
-  // the rows of `trials` as they are now, in the reader's order and at the reader's page
+  // shows the current rows of `trials`, in the order and on the page that the reader has chosen
   function renew() {
-    host.classList.toggle("crowded", trials.columns.length > CROWDED);
+    host.classList.toggle("crowded", trials.columns.length > MANY_COLUMNS);
     if (heads.length !== trials.columns.length) head.replaceChildren(...(heads = trials.columns.map(sortButton)));
     order = trials.rows.map((_, i) => i);
     sort();
@@ -215,12 +215,12 @@ const trialTable = (function table() {
   return { renew };
 })();
 
-// a name that may go on in a new line after an underscore and the like
+// a name that may be broken after an underscore and the like
 function breakable(name) {
   return name.split(/(?<=[_./-])/).flatMap((part, i) => (i ? [element("wbr"), part] : [part]));
 }
 
 function trialRow(values) {
-  const form = (value) => (typeof value === "number" ? "number" : formatNumber(value).length < SHORT ? "whole" : "");
+  const form = (value) => (typeof value === "number" ? "number" : formatNumber(value).length < UNBROKEN_LETTERS ? "whole" : "");
   return element("tr", {}, ...values.map((value) => element("td", { className: form(value) }, formatNumber(value))));
 }

@@ -1,12 +1,12 @@
 "use strict";
-// On paper, and in a PDF, every chart is there: in light colors, as wide as the paper, with nothing folded away.
+// Printing: on paper, and in a PDF, all charts are drawn in light colors, as wide as the paper, with nothing folded away.
 
 (function paper() {
   const root = document.documentElement.classList;
   let folded = [];
 
   addEventListener("beforeprint", () => {
-    root.add("paper"); // now, not only in print rules: charts measure the page before these hold
+    root.add("paper"); // a class and not only print rules, because charts measure the page before such rules apply
     folded = [...document.querySelectorAll("details:not([open])")];
     for (const details of folded) details.open = true;
     loadPlotly();

@@ -39,7 +39,7 @@ const NINETY_FIVE = 1.96; // standard deviations that hold 95 % of a normal dist
 
 // a mean and its margin of 1.96 standard deviations, both to the second digit of the margin, as in conbo's rounding.py
 function withMargin(mean, std) {
-  if (std === null) return `${formatNumber(mean)} ± …`; // it is being computed
+  if (std === null) return `${formatNumber(mean)} ± …`; // still being computed
   const margin = NINETY_FIVE * std, most = Math.max(margin, Math.abs(mean));
   if (mean && most < 1e-3) return `${small(mean, margin)} ± ${formatNumber(Number(margin.toPrecision(2)))}`;
   if (!(margin >= 1e-3 && margin < 1e6)) return `${formatNumber(mean)} ± ${formatNumber(Number(margin.toPrecision(2)))}`;

@@ -384,7 +384,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         trial
             The trial or its number.
         error
-            Why it failed, which may teach where others fail. Without an error, the trial counts as canceled.
+            Why it failed. The study may learn from it where others fail. Without an error, the trial is canceled.
 
         Raises
         ------

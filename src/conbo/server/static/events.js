@@ -70,7 +70,7 @@ const live = (function () {
   }
   const on = (kind, listener) => {
     source.addEventListener(kind, () => listener(newest[kind]));
-    if (kind in newest) listener(newest[kind]); // it came before the script that listens now was loaded
+    if (kind in newest) listener(newest[kind]); // an event that came before this listener was added
   };
   on("progress", showProgress);
   return { study, path, on, make, host, inWords, text };

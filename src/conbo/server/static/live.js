@@ -1,5 +1,5 @@
 "use strict";
-// A report that renews itself: new numbers replace old ones, and the reader's place is kept.
+// A report that updates itself: new numbers replace old ones, and the reader's place on the page is kept.
 
 (function () {
   const { on, make, host, study, inWords } = live;
@@ -20,7 +20,7 @@
     }
   });
 
-  // charts, columns and the kind of explorer that a page has
+  // a text that says which charts, columns and kind of explorer a page has
   const structure = (page) => JSON.stringify([
     [...page.querySelectorAll("[data-figure]")].map(({ dataset }) => dataset.figure),
     JSON.parse(page.getElementById("trials").textContent).columns,
@@ -70,13 +70,13 @@
   let before = null;
   try {
     before = JSON.parse(localStorage.getItem(key));
-  } catch { /* what is kept there is no JSON */ }
+  } catch { /* the stored text is not JSON */ }
   const more = before ? now().evaluations - before.evaluations : 0;
   if (more > 0) {
     const changed = before.value === now().value ? "" : `; the policy value was ${before.value} and is ${now().value}`;
     const words = `${more} more evaluation${more > 1 ? "s" : ""}${changed}`;
     host.append(make("p", { id: "since" }, `Since your last visit, ${inWords((Date.now() - before.at) / 1000)} ago: ${words}.`));
   }
-  const remember = () => { try { localStorage.setItem(key, JSON.stringify(now())); } catch { /* it is full or off */ } };
+  const remember = () => { try { localStorage.setItem(key, JSON.stringify(now())); } catch { /* the storage is full or turned off */ } };
   addEventListener("pagehide", remember);
 })();

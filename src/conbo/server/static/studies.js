@@ -16,17 +16,17 @@ function signIn(form) {
   find("token").focus();
 }
 
-const EVERY = 2000; // milliseconds
+const REFRESH_INTERVAL = 2000; // milliseconds
 
 async function listStudies() {
   const response = await fetch("/v1/studies").catch(() => null);
   if (response && response.status === 401) location.reload(); // the session has ended
   if (response && response.ok) showStudies((await response.json()).studies);
   find("connection").textContent = response && response.ok ? "" : "The service cannot be reached; trying again.";
-  setTimeout(listStudies, EVERY);
+  setTimeout(listStudies, REFRESH_INTERVAL);
 }
 
-// rows are kept, so that a link that has the focus keeps it
+// rows of the table are reused, so that a link keeps the focus
 const rows = new Map(); // by name
 function showStudies(studies) {
   for (const { name, completed, running, failed, created } of studies) {
