@@ -119,7 +119,7 @@ class Belief:
         return ConstrainedSearch(self.posterior, self.space, self.constraints, search)
 
     def of_most_probable(self, share: float) -> "Belief":
-        """The same belief with only the most probable models, whose weights add up to `share`; 0 keeps one model."""
+        """The same belief with only the fewest, most probable models whose weights reach `share`; 0 keeps one model."""
         posterior = self.posterior
         return replace(self, posterior=posterior.most_probable(share)) if isinstance(posterior, Averages) else self
 

@@ -171,7 +171,10 @@ def _unit_density(recipe: Density, space: Space, rows: Array) -> Array:
 
 
 def _volume_ratio(space: Space, rows: Array) -> Array:
-    """Volume of the user's space per volume of the cube: a real's slope, for others one level per bin width."""
+    """Volume of the user's space per volume of the cube.
+
+    A real parameter contributes the slope of its scale, any other parameter one level per bin width.
+    """
     ratio = np.ones(len(rows))
     for column, parameter in enumerate(space.states.values()):
         if isinstance(parameter, Real):

@@ -37,7 +37,7 @@ CUTS = 12  # bisections between two points
 
 @dataclass(frozen=True, eq=False)
 class FeasibleSet:
-    """The feasible points with d_s state and d_x action columns."""
+    """The feasible points of a space with d_s state columns and d_x action columns."""
 
     parameters: tuple[Parameter, ...]  # states first
     n_state_dims: int
@@ -191,7 +191,7 @@ class FeasibleSet:
         return inside if self.limits is None else inside & self.limits.contains_strictly(points)
 
     def _feasible_scramble(self, points: Array) -> tuple[Array, Flags]:
-        """For each of points (n, d), the first scramble that is feasible, and which rows have a feasible scramble."""
+        """For each of points (n, d), the first of its scrambled versions that is feasible, and which rows have one."""
         result = self.snap(points)
         feasible = self._strictly(result)
         # limits are evaluated for a block of scrambles at once; a user's function is called for one scramble at a time

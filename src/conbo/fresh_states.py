@@ -88,7 +88,7 @@ class _Pool:
     sampled: int | None
 
     def variance(self, values: Array) -> float:
-        """The variance, caused by sampling the states, of the mean of values (N,)."""
+        """The variance that sampling the states causes in the mean of values (N,)."""
         if self.sampled is None:
             return 0.0
         return float(values.reshape(REPLICATES, -1).mean(axis=1).var(ddof=1)) / REPLICATES

@@ -161,7 +161,7 @@ class GaussianProcess:
         return MultiTaskFamily(coded, actions, profile, self.rank)
 
     def fitted_rewards(self, n: int) -> int:
-        """How many of n rewards, from the first on, hyperparameters are fitted to. For large n, this grows in steps."""
+        """How many rewards, the first of n, hyperparameters are fitted to. For large n, this number grows in steps."""
         from conbo.models.schedule import fitted_rewards
 
         return fitted_rewards(n)

@@ -91,7 +91,7 @@ class LearnedConstraints:
         return float(torch.special.ndtri(torch.tensor(self.confidence, dtype=torch.float64)))
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Which states (m, d_s) resemble one of the known states (k, d_s), so that similar actions are allowed."""
+        """Which states (m, d_s) resemble one of the known states (k, d_s) under every constraint's model."""
         return torch.stack([one.posterior.resemble(states, known, least) for one in self.all]).all(0)
 
 

@@ -167,7 +167,7 @@ class Learner:
         return replace(belief, observations=belief.observations.with_pending(pending.to(belief.device)))
 
     def _fitted(self, trials: Sequence[Trial], states_as_actions: bool) -> Belief:
-        """The belief fitted to completed trials, and to failed ones if they teach; it is reused until these change."""
+        """The belief fitted to completed trials and, if failures are learned, to failed ones; it is cached."""
         failed = [trial for trial in trials if self._learns_failures and trial.teaches_failure]
         ended = [*_completed(trials), *failed]
         known, belief = self._beliefs.get(states_as_actions, (None, None))

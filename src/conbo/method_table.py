@@ -39,7 +39,7 @@ def _method(
     values_are_gains: bool = True,
     policy: PolicyRecipe | None = None,
 ) -> Method:
-    """The listed method of this name, with its recipe."""
+    """The method that `method_list` has under this name, with its recipe."""
     one = listed(name)
     return Method(
         name,

@@ -1,7 +1,7 @@
 """The estimates of `convex_integral` by one compiled loop over rows of lines.
 
-A row has a handful of nodes and takes a fraction of a microsecond; as torch calls it took a sixth of the time of a
-local search.  Names are as in `ConvexIntegral`, whose torch form is the reference.
+A row has a handful of nodes and takes a fraction of a microsecond.  The same estimates in torch took a sixth of the
+time of a local search.  Names are as in `ConvexIntegral`, whose torch form is the reference.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ def gains(
     corner: float,
     smooth: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Best and lower estimates (...), and the derivative (..., q) of the best estimate in the slopes."""
+    """Best and lower estimates (...), and the derivative (..., q) of the best estimate with respect to the slopes."""
     shape = np.broadcast_shapes(intercepts.shape, slopes.shape)
     *rows, q = shape
     smoothness = np.clip((similarity - corner) / (smooth - corner), 0.0, 1.0)

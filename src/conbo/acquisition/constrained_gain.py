@@ -74,7 +74,7 @@ class Slack:
 
 @dataclass(frozen=True)
 class Gain:
-    """Gains (k, m), with the derivatives in the slopes of the rewards and of every constraint (k, m, q)."""
+    """Gains (k, m), with derivatives (k, m, q) with respect to the slopes of the reward and of every constraint."""
 
     values: Tensor
     reward: Tensor
@@ -124,7 +124,7 @@ class ConstrainedLineGains:
         return self.gain.values
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ_i weights[:, i] values[:, i] in the candidates, the actions held fixed."""
+        """Gradient (k, d) of Σ_i weights[:, i] values[:, i] with respect to the candidates, the actions held fixed."""
         pulls = [self.gain.reward, *self.gain.constraints]
         parts = [one.gradient(pull * weights[..., None]) for one, pull in zip(self.lines, pulls, strict=True)]
         return torch.stack(parts).sum(0)

@@ -41,7 +41,7 @@ def quantile_nodes(n: int, spread: float = SPREAD) -> Tensor:
 
 @dataclass(frozen=True)
 class Gains:
-    """Estimates (...) of E[V] - V(0) and the derivative of `best` in the slopes of the lines (..., q)."""
+    """Estimates (...) of E[V] - V(0), and the derivative (..., q) of `best` with respect to the slopes of the lines."""
 
     best: Tensor
     lower: Tensor

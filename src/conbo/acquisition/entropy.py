@@ -97,7 +97,7 @@ class EntropySearch(_EntropySearch):
     draws: int = 4096
 
     def build(self, belief: Belief, generator: torch.Generator) -> "Information":
-        """The function that this recipe makes under one belief."""
+        """Build the function that this recipe describes, for one belief."""
         return Information(belief, generator, self.peaks, self.draws, which_peak, retrospective)
 
 
@@ -108,7 +108,7 @@ class PredictiveEntropySearch(_EntropySearch):
     estimate: str = "density"
 
     def build(self, belief: Belief, generator: torch.Generator) -> "Information":
-        """The function that this recipe makes under one belief."""
+        """Build the function that this recipe describes, for one belief."""
         return Information(belief, generator, self.peaks, self.draws, which_peak, _predictive(self.estimate))
 
 
@@ -120,7 +120,7 @@ class MaxValueEntropySearch(_EntropySearch):
     estimate: str = "density"
 
     def build(self, belief: Belief, generator: torch.Generator) -> "Information":
-        """The function that this recipe makes under one belief."""
+        """Build the function that this recipe describes, for one belief."""
         return Information(belief, generator, self.peaks, self.draws, which_value, _predictive(self.estimate))
 
 
@@ -207,7 +207,7 @@ class Information:
         return function
 
     def gains(self, candidates: Tensor, states: Tensor, tables: PeakTables, which: Tensor) -> LineGains:
-        """Values (k, m) of candidates (k, d) at states (k, m, d_s) whose tables are `which` (k, m)."""
+        """Values (k, m) of candidates (k, d) at states (k, m, d_s); `which` (k, m) are the indices of their tables."""
         shape, mine = which.shape, tables.select(which.flatten())
         actions = mine.points[..., self.belief.n_state_dims :].unflatten(0, shape)
         lines = self.posterior.look_ahead_lines(candidates, states, actions)
@@ -391,7 +391,10 @@ def log_ratio(joint: Tensor) -> Tensor:
 def with_derivative(
     information: Callable[[Tensor], Tensor], slope: Tensor, tables: PeakTables
 ) -> tuple[Tensor, Tensor]:
-    """The information (c,) for σ̃ (c, p) and its derivative in σ̃; `information` is a function of the whitened b."""
+    """The information (c,) for σ̃ (c, p), and its derivative with respect to σ̃.
+
+    `information` is a function of the whitened b.
+    """
     with torch.enable_grad():
         variable = slope.detach().requires_grad_(True)
         value = information(whitened(variable, tables))

@@ -37,7 +37,7 @@ class ExpectedImprovement:
     """A recipe for EI over the best posterior mean among all observed points, of any state."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ImprovementAcquisition":
-        """The function that this recipe makes under one belief."""
+        """Build the function that this recipe describes, for one belief."""
         return ImprovementAcquisition(belief.posterior, belief.best_mean(belief.observations.points))
 
 

@@ -58,7 +58,7 @@ class StateValueRecipe(Protocol):
     """A recipe for a `StateValue`, such as a knowledge gradient."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
-        """The function that this recipe makes under one belief."""
+        """Build the function that this recipe describes, for one belief."""
 
 
 class StateRule(Protocol):
@@ -87,7 +87,7 @@ class StateRuleRecipe(Protocol):
     """A recipe for a rule that chooses states."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
-        """The function that this recipe makes under one belief."""
+        """Build the function that this recipe describes, for one belief."""
 
     def shared(self, share: float) -> Self:
         """This recipe with only a fraction of the states, if they are sampled."""
@@ -258,7 +258,7 @@ class ConBO:
     states: StateRuleRecipe = StratifiedStates()
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ConditionalAcquisition | AveragedAcquisition":
-        """The function that this recipe makes under one belief."""
+        """Build the function that this recipe describes, for one belief."""
         value = self.value.build(belief, generator)
         if not isinstance(value, AveragesValues):
             return ConditionalAcquisition(belief, value, self.states.build(belief, generator))

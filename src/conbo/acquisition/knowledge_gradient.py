@@ -42,11 +42,11 @@ class Estimator(Protocol):
     """A recipe for an estimate of KG_c."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
-        """The function that this recipe makes under one belief."""
+        """Build the function that this recipe describes, for one belief."""
 
 
 def discrete_gain(mean: Tensor, slope: Tensor, similarity: Tensor) -> tuple[Tensor, Tensor]:
-    """The gain of `expected_gain`, with its derivative in the slopes."""
+    """The gain of `expected_gain`, with its derivative with respect to the slopes."""
     lines = expected_max(mean, slope)
     return lines.gain, lines.density
 
@@ -69,7 +69,7 @@ class HybridKG:
             raise SettingError(f"`estimate` must be 'best' or 'lower', but got {self.estimate!r}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
-        """The function that this recipe makes under one belief."""
+        """Build the function that this recipe describes, for one belief."""
         nodes = quantile_nodes(self.n_z, self.spread).to(belief.device)
         integral = ConvexIntegral(nodes)
 

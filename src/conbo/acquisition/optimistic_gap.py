@@ -32,7 +32,7 @@ class OptimisticGap:
             raise SettingError(f"`beta` must be positive, but got beta={self.beta}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> "GapAcquisition":
-        """The function that this recipe makes under one belief."""
+        """Build the function that this recipe describes, for one belief."""
         actions = action_candidates(belief, POOL, generator)
         upper, lower = (StateProfile(belief, actions, level) for level in (self.beta, -self.beta))
         return GapAcquisition(belief.n_state_dims, upper, lower)

@@ -48,7 +48,7 @@ class UnpricedRecipe(Protocol):
     """A recipe for an acquisition function without costs."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> Unpriced:
-        """The function that this recipe makes under one belief."""
+        """Build the function that this recipe describes, for one belief."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class PerCost:
     recipe: UnpricedRecipe
 
     def build(self, belief: Belief, generator: torch.Generator) -> Unpriced:
-        """The function that this recipe makes under one belief."""
+        """Build the function that this recipe describes, for one belief."""
         acquisition = self.recipe.build(belief, generator)
         return acquisition if belief.cost is None else PricedAcquisition(acquisition, belief.cost)
 

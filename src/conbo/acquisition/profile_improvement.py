@@ -45,7 +45,7 @@ class ProfileImprovement:
     """A recipe for profile expected improvement (PEI)."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ProfileAcquisition":
-        """The function that this recipe makes under one belief."""
+        """Build the function that this recipe describes, for one belief."""
         return ProfileAcquisition(belief, action_candidates(belief, POOL, generator), level=0.0, noisy=False)
 
 
@@ -60,7 +60,7 @@ class ProfileQuantileImprovement:
             raise SettingError(f"`0 < quantile < 1` must hold, but got quantile={self.quantile}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ProfileAcquisition":
-        """The function that this recipe makes under one belief."""
+        """Build the function that this recipe describes, for one belief."""
         level = float(torch.special.ndtri(torch.tensor(self.quantile, dtype=torch.float64)))
         actions = action_candidates(belief, POOL, generator)
         return ProfileAcquisition(belief, actions, level, noisy=True)

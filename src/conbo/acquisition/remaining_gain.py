@@ -14,9 +14,9 @@ FINALISTS = 3  # number of the tried actions whose gain is computed in full
 
 
 def best_gains(belief: Belief, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-    """The highest knowledge gradient (m,) of an evaluation in each state (m, d_s), in rewards, and its point (m, d).
+    """The highest knowledge gradient (m,) of an evaluation in each state (m, d_s), and its point (m, d).
 
-    `actions` (m, d_x) are the policy's; more actions near them are tried.
+    It is in units of the reward. `actions` (m, d_x) are the policy's; more actions near them are tried.
     """
     m = len(states)
     generator = torch.Generator().manual_seed(0)
@@ -39,7 +39,7 @@ def best_gains(belief: Belief, states: Tensor, actions: Tensor) -> tuple[Tensor,
 
 
 def stateless_gains(belief: Belief, points: Tensor) -> Tensor:
-    """Without states: the knowledge gradient (m,) of points (m, d), in rewards."""
+    """Without states: the knowledge gradient (m,) of points (m, d), in units of the reward."""
     with threads_for(len(belief.observations)), torch.no_grad():
         gradient = HybridKG().build(belief, torch.Generator().manual_seed(0))
         nowhere = points.new_empty(len(points), 1, 0)

@@ -24,7 +24,7 @@ class StateImprovement:
     state: Tensor  # (d_s,)
 
     def build(self, belief: Belief, generator: torch.Generator) -> ImprovementAcquisition:
-        """The function that this recipe makes under one belief."""
+        """Build the function that this recipe describes, for one belief."""
         _, incumbent = best_observed(belief, self.state)
         return ImprovementAcquisition(belief.posterior, incumbent)
 
@@ -40,7 +40,7 @@ class RewardImprovement:
     state: Tensor  # (d_s,)
 
     def build(self, belief: Belief, generator: torch.Generator) -> ImprovementAcquisition:
-        """The function that this recipe makes under one belief."""
+        """Build the function that this recipe describes, for one belief."""
         here = observed_in(belief, self.state)
         if bool(here.any()):
             best = (float(belief.observations.rewards[here].amax()) - belief.shift) / belief.scale

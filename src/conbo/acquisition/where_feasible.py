@@ -2,7 +2,7 @@
 
 For expected improvement, this is the constrained expected improvement of Gardner et al. (2014).  A gain that already
 looks ahead at the constraints is multiplied only by the probability that the evaluation succeeds: an evaluation that
-breaks a constraint still gives information, but a failed one gives hardly any.
+violates a constraint still gives information, but a failed one gives hardly any.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class WhereFeasible:
     recipe: UnpricedRecipe
 
     def build(self, belief: Belief, generator: torch.Generator) -> Unpriced:
-        """The function that this recipe makes under one belief."""
+        """Build the function that this recipe describes, for one belief."""
         acquisition, learned = self.recipe.build(belief, generator), belief.constraints
         if learned is None:
             return acquisition

@@ -164,9 +164,9 @@ def reproduce(
 ) -> None:
     """Run the experiments of the paper.
 
-    FIGURE is a name that --list shows, or `all`. Runs that are in the folder already are not made again: copy the packed runs
-    from results/ to the folder, and the figures are only drawn. Every run records the version, the platform and a
-    fingerprint of the code that it depends on; --stale lists the runs that were made by other code than today's.
+    FIGURE is a name that --list shows, or `all`. Runs that are in the folder already are not made again: copy the
+    packed runs from results/ to the folder, and the figures are only drawn. Every run records the version, the platform
+    and a fingerprint of the code that it depends on; --stale lists the runs that were made by other code than today's.
 
     \b
       conbo reproduce --list

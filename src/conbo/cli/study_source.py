@@ -89,7 +89,7 @@ def unfolded_log(source: str) -> str | None:
 
 
 def _name_distant_storage(source: str, storage: str) -> None:
-    """Say where a study file keeps the study, if that is not in its own folder: the file may be somebody else's."""
+    """Print where a study file keeps its study, if that is in another folder: the file may be somebody else's."""
     if "://" not in storage and Path(storage).resolve().is_relative_to(Path(source).resolve().parent):
         return
     from conbo.study.database import Database

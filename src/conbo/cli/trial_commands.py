@@ -242,7 +242,8 @@ def export(
     and `conbo tell` remove again.
 
     With --database, the copy is complete, even while others write. A copy of an SQLite file has all its studies, a copy
-    from a database server only this one. Copying an SQLite file by other means may miss what is in the -wal file beside it.
+    from a database server only this one. Copying an SQLite file by other means may miss what is in the -wal file beside
+    it.
     """
     (source,) = leading_study(arguments)
     if database is not None:

@@ -1,6 +1,6 @@
 """Contextual expected improvement by BoTorch: the state is drawn from P[s], the action maximizes EI given the state.
 
-One model of states and actions (BoTorch's `SingleTaskGP` with its own priors), fitted after every evaluation.  The
+One model of states and actions (BoTorch's `SingleTaskGP` with its own priors) is fitted after every evaluation.  The
 incumbent is the best posterior mean of the drawn state.  The policy takes the action with the best posterior mean.
 """
 

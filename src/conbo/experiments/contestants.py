@@ -47,7 +47,7 @@ class Contestant(Protocol):
 
 
 class TrialList:
-    """A list of trials for contestants that are no `Optimizer`; trials are told one after the other."""
+    """A list of trials, for a contestant that is not an `Optimizer`; trials are told one after the other."""
 
     def __init__(self) -> None:
         self._trials: list[Trial] = []

@@ -90,7 +90,7 @@ def panels(rows: int, columns: int, legend_rows: int = 1) -> tuple[Figure, np.nd
 
 
 def draw_costs(axes: Axes, comparison: Comparison, methods: Sequence[str] | None = None) -> None:
-    """Mean costs against evaluations, with their standard errors as bands."""
+    """Draw mean costs against evaluations, with their standard errors as bands."""
     shown = [m for m in methods or comparison.methods if m in comparison.costs]
     lowest = min(float(np.nanmin(comparison.mean(method))) for method in shown)
     for method in shown:

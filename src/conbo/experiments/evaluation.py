@@ -11,7 +11,7 @@ _SEEDS = 3  # number of the random stream of simulators' seeds
 
 
 def evaluate(problem: Problem, seed: int, trial: Trial, habit: SeedHabit = "new") -> Outcomes:
-    """Evaluate one trial; its noise is the same in a continued run, and the same for all methods at a seed."""
+    """Evaluate one trial; its noise is the same in a continued run, and the same for all methods with this seed."""
     generator = np.random.default_rng([seed, trial.number, _NOISE])
     if habit == "new":
         return outcomes_of(problem.evaluate(trial.state, trial.action, generator))

@@ -1,4 +1,4 @@
-"""One run: a method on a problem at a seed, written to its file as it goes and continued where it stopped.
+"""One run: a method on a problem with one seed, written to its file as it goes and continued where it stopped.
 
 A run is a function of its settings.  Suggestions depend on the seed and the trials before them, the noise of an
 evaluation on the seed and the trial's number, and the initial design on the seed alone: all methods share it.

@@ -63,7 +63,7 @@ class Scorer:
         return min(scored, key=lambda pair: sign * pair[0])
 
     def violation(self, policy: ActionRule) -> float | None:
-        """The share of states, by P[s], in which a policy truly breaks a constraint; None without constraints."""
+        """The share of states, by P[s], in which a policy truly violates a constraint; None without constraints."""
         breaks = self.problem.violates
         if breaks is None:
             return None
@@ -76,7 +76,7 @@ class Scorer:
         return None if best is None else float(self.weights @ np.array([reward for reward, _ in best]))
 
     def mean_of_best_observed(self, trials: Sequence[Trial]) -> float | None:
-        """The expected reward of the actions that were observed best, which does not profit from lucky noise."""
+        """The expected reward of the best observed actions, which does not profit from lucky noise."""
         best = self._best_trials(trials)
         if best is None:
             return None

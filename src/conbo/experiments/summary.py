@@ -85,7 +85,7 @@ class Comparison:
         return paired_difference(self._of(method)[:, checkpoint], self._of(against)[:, checkpoint])
 
     def evaluations_to_reach(self, method: str, cost: float) -> float:
-        """Number of evaluations from which on the mean cost is at most `cost`, interpolated between checkpoints."""
+        """Number of evaluations after which the mean cost stays at or below `cost`, interpolated if necessary."""
         return last_crossing(self.evaluations, self.mean(method), cost)
 
     def share_of_evaluations(self, method: str, against: str) -> float:

@@ -90,7 +90,7 @@ def recipe_of(method: Entry) -> str:
 
 @dataclass(frozen=True)
 class Report:
-    """The numbers of runs that are complete, wait to be continued, or failed, and why the first one failed."""
+    """The numbers of runs that are complete, paused and failed, and why the first one failed."""
 
     complete: int
     paused: int

@@ -2,8 +2,8 @@
 
     α(s, x) = Σ_i w_i KG(s_i; (s, x)),   KG(s_i; ·) = E_y[max_x' μⁿ⁺¹(s_i, x')] - max_x'' μⁿ(s_i, x'')
 
-The best actions x'_j of every state at every node z_j are found without autograd. Their derivative in the candidate
-follows from the implicit function theorem, with v_j(x') = μ(s_i, x') + z_j σ̃(s_i, x') and its Hessian H:
+The best actions x'_j of every state at every node z_j are found without autograd. Their derivative with respect to the
+candidate follows from the implicit function theorem, with v_j(x') = μ(s_i, x') + z_j σ̃(s_i, x') and its Hessian H:
 
     ∂x'_j / ∂(s, x) = - H⁻¹ ∂² v_j / ∂x' ∂(s, x),   active bounds of x'_j held fixed
 """
@@ -179,7 +179,7 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
         Returns
         -------
         Tensor
-            Values (b,), in units of the model's outcome, with gradients in `X`.
+            Values (b,), in units of the model's outcome, differentiable with respect to `X`.
         """
         candidates = self._posterior.points(X[:, 0])
         states = self.states.expand(len(candidates), -1, -1)
@@ -198,7 +198,7 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
         return gains.best, gains.slope_derivative
 
     def _differentiable(self, candidates: Tensor, states: Tensor, actions: Tensor) -> Tensor:
-        """Polish the best actions (b, m, q, d_x), and make them differentiable in the candidates."""
+        """Polish the best actions (b, m, q, d_x), and make them differentiable with respect to the candidates."""
         with torch.enable_grad():
             for _ in range(POLISHING_STEPS):
                 gradient, inverse, free = self._newton(candidates.detach(), states, actions)
@@ -209,7 +209,7 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
         return actions + torch.where(free, moved, 0.0)
 
     def _newton(self, candidates: Tensor, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients (b, m, q, d_x) and inverse Hessians of v in the actions, and which coordinates are free to move.
+        """Gradients (b, m, q, d_x) and inverse Hessians of v at the actions, and which coordinates are free to move.
 
         If a Hessian is not negative definite, its inverse is set to zero, so the action stays where it is.
         """

@@ -79,7 +79,7 @@ class ConboSampler(BaseSampler):
     """An Optuna sampler that chooses states and actions to learn the best action of every state.
 
     The first trial of a study is random, because its parameters are not known before. Pruned and failed trials have no
-    reward. A trial that was enqueued with all states fixed gets the action that teaches most in that state.
+    reward. A trial that was enqueued with all states fixed gets the most informative action in that state.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ def factorize_bowl(hessian: Array, f: int, stuck: Array, shift: float, factor: A
 
 @exact_helper
 def missing_curvature(hessian: Array, f: int, stuck: Array) -> float:
-    """A shift that is large enough to make shift · I - Hessian positive definite, by Gershgorin's bound."""
+    """A shift that makes shift · I - Hessian positive definite, without stuck features, by Gershgorin's bound."""
     shift, largest = 0.0, 0.0
     for i in range(f):
         off = hessian[i, i]

@@ -25,7 +25,7 @@ def gains(
     derivative: Array,
     scratch: Array,  # (6, q)
 ) -> None:
-    """Write the best and the lower estimate (rows,), and the derivative of the best in the slopes (rows, q)."""
+    """Write best and lower estimates (rows,), and the derivative (rows, q) of the best with respect to the slopes."""
     q = len(z)
     middle = q // 2
     gain, slope, by_gain, by_slope, density, beyond = (

@@ -24,7 +24,7 @@ LEAST = 1e-300
 
 @exact_helper
 def evaluate_limits(x: Array, free: Array, shapes: Array, values: Array, slopes: Array) -> None:
-    """Write the values of the free features in the user's units, and the slopes of these values in the features."""
+    """Write the values of the free features in the user's units, and their derivatives with respect to the features."""
     for i in range(len(free)):
         place, slope = x[free[i]] / shapes[3, i], 1.0 / shapes[3, i]
         place = 0.0 if place < 0.0 else (1.0 if place > 1.0 else place)

@@ -52,14 +52,14 @@ def pull_back(
     states: Array,
     actions: Array,
     matrix: Array,
-    gradient: Array,  # gradient in the matrix, symmetric
-    of_states: Array,  # (r, width), gradient in log-lengthscales; this call adds to it, and to the next two arrays
+    gradient: Array,  # gradient with respect to the matrix, symmetric
+    of_states: Array,  # (r, width), gradient of log-lengthscales; this call adds to it, and to the next two arrays
     of_actions: Array,
     of_variance: Array,
     in_states: Array,  # scratch (n,), like the next argument
     in_actions: Array,
 ) -> None:
-    """Add the gradients in logarithms of lengthscales and variances to the three arrays that hold them."""
+    """Add the gradients with respect to log-lengthscales and log-variances to the three arrays that hold them."""
     n = matrix.shape[1]
     a, c, g = profile[0, 0], profile[0, 2], profile[0, 3]
     for r in range(len(matrix)):

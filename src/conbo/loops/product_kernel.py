@@ -23,7 +23,7 @@ def weighted_gradient(
     scratch: Array,  # (7, m)
     bits: Array,  # the same memory as integers
 ) -> None:
-    """Fill `result` with the gradients of Σ_m weights[p, m] k(p, m) in the features of each point p."""
+    """Fill `result` with the gradients of Σ_m weights[p, m] k(p, m) with respect to the features of each point p."""
     m, width = weights.shape[2], here.shape[1]
     value, slope, exponent = scratch[:2], scratch[2:4], scratch[4]
     decay, pull, pull_bits = scratch[5], scratch[6], bits[6]

@@ -87,7 +87,8 @@ class AutogradFamily(ABC):
         Returns
         -------
         tuple
-            Covariances (r, n, n), and a function from gradients in the covariances to gradients in the parameters.
+            Covariances (r, n, n), and a function that turns gradients with respect to them into gradients with
+            respect to the parameters.
         """
         with torch.enable_grad():
             variable = parameters.detach().clone().requires_grad_(True)

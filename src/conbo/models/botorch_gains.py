@@ -61,7 +61,7 @@ class BotorchLines:
         return cls(mean, covariance / sd[:, None, None], posterior, candidates, states, actions)
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ pull · slope in the candidates, for pull (k, m, q), with the actions held fixed."""
+        """Gradient (k, d) of Σ pull · slope with respect to the candidates, for pull (k, m, q) and fixed actions."""
         with torch.enable_grad():
             variable = self.candidates.detach().clone().requires_grad_(True)
             slope = BotorchLines.at(self.posterior, variable, self.states, self.actions).slope

@@ -33,7 +33,7 @@ ITERATIONS = 20  # steps of a local search for the best action of a state
 
 @dataclass(frozen=True)
 class BotorchModel:
-    """A model from a user's function, which makes a BoTorch model that BoTorch then fits."""
+    """A model that a user's function makes and BoTorch fits."""
 
     factory: ModelFactory
 

@@ -163,7 +163,7 @@ class CategoryBlocks:
         self.same = same_choices(self.choices, self.choices)
 
     def covariance(self, table: Tensor, constant: Tensor) -> tuple[Tensor, Pullback]:
-        """K = (table φ_X + δ constant) φ_C, and a pullback to gradients in log-lengthscales, table and log constant."""
+        """K = (table φ_X + δ constant) φ_C, and a pullback to gradients of log-lengthscales, table and log constant."""
         x, c = self._x, self._c
         inner = table * x.value + constant * self.same
 

@@ -1,4 +1,4 @@
-"""Covariances of `ProductFamily` and their gradients in lengthscales, by compiled loops over pairs of points.
+"""Covariances of `ProductFamily` and gradients with respect to lengthscales, by compiled loops over pairs of points.
 
 The arithmetic of a likelihood of a hundred rewards takes a few tenths of a millisecond; torch calls on whole matrices
 took several times that.
@@ -33,9 +33,9 @@ def covariance(profile: str, states: Array, actions: Array, outputscale: Tensor)
 def pullback(
     profile: str, states: Array, actions: Array, matrix: Tensor, gradient: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients in log-lengthscales of state features and action features, (r, width) each, and in log σ² (r,).
+    """Gradients with respect to log-lengthscales of state and action features, (r, width) each, and to log σ² (r,).
 
-    `gradient` is the gradient in the covariance matrix, and is symmetric.
+    `gradient` is the gradient with respect to the covariance matrix, and is symmetric.
     """
     of_states, of_actions = np.zeros(states.shape[:2]), np.zeros(actions.shape[:2])
     of_variance, scratch = np.zeros(len(matrix)), np.empty((2, states.shape[2]))

@@ -29,10 +29,10 @@ def handles(profiles: tuple[Profile, Profile], *tensors: Tensor) -> bool:
 def weighted_gradient(
     profiles: tuple[str, str], outputscale: float, here: Features, there: Features, weights: Tensor
 ) -> Features:
-    """Gradients of Σ_m weights[..., p, m] k(point p, there m) in the features of each point p, shaped like `here`.
+    """Gradients of Σ_m weights[..., p, m] k(point p, there m) with respect to the features of each point p.
 
-    `here` holds the features (p, ·) of states and of actions; `there` holds (m, ·), or (p, m, ·) if every point has its
-    own partners.
+    They are shaped like `here`, which holds the features (p, ·) of states and of actions; `there` holds (m, ·), or
+    (p, m, ·) if every point has its own partners.
     """
     *lead, p, m = weights.shape
     batches = np.ascontiguousarray(weights.reshape(prod(lead), p, m).numpy())

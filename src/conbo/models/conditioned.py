@@ -94,7 +94,7 @@ class Conditioned:
         return self.constant + self.factor @ (self.factor.mT @ self.weights)
 
     def solve(self, columns: Tensor) -> Tensor:
-        """K⁻¹ times the given columns (n, c), a few per call, so that calls are short and Ctrl-C is answered."""
+        """K⁻¹ times the given columns (n, c), a few per call, so that Ctrl-C need not wait for long."""
         most = max(1, WORK_PER_SOLVE // max(1, len(self.factor)) ** 2)
         parts = [torch.cholesky_solve(part, self.factor) for part in columns.split(most, -1)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
@@ -196,7 +196,7 @@ class Conditioned:
         return self
 
     def reward_gradient(self, ahead: LookAhead, weights: Tensor) -> Tensor:
-        """Gradients (c, d) of Σ_i weights[:, i] cov(new reward, reward i) in the candidates."""
+        """Gradients (c, d) of Σ_i weights[:, i] cov(new reward, reward i) with respect to the candidates."""
         return self.kernel.gradient((ahead.states, ahead.actions), self.observed, weights)
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """Expected gains of states under an exact Gaussian process, in closed form.
 
 All inner problems of (candidates × states × z) are one batch of `ActionFunctions`.  By the envelope theorem the
-gradient in the candidate needs no derivative of the maximizers: with these held fixed it is a weighted kernel gradient.
+gradient with respect to the candidate needs no derivative of the maximizers: with these held fixed, it is a weighted
+kernel gradient.
 """
 
 from collections.abc import Callable
@@ -48,7 +49,7 @@ class ExactLines:
     rows: StateRows
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ pull · slope in the candidates, for pull (k, m, q), with the actions held fixed."""
+        """Gradient (k, d) of Σ pull · slope with respect to the candidates, for pull (k, m, q) and fixed actions."""
         posterior, ahead, rows = self.posterior, self.ahead, self.rows
         # Σ pull σ̃ = Σ pull kⁿ(x*, candidate) / sd; the observed points' share of kⁿ needs one solve
         solved = posterior.solve(self._at_observed(pull).mT).mT  # (k, n)

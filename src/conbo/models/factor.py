@@ -90,7 +90,7 @@ class Factor:
         return warped if self.warp is None else self.warp.inverse(warped)
 
     def in_unit_cube(self, gradient: Tensor, features: Tensor) -> Tensor:
-        """Convert a gradient in scaled features at `features` to a gradient (..., d) in points; zero for categories."""
+        """Convert a gradient with respect to scaled `features` to one for points (..., d), zero for categories."""
         gradient = gradient * self.feature_scales
         if self.columns.categorical:
             by_column = gradient.new_zeros(*gradient.shape[:-1], len(self.columns.categories))

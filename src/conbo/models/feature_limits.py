@@ -117,7 +117,7 @@ class FeatureLimits:
         return normals, gaps.clamp_min(0)
 
     def _values(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The numbers (r, q, numbers) that features x stand for, in the user's units, and their slopes in x."""
+        """The numbers (r, q, numbers) that features x stand for, in the user's units, and their derivatives by x."""
         numeric, places = list(self.factor.columns.numeric), list(self.factor.columns.numeric_features)
         points = self.factor.unscaled(x)
         slopes = 1 / self.factor.feature_scales[places]

@@ -3,7 +3,7 @@
     log σ²(u) = log σ₀² + Σ_f w_f (2 h_f(u) - 1)
 
 with h the features of the unit-cube point u: numbers as they are, categories one-hot.  This log-linear form is the
-simplest that can express "large learning rates are a gamble", and few rewards are enough to learn it.
+simplest that can express "noise grows with the learning rate", and few rewards are enough to learn it.
 """
 
 from dataclasses import dataclass, replace

@@ -53,7 +53,7 @@ class KernelFamily(Protocol):
         """The kernel with these parameters (p,)."""
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances K (r, n, n) of points (n, d), and a map from gradients in K to gradients in parameters (r, p)."""
+        """Covariances K (r, n, n) of points (n, d), and their pullback: from ∂/∂K (r, n, n) to ∂/∂parameters (r, p)."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class Block:
         self.value, self.slope, _ = profile.tables(squared_distances(features.scaled, features.scaled))
 
     def pullback(self, table: Tensor) -> Tensor:
-        """Gradient in log-lengthscales (r, d): Σ_ij table_ij (f_i - f_j)², by matrix products."""
+        """Gradient (r, d) with respect to log-lengthscales: Σ_ij table_ij (f_i - f_j)², by matrix products."""
         f = self._features.scaled
         sums = 2 * ((table.sum(-1)[:, None] @ f.square())[:, 0] - (f * (table @ f)).sum(-2))
         return self._features.by_column(sums)
@@ -222,7 +222,7 @@ class Term:
             self._slope = variance[:, None, None] * self._block.slope
 
     def pullback(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradients in the logarithms of lengthscales (r, d) and of the variance (r,)."""
+        """Gradients with respect to the logarithms of the lengthscales (r, d) and of the variance (r,)."""
         if self._compiled:
             _, in_features, in_variance = compiled_product_family.pullback(
                 self._profile.name, *self._blocks, self.matrix, gradient

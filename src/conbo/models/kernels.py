@@ -70,7 +70,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """Compute ψ of A: the gradient of A in the numbers of `a` is -ψ (a-b).
+        """Compute ψ of A: the gradient of A with respect to the numbers of `a` is -ψ (a-b).
 
         Parameters
         ----------
@@ -114,7 +114,7 @@ class Kernel(ABC):
         return None
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Compute ψ of B: the gradient of B in the numbers of `a` is -ψ (a-b).
+        """Compute ψ of B: the gradient of B with respect to the numbers of `a` is -ψ (a-b).
 
         Parameters
         ----------
@@ -140,10 +140,10 @@ class Kernel(ABC):
         return covariance if offset is None else covariance + offset
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
-        """Gradients of Σ_m weights[..., p, m] k(point p, there m) in the features of each point p, shaped like `here`.
+        """Gradients of Σ_m weights[..., p, m] k(point p, there m) with respect to the features of each point p.
 
-        `here` holds the features (p, ·) of states and of actions; `there` holds (m, ·), or (p, m, ·) if every point has
-        its own partners.
+        They are shaped like `here`, which holds the features (p, ·) of states and of actions; `there` holds (m, ·), or
+        (p, m, ·) if every point has its own partners.
         """
         own_partners = there[0].dim() == 3
         states, actions = (t[:, None] for t in here) if own_partners else here
@@ -167,7 +167,7 @@ class Kernel(ABC):
         return self.in_unit_cube((in_states, in_actions), here)
 
     def in_unit_cube(self, gradients: Features, here: Features) -> Tensor:
-        """Convert gradients in scaled features, taken at `here`, to gradients in points (..., d)."""
+        """Convert gradients with respect to the scaled features `here` to gradients with respect to points (..., d)."""
         blocks = zip((self.states, self.actions), gradients, here, strict=True)
         return torch.cat([factor.in_unit_cube(gradient, features) for factor, gradient, features in blocks], -1)
 

@@ -1,8 +1,8 @@
 """How probable hyperparameters are: marginal likelihood times prior, with a closed-form gradient.
 
-The gradient of log p(y) in the covariance matrix is G = ½(ααᵀ - K⁻¹) with α = K⁻¹(y - m); each family of kernels
-pulls G back to its own parameters, most of which are logarithms.  The constant mean is profiled out (its best value
-given the rest is a formula), so that lengthscales, variances, loadings and noise are left.
+The gradient of log p(y) with respect to the covariance matrix is G = ½(ααᵀ - K⁻¹) with α = K⁻¹(y - m); each family of
+kernels pulls G back to its own parameters, most of which are logarithms.  The constant mean is profiled out (its best
+value given the rest is a formula), so that lengthscales, variances, loadings and noise are left.
 
 Priors, in standardized rewards and unit-cube distances:
 
@@ -56,8 +56,8 @@ Expected: TypeAlias = Literal["small", "moderate", "varying"]
 class Peak:
     """The log-density around a mode, with H its negated second derivatives.
 
-    LogNormal priors are densities of exp(parameter), so the change of variables adds the parameter itself to the
-    volume.
+    LogNormal priors are densities of exp(parameter), but H is with respect to the parameter. The change of variables
+    adds the parameter itself to the log-volume.
     """
 
     mean: float  # the constant mean of the rewards
@@ -146,7 +146,7 @@ class LogPosterior:
         return HeteroscedasticNoise(self.columns, float(level), slopes) if self.varies else float(level.exp())
 
     def curvature(self, parameters: Tensor) -> Tensor:
-        """Rough estimates (r, p) of the negated second derivative in each parameter.
+        """Rough estimates (r, p) of the negated second derivative with respect to each parameter.
 
         For the log-likelihood, the estimate is the variance of its gradient over rewards drawn with these parameters.
         """
@@ -212,7 +212,7 @@ class LogPosterior:
         return LogPosterior(self.family, self.points[some], self.rewards[some], noise)
 
     def starts(self) -> Tensor:
-        """Starts (starts, p) of a fit: Sobol points around typical values; the first has just these except loadings."""
+        """Starts (starts, p) of a fit: Sobol points around typical values, which the first has except for loadings."""
         drawn = sum(self._counts) - self.n_slopes
         centered = SobolEngine(drawn, scramble=True, seed=0).draw(SCREENED_STARTS, dtype=torch.float64) - 0.5
         lengthscales, variances, loadings, noise = centered.split(self._counts[:-1], -1)
@@ -230,7 +230,7 @@ class LogPosterior:
         )
 
     def noisy_start(self) -> Tensor:
-        """The first start (p,), but with much noise."""
+        """The first of the `starts` (p,), but with a large noise variance."""
         start = self.starts()[0]
         start[len(start) - 1 - self.n_slopes] = log(MUCH_NOISE)
         return start
@@ -254,7 +254,7 @@ class LogPosterior:
         return values.sum(-1), gradients
 
     def _noise(self, parameters: Tensor) -> tuple[Tensor, Callable[[Tensor], list[Tensor]]]:
-        """Noise variances (r, n), (r, 1) or (n,), and a map from gradients in them (r, n) to those in parameters."""
+        """Noise variances (r, n), (r, 1) or (n,), and a map from their gradients (r, n) to gradients of parameters."""
         if not isinstance(self.noise, str):
             return self.noise, lambda _: []
         if not self.varies:

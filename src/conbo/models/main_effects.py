@@ -66,7 +66,7 @@ class MainEffectsKernel(Kernel):
         return self.interaction.variance(states) + (self.action_variance + self.state_variance)
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
-        """The gradients, including the state's main effect, in the scaled features of the interaction."""
+        """The gradients, main effects included, with respect to the scaled features of the interaction."""
         in_states, in_actions = super().weighted_gradient(here, there, weights)
         mine, others = self._of_effect(here[0]), self._of_effect(there[0])
         own_partners = others.dim() == 3

@@ -152,7 +152,7 @@ class Mixture:
         return all(member.batches_look_ahead for member in self.members)
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Actions (p, d_x), some of them moved so that these are evenly spread after the leader's input warping."""
+        """Actions (p, d_x), some of them moved; the moved ones are evenly spread after the leader's input warping."""
         return self.leader.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "MixtureSearch":
@@ -283,7 +283,7 @@ class WeightedGains:
         return weighted(self.weights, [gain.values for gain in self.gains])
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ_i weights[:, i] values[:, i] in the candidates."""
+        """Gradient (k, d) of Σ_i weights[:, i] values[:, i] with respect to the candidates."""
         return weighted(self.weights, [gain.gradient(weights) for gain in self.gains])
 
 
@@ -331,7 +331,7 @@ class MixtureLines:
         self.slope = mixture._average(within + between) / self._sd[:, None, None]
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ pull · slope in the candidates, for pull (k, m, q), with the points held fixed."""
+        """Gradient (k, d) of Σ pull · slope with respect to the candidates, for pull (k, m, q) and fixed points."""
         mixture, new = self._mixture, self._new
         mean_apart = mixture._apart(new.mean_gradient)  # (J, k, d)
         parts = []

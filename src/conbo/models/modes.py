@@ -225,8 +225,8 @@ def local_search(
 def promising_starts(target: LogPosterior, noisy: bool) -> Tensor:
     """The best few Sobol starts; if there are many rewards, the best modes for a subset of them.
 
-    With `noisy`, also a start with much noise: from little noise, a local search tends to end at short lengthscales
-    that explain the noise.
+    With `noisy`, also a start with a large noise variance: from a small one, a local search tends to end at short
+    lengthscales that explain the noise.
     """
     if len(target.points) > SCREENED_REWARDS:
         some = target.thinned(SCREENED_REWARDS)

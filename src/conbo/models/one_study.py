@@ -142,7 +142,7 @@ class OneStudy:
         return self.whole.batches_look_ahead
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Evenly spread actions (p, d_x), some of them moved so that these are evenly spread after input warping."""
+        """Actions (p, d_x), some of them moved; the moved ones are evenly spread after input warping."""
         return self.whole.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "_Search":
@@ -158,7 +158,7 @@ class OneStudy:
         return self.whole.look_ahead_slopes(_of_this(candidates), _of_this(points))
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> "_Paths | None":
-        """n functions drawn from the posterior."""
+        """n functions drawn from the posterior, by `features` features of the prior; None if this is impossible."""
         drawn = self.whole.draw_paths(n, generator, features)
         return None if drawn is None else _Paths(drawn)
 
@@ -223,7 +223,7 @@ class _Gains:
         return self.whole.values
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ_i weights[:, i] values[:, i] in the candidates."""
+        """Gradient (k, d) of Σ_i weights[:, i] values[:, i] with respect to the candidates."""
         return self.whole.gradient(weights)[..., 1:]
 
 
@@ -242,7 +242,7 @@ class _Lines:
         return self.whole.slope
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ pull · slope in the candidates, for pull (k, m, q)."""
+        """Gradient (k, d) of Σ pull · slope with respect to the candidates, for pull (k, m, q)."""
         return self.whole.gradient(pull)[..., 1:]
 
 

@@ -42,7 +42,7 @@ class OutputMap(ABC):
 
     @abstractmethod
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
-        """The derivative of the expected reward in the value of the process."""
+        """The derivative of the expected reward with respect to the value of the process."""
 
     @abstractmethod
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -70,7 +70,7 @@ class OutputMap(ABC):
         return (self.moments(mean, known, noise)[1] / known).clamp_min(1e-300).sqrt()
 
     def gain(self, before: Tensor, gain: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """The rise of the expected reward if the process rises by `gain` from `before`; its derivative in `gain`."""
+        """The rise of the expected reward if the process rises by `gain` from `before`, and its derivative."""
         after = before + gain
         return self.expected(after, noise) - self.expected(before, noise), self.expected_slope(after, noise)
 
@@ -120,7 +120,7 @@ class LowTail(OutputMap):
         return self.rewards(value[..., None] + noise.sqrt()[..., None] * NODES.to(value)) @ WEIGHTS.to(value)
 
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
-        """The derivative of the expected reward in the value."""
+        """The derivative of the expected reward with respect to the value."""
         return self.slope_of_rewards(value[..., None] + noise.sqrt()[..., None] * NODES.to(value)) @ WEIGHTS.to(value)
 
     def record(self) -> dict[str, Any]:

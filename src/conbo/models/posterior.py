@@ -90,7 +90,7 @@ class StateGains(Protocol):
         """Values (k, m) of candidates at states."""
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ_i weights[:, i] values[:, i] in the candidates."""
+        """Gradient (k, d) of Σ_i weights[:, i] values[:, i] with respect to the candidates."""
 
 
 class StateValue(Protocol):
@@ -130,14 +130,14 @@ class AveragesValues(Protocol):
 
 @dataclass(frozen=True)
 class LineGains:
-    """Gains (k, m) computed from lines, with their derivative in the slopes of the lines."""
+    """Gains (k, m) computed from lines, with their derivative with respect to the slopes of the lines."""
 
     values: Tensor  # (k, m)
     derivative: Tensor  # (k, m, q)
     lines: "LookAheadLines"
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ_i weights[:, i] values[:, i] in the candidates, the best actions held fixed."""
+        """Gradient (k, d) of Σ_i weights[:, i] values[:, i] with respect to the candidates, for fixed best actions."""
         return self.lines.gradient(self.derivative * weights[..., None])
 
 
@@ -153,11 +153,11 @@ class LookAheadLines(Protocol):
         """Slopes (k, m, q) of the lines."""
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ pull · slope in the candidates, for pull (k, m, q), with the points held fixed."""
+        """Gradient (k, d) of Σ pull · slope with respect to the candidates, for pull (k, m, q) and fixed points."""
 
 
 class BestSearch(Protocol):
-    """Searches for the best actions of states, which start from a pool of actions."""
+    """A search for the best actions of states, which starts from a pool of actions."""
 
     @property
     def actions(self) -> Tensor:
@@ -254,7 +254,7 @@ class LooksAhead(Protocol):
         """Whether look-ahead at thousands of pairs of points takes milliseconds; if not, callers use fewer pairs."""
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Evenly spread actions (p, d_x), some of them moved so that these are evenly spread after input warping."""
+        """Actions (p, d_x), some of them moved; the moved ones are evenly spread after input warping."""
 
     def action_search(self, space: Space, actions: Tensor) -> ActionSearch:
         """A search over actions that starts from a pool (p, d_x)."""
@@ -266,7 +266,7 @@ class LooksAhead(Protocol):
         """Slopes σ̃ (c, p) of the look-ahead means at points (p, d), for every candidate (c, d)."""
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> Paths | None:
-        """n functions drawn from the posterior."""
+        """n functions drawn from the posterior, by `features` features of the prior; None if this is impossible."""
 
 
 class KeepsRecords(Protocol):
@@ -341,7 +341,7 @@ class FitsInSteps(Protocol):
     """A model whose hyperparameters are fitted to the first rewards only, so that one fit serves many suggestions."""
 
     def fitted_rewards(self, n: int) -> int:
-        """How many of n rewards, from the first on, hyperparameters are fitted to; all are standardized by these."""
+        """How many rewards, the first of n, hyperparameters are fitted to; all rewards are standardized by these."""
 
     def begins_with(self, n: int) -> int:
         """The number m such that a fit to n rewards starts from the fit to the first m; m = n means from scratch."""

@@ -36,7 +36,7 @@ class Covariance(Protocol):
         """Covariances k (..., p, q)."""
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
-        """Gradients of Σ_m weights[..., p, m] k(point p, there m) in the features of each point p."""
+        """Gradients of Σ_m weights[..., p, m] k(point p, there m) with respect to the features of each point p."""
 
 
 class PriorDraws(Protocol):
@@ -46,7 +46,7 @@ class PriorDraws(Protocol):
         """All draws (p, c) at points given as scaled features."""
 
     def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
-        """Values (p,) and gradients in scaled features at p points; point i uses draw `draws[i]`."""
+        """Values (p,) at p points, and gradients with respect to scaled features; point i uses draw `draws[i]`."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class FourierFeatures:
         return (self.terms.amplitude(here[0]) * torch.cos(self.terms.angles(*here))) @ self.weights
 
     def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
-        """Values (p,) and gradients in scaled features at p points; point i uses draw `draws[i]`."""
+        """Values (p,) at p points, and gradients with respect to scaled features; point i uses draw `draws[i]`."""
         terms, angles = self.terms, self.terms.angles(*here)
         weighted = self.weights[:, draws].mT * terms.amplitude(here[0])
         falling = -weighted * torch.sin(angles)
@@ -102,7 +102,7 @@ class NystromFeatures:
         return self.kernel.covariance(here, self.points) @ self.weights
 
     def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
-        """Values (p,) and gradients in scaled features at p points; point i uses draw `draws[i]`."""
+        """Values (p,) at p points, and gradients with respect to scaled features; point i uses draw `draws[i]`."""
         weights = self.weights[:, draws].mT  # (p, m)
         value = (self.kernel.covariance(here, self.points) * weights).sum(-1)
         return value, self.kernel.weighted_gradient(here, self.points, weights)

@@ -25,7 +25,7 @@ SHORT_BLOCK = 32  # rows of a block beyond the last step: one more reward comput
 
 
 def fitted_rewards(n: int) -> int:
-    """How many of n rewards, from the first on, a fit may use."""
+    """How many rewards, the first of n, a fit may use."""
     step = _steps_until(n)
     return n if step is None else step
 

@@ -16,7 +16,7 @@ class SolvedCovariances:
 
     on_device: tuple[Tensor, Tensor]  # lower Cholesky factors and inverses (r, n, n)
     failed: Tensor  # (r,), which matrices have no factor
-    pullback: Callable[[Tensor], Tensor]  # from gradients in K (r, n, n), on the device, to those in parameters (r, p)
+    pullback: Callable[[Tensor], Tensor]  # from ∂/∂K (r, n, n), on the device, to ∂/∂parameters (r, p)
 
     @property
     def factors(self) -> Tensor:
@@ -29,7 +29,7 @@ class SolvedCovariances:
         return self.on_device[1].cpu()
 
     def in_covariance(self, solved: Tensor) -> Tensor:
-        """The gradients G = ½(ααᵀ - K⁻¹) (r, n, n) of log-likelihoods in K, given α = K⁻¹(y - m) (r, n)."""
+        """Gradients G = ½(ααᵀ - K⁻¹) (r, n, n) of log-likelihoods with respect to K, given α = K⁻¹(y - m) (r, n)."""
         inverses = self.on_device[1]
         there = solved.to(inverses.device)
         return torch.baddbmm(inverses, there[:, :, None], there[:, None, :], beta=-0.5, alpha=0.5)

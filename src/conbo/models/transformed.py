@@ -122,7 +122,7 @@ class TransformedPosterior:
         return True
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Actions (p, d_x), some of them moved so that these are evenly spread after the process's warping."""
+        """Actions (p, d_x), some of them moved; the moved ones are evenly spread after the process's input warping."""
         return self.process.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "TransformedSearch":
@@ -241,14 +241,14 @@ class TransformedGains:
 
 @dataclass(frozen=True)
 class WorthOfGains:
-    """Gains in reward (k, m), with their derivatives in the gains of the process."""
+    """Gains in reward (k, m), with their derivatives with respect to the gains of the process."""
 
     values: Tensor  # (k, m)
     derivative: Tensor  # (k, m)
     process: LineGains
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ_i weights[:, i] values[:, i] in the candidates, the states' best means held fixed."""
+        """Gradient (k, d) of Σ_i weights[:, i] values[:, i] with respect to the candidates, for fixed best means."""
         return self.process.gradient(weights * self.derivative)
 
 
@@ -266,7 +266,7 @@ class TransformedLines:
         return self.slopes * self.lines.slope
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ pull · slope in the candidates, for pull (k, m, q), with the points held fixed."""
+        """Gradient (k, d) of Σ pull · slope with respect to the candidates, for pull (k, m, q) and fixed points."""
         return self.lines.gradient(pull * self.slopes)
 
 

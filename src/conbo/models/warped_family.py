@@ -76,7 +76,7 @@ class _Row:
         self.matrix = matrix[0]
 
     def pullback(self, gradient: Tensor) -> Tensor:
-        """The gradient in parameters (p,) of Σ gradient · matrix, for a symmetric gradient (n, n)."""
+        """The gradient (p,) of Σ gradient · matrix with respect to the parameters, for a symmetric gradient (n, n)."""
         own = torch.cat(self._pull(gradient[None]), -1)[0]
         in_warped = self._kernel.gradient(self._here, self._here, 2 * gradient)[:, self._d_s :]
         return torch.cat([own, (in_warped[:, self._numbers] * self._slopes).sum(1).flatten()])

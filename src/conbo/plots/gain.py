@@ -1,6 +1,6 @@
 """Where one more evaluation would help, by the knowledge gradient: how much it is expected to raise the best reward.
 
-All gains are in rewards. The study's own method may prefer other points.
+All gains are in units of the reward. The study's own method may prefer other points.
 """
 
 import numpy as np

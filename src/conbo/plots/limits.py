@@ -147,7 +147,7 @@ def _along_action(view: View) -> go.Figure:
 
 
 def _add_observations(figure: go.Figure, view: View, plane: Plane) -> None:
-    """Draw evaluations that satisfied all limits and evaluations that broke one, by their measured outcomes."""
+    """Draw evaluations that satisfied all limits and evaluations that violated one, by their measured outcomes."""
     x, y = plane.project(view.points)
     kept = contains(view.space, view.points).numpy()
     for one in view.belief.constraints.outcomes if view.belief.constraints is not None else ():

@@ -64,7 +64,7 @@ def line(x: ArrayLike, y: ArrayLike, name: str, color: str, **options: Any) -> g
 def band(
     x: ArrayLike, low: ArrayLike, high: ArrayLike, name: str, color: str, opacity: float = 0.22, **options: Any
 ) -> go.Scatter:
-    """The area between two lines."""
+    """A filled area between two lines."""
     x, low, high = np.asarray(x), np.asarray(low), np.asarray(high)
     return go.Scatter(
         x=np.concatenate([x, x[::-1]]),

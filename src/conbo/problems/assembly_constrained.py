@@ -1,4 +1,4 @@
-"""Assemble to order with little room: the mean number of units in stock is limited, and learned.
+"""Assemble to order with a limit on the mean number of units in stock, which is learned.
 
 Without the limit, the best known levels keep 12 to 17 units in stock, most of them at middling demand.
 """
@@ -24,7 +24,7 @@ CHECKING_SEED = 0
 def assemble_to_order_constrained() -> Problem:
     """Assemble to order with a learned limit on the mean number of units in stock.
 
-    The mean stock must be at most 12 units. The best levels known without the limit break it in every state.
+    The mean stock must be at most 12 units. The best levels known without the limit violate it in every state.
 
     Returns
     -------

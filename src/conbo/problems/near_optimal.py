@@ -1,7 +1,7 @@
 """Near-optimal actions of a simulator on a grid of states, read from a table in `data/`.
 
 A simulator has no formula for its optimum, so the reference is a table found by brute force with many replications
-(`scripts/find_simulator_optima.py`). The first line of each file is the command that makes it anew, the second the
+(`scripts/find_simulator_optima.py`). The first line of each file is the command that makes it, the second the
 names of its columns: the state, the action, the mean reward on fresh replications, and the standard error of that mean.
 """
 

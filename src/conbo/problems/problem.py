@@ -70,7 +70,7 @@ class Problem:
     outcome_constraints
         Limits on outcomes, which `evaluate` then returns in a mapping with 'reward'; the optimum satisfies them.
     violates
-        ``violates(state, action)`` returns whether the expected outcomes break a constraint.
+        ``violates(state, action)`` returns whether the expected outcomes violate a constraint.
 
     Examples
     --------
@@ -181,7 +181,7 @@ def opportunity_cost(
 
 
 def violation(problem: Problem, policy: Policy, n_states: int = 256, seed: int = 0) -> float:
-    """Share of the states, by P[s], in which the policy's action truly breaks a constraint.
+    """Share of the states, by P[s], in which the policy's action truly violates a constraint.
 
     Parameters
     ----------

@@ -82,19 +82,19 @@ def substream(key: np.uint64, number: int) -> np.uint64:
 
 @compiled
 def uniform(key: np.uint64, index: int) -> float:
-    """Draw `index` of a stream, uniform on the open interval (0, 1)."""
+    """Draw number `index` of a stream, uniform on the open interval (0, 1)."""
     return _to_unit(_bits(key, index))
 
 
 @compiled
 def exponential(key: np.uint64, index: int) -> float:
-    """Draw `index` of a stream, exponential with mean 1."""
+    """Draw number `index` of a stream, exponential with mean 1."""
     return -math.log(uniform(key, index))
 
 
 @compiled
 def erlang(key: np.uint64, index: int, shape: int) -> float:
-    """Draw `index` of a stream, gamma with whole-numbered shape and scale 1: a sum of exponentials."""
+    """Draw number `index` of a stream, gamma with whole-numbered shape and scale 1: a sum of exponentials."""
     product = 1.0
     for part in range(shape):
         product *= uniform(key, shape * index + part)
@@ -103,7 +103,7 @@ def erlang(key: np.uint64, index: int, shape: int) -> float:
 
 @compiled
 def normal(key: np.uint64, index: int) -> float:
-    """Draw `index` of a stream, standard normal: a point of the ziggurat, kept if it is under the curve."""
+    """Draw number `index` of a stream, standard normal: a point of the ziggurat, kept if it is under the curve."""
     draw = DRAWS_PER_NORMAL * index
     while True:
         bits = _bits(key, draw)

@@ -19,7 +19,7 @@ class Suggestion:
     points
         Valid points (n, d) of the unit cube, states first.
     expected_gain
-        How much one evaluation is expected to gain, in rewards; None if the proposal cannot say.
+        How much one evaluation is expected to gain, in units of the reward; None if the proposal cannot say.
     expected_costs
         Expected costs (n,) of the points; None if evaluations have no costs.
     seeds

@@ -280,7 +280,7 @@ def box(like: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def weighted_variance(belief: Belief, points: Tensor) -> Tensor:
-    """P[s] times the posterior variance, per cost; it replaces the values if no point promises a gain."""
+    """P[s] times the posterior variance, divided by costs; it replaces the values if no point promises a gain."""
     d_s = belief.n_state_dims
     density = belief.states.density(points[:, :d_s].cpu()).to(points)
     value = density * belief.posterior.variance(points)

@@ -107,7 +107,7 @@ def _policy(path: str) -> "Policy":
 
 
 def summarize(storage: str, name: str) -> dict[str, Any]:
-    """Return what was learned, as `Study.summary` says it."""
+    """Return the summary of what was learned, as `Study.summary` makes it, as a plain record."""
     return _study(storage, name).summary().to_dict()
 
 

@@ -1,4 +1,4 @@
-"""Plain records for JSON, and the rules for workers' labels, keys, leases and numbers of trials."""
+"""Plain records for JSON, and the rules for workers' labels, idempotency keys, leases and counts of trials."""
 
 import hashlib
 import secrets

@@ -80,8 +80,8 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
     confidence
         Probability with which the policy satisfies all learned limits, if some action can; 0.95 by default.
     failures
-        Whether failed trials teach where evaluations fail: "learn" (from the second one on) or "ignore". A new study
-        learns; a stored one continues as it was begun.
+        Whether to learn from failed trials where evaluations fail: "learn" (from the second failure on) or "ignore". A
+        new study learns; a stored one continues as it was begun.
     name
         Name of the study in its storage.
     storage
