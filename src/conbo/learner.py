@@ -18,6 +18,7 @@ from conbo.cost_learner import CostLearner
 from conbo.direction import sign_of
 from conbo.errors import ConboError
 from conbo.gaussian_process import GaussianProcess
+from conbo.loops import compiling
 from conbo.method_list import Method
 from conbo.models.exact import condition
 from conbo.models.fit import ANNOUNCED_SECONDS
@@ -180,14 +181,14 @@ class Learner:
                 )
             space = self._space.with_states_as_actions() if states_as_actions else self._space
             states = bind(None, space) if states_as_actions else self._states
-            began = time.monotonic()
+            began, compiles = time.monotonic(), compiling.is_cold()
             with threads_for(len(completed)):
                 told = self._observations(completed).to(self._device)
                 belief = self._belief(space, states, told)
                 before = self._observations(self._prior_trials).to(self._device) if self._prior_trials else None
                 learned = self._constraints.learn(space, states, told, self._encoded(failed).to(self._device), before)
                 belief = replace(belief, constraints=learned)
-            if (seconds := time.monotonic() - began) > ANNOUNCED_SECONDS:
+            if (seconds := time.monotonic() - began) > ANNOUNCED_SECONDS and not compiles:
                 LOG.info("Fitted in %s; looking for the best points now.", in_words(seconds))
             LOG.debug("Fitted %d rewards in %.2f s: %s.", len(completed), seconds, belief.posterior)
             self._beliefs[states_as_actions] = ended, belief
