@@ -31,11 +31,11 @@ from conbo.outcome_constraints import NOTHING_LEARNED, LearnedSettings
 from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.interaction import warn_without_interaction
 from conbo.policies.policy import Policy
+from conbo.policies.policy_value import typical_states
 from conbo.prices import Cost
 from conbo.prior_belief import fit_with_prior
 from conbo.proposals import Suggestion
 from conbo.proposals.maximizer import Maximizer
-from conbo.quasi_random import sobol
 from conbo.reward_range import RewardRange, maximized
 from conbo.spaces import Array, Point, Space
 from conbo.study_summary import StudySummary, summarize
@@ -143,11 +143,7 @@ class Learner:
     def policy_value(self, trials: Sequence[Trial]) -> float:
         """The model's own estimate of the policy's expected reward over P[s]."""
         belief = self._fitted(trials, states_as_actions=False)
-        if (finite := self._states.finite(VALUE_STATES)) is not None:
-            states, weights = finite
-        else:
-            states = self._states.from_uniform(sobol(VALUE_STATES, self._space.n_state_dims, seed=0))
-            weights = torch.full((VALUE_STATES,), 1 / VALUE_STATES, dtype=torch.float64)
+        states, weights = typical_states(belief, VALUE_STATES)
         states = states.to(belief.device)
         with threads_for(len(belief.observations)), torch.no_grad():
             recipe = self._method.policy or GpArgmax(candidates=64)
