@@ -5,7 +5,7 @@ python scripts/write_method_settings.py
 
 from pathlib import Path
 
-from conbo.cli.method_settings import settings_lines
+from conbo.cli.show_method import settings_lines
 from conbo.method_list import DEFAULT_METHOD
 
 PAGE = Path(__file__).parents[1] / "docs" / "methods.md"

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from conbo.bound_states import StateDistribution
 from conbo.cost_model import FEWEST_TOLD, CostModel, fit_costs
+from conbo.cost_rules import COST, LEARNED, Cost, known_cost
 from conbo.models.snapping import spread
-from conbo.prices import COST, LEARNED, Cost, known_cost
 from conbo.quasi_random import sobol
 from conbo.spaces import Space
 from conbo.trials import Trial

@@ -197,9 +197,9 @@ class GaussianProcess:
 
         The function is None if rewards have seeds, or if there are so many rewards that the average would not differ.
         """
-        from conbo.models.averaged import MOST_REWARDS, averaged
         from conbo.models.fit import probabilities
         from conbo.models.fit_memory import FitMemory
+        from conbo.models.hyperparameter_average import MOST_REWARDS, averaged
         from conbo.models.mixture import Mixture
         from conbo.models.schedule import MOST_FITTED
 

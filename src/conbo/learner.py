@@ -15,6 +15,7 @@ from conbo.bound_states import StateDistribution, bind
 from conbo.common_random_numbers import SeedRule
 from conbo.constraint_learner import ConstraintLearner
 from conbo.cost_learner import CostLearner
+from conbo.cost_rules import Cost
 from conbo.direction import sign_of
 from conbo.errors import ConboError
 from conbo.gaussian_process import GaussianProcess
@@ -32,7 +33,6 @@ from conbo.policies.gp_argmax import GpArgmax
 from conbo.policies.interaction import warn_without_interaction
 from conbo.policies.policy import Policy
 from conbo.policies.policy_value import typical_states
-from conbo.prices import Cost
 from conbo.prior_belief import fit_with_prior
 from conbo.proposals import Suggestion
 from conbo.proposals.maximizer import Maximizer

@@ -11,24 +11,23 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from conbo.best_observed import best_observed
 from conbo.bound_states import bind
 from conbo.common_random_numbers import new_seeds, seed_rule
+from conbo.cost_rules import Cost, check_cost, check_told, with_cost
 from conbo.direction import Direction
 from conbo.errors import SettingError, TrialError, shortened
 from conbo.initial_design import default_size, design_points
 from conbo.method_list import DEFAULT_METHOD, Method, listed
 from conbo.notices import LOG
 from conbo.outcome_constraints import DEFAULT_CONFIDENCE, Failures, LearnedSettings, OutcomeConstraints
-from conbo.prices import Cost, check_cost, check_told, with_cost
 from conbo.prior_study import PriorStudy
 from conbo.reward_range import RewardRange, checked_range
 from conbo.setting_conflicts import check_model, check_together
 from conbo.setting_rules import at_least, check_settings, with_new_choices
 from conbo.spaces import Point, Space, Value
 from conbo.state_distributions import RecipeLike
+from conbo.suggestion_seeds import design_seed, suggestion_seed
 from conbo.trials import Outcomes, SuggestedTrials, Trial, check_trial, unlike_before
 
 if TYPE_CHECKING:
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
     from conbo.models.fit_memory import Shelf
     from conbo.policies.policy import Policy
     from conbo.study_summary import StudySummary
-
-# numbers of the random streams, all different
-_SUGGESTION, _DESIGN = 0, 1
 
 
 class Optimizer:
@@ -218,10 +214,9 @@ class Optimizer:
         known = self.trials  # a snapshot, because another thread may tell some of them meanwhile
         first, gain, cost, seeds = len(known), None, None, None
         if sum(trial.status == "completed" for trial in known) < self.initial:
-            seed = _stream(self.seed, _DESIGN) % 2**31
-            rows = design_points(self.space, self.states, seed, first, n, given)
+            rows = design_points(self.space, self.states, design_seed(self.seed), first, n, given)
         else:
-            suggestion = self.learner.propose(known, n, self._suggestion_seed(first), given)
+            suggestion = self.learner.propose(known, n, suggestion_seed(self.seed, first), given)
             rows, gain = suggestion.points.numpy(), suggestion.expected_gain
             cost = None if suggestion.expected_costs is None else float(suggestion.expected_costs.sum())
             seeds = suggestion.seeds or [None] * n
@@ -312,7 +307,7 @@ class Optimizer:
         valid = self._valid_state(state)
         known = self.trials
         number = len(known)
-        rows = self.learner.propose_improving(known, self._suggestion_seed(number), valid)
+        rows = self.learner.propose_improving(known, suggestion_seed(self.seed, number), valid)
         (action,) = self.space.decode_actions(rows)
         (seed,) = new_seeds(self.seed_rule, [t.seed for t in known], 1, [None], self.initial)
         return Trial(number, valid, action, seed=seed)
@@ -387,12 +382,3 @@ class Optimizer:
         valid = self.space.validate_state(state)
         self.space.check_feasible(self.space.encode_states([valid]))
         return valid
-
-    def _suggestion_seed(self, number: int) -> int:
-        """The seed of the suggestion with this number."""
-        return _stream(self.seed, _SUGGESTION, number)
-
-
-def _stream(*numbers: int) -> int:
-    """A different seed for every tuple of numbers."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])

@@ -31,7 +31,7 @@ from conbo.state_distributions import Normal, Weights
 from conbo.study.description import Settings
 from conbo.study.description import from_record as settings_from_record
 from conbo.study.stored_fields import check_trial, settings_of, trial_of
-from conbo.study.tables import read_csv
+from conbo.study.trial_csv import read_csv
 from conbo.trials import Outcomes, Trial
 
 Outcome: TypeAlias = Literal["refused", "valid"]

@@ -8,9 +8,9 @@ import torch
 from conbo.belief import fit_belief
 from conbo.bound_states import bind
 from conbo.gaussian_process import GaussianProcess
-from conbo.models.averaged import MOST_REWARDS, averaged, importance
 from conbo.models.exact import condition
 from conbo.models.fit import fit
+from conbo.models.hyperparameter_average import MOST_REWARDS, averaged, importance
 from conbo.models.kernel_families import ProductFamily
 from conbo.models.log_posterior import LogPosterior
 from conbo.models.mixture import Mixture

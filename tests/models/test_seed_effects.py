@@ -26,7 +26,7 @@ from conbo.models.seeded_family import SeededFamily
 from conbo.models.seeded_modes import PARTS
 from conbo.observations import Observations, Seeds
 from conbo.proposals.maximizer import Maximizer
-from conbo.proposals.seed_choice import REWARDS_PER_SEED, open_seeds, paired_seeds
+from conbo.proposals.simulator_seeds import REWARDS_PER_SEED, open_seeds, paired_seeds
 from random_beliefs import (
     belief_on,
     finite_differences,

@@ -1,8 +1,8 @@
 """The trials of a stored study without its model: reading trials or telling a reward does not need torch."""
 
+from conbo.cost_rules import COST, LEARNED, Cost, check_told
 from conbo.errors import TrialError
 from conbo.outcome_constraints import OutcomeConstraints, check_constrained, read_constraints
-from conbo.prices import COST, LEARNED, Cost, check_told
 from conbo.record_fields import Fields, errors_about
 from conbo.study.stored import stored_records, stored_settings
 from conbo.trials import Outcomes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import conbo
 from conbo.errors import ConboError, PointError, SettingError, StudyError
-from conbo.study.csv_rows import csv_rows
+from conbo.study.csv_text import csv_rows
 from conbo.study.spreadsheets import marked
 
 if TYPE_CHECKING:

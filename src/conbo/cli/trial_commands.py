@@ -42,7 +42,7 @@ def ask(
     Each point is a trial with a number, under which its reward is told. There is no time limit. With several state
     parameters, give --state once for each.
     """
-    from conbo.study.tables import MEASURED
+    from conbo.study.trial_csv import MEASURED
 
     (source,) = leading_study(arguments)
     if output is not None:
@@ -102,7 +102,7 @@ def tell(
     in a column `error` says that the trial failed. Rows with neither a reward nor an error are left for later. If any
     row is wrong, all wrong rows are listed and nothing is told.
     """
-    from conbo.prices import with_cost
+    from conbo.cost_rules import with_cost
     from conbo.trials import Outcomes
 
     if path is None:
@@ -158,7 +158,7 @@ def _has(row: Mapping[str, Any], column: str) -> bool:
 
 
 def _outcomes(study: "StoredTrials", row: Mapping[str, Any]) -> "Outcomes":
-    from conbo.study.tables import measured_cells
+    from conbo.study.trial_csv import measured_cells
     from conbo.trials import Outcomes
 
     noise = _reward(row["noise"], "noise") if _has(row, "noise") else None
@@ -253,7 +253,7 @@ def export(
         return
     if output is not None:
         check_table(output)
-    from conbo.study.tables import with_errors
+    from conbo.study.trial_csv import with_errors
 
     rows = with_errors(_trials(source, name).trials)
     if output is not None:

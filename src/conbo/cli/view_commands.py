@@ -239,12 +239,12 @@ def methods(name: str | None, show: bool, as_json: bool) -> None:
         "needs": "finitely many states" if found.needs_finite_states else "any states",
     }
     if show and as_json:
-        from conbo.cli.method_settings import settings_record
+        from conbo.cli.show_method import settings_record
 
         record["settings"] = settings_record(name)
     click.echo(json.dumps(record) if as_json else as_columns(list(record.items())))
     if show and not as_json:
-        from conbo.cli.method_settings import settings_lines
+        from conbo.cli.show_method import settings_lines
 
         click.echo("\n" + "\n".join(settings_lines(name)))
 

@@ -73,7 +73,7 @@ class Mode:
         """The mode `other`, with the output warping of this mode."""
         return replace(other, output=self.output, log_jacobian=self.log_jacobian)
 
-    def weighed_by_density(self, other: "Mode", margin: float) -> "Mode":
+    def weighted_by_density(self, other: "Mode", margin: float) -> "Mode":
         """This mode, with the evidence of `other` plus the gain in log-density over `other`, minus a margin (nats)."""
         return replace(self, stated_evidence=other.evidence + self.objective - other.objective - margin)
 
@@ -192,7 +192,7 @@ def with_warped_actions(plain: Mode) -> list[Mode]:
     if target.promise(start, family.exponents) < MIN_PROMISED_WARP_GAIN:
         return []
     found = variant_modes(target, start, plain.objective + WARP_MARGIN)
-    return [plain.like(mode).weighed_by_density(plain, WARP_MARGIN) for mode in found]
+    return [plain.like(mode).weighted_by_density(plain, WARP_MARGIN) for mode in found]
 
 
 def variant_modes(target: LogPosterior, start: Tensor, goal: float) -> list[Mode]:

@@ -18,7 +18,7 @@ from conbo.belief import Belief
 from conbo.errors import SettingError
 from conbo.proposals import Suggestion
 from conbo.proposals.penalized_batch import penalized_batch, penalized_rows, penalty
-from conbo.proposals.seed_choice import open_seeds, paired_seeds, promising_pairs
+from conbo.proposals.simulator_seeds import open_seeds, paired_seeds, promising_pairs
 from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates
 

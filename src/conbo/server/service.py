@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
+from conbo.cost_rules import with_cost
 from conbo.errors import SettingError, StudyError, TrialError, shortened
-from conbo.prices import with_cost
 from conbo.server import model_work
 from conbo.server.model_processes import ModelProcesses, NewExecutor, OneProcess
 from conbo.server.new_study import create_study

@@ -4,9 +4,9 @@
 question                   file
 =========================  ========================================================================================
 what a user calls          `study.py`, `evaluating.py`, `learned.py`, `trial_tables.py`, `proofs.py`
-how a run goes             `run.py`, `plan.py`, `budget.py`, `executors.py`, `worker_process.py`
+how a run goes             `run.py`, `plan.py`, `budget.py`, `timeouts.py`, `executors.py`, `worker_process.py`
 who works on which trial   `records.py` (leases, turns), `heartbeat.py`, `lost_workers.py`, `asking.py`, `workers.py`
-how tables are read        `csv_rows.py`, `cells.py`, `tables.py`
+how tables become trials   `trial_csv.py`, `csv_text.py`, `cells.py`
 what is stored             `database.py`, `schema.py`, `stored.py`, `stored_fields.py`, `description.py`
 =========================  ========================================================================================
 

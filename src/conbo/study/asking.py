@@ -1,9 +1,9 @@
 """Asking for trials and giving them back: enqueued trials come first, then trials of lost workers, then new ones."""
 
+from conbo.cost_rules import check_told
 from conbo.errors import SettingError, TrialError
 from conbo.optimizer import Optimizer
 from conbo.outcome_constraints import check_constrained
-from conbo.prices import check_told
 from conbo.spaces import Point, is_number
 from conbo.study.shared import SharedOptimizer
 from conbo.study.workers import worker_name

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
+from conbo.cost_rules import LEARNED, Cost
 from conbo.direction import Direction
 from conbo.errors import RecordError, StudyError
 from conbo.gaussian_process import GaussianProcess
@@ -17,7 +18,6 @@ from conbo.outcome_constraints import (
     constraint_records,
     read_constraints,
 )
-from conbo.prices import LEARNED, Cost
 from conbo.prior_study import PriorStudy
 from conbo.record_fields import Fields, shown
 from conbo.reward_range import RewardRange, checked_range

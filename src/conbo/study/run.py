@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from conbo.cost_rules import check_told
 from conbo.errors import ConboError, RewardError, StorageError, shortened
 from conbo.optimizer import Optimizer
-from conbo.prices import check_told
 from conbo.spaces import Point
 from conbo.study.asking import under_way
 from conbo.study.budget import missing_trials, reached_end, too_little_gain, wanted_trials
@@ -21,6 +21,7 @@ from conbo.study.interrupts import SuggestionInterrupted, first_interrupt_waits
 from conbo.study.plan import Plan
 from conbo.study.run_summary import RunSummary, Stopped
 from conbo.study.shared import SharedOptimizer
+from conbo.study.timeouts import Timeout
 from conbo.study.worker_process import MAX_MESSAGE
 from conbo.study.workers import retire, worker_name
 from conbo.trials import Outcomes, SuggestedTrials, Trial
@@ -40,7 +41,7 @@ _log = logging.getLogger("conbo")
 @dataclass
 class _Job:
     trial: Trial
-    deadline: float = float("inf")  # end of the timeout, by time.monotonic
+    timeout: Timeout
 
 
 class Run:
@@ -146,7 +147,7 @@ class Run:
         except BaseException as error:  # the objective wants to end the process
             self._records.fail(trial.number, text_of(error), self._worker)
             raise
-        self._jobs[future] = _Job(trial)
+        self._jobs[future] = _Job(trial, Timeout(self._plan.timeout))
         self._pause = SHORTEST_PAUSE
 
     def _wait(self) -> None:
@@ -154,7 +155,7 @@ class Run:
         if self._n_busy < self._evaluators.width() and not self._stopped:
             seconds, self._pause = self._pause, min(LONGEST_PAUSE, 1.5 * self._pause)
         else:
-            nearest = min((job.deadline for job in self._jobs.values()), default=float("inf"))
+            nearest = min((job.timeout.deadline for job in self._jobs.values()), default=float("inf"))
             look_up = POLL_SECONDS if self._plan.timeout is None else min(POLL_SECONDS, self._plan.timeout / 10)
             seconds = max(0.0, min(look_up, nearest - time.monotonic()))
         if self._n_busy:
@@ -173,13 +174,13 @@ class Run:
                 except KeyboardInterrupt:
                     self._jobs[future] = job  # put back, so that its result is recorded before the run gives up
                     raise
-            elif time.monotonic() > job.deadline:
+            elif job.timeout.is_over:
                 del self._jobs[future]
                 if not self._evaluators.stop(future):
                     self._keep_busy(future)
-                self._failure(job.trial, TimeoutError(f"no result after {self._plan.timeout:g} s"))
-            elif self._plan.timeout is not None and job.deadline == float("inf") and self._evaluators.has_begun(future):
-                job.deadline = time.monotonic() + self._plan.timeout
+                self._failure(job.trial, job.timeout.error())
+            elif job.timeout.waits and self._evaluators.has_begun(future):
+                job.timeout.start()
 
     def _keep_busy(self, future: "Future[Any]") -> None:
         self._given_up.add(future)

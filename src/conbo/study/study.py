@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 from conbo.bound_states import InfeasibleStatesWarning
+from conbo.cost_rules import Cost, with_cost
 from conbo.direction import Direction
 from conbo.method_list import DEFAULT_METHOD, Method
 from conbo.optimizer import Optimizer
 from conbo.outcome_constraints import DEFAULT_CONFIDENCE, Failures, OutcomeConstraints
-from conbo.prices import Cost, with_cost
 from conbo.reward_range import RewardRange
 from conbo.setting_rules import at_least
 from conbo.spaces import Point, Space, Value

@@ -1,6 +1,6 @@
-"""The cost of evaluations: known beforehand as a function of the point, or told with the reward and learned.
+"""Rules for the cost of evaluations: known beforehand as a function of the point, or told with the reward.
 
-A told cost is an outcome of its trial, named 'cost'.
+A told cost is an outcome of its trial, named 'cost'. `cost_learner.py` learns from told costs what others will be.
 """
 
 from __future__ import annotations

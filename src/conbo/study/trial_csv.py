@@ -1,4 +1,4 @@
-"""Trials as tables: rows of plain values, and CSV files."""
+"""Trials from rows of tables and CSV files, and trials as such rows and files."""
 
 import csv
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from conbo.common_random_numbers import SEED
 from conbo.errors import PointError, RewardError, StudyError
 from conbo.spaces import Parameter, Space, Value
 from conbo.study.cells import number_in, seed_in, value_in
-from conbo.study.csv_rows import csv_rows
+from conbo.study.csv_text import csv_rows
 from conbo.study.spreadsheets import marked
 from conbo.trials import Outcomes, Trial
 

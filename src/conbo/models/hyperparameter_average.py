@@ -5,7 +5,7 @@ hyperparameters its predictions are too high and too sure (the winner's curse). 
 as probable disagree about just these actions.  For these, the average over hyperparameters is lower and less sure.
 
 The hyperparameters of each model are drawn from Laplace's approximation, a normal distribution around their mode, and
-weighed by how much more or less probable they really are (importance sampling).
+weighted by how much more or less probable they really are (importance sampling).
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A method with all its settings, as `conbo methods --show` and the documentation print it."""
+"""The settings of one method as text, which `conbo methods --show` and the documentation print."""
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass

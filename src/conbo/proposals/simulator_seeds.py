@@ -1,4 +1,4 @@
-"""The choice of the next evaluation's seed: a new seed, or a used one, so that rewards of the same seed are compared.
+"""The choice of the simulator's seed: a new seed, or a used one, so that rewards of the same seed are compared.
 
 Points are searched for with a new seed, as without common random numbers.  Used seeds are then screened at the best of
 these points, and the most promising pairs of a point and a seed start a local search.  The highest value wins, so a

@@ -1,0 +1,35 @@
+"""The timeout of an evaluation: the time that it may take, counted from its beginning.
+
+The clock starts when the evaluation begins, and not while it waits for a process to start. `run.py` looks at the clocks
+after every pause. When the time is over, it stops the evaluation, if the executor can, and the evaluation has failed.
+"""
+
+import time
+from math import inf
+
+
+class Timeout:
+    """The clock of one evaluation, which may take this many seconds; None stands for no limit."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+        self.deadline = inf  # when the time is over, by time.monotonic; infinite until the clock is started
+
+    @property
+    def waits(self) -> bool:
+        """Whether the clock is still to be started."""
+        return self._seconds is not None and self.deadline == inf
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the evaluation has had all of its time."""
+        return time.monotonic() > self.deadline
+
+    def start(self) -> None:
+        """Start the clock, because the evaluation has begun."""
+        if self._seconds is not None:
+            self.deadline = time.monotonic() + self._seconds
+
+    def error(self) -> TimeoutError:
+        """The error of an evaluation whose time is over."""
+        return TimeoutError(f"no result after {self._seconds:g} s")
