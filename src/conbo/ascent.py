@@ -64,9 +64,10 @@ def ascend(
 ) -> Ascent:
     """Climb from starts (r, d) to local maxima between lower and upper (d,); equal bounds fix a coordinate.
 
-    `first_step` is the length of the first step in units of the box, unless the negated Hessian, the positive definite
-    `curvature` (r, d, d), is roughly known.  A row stops when a step promises to gain no more than `tolerance`, or when
-    `halving` drops it.  With `limits`, every point satisfies them, and steps slide along the limits that they meet.
+    `first_step` is the length of the first step in units of the box.  With `curvature` (r, d, d), a positive definite
+    estimate of the negated Hessian, the first step is a Newton step instead.  A row stops when a step promises to gain
+    no more than `tolerance`, or when `halving` drops it.  With `limits`, every point satisfies them, and steps slide
+    along the limits that they meet.
     """
     device = starts.device
 

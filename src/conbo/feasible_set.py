@@ -186,7 +186,7 @@ class FeasibleSet:
         return self._with_reals_moved(points)
 
     def _strictly(self, points: Array) -> Flags:
-        """Which points (..., d) are feasible, without any tolerance unless the limits leave no room."""
+        """Which points (..., d) are feasible; rounding is tolerated only by limits without a margin."""
         inside = self.contains(points)
         return inside if self.limits is None else inside & self.limits.contains_strictly(points)
 
@@ -210,7 +210,7 @@ class FeasibleSet:
         return result, feasible
 
     def _along_chords(self, points: Array) -> Array:
-        """Move points into the limits, then move every action repeatedly within the interval that these leave."""
+        """Move points into the limits, then move every action repeatedly within the interval that the limits leave."""
         assert self.limits is not None
         inside, feasible = self.limits.project(self.snap(points), self.actions)
         moving = inside[feasible]

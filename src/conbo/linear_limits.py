@@ -40,8 +40,8 @@ class LinearLimits:
     owner: NDArray[np.int64]  # (J,), the constraint that each limit belongs to
     coefficients: Array  # (J, d)
     bounds: Array  # (J,)
-    margins: Array  # (J,)
-    rounding: Array  # (J,)
+    margins: Array  # (J,), slack that moved points keep; zero for equalities and for limits on integers alone
+    rounding: Array  # (J,), negative slack that rounding may cause
 
     @cached_property
     def scales(self) -> tuple[Array, Array, Array]:
@@ -87,7 +87,7 @@ class LinearLimits:
         return self.allows(self.slack(points))
 
     def contains_strictly(self, points: Array) -> Flags:
-        """Which points (..., d) satisfy all limits, without any tolerance unless the limits leave no room."""
+        """Which points (..., d) satisfy all limits; rounding is tolerated only by limits without a margin."""
         return np.asarray((self.slack(points) >= np.where(self.margins > 0, 0.0, -self.rounding)).all(-1))
 
     def normals(self, points: Array) -> Array:

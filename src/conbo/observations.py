@@ -54,7 +54,7 @@ class Observations:
         return self._rows(slice(n))
 
     def evenly(self, n: int) -> "Observations":
-        """n of the observations, evenly chosen from the first to the last; all if there are at most n."""
+        """n of the observations, evenly spaced from the first to the last; all if there are at most n."""
         if len(self) <= n:
             return self
         return self._rows(torch.linspace(0, len(self) - 1, n, device=self.rewards.device).long())

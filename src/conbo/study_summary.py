@@ -61,8 +61,8 @@ class StudySummary:
     policy_value_std
         Standard deviation of that estimate.
     expected_gain
-        How much the best next evaluation is expected to improve the reward in its own state, at most, over 32 typical
-        states. It may be more at the ends of their ranges.
+        The largest improvement of a state's expected reward that one evaluation in that state promises, over 32 typical
+        states. It may be larger at the ends of their ranges.
     reward_scale
         Standard deviation of the observed rewards.
     most_to_learn

@@ -101,7 +101,7 @@ class ConvexIntegral:
         return inside + (gain[..., [0, -1]] * mass + slope[..., [0, -1]].abs() * first).sum(-1)
 
     def upper(self, gain: Tensor, steepest: Tensor) -> Tensor:
-        """An upper bound of the gain: integral of chords, and of lines of slopes `steepest` (..., 2) in the tails."""
+        """An upper bound of the gain: integral of chords, and of lines with slopes `steepest` (..., 2) in the tails."""
         mass, first, _ = self.tails
         inside = (self.chord * torch.stack([gain[..., :-1], gain[..., 1:]], -2)).sum((-2, -1))
         return inside + (gain[..., [0, -1]] * mass + steepest.abs() * first).sum(-1)

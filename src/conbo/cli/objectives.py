@@ -47,7 +47,7 @@ def timeout_option(meaning: str) -> Callable[[Command], Command]:
 def source_and_objective(
     arguments: tuple[str, ...], command: str | None, timeout: float | None
 ) -> "tuple[str, AnyObjective]":
-    """The study, and its objective: the program of `--command`, or the function that the last argument names."""
+    """The source of the study, and the objective: the program of `--command`, or the function of the last argument."""
     if command is not None:
         (source,) = leading_study(arguments)
         return source, Program(command, timeout)

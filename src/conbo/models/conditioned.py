@@ -132,7 +132,7 @@ class Conditioned:
         )
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Variance (c,) of a reward in states (c, d_s) before any observation; rounding errors are judged by it."""
+        """Variance (c,) of a reward in states (c, d_s) before any observation: the scale of rounding errors."""
         return self.kernel.variance(self.kernel.states.scaled(states))
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:

@@ -129,7 +129,7 @@ class FeatureLimits:
         return values, slopes * torch.where(log_ratio > 0, log_ratio * values, width)
 
     def contains(self, x: Tensor) -> Tensor:
-        """Which features (r, q, width) satisfy the linear limits, without tolerance unless the limits leave no room."""
+        """Which features (r, q, width) satisfy the limits; rounding is tolerated only by limits without a margin."""
         slack = self.room[:, None] - self._values(x)[0] @ self.shapes.coefficients.mT
         margins, rounding = self.shapes.edges
         return (slack >= torch.where(margins > 0, 0.0, -rounding)).all(-1)

@@ -196,7 +196,7 @@ class Mixture:
         return {"members": records, "weights": self.weights.tolist()}
 
     def imagined(self, points: Tensor, seeds: Tensor) -> "Mixture":
-        """The mixture after imagined rewards with these seeds, each as expected; only members with seeds change."""
+        """The mixture after imagined rewards with these seeds, as expected; members without seeds stay as they are."""
         known = (one.imagined(points, seeds) if isinstance(one, ImaginesRewards) else one for one in self.members)
         return Mixture(tuple(known), self.weights)
 

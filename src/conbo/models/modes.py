@@ -167,7 +167,7 @@ def with_mapped_rewards(
 
 
 def with_heteroscedastic_noise(plain: Mode) -> list[Mode]:
-    """The modes of the same model with heteroscedastic noise; none if this gains too little."""
+    """The modes of the same model with heteroscedastic noise; an empty list if this gains too little."""
     old = plain.target
     noise = old.noise_of(plain.parameters)
     if not isinstance(noise, float) or noise < NEGLIGIBLE_NOISE:

@@ -35,7 +35,7 @@ def of_study(place: float, rows: Tensor) -> Tensor:
 
 
 def of_both(earlier: Observations, these: Observations) -> Observations:
-    """The observations of both studies, with the study's category in front, and noise if both know it."""
+    """The observations of both studies, with the study's category in front, and noise variances if both have them."""
     noise = None
     if earlier.noise is not None and these.noise is not None:
         noise = torch.cat([earlier.noise, these.noise])

@@ -205,7 +205,7 @@ class Predicts(Protocol):
         """Posterior covariance between points a (p, d) and b (q, d)."""
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Variance (c,) of a reward in states (c, d_s) before any observation; rounding errors are judged by it."""
+        """Variance (c,) of a reward in states (c, d_s) before any observation: the scale of rounding errors."""
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of points (c, p, d)."""

@@ -7,10 +7,10 @@ Nothing depends on earlier fits, so a resumed study gets the same numbers.
 ==================  =================================================================================
 number of rewards   what is done
 ==================  =================================================================================
-up to 263           the fit uses every reward, and the factor is made in one step
-up to 263           models that were improbable at the last of 6, 8, 10, …, 30, 33, … rewards are not tried again
+up to 263           the fit uses every reward, and the factor is made in one step; models that were
+                    improbable at the last of 6, 8, 10, …, 30, 33, … rewards are not tried again
 from 264            the fit uses the first m(n) rewards; the factor gains rows in fixed blocks
-m above 750         the fit uses 750 of the first m rewards, evenly from the first to the last
+m above 750         the fit uses 750 of the first m rewards, evenly spaced from the first to the last
 ==================  =================================================================================
 """
 

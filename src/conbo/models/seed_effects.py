@@ -9,7 +9,7 @@ different seeds, so actions are compared best with common random numbers.  Polic
 symbol             here                 meaning
 =================  ===================  ==============================================================================
 σ_b²               ``constant``         variance of the constants
-σ_g² M_S M_X       ``function``         covariance of one seed's function with itself
+σ_g² M_S M_X       ``function``         covariance of one seed's function: correlations of states and of actions
 τ(r, r')           ``shared``           1 for the same seed, else 0, or -1/(N-1) if there are only N seeds
 =================  ===================  ==============================================================================
 
@@ -127,7 +127,7 @@ class SeededPosterior(ExactPosterior):
         return self if len(self.next_seeds) == 1 else replace(self, next_seeds=self.next_seeds[rows])
 
     def imagined(self, points: Tensor, seeds: Tensor) -> Self:
-        """The posterior after imagined rewards at points (k, d) with seeds (k,), each as expected; all means stay."""
+        """The posterior after imagined rewards at points (k, d) with seeds (k,), each equal to its mean."""
         here, features = self.kernel.scaled(points), self.effect.scaled(points)
         known = self.kernel.covariance(here, self.observed)
         known = known + self.effect.shared(seeds, self.seeds) * self.effect.covariance(features, self.effect_features)

@@ -93,7 +93,7 @@ def dots(x: ArrayLike, y: ArrayLike, name: str, color: str, **options: Any) -> g
 
 
 def evenly(n: int, most: int = MOST_DRAWN) -> NDArray[np.intp]:
-    """Indices of at most `most` of n things, evenly chosen from the first to the last."""
+    """Indices of at most `most` of n things, evenly spaced from the first to the last."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.intp))
 
 

@@ -1,6 +1,6 @@
 """A policy as plain values that JSON can hold: the space, the data, and the hyperparameters of its models.
 
-If actions are not the model's best ones, the settings of the rule that finds them in the data are stored too.
+If the policy does not take the model's best actions, the settings of its recipe are stored too.
 `policy_file_checks` checks what is read.
 """
 

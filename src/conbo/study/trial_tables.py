@@ -180,7 +180,7 @@ class TrialTables:
         RewardError
             If a value is not one finite number, or `noise` is given for some trials only.
         TrialError
-            If the seed is missing or cannot be one of this study.
+            If the seed is missing, or the study does not allow it.
 
         Examples
         --------
