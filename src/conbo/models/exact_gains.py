@@ -204,28 +204,25 @@ class StatesAhead:
         return starts
 
     def _entrants(self, functions: ActionFunctions, nodes: Tensor, states: Tensor, basins: Tensor) -> Tensor:
-        """The starts (k·m, q, starts, features) from which `_race` selects, for every function and node.
+        """The starts (k·m, q, 2, features) from which `_race` selects, for every function and node.
 
-        They are the best action of the pool, the best one that is dissimilar to it, the best local maximum of μⁿ, and
-        the candidate's own action.
+        The first one is the higher of the pool's best action and the best local maximum of μⁿ, which are often on one
+        hill.  The second is the higher of the pool's best action that is dissimilar to the first and the candidate's
+        own action.
         """
-        pool = self._gains.pool
+        pool, moved = self._gains.pool, nodes[:, None]
         mean, slope = functions.pooled(pool.correlation, pool.features)
         mean = masked(pool.space, states, pool.actions, mean)
-        scores = mean[:, None] + nodes[:, None] * slope[:, None]  # (k·m, q, p)
+        scores = mean[:, None] + moved * slope[:, None]  # (k·m, q, p)
         pooled_best = distinct_best(scores.flatten(0, 1), pool.similarity, 2).unflatten(0, scores.shape[:2])
-        basins = functions.factor.scaled(basins)
-        basin_mean, basin_slope, _ = functions.at(basins)
-        basin = (basin_mean[:, None] + nodes[:, None] * basin_slope[:, None]).argmax(-1)  # (k·m, q)
-        own = functions.new_points[:, None].expand(-1, len(nodes), -1)
-        return torch.cat(
-            [
-                pool.features[pooled_best],
-                basins.gather(1, basin[..., None].expand_as(own))[:, :, None],
-                own[:, :, None],
-            ],
-            2,
-        )
+        others = torch.cat([functions.factor.scaled(basins), functions.new_points[:, None]], 1)
+        other_mean, other_slope, _ = functions.at(others)
+        heights = other_mean[:, None] + moved * other_slope[:, None]  # (k·m, q, basins + 1), the own action last
+        basin = heights[..., :-1].argmax(-1, keepdim=True)
+        rivals = torch.cat([basin, torch.full_like(basin, heights.shape[-1] - 1)], -1)  # (k·m, q, 2)
+        higher = heights.gather(-1, rivals) > scores.gather(-1, pooled_best)
+        rows = torch.arange(len(others), device=others.device)[:, None, None]
+        return torch.where(higher[..., None], others[rows, rivals], pool.features[pooled_best])
 
     def _race(self, functions: ActionFunctions, nodes: Tensor, starts: Tensor) -> Tensor:
         """For every function and node, the highest point (k·m, q, features) after a few steps from every start."""

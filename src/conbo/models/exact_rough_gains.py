@@ -64,7 +64,10 @@ class RoughGains:
 
     @cached_property
     def _curvature(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Best actions (m, f) of the states, gradients of their covariances with rewards, and a whitening of -∇²μ."""
+        """The best actions of the states (m, f), a whitening W of -∇²μ there, and how W ∇σ̃ reacts to observations.
+
+        W is (f, f, m). The last tensor (f, n, m) is W times the gradients of the covariances with the rewards.
+        """
         factor = self._posterior.kernel.actions
         features = factor.scaled(self.best.actions)  # (m, features)
         _, slope, curve = (table[:, 0] for table in factor.tables(features[:, None], self._posterior.actions))  # (m, n)
@@ -81,7 +84,8 @@ class RoughGains:
         whitening = torch.linalg.solve_triangular(torch.where(failed[:, None, None], eye, root), eye, upper=False)
         # no curvature comes from a coordinate at its bound, or from a point that is not a maximum to second order
         whitening = torch.where((stuck[:, None, :]) | failed[:, None, None], 0.0, whitening)
-        return features, -(self._scale[:, None] * slope[:, None]) * away, whitening
+        old = (whitening @ away).mul_(-(self._scale * slope)[:, None])
+        return features, whitening.permute(1, 2, 0), old.permute(1, 2, 0).contiguous()
 
     def __call__(self, candidates: Tensor) -> Tensor:
         """Rough gains (r, m) of candidates (r, d)."""
@@ -105,19 +109,20 @@ class RoughGains:
 
     def _reactions(self, ahead: LookAhead, new_scale: Tensor, new_offset: Tensor | None) -> tuple[Tensor, Tensor]:
         """Slopes (r, m, k) of the basins' lines, and ½ V''(0) (r, m), capped at what the steepest line could gain."""
-        factor, (m, k, f) = self._posterior.kernel.actions, self._basins.shape
-        best, old_gradient, whitening = self._curvature
+        factor, (m, k, _) = self._posterior.kernel.actions, self._basins.shape
+        best, whitening, old_gradient = self._curvature
+        actions, sd, variance = ahead.actions, ahead.sd[:, None], ahead.sd.square()[:, None]
         old = (ahead.weights @ self._basin_old.flatten(0, 1).mT).unflatten(-1, (m, k))
         if new_offset is not None:
             old = old - new_offset[..., None]
-        old_gradients = (ahead.weights @ old_gradient.flatten(0, 1).mT).unflatten(-1, (m, f))
-        sd, actions = ahead.sd[:, None, None], ahead.actions
         correlation = factor.correlation(actions, self._basins.flatten(0, 1)).unflatten(-1, (m, k))
-        slopes = (new_scale[..., None] * correlation - old) / sd
+        slopes = (new_scale[..., None] * correlation).sub_(old).div_(sd[..., None])
         _, slope, _ = factor.tables(actions, best)  # (r, m)
-        gradients = (new_scale * slope)[..., None] * (actions[:, None] - best) - old_gradients  # (r, m, f)
-        whitened = torch.einsum("mgf,rmf->rmg", whitening, gradients) / sd
-        return slopes, torch.minimum(0.5 * whitened.square().sum(-1), STEEPEST * new_scale.abs() / sd[..., 0])
+        # W ∇σ̃ · sd (f, r, m): the last sum is over the first dimension, because torch sums few numbers in a row slowly
+        away = actions @ whitening - (best.mT * whitening).sum(1, keepdim=True)
+        gradients = away.mul_(new_scale * slope).sub_(ahead.weights @ old_gradient)
+        gain = gradients.square_().sum(0).div_(2 * variance)
+        return slopes, torch.minimum(gain, STEEPEST * new_scale.abs() / sd)
 
     def _without_infeasible(self, candidates: Tensor, mean: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
         """The lines (r, m) of candidates' own actions, put below all others in states where they are infeasible."""
