@@ -24,7 +24,7 @@ def gains(
     smooth: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Best and lower estimates (...), and the derivative (..., q) of the best estimate with respect to the slopes."""
-    shape = np.broadcast_shapes(intercepts.shape, slopes.shape)
+    shape = slopes.shape if intercepts.shape == slopes.shape else np.broadcast_shapes(intercepts.shape, slopes.shape)
     *rows, q = shape
     smoothness = np.clip((similarity - corner) / (smooth - corner), 0.0, 1.0)
     best, lower, derivative = np.empty(rows), np.empty(rows), np.empty(shape)
@@ -42,5 +42,6 @@ def gains(
 
 
 def _spread(array: Array, shape: tuple[int, ...]) -> Array:
-    """A copy of the array, broadcast to this shape and flattened to rows: loops accept no read-only views."""
-    return np.array(np.broadcast_to(array, shape), order="C").reshape(-1, shape[-1])
+    """The array, broadcast to this shape and flattened to rows: a copy if need be, as loops accept no read-only views."""
+    whole = array if array.shape == shape else np.array(np.broadcast_to(array, shape), order="C")
+    return np.ascontiguousarray(whole).reshape(-1, shape[-1])

@@ -282,18 +282,19 @@ def look_ahead_functions(
     """
     kernel = posterior.kernel
     r, m, _ = rows.features.shape
-    taken = (ahead.weights / ahead.sd[:, None])[:, None]  # (r, 1, n)
-    new_scale = kernel.scale(rows.features, ahead.states[:, None])[..., 0] / ahead.sd[:, None]  # (r, m)
+    sd = ahead.sd[:, None]
+    taken = (ahead.weights / -sd)[:, None]  # (r, 1, n)
+    new_scale = kernel.scale(rows.features, ahead.states[:, None])[..., 0] / sd  # (r, m)
     slope_constant = new_scale.new_zeros(r, m)
     if rows.offset is not None:
         new_offset = kernel.offset(rows.features, ahead.states[:, None])
         assert new_offset is not None  # a kernel has offsets everywhere or nowhere
-        slope_constant = new_offset[..., 0] / ahead.sd[:, None] - (rows.offset * taken).sum(-1)
+        slope_constant = new_offset[..., 0] / sd + (rows.offset * taken).sum(-1)
     return ActionFunctions(
         kernel.actions,
         posterior.actions,
         rows.mean_weights.flatten(0, 1),
-        -(rows.scale * taken).flatten(0, 1),
+        (rows.scale * taken).flatten(0, 1),
         ahead.actions[:, None].expand(r, m, -1).flatten(0, 1),
         new_scale.flatten(),
         rows.mean_constant.flatten(),

@@ -40,7 +40,7 @@ def correlation(profile: str, a: Tensor, b: Tensor) -> Tensor:
     loops.correlation(
         coefficients(profile),
         np.ascontiguousarray(a.numpy()).reshape(count, p, width),
-        np.ascontiguousarray(b.mT.numpy()).reshape(count, width, q),
+        np.ascontiguousarray(b.numpy().swapaxes(-1, -2)).reshape(count, width, q),
         result,
         scratch,
         scratch.view(np.int64),

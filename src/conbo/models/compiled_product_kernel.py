@@ -64,4 +64,4 @@ def _rows(features: Features) -> Array:
 
 def _partners(features: Features) -> Array:
     """States and actions side by side, transposed to (..., ·, m), because the innermost loops run over partners."""
-    return np.concatenate([block.mT.numpy() for block in features], axis=-2)
+    return np.concatenate([block.numpy().swapaxes(-1, -2) for block in features], axis=-2)

@@ -15,6 +15,7 @@ Rewards are in the standardized units that the model was fitted in, points are i
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import exp
 from typing import Self
 
@@ -26,6 +27,7 @@ from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
 from conbo.models.kernels import Kernel
 from conbo.models.posterior import Moments
 
+MOST_INVERTED = 300  # largest number of observations whose factor is inverted: products are then quicker than solves
 WORK_PER_SOLVE = 10**9  # multiplications per call in a triangular solve, so that Ctrl-C is answered
 CHUNK = 4096  # points per pass, so that their covariances with the observations fit in the processor's cache
 
@@ -93,8 +95,16 @@ class Conditioned:
         """The rewards (n,) that the process is conditioned on, up to rounding."""
         return self.constant + self.factor @ (self.factor.mT @ self.weights)
 
+    @cached_property
+    def _inverse_factor(self) -> Tensor:
+        """The inverse (n, n) of the Cholesky factor of K."""
+        eye = torch.eye(len(self.factor), dtype=self.factor.dtype, device=self.factor.device)
+        return torch.linalg.solve_triangular(self.factor, eye, upper=False)
+
     def solve(self, columns: Tensor) -> Tensor:
         """K⁻¹ times the given columns (n, c), a few per call, so that Ctrl-C need not wait for long."""
+        if len(self.factor) <= MOST_INVERTED:
+            return self._inverse_factor.mT @ (self._inverse_factor @ columns)
         most = max(1, WORK_PER_SOLVE // max(1, len(self.factor)) ** 2)
         parts = [torch.cholesky_solve(part, self.factor) for part in columns.split(most, -1)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
@@ -195,9 +205,16 @@ class Conditioned:
         """The same posterior, because this model ignores seeds."""
         return self
 
-    def reward_gradient(self, ahead: LookAhead, weights: Tensor) -> Tensor:
-        """Gradients (c, d) of Σ_i weights[:, i] cov(new reward, reward i) with respect to the candidates."""
-        return self.kernel.gradient((ahead.states, ahead.actions), self.observed, weights)
+    def reward_gradient(self, ahead: LookAhead, weights: Tensor, others: Features, other_weights: Tensor) -> Tensor:
+        """Gradients (c, d) of weighted sums of the new reward's covariances, with respect to the candidates.
+
+        They are Σ_i weights[:, i] cov(new reward, reward i) + Σ_j other_weights[:, j] cov(new reward, other j); the
+        others, features (c, p, ·), are values of the function itself.
+        """
+        pairs = zip(self.observed, others, strict=True)
+        there = [torch.cat([old.expand(len(own), -1, -1), own], 1) for old, own in pairs]
+        here = ahead.states, ahead.actions
+        return self.kernel.gradient(here, (there[0], there[1]), torch.cat([weights, other_weights], -1))
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
         """Slopes σ̃ (c, p) of the look-ahead means at points (p, d), for every candidate (c, d)."""

@@ -7,6 +7,7 @@ never changes a result.
 import json
 import platform
 from collections.abc import Callable, Sequence
+from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
 from typing import Any, Protocol, TypeVar
@@ -72,11 +73,16 @@ class FitMemory:
 
 def fit_key(settings: Sequence[object], *data: Tensor | None) -> str:
     """A key of the settings, the data, and the versions and platform that could change the rounding of a fit."""
-    tools = version("conbo"), torch.__version__, platform.machine(), platform.system(), compiled.AVAILABLE
-    digest = sha256(repr((*tools, *settings)).encode())
+    digest = sha256(repr((*_tools(), *settings)).encode())
     for tensor in data:
         digest.update(b"-" if tensor is None else repr(tensor.shape).encode() + tensor.cpu().numpy().tobytes())
     return digest.hexdigest()
+
+
+@cache  # looking up a version reads and parses a file, which takes milliseconds
+def _tools() -> tuple[object, ...]:
+    """The versions and the platform that could change the rounding of a fit."""
+    return version("conbo"), torch.__version__, platform.machine(), platform.system(), compiled.AVAILABLE
 
 
 def _sealed(content: str) -> str:

@@ -18,11 +18,20 @@ from conbo.models.action_functions import ActionFunctions, Maxima
 
 
 def shared_between_nodes(maxima: Maxima, nodes: Tensor) -> Maxima:
-    """Let every node take the best line that any node found, so that the lines are tangents of one convex function."""
+    """Let every node take the best line that any node found, so that the lines are tangents of one convex function.
+
+    The tensors of `maxima` may be overwritten.
+    """
     if compiled.AVAILABLE and nodes.device.type == "cpu":
         winner = np.empty(maxima.mean.shape, dtype=np.int64)
         changed = loops.winners(*(np.ascontiguousarray(t.numpy()) for t in (maxima.mean, maxima.slope, nodes)), winner)
-        return maxima.take(torch.from_numpy(winner)) if changed else maxima
+        if changed:
+            rows, places = np.nonzero(winner != np.arange(len(nodes)))
+            lines = winner[rows, places]
+            for part in (maxima.actions, maxima.mean, maxima.slope, maxima.correlation):
+                array = part.numpy()
+                array[rows, places] = array[rows, lines]
+        return maxima
     values = maxima.mean[:, None] + nodes[:, None] * maxima.slope[:, None]  # (rows, node, line)
     own = values.diagonal(dim1=-2, dim2=-1)
     best, highest = values.max(-1)
