@@ -33,7 +33,7 @@ def sobol(n: int, d: int, seed: int) -> Tensor:
 
 def sobol_points(n: int, d: int, seed: int) -> Array:
     """Scrambled Sobol points (n, d) of the unit cube (d >= 1)."""
-    directions = _directions()[:d]
+    directions = _directions()[:d, : max(1, (n - 1).bit_length())]  # the directions that n points need
     if d > len(directions):  # more columns than the table has
         return _torch_sobol(n, d, seed)
     # the bits that torch draws: the last ones of the Mersenne Twister's numbers
