@@ -42,6 +42,6 @@ def gains(
 
 
 def _spread(array: Array, shape: tuple[int, ...]) -> Array:
-    """The array, broadcast to this shape and flattened to rows: a copy if need be, as loops accept no read-only views."""
+    """The array, broadcast to this shape and flattened to rows; what is broadcast is copied to be writable."""
     whole = array if array.shape == shape else np.array(np.broadcast_to(array, shape), order="C")
     return np.ascontiguousarray(whole).reshape(-1, shape[-1])

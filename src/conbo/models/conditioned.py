@@ -205,16 +205,9 @@ class Conditioned:
         """The same posterior, because this model ignores seeds."""
         return self
 
-    def reward_gradient(self, ahead: LookAhead, weights: Tensor, others: Features, other_weights: Tensor) -> Tensor:
-        """Gradients (c, d) of weighted sums of the new reward's covariances, with respect to the candidates.
-
-        They are Σ_i weights[:, i] cov(new reward, reward i) + Σ_j other_weights[:, j] cov(new reward, other j); the
-        others, features (c, p, ·), are values of the function itself.
-        """
-        pairs = zip(self.observed, others, strict=True)
-        there = [torch.cat([old.expand(len(own), -1, -1), own], 1) for old, own in pairs]
-        here = ahead.states, ahead.actions
-        return self.kernel.gradient(here, (there[0], there[1]), torch.cat([weights, other_weights], -1))
+    def reward_gradient(self, ahead: LookAhead, weights: Tensor) -> Tensor:
+        """Gradients (c, d) of Σ_i weights[:, i] cov(new reward, reward i) with respect to the candidates."""
+        return self.kernel.gradient((ahead.states, ahead.actions), self.observed, weights)
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
         """Slopes σ̃ (c, p) of the look-ahead means at points (p, d), for every candidate (c, d)."""

@@ -55,12 +55,13 @@ class ExactLines:
         solved = posterior.solve(self._at_observed(pull).mT).mT  # (k, n)
         total = (pull * self.slope).sum((1, 2))
         old_weights = (total / ahead.sd)[:, None] * ahead.weights - solved
+        here = ahead.states, ahead.actions
         k, m, q = pull.shape
         states = rows.features[:, :, None].expand(k, m, q, -1).flatten(1, 2)
-        lines = states, self.actions.flatten(1, 2)
-        covariances = posterior.reward_gradient(ahead, old_weights, lines, pull.flatten(1, 2))
+        new = posterior.kernel.gradient(here, (states, self.actions.flatten(1, 2)), pull.flatten(1, 2))
+        old = posterior.reward_gradient(ahead, old_weights)
         noise = (total / (2 * ahead.sd))[:, None] * ahead.noise_gradient
-        return (covariances - noise) / ahead.sd[:, None]
+        return (new + old - noise) / ahead.sd[:, None]
 
     def _at_observed(self, pull: Tensor) -> Tensor:
         """The sums (k, n) of pull · k⁰(x*, observed point) over the actions x* of all lines."""

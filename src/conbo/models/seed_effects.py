@@ -167,9 +167,9 @@ class SeededPosterior(ExactPosterior):
         sd = (variance + self.within).sqrt()
         return SeededLookAhead(here[0], here[1], weights, sd, self.noise_gradient(candidates), features)
 
-    def reward_gradient(self, ahead: LookAhead, weights: Tensor, others: Features, other_weights: Tensor) -> Tensor:
-        """Gradients (c, d) of weighted sums of the new reward's covariances, with respect to the candidates."""
-        gradient = super().reward_gradient(ahead, weights, others, other_weights)
+    def reward_gradient(self, ahead: LookAhead, weights: Tensor) -> Tensor:
+        """Gradients (c, d) of Σ_i weights[:, i] cov(new reward, reward i) with respect to the candidates."""
+        gradient = super().reward_gradient(ahead, weights)
         if self.effect.function is None or not isinstance(ahead, SeededLookAhead):
             return gradient
         of_effect = weights * self._shared
