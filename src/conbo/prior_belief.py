@@ -2,7 +2,7 @@
 
 The model compares the two studies as it compares categories, by a correlation that it learns. With few rewards of this
 study the earlier one decides; if rewards contradict it, it is forgotten. The earlier rewards are first shifted to the
-level of these, because studies of similar problems often differ in level, which no policy depends on.
+level of this study's, because studies of similar problems often differ in level, which no policy depends on.
 """
 
 import warnings

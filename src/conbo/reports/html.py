@@ -96,7 +96,7 @@ def asset(name: str) -> str:
 
 
 def _script_json(value: Any) -> Markup:
-    """JSON (or a figure) for a script element, escaped so that nothing in it can end the script."""
+    """A value or a figure as JSON for a script element, escaped so that nothing in it can end the script."""
     plain = json.loads(value.to_json()) if hasattr(value, "to_json") else value
     text = json.dumps(plain, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     # escape what HTML would read inside a script: its end, a comment, another script

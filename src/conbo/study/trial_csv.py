@@ -29,7 +29,7 @@ def observations(trials: Iterable[Trial]) -> list[dict[str, Any]]:
 
 
 def has_seeds(trials: Iterable[Trial]) -> bool:
-    """Whether the study chooses the seeds of its trials."""
+    """Whether trials have seeds, because their study chooses them."""
     return any(trial.seed is not None for trial in trials)
 
 
