@@ -237,7 +237,7 @@ def pack(runs: Iterable[Run], path: Path) -> None:
 
 
 def _brief(value: float | str) -> float | str:
-    """A number rounded to its significant digits; a text is unchanged."""
+    """A number rounded to seven significant digits; a text is unchanged."""
     return float(f"{value:.7g}") if isinstance(value, float) else value
 
 

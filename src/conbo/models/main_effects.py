@@ -186,7 +186,7 @@ class MainEffectsFamily(ExtendedFamily):
     def from_interaction(self, parameters: Tensor) -> Tensor:
         """The start (p,) of a local search, given the best parameters of the family alone.
 
-        The variance is shared out, and the state's main effect gets the lengthscales of the interaction.
+        Both main effects get a share of the variance, and the state's gets the lengthscales of the interaction.
         """
         own, n_l, n_v = parameters[None].clone(), self.family.n_lengthscales, self.family.n_variances
         total = own[:, n_l : n_l + n_v].exp().sum().log()

@@ -136,7 +136,7 @@ class _PickledType:
 
 
 class _PickledArray:
-    """Stands for numpy's ndarray: remembers what is in it."""
+    """Stands for numpy's ndarray: remembers its shape and its bytes."""
 
     shape: Sequence[int]
     content: bytes

@@ -247,7 +247,7 @@ def _problem(
 
 
 def _distorted(reward: Reward, distortion: str, unit: float, worst_third: float) -> Reward | None:
-    """The function that tells distorted rewards; None without distortion. A third of rewards is below `worst_third`."""
+    """The function that tells distorted rewards; None without any. A third of the rewards is below `worst_third`."""
     if distortion not in _DISTORTIONS:
         rule = f"`distortion` must be one of {', '.join(map(repr, _DISTORTIONS))}"
         raise SettingError(f"{rule}, but got {distortion!r}.")

@@ -14,7 +14,7 @@ class SuggestionInterrupted(KeyboardInterrupt):
 def first_interrupt_waits(
     active: bool, note: Callable[[str], None], suggesting: Callable[[], bool]
 ) -> Iterator[threading.Event]:
-    """A context with an event; the first Ctrl-C sets it and ends the search for a point, a second one interrupts."""
+    """A context that yields an event; the first Ctrl-C sets it and ends the search for a point, a second interrupts."""
     interrupted = threading.Event()
     ours = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT)
