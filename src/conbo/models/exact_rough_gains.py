@@ -64,10 +64,7 @@ class RoughGains:
 
     @cached_property
     def _curvature(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The best actions of the states (m, f), a whitening W of -∇²μ there, and how W ∇σ̃ reacts to observations.
-
-        W is (f, f, m). The last tensor (f, n, m) is W times the gradients of the covariances with the rewards.
-        """
+        """Best actions (m, f) of the states, gradients of their covariances with rewards, and a whitening of -∇²μ."""
         factor = self._posterior.kernel.actions
         features = factor.scaled(self.best.actions)  # (m, features)
         _, slope, curve = (table[:, 0] for table in factor.tables(features[:, None], self._posterior.actions))  # (m, n)
@@ -84,8 +81,7 @@ class RoughGains:
         whitening = torch.linalg.solve_triangular(torch.where(failed[:, None, None], eye, root), eye, upper=False)
         # no curvature comes from a coordinate at its bound, or from a point that is not a maximum to second order
         whitening = torch.where((stuck[:, None, :]) | failed[:, None, None], 0.0, whitening)
-        old = (whitening @ away).mul_(-(self._scale * slope)[:, None])
-        return features, whitening.permute(1, 2, 0), old.permute(1, 2, 0).contiguous()
+        return features, away.mul_(-(self._scale * slope)[:, None]), whitening
 
     def __call__(self, candidates: Tensor) -> Tensor:
         """Rough gains (r, m) of candidates (r, d)."""
@@ -109,8 +105,8 @@ class RoughGains:
 
     def _reactions(self, ahead: LookAhead, new_scale: Tensor, new_offset: Tensor | None) -> tuple[Tensor, Tensor]:
         """Slopes (r, m, k) of the basins' lines, and ½ V''(0) (r, m), capped at what the steepest line could gain."""
-        factor, (m, k, _) = self._posterior.kernel.actions, self._basins.shape
-        best, whitening, old_gradient = self._curvature
+        factor, (m, k, f) = self._posterior.kernel.actions, self._basins.shape
+        best, old_gradient, whitening = self._curvature
         actions, sd, variance = ahead.actions, ahead.sd[:, None], ahead.sd.square()[:, None]
         old = (ahead.weights @ self._basin_old.flatten(0, 1).mT).unflatten(-1, (m, k))
         if new_offset is not None:
@@ -118,10 +114,10 @@ class RoughGains:
         correlation = factor.correlation(actions, self._basins.flatten(0, 1)).unflatten(-1, (m, k))
         slopes = (new_scale[..., None] * correlation).sub_(old).div_(sd[..., None])
         _, slope, _ = factor.tables(actions, best)  # (r, m)
-        # W ∇σ̃ · sd (f, r, m): the last sum is over the first dimension, because torch sums few numbers in a row slowly
-        away = actions @ whitening - (best.mT * whitening).sum(1, keepdim=True)
-        gradients = away.mul_(new_scale * slope).sub_(ahead.weights @ old_gradient)
-        gain = gradients.square_().sum(0).div_(2 * variance)
+        # ∇σ̃ · sd (m, f, r): f is not the last dimension, because torch is slow at sums of few neighboring numbers
+        old_part = (old_gradient.flatten(0, 1) @ ahead.weights.mT).unflatten(0, (m, f))
+        gradients = (actions.mT - best[..., None]).mul_((new_scale * slope).mT[:, None]).sub_(old_part)
+        gain = (whitening @ gradients).square_().sum(1).mT / (2 * variance)
         return slopes, torch.minimum(gain, STEEPEST * new_scale.abs() / sd)
 
     def _without_infeasible(self, candidates: Tensor, mean: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:

@@ -256,10 +256,10 @@ def spread_best(belief: Belief, points: Tensor, values: Tensor, k: int) -> Tenso
     chosen: list[int] = []
     score = values.clone()
     for _ in range(min(k, len(points))):
-        best = int(score.argmax())
-        chosen.append(best)
-        score = score * penalty(belief, points, points[best : best + 1])[:, 0].sqrt()
-        score[best] = -1.0
+        if chosen:
+            score = score * penalty(belief, points, points[chosen[-1:]])[:, 0].sqrt()
+            score[chosen[-1]] = -1.0
+        chosen.append(int(score.argmax()))
     return torch.tensor(chosen, device=points.device)
 
 

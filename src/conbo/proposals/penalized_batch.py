@@ -42,10 +42,11 @@ def penalized_rows(belief: Belief, points: Tensor, values: Tensor, n: int) -> li
 
     if len(belief.observations.pending):
         avoid(belief.observations.pending)
-    batch = []
+    batch: list[int] = []
     for _ in range(n):
+        if batch:
+            avoid(points[batch[-1:]])
         # if no point is far enough from the others, take the farthest one
         score = torch.where(apart, values * factor, -torch.inf) if bool(apart.any()) else factor
         batch.append(int(score.argmax()))
-        avoid(points[batch[-1]][None])
     return batch
