@@ -183,7 +183,11 @@ class FeasibleStates:
 
 
 def _with_actions(base: StateDistribution, space: Space) -> StateDistribution:
-    """The distribution restricted to states that have a feasible action; warns once if some states have none."""
+    """The distribution restricted to states that have a feasible action.
+
+    Warns if some states have none, and raises SpaceError if no state has one. Infinitely many states are judged by a
+    quasi-random sample.
+    """
     feasible = space.feasible_set
     if feasible is None or not space.states or not feasible.depends_on_state:
         return base

@@ -91,7 +91,7 @@ class ConstrainedSearch:
 
     @cached_property
     def _alike(self) -> Tensor:
-        """Which actions of the pool are too close to each other to start searches from both: (p, p), one or zero."""
+        """A matrix (p, p): 1 if two actions of the pool are too close for a search to start from each, otherwise 0."""
         return (torch.cdist(self.actions, self.actions) < APART * self.actions.shape[-1] ** 0.5).to(self.actions)
 
     def _scores(self, states: Tensor, actions: Tensor) -> Tensor:

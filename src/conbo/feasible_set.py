@@ -210,7 +210,11 @@ class FeasibleSet:
         return result, feasible
 
     def _along_chords(self, points: Array) -> Array:
-        """Move points into the limits, then move every action repeatedly within the interval that the limits leave."""
+        """The points moved into the limits and spread out there.
+
+        Every action column is moved several times to a pseudo-random place on its chord, the interval that the limits
+        leave it. Points that cannot be moved into the limits stay where the attempt ended.
+        """
         assert self.limits is not None
         inside, feasible = self.limits.project(self.snap(points), self.actions)
         moving = inside[feasible]

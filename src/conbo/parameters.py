@@ -117,7 +117,7 @@ class Real:
 
     @property
     def n_levels(self) -> None:
-        """None: a real number takes infinitely many values."""
+        """Always None, because a real parameter has infinitely many values."""
         return None
 
     def encode(self, values: ArrayLike) -> Array:

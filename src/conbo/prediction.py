@@ -11,6 +11,9 @@ from conbo.spaces import Value
 class Prediction:
     """The action of a policy in a state, and the model's estimate of its expected reward.
 
+    The estimate is averaged over hyperparameters, which corrects it for the winner's curse: see
+    `models/hyperparameter_average.py`.
+
     Parameters
     ----------
     action

@@ -15,7 +15,10 @@ MOST_DIGITS = 6  # significant digits of a number with a margin
 
 
 def number(value: float, digits: int = 4) -> str:
-    """A number with this many significant digits, without a needless exponent."""
+    """A number as text, with about this many significant digits.
+
+    Nothing before the decimal point is rounded, and there is an exponent only below 0.001 and from a million on.
+    """
     if value and not SMALLEST_PLAIN <= abs(value) < 1e6:
         return f"{value:.{max(1, digits - 2)}e}"
     decimals = digits - 1 - math.floor(math.log10(abs(value))) if value else 0

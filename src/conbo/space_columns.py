@@ -32,7 +32,7 @@ def check_parameters(role: str, parameters: object) -> None:
 
 
 def column_categories(parameters: Mapping[str, Parameter]) -> tuple[int, ...]:
-    """Number of choices of every column, 0 for a number."""
+    """Number of choices of each column; 0 for a numeric column."""
     return tuple(p.n_levels if isinstance(p, Categorical) else 0 for p in parameters.values())
 
 

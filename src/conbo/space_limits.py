@@ -27,7 +27,7 @@ class RedundantConstraintWarning(UserWarning):
 
 @dataclass(frozen=True)
 class SplitFeasible:
-    """The function `feasible` of a space whose states were turned into actions."""
+    """The user's `feasible` for a space whose states were turned into actions: it splits points into both again."""
 
     function: Feasible
     state_names: tuple[str, ...]

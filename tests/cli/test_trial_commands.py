@@ -129,6 +129,16 @@ def test_damaged_files(conbo: Conbo, folder: Path, name: str, content: bytes, me
     assert _trials()[0].status == "running"
 
 
+@pytest.mark.parametrize("row", ["1,7.0,", "1,,broken", "2,1.0,\n2,2.0,", "2,1.0,\n2,,broken"])
+def test_rows_that_contradict_a_result_are_refused_with_all_others(conbo: Conbo, folder: Path, row: str) -> None:
+    conbo("ask", "-n", "3")
+    conbo("tell", "1", "5.0")
+    (folder / "batch.csv").write_text(f"number,reward,error\n0,1.0,\n{row}\n")
+
+    assert "cannot" in conbo("tell", "--file", "batch.csv", code=1).stderr
+    assert '"completed": 1' in conbo("status", "--json").stdout
+
+
 @pytest.mark.parametrize("name", ["batch.csv", "batch.json"])
 def test_files_back_and_forth(conbo: Conbo, folder: Path, name: str) -> None:
     assert f"conbo tell study.toml --file {name}" in conbo("ask", "-n", "4", "-o", name).stdout

@@ -29,7 +29,7 @@ from conbo.spaces import Categorical, Real, Space
 from missing_tools import skip_without
 from random_beliefs import belief_on, heteroscedastic_noise, points_in, product_kernel, tensor, trend_kernel, warped
 
-SCRIPTS = ("profiles.js", "model.js", "output_maps.js", "mixture.js")
+SCRIPTS = ("profiles.js", "process.js", "output_maps.js", "mixture.js")
 SPACE = Space(
     states={"s": Real(0, 1), "k": Categorical(["a", "b", "c"])},
     actions={"x": Real(0, 1), "c": Categorical(["p", "q"]), "y": Real(0, 1)},

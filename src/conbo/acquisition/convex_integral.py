@@ -62,7 +62,7 @@ class ConvexIntegral:
 
     @cached_property
     def cubic(self) -> Tensor:
-        """Weights of (D left, d left, D right, d right) in the integral of the cubic: (4, q-1)."""
+        """Weights (4, q-1) of D and d at the left, then at the right end of every interval, in the cubic's integral."""
         h = self.nodes[1:] - self.nodes[:-1]
         m0, m1, m2, m3 = self._powers
         rise = 3 * m2 / h**2 - 2 * m3 / h**3  # integral of the cubic that goes from 0 to 1
@@ -70,7 +70,7 @@ class ConvexIntegral:
 
     @cached_property
     def chord(self) -> Tensor:
-        """Weights of (D left, D right) in the integral of the chord: (2, q-1)."""
+        """Weights (2, q-1) of D at the left and right end of every interval, in the integral of its chord."""
         h = self.nodes[1:] - self.nodes[:-1]
         m0, m1 = self._powers[:2]
         return torch.stack([m0 - m1 / h, m1 / h])

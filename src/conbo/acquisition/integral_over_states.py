@@ -133,7 +133,7 @@ class StratifiedStates:
         return replace(self, n_states=ceil(share * self.n_states), pool=ceil(share * self.pool))
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
-        """The rule, with its pool ordered along the space-filling curve."""
+        """The rule for a belief: all states if there are few, else a pool ordered along a space-filling curve."""
         exact = exact_states(belief)
         if exact is not None:
             return exact

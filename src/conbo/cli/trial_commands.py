@@ -96,11 +96,11 @@ def tell(
 ) -> int:
     """Tell the reward of a trial, or the rewards in a file.
 
-    With several outcomes beside the reward, give --outcome once for each.
+    With several outcomes besides the reward, give --outcome once for each.
 
-    In a file, a column `noise` may hold variances, columns such as `outcome:wait` may hold other outcomes, and a text
-    in a column `error` says that the trial failed. Rows with neither a reward nor an error are left for later. If any
-    row is wrong, all wrong rows are listed and nothing is told.
+    In a file, a column `noise` may hold noise variances, columns such as `outcome:wait` may hold other outcomes, and a
+    text in a column `error` says that the trial failed. Rows with neither a reward nor an error are left for later. If
+    any row is wrong, all wrong rows are listed and nothing is recorded.
     """
     from conbo.cost_rules import with_cost
     from conbo.trials import Outcomes
@@ -127,7 +127,8 @@ def _tell_rows(study: "StoredTrials", path: Path) -> int:
     columns = {name: None for row in rows.values() for name in row if name is not None}
     if rows and ("number" not in columns or not {"reward", "error"} & columns.keys()):
         raise StudyError(f"'{path}' must have the columns 'number' and 'reward', but has {quoted(columns)}.")
-    known = from_rows(path, rows, lambda row: _result(study, row))  # all rows are read before any row is told
+    told = {trial.number: trial for trial in study.trials}  # as they will be after the rows that were read
+    known = from_rows(path, rows, lambda row: _result(study, told, row))  # all rows are read before any row is told
     results = [result for result in known if result is not None]
     for number, result in results:
         if isinstance(result, str):
@@ -139,18 +140,26 @@ def _tell_rows(study: "StoredTrials", path: Path) -> int:
     return 0 if results else NOTHING_OR_FAILED
 
 
-def _result(study: "StoredTrials", row: Mapping[str, Any]) -> "tuple[int, Outcomes | str] | None":
-    """The trial of a row, and its outcomes or its error; None if the row has nothing to tell yet."""
+def _result(
+    study: "StoredTrials", told: "dict[int, Trial]", row: Mapping[str, Any]
+) -> "tuple[int, Outcomes | str] | None":
+    """The trial of a row, and its outcomes or its error; None if the row has nothing to tell yet.
+
+    Raises TrialError if the trial, as it is in `told`, has another result already; otherwise it is updated there.
+    """
     # a parameter may be called `error`
     row = {name: cell for name, cell in row.items() if name not in study.parameters}
     if not _has(row, "reward") and not _has(row, "error"):
         return None
     number = study.known(_number(row.get("number")))
     if not _has(row, "reward"):
+        told[number] = told[number].failed(str(row["error"]))
         return number, str(row["error"])
     if _has(row, "error"):
         raise RewardError(f"a trial must have a reward or an error, but trial {number} has both.")
-    return number, _outcomes(study, row)
+    outcomes = _outcomes(study, row)
+    told[number] = told[number].told(outcomes)
+    return number, outcomes
 
 
 def _has(row: Mapping[str, Any], column: str) -> bool:

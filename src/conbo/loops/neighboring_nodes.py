@@ -1,4 +1,4 @@
-"""Comparisons of the lines that were found at neighboring nodes; see `models.neighboring_nodes`."""
+"""Comparisons of the maximizers that were found at the nodes of one look-ahead; see `models.neighboring_nodes`."""
 
 from math import exp, sqrt
 

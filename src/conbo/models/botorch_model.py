@@ -96,7 +96,7 @@ class BotorchPosterior:
         return model_inputs(points, self.categories)
 
     def _joint(self, points: Tensor) -> "GPyTorchPosterior":
-        """The joint posterior of q points (..., q, d)."""
+        """BoTorch's joint posterior of the expected rewards of q points (..., q, d)."""
         from botorch.posteriors.gpytorch import GPyTorchPosterior
 
         posterior = self.model.posterior(self.inputs(points))

@@ -106,7 +106,7 @@ class MultiTaskFamily:
         return CategoryKernel(*factors, tasks, float(constant))
 
     def _unpacked(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """v (r, choices), σ₃² (r,) and W (r, choices, rank) of sets of parameters (r, p)."""
+        """v (r, choices), σ₃² (r,) and W (r, choices, rank), from r vectors of parameters (r, p)."""
         choices = sum(self._counts)
         rest = parameters[:, self.n_lengthscales :]
         loadings = rest[:, choices + 1 :].unflatten(1, (choices, self.rank))

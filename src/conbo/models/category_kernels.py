@@ -32,7 +32,7 @@ class CategoryTerm:
 
 
 class CategoryTable(Protocol):
-    """A covariance between the categories of two states."""
+    """The factor T(s, s') of a `CategoryKernel`: a covariance between the categories of two states."""
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
         """Covariance (..., p, q) between choices a (..., p, columns) and b (..., q, columns)."""

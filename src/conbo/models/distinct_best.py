@@ -1,4 +1,4 @@
-"""The best of many scored actions, no two of them neighbors: the starts of local searches."""
+"""The best of many scored actions, no two of which are alike: the starts of local searches."""
 
 import numpy as np
 import torch

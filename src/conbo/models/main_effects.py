@@ -184,9 +184,10 @@ class MainEffectsFamily(ExtendedFamily):
         return interaction + of_action.matrix + of_state.matrix, with_main_effects
 
     def from_interaction(self, parameters: Tensor) -> Tensor:
-        """The start (p,) of a local search, given the best parameters of the family alone.
+        """Parameters (p,) from which a local search starts, given the best ones of the family without main effects.
 
-        Both main effects get a share of the variance, and the state's gets the lengthscales of the interaction.
+        Interaction and both main effects share the variance equally, and the state's main effect starts with the
+        interaction's lengthscales.
         """
         own, n_l, n_v = parameters[None].clone(), self.family.n_lengthscales, self.family.n_variances
         total = own[:, n_l : n_l + n_v].exp().sum().log()

@@ -18,9 +18,9 @@ from conbo.models.action_functions import ActionFunctions, Maxima
 
 
 def shared_between_nodes(maxima: Maxima, nodes: Tensor) -> Maxima:
-    """Let every node take the best line that any node found, so that the lines are tangents of one convex function.
+    """The maxima, with a node's replaced by another node's if the line mean + z · slope of that one is higher there.
 
-    The tensors of `maxima` may be overwritten.
+    Then all lines are tangents of one convex function. The tensors of `maxima` may be overwritten.
     """
     if compiled.AVAILABLE and nodes.device.type == "cpu":
         winner = np.empty(maxima.mean.shape, dtype=np.int64)

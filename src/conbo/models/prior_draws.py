@@ -109,7 +109,10 @@ class NystromFeatures:
 
 
 def nystrom_draws(kernel: Covariance, points: Features, n: int, generator: torch.Generator) -> NystromFeatures:
-    """n functions drawn from the prior, exact at these points, given as scaled features."""
+    """n functions drawn from the prior by the Nyström method.
+
+    Their distribution is exact at `points` (scaled features) and approximate elsewhere.
+    """
     covariance = kernel.covariance(points, points)
     jitter = JITTER * covariance.diagonal().mean() * torch.eye(len(covariance)).to(covariance)
     weights = random_normals(generator, len(covariance), n).to(covariance)

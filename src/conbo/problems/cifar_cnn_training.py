@@ -84,7 +84,7 @@ class Split:
 
     @staticmethod
     def of(data: TwoClassImages, train: int, validation: int) -> "Split":
-        """The first images for training, the next for validation."""
+        """The split with the first `train` images for training and the next `validation` images for validation."""
         images = torch.from_numpy(data.images[: train + validation])
         labels = torch.from_numpy(data.labels[: train + validation])
         return Split(images[:train], labels[:train], images[train:], labels[train:])

@@ -28,7 +28,7 @@ ENDINGS = (".html", ".htm")
 SCRIPTS = (
     "parameters.js",
     "profiles.js",
-    "model.js",
+    "process.js",
     "output_maps.js",
     "mixture.js",
     "page.js",

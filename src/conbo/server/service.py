@@ -303,7 +303,7 @@ class Service:
 
 
 def _owner(worker: Any) -> str:
-    """Return the worker's name that `ask` gave out; raise SettingError if `ask` cannot have given out this one."""
+    """Return the worker's name unchanged; raise SettingError unless it has the form of the names that `ask` gives."""
     if not isinstance(worker, str) or "/" not in worker:
         raise SettingError(f"`worker` must be the one that `ask` has named, but got {shortened(repr(worker))}.")
     return worker

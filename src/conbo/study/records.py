@@ -65,7 +65,7 @@ class Records(LostWorkers):
         return ValidationRecords(self._database, self._study, self.origin)
 
     def release(self) -> None:
-        """Close the connection to a server until it is needed again."""
+        """Close the connection to a database server; the next transaction opens it again. An SQLite file stays open."""
         self._database.release()
 
     def news(self) -> News:
@@ -114,7 +114,7 @@ class Records(LostWorkers):
         return fit if isinstance(fit, str) else None
 
     def write_fit(self, key: str, text: str) -> None:
-        """Store a fit for other workers, unless one of them was faster or the database is read-only."""
+        """Store a fit for other workers, unless one is stored under this key; errors of the database are ignored."""
         values = {"study": self._study, "key": key, "fit": text}
 
         def work(connection: Connection) -> None:

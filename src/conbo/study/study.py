@@ -384,7 +384,8 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         trial
             The trial or its number.
         error
-            Why it failed. The study may learn from it where others fail. Without an error, the trial is canceled.
+            Why it failed. From failures with an error, the study learns where evaluations fail, unless it was created
+            with ``failures="ignore"``. Without an error the trial is canceled, and nothing is learned from it.
 
         Raises
         ------
