@@ -207,7 +207,7 @@ CASES: dict[str, Callable[[], Belief]] = {
         MIXED, with_main_effects(trend_kernel(MIXED, [0.4, 0.6, 1.1], states=0.5)), noise=heteroscedastic_noise(MIXED)
     ),
     "low tail": lambda: mapped(LOW_TAIL),
-    "low tail with noise": lambda: mapped(LowTail(pivot=0.7, width=1.5), noise=0.05),
+    "low tail with noise": lambda: mapped(LowTail(pivot=0.7, width=1.5, power=0.3), noise=0.05),
     "limits": lambda: mapped(Limits(-0.5, 1.5)),
     "mixture": lambda: mixed_beliefs("matern", "main effects warped", "heteroscedastic"),
     "mixture of maps": lambda: mixed_beliefs("low tail", "squared exponential", "limits"),

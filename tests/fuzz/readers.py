@@ -109,7 +109,7 @@ def policy_records() -> list[dict[str, Any]]:
     ]
     records[3]["members"] = [
         members[3] | {"weight": 0.75, "kernel": _with_main_effects(_kernel("trend"), [0.75])},
-        members[1] | {"weight": 0.25, "output": {"type": "low-tail", **tail}},
+        members[1] | {"weight": 0.25, "output": {"type": "low-tail", **tail, "power": 0.5}},
     ]
     records[0]["policy"] = {"type": "model", "candidates": 32, "starts": 2, "similar": 0.9}
     records[1]["policy"] = {"type": "nearest-neighbors", "k": 3}

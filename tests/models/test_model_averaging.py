@@ -16,7 +16,7 @@ from conbo.models.kernel_families import ProductFamily
 from conbo.models.log_posterior import LogPosterior
 from conbo.models.main_effects import MainEffectsFamily, MainEffectsKernel
 from conbo.models.mixture import Mixture
-from conbo.models.output_maps import Limits, LowTail, low_tails
+from conbo.models.output_maps import Limits, LowTail, read_tail
 from conbo.models.profiles import MATERN52
 from conbo.models.schedule import begins_with
 from conbo.models.structures import Structures
@@ -109,18 +109,26 @@ def test_rewards_of_a_gaussian_process_are_not_compressed(seed: int) -> None:
     assert all(one.output is None for one in fits)
 
 
-def test_a_map_is_the_inverse_of_its_inverse_and_its_slope_is_right() -> None:
+@pytest.mark.parametrize("power", [0.0, 1e-3, 1 / 3, 1.0])
+@pytest.mark.parametrize("width", [0.01, 2.0])
+def test_a_map_is_the_inverse_of_its_inverse_and_its_slope_is_right(power: float, width: float) -> None:
     rewards = torch.linspace(-30.0, 3.0, 200, dtype=torch.float64)
-    for output in low_tails(rewards):
-        values, variances = output.values(rewards, torch.ones_like(rewards))
-        assert variances is not None
-        torch.testing.assert_close(output.rewards(values), rewards, rtol=1e-9, atol=1e-9)
-        slope = (output.values(rewards + 1e-6, None)[0] - output.values(rewards - 1e-6, None)[0]) / 2e-6
-        inside = (rewards - output.pivot).abs() > 1e-3  # not at the corner of the second derivative
-        torch.testing.assert_close(output.log_slope(rewards).exp()[inside], slope[inside], rtol=1e-5, atol=1e-8)
-        torch.testing.assert_close(variances.sqrt()[inside], slope[inside], rtol=1e-5, atol=1e-8)
-        assert float(values.mean()) == pytest.approx(0.0, abs=1e-9)
-        assert float(values.std()) == pytest.approx(1.0)
+    output = LowTail(pivot=2.0, width=width, shift=-0.5, scale=0.8, power=power)
+    values, variances = output.values(rewards, torch.ones_like(rewards))
+    assert variances is not None
+    torch.testing.assert_close(output.rewards(values), rewards, rtol=1e-9, atol=1e-9)
+    slope = (output.values(rewards + 1e-6, None)[0] - output.values(rewards - 1e-6, None)[0]) / 2e-6
+    inside = (rewards - output.pivot).abs() > 1e-3  # not at the corner of the second derivative
+    torch.testing.assert_close(output.log_slope(rewards).exp()[inside], slope[inside], rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(variances.sqrt()[inside], slope[inside], rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(1 / output.slope_of_rewards(values)[inside], slope[inside], rtol=1e-5, atol=1e-8)
+    assert read_tail(output.record()) == output
+
+
+def test_a_map_without_a_power_is_a_logarithm() -> None:
+    record = LowTail(pivot=2.0, width=0.5).record()
+    del record["power"]  # as in policies of earlier versions
+    assert float(read_tail(record).compressed(tensor([0.0]))) == pytest.approx(-0.5 * log(5.0))
 
 
 TAIL = LowTail(pivot=0.3, width=0.4, shift=-0.2, scale=0.7)

@@ -138,7 +138,7 @@ MAIN_EFFECTS = {
     "state_variance": 0.25,
     "effect_lengthscales": [0.75],
 }
-TAIL = {"type": "low-tail", "pivot": 1.0, "width": 0.5, "shift": -0.25, "scale": 0.5}
+TAIL = {"type": "low-tail", "pivot": 1.0, "width": 0.5, "shift": -0.25, "scale": 0.5, "power": 0.25}
 
 
 def mixed() -> Any:
@@ -173,6 +173,7 @@ MIXED = [
     ),
     ("members.2.output.width", 0, r"`members\[2\].output.width` must be a number from 1e-30 to"),
     ("members.2.output.scale", -1, r"`members\[2\].output.scale` must be a number from 1e-30 to"),
+    ("members.2.output.power", 2, r"`members\[2\].output.power` must be a number from 0 to 1"),
     ("members.2.output.pivot", "low", r"`members\[2\].output.pivot` must be a number from"),
     ("members.2.output.low", 0, r"`members\[2\].output.low` must not be there"),
     ("members.2.output", {"type": "limits", "low": 1, "high": 1}, r"`members\[2\].output.low` must be below the high"),

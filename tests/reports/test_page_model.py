@@ -77,6 +77,7 @@ def mixture(*members: Posterior) -> Mixture:
 PRODUCT, TREND = product_kernel(SPACE, 0.6, (0.4, 0.8, 0.6)), trend_kernel(SPACE, (0.5, 0.9, 0.7), states=0.5)
 SMOOTH = product_kernel(SPACE, 0.5, 0.5, profile="squared-exponential")
 TAIL = LowTail(pivot=float(REWARDS.max()), width=0.5, shift=-0.6, scale=0.7)
+POWER = LowTail(pivot=float(REWARDS.max()), width=0.2, shift=-0.6, scale=0.7, power=0.4)
 NOISE = heteroscedastic_noise(SPACE)
 
 POSTERIORS: dict[str, Posterior] = {
@@ -84,6 +85,7 @@ POSTERIORS: dict[str, Posterior] = {
     "main effects": process(with_main_effects(PRODUCT)),
     "main effects beside a table": process(with_main_effects(TREND)),
     "low tail, warped, varying noise": process(warped(with_main_effects(TREND)), NOISE, TAIL),
+    "a power of the tail": process(PRODUCT, 0.1, POWER),
     "limits": process(PRODUCT, output=Limits(-inf, 1.2)),
     "limits and a low tail": process(PRODUCT, output=Limits(-0.5, 1.2, TAIL)),
     "seeds": with_seeds(SeedEffect(0.3, product_kernel(SPACE, 0.7, 0.9, 0.2)), PRODUCT),

@@ -20,7 +20,9 @@ from conbo.models.exact import ExactPosterior
 from conbo.models.factored import Factored
 from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
 from conbo.models.kernels import Kernel
+from conbo.models.learned_maps import learned_maps
 from conbo.models.log_posterior import Expected, LogPosterior
+from conbo.models.mapped_modes import joint_search, with_mapped_rewards
 from conbo.models.modes import (
     Mode,
     best_of,
@@ -28,12 +30,11 @@ from conbo.models.modes import (
     modes_of_families,
     with_heteroscedastic_noise,
     with_main_effects,
-    with_mapped_rewards,
     with_warped_actions,
     without_repetitions,
 )
 from conbo.models.moving import moved
-from conbo.models.output_maps import Limits, LowTail, low_tails, read_tail
+from conbo.models.output_maps import Limits, LowTail, read_tail
 from conbo.models.seed_effects import SeedEffect, condition_with_seeds
 from conbo.models.seeded_modes import modes_with_seeds
 from conbo.models.structures import Structures
@@ -155,7 +156,7 @@ def all_modes(
     with input warping, and these variants are kept if they are more probable."""
     modes = at_least_one(modes_of_families(structures.plain, points, rewards, noise, several))
     if map_rewards and isinstance(noise, str):
-        modes += with_mapped_rewards(structures.plain, points, rewards, noise, several)
+        modes += with_mapped_rewards(structures.plain, modes, noise, several)
     modes += with_main_effects(structures.with_main_effects, modes)
     variants = [(with_heteroscedastic_noise, NOISE_MARGIN)] if noise == "moderate" else []
     variants += [(with_warped_actions, 0.0)] if warp else []
@@ -186,16 +187,16 @@ def refitted(
     The recorded curvature makes it short: a few more rewards hardly change that.
     """
     family = structures.read(record)
-    maps = [] if record["output"] is None else low_tails(rewards)
-    output = next((one for one in maps if one.name == record["map"]), None)
-    values = rewards if output is None else output.values(rewards, None)[0]
-    jacobian = 0.0 if output is None else float(output.log_slope(rewards).sum())
     seen = structures.seen_by(family, points)
-    target = LogPosterior(family, seen, values, "varying" if record["varying"] else noise)
+    target = LogPosterior(family, seen, rewards, "varying" if record["varying"] else noise)
     start, curvature = (torch.tensor(record[key], dtype=torch.float64) for key in ("parameters", "curvature"))
-    found = local_search(target, start[None], curvature=curvature[None])
-    same = {"output": output, "log_jacobian": jacobian, "log_odds": record["log_odds"]}
-    return [replace(mode, **same) for mode in found]
+    maps = None if record["output"] is None else learned_maps(rewards)
+    if maps is None:
+        found = local_search(target, start[None], curvature=curvature[None])
+    else:
+        row = torch.cat([start, maps.parameters(read_tail(record["output"]))])
+        found = joint_search(target, maps, row[None], curvature=curvature[None])
+    return [replace(mode, log_odds=record["log_odds"]) for mode in found]
 
 
 def probabilities(fits: Sequence[Fit]) -> Tensor:

@@ -119,6 +119,24 @@ class LogPosterior:
         value[solved.failed] = -inf
         return value, solved.pullback(in_covariance).add_(torch.from_numpy(prior_gradient)), mean
 
+    def with_rewards(self, parameters: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Objectives (r,) of parameters (r, p), each with rewards (r, n) of its own, and gradients in both."""
+        if len(parameters) > self._most_at_once:
+            pairs = zip(parameters.split(self._most_at_once), rewards.split(self._most_at_once), strict=True)
+            columns = zip(*(self.with_rewards(*pair) for pair in pairs), strict=True)
+            value, gradient, in_rewards = (torch.cat(column) for column in columns)
+            return value, gradient, in_rewards
+        solved = self._solve(parameters)
+        prior, prior_gradient = (torch.from_numpy(part) for part in self._prior(parameters.numpy()))
+        factors, inverses = solved.factors, solved.inverses
+        sums = inverses.sum(-1)
+        mean = (sums * rewards).sum(-1, keepdim=True) / sums.sum(-1, keepdim=True)
+        weights = (inverses @ (rewards - mean)[..., None])[..., 0]
+        half_log_determinant = factors.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        value = prior + self._likelihood_constant - 0.5 * ((rewards - mean) * weights).sum(-1) - half_log_determinant
+        value = torch.where(solved.failed, -inf, value)
+        return value, solved.pullback(solved.in_covariance(weights)).add_(prior_gradient), -weights
+
     def of_rewards(self, parameters: Tensor, rewards: Tensor) -> Tensor:
         """Objectives (r, k) of parameters (r, p) for each of k other sets of rewards (n, k)."""
         if len(parameters) > self._most_at_once:

@@ -19,7 +19,7 @@ from conbo.ascent import SuccessiveHalving, ascend
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.log_posterior import Expected, LogPosterior, Peak
 from conbo.models.main_effects import MainEffectsFamily
-from conbo.models.output_maps import LowTail, low_tails
+from conbo.models.output_maps import LowTail
 from conbo.models.structures import Structures
 from conbo.models.warped_family import WarpedFamily
 
@@ -89,7 +89,6 @@ class Mode:
             "evidence": self.evidence,
             "output": None if self.output is None else self.output.record(),
             "log_odds": self.log_odds if self.stated_evidence is None else self.stated_evidence - self.laplace,
-            "map": None if self.output is None else self.output.name,
         }
 
 
@@ -148,24 +147,6 @@ def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mod
     return found
 
 
-def with_mapped_rewards(
-    families: Sequence[KernelFamily], points: Tensor, rewards: Tensor, noise: Expected, all_modes: bool
-) -> list[Mode]:
-    """The modes of every family for rewards under output warping, if a map is promising at the usual starts."""
-    maps = low_tails(rewards)
-    if not maps:
-        return []
-    columns = torch.stack([rewards, *(output.values(rewards, None)[0] for output in maps)], -1)
-    jacobians = torch.tensor([0.0, *(float(output.log_slope(rewards).sum()) for output in maps)], dtype=torch.float64)
-    target = LogPosterior(families[0], points, rewards, noise)
-    heights = target.of_rewards(target.starts(), columns).amax(0) + jacobians
-    best = int(heights[1:].argmax()) + 1
-    if not heights[best] > heights[0] + MAP_MARGIN:
-        return []
-    mapped = modes_of_families(families, points, columns[:, best], noise, all_modes)
-    return [replace(mode, output=maps[best - 1], log_jacobian=float(jacobians[best])) for mode in mapped]
-
-
 def with_heteroscedastic_noise(plain: Mode) -> list[Mode]:
     """The modes of the same model with heteroscedastic noise; an empty list if this gains too little."""
     old = plain.target
@@ -212,14 +193,21 @@ def local_search(
     starts = starts.clamp(lower, upper)
     curvature = target.curvature(starts).diag_embed() if curvature is None else curvature
     ascent = ascend(lambda p, _: target(p)[:2], starts, lower, upper, ITERATIONS, 0.05, TOLERANCE, halving, curvature)
-    modes: list[Mode] = []
-    for row in ascent.values.argsort(descending=True, stable=True).tolist():
-        value = float(ascent.values[row])
-        if not value > (modes[0].objective - HOPELESS_GAP if modes else -inf):
+    return [Mode(target, ascent.points[row], float(ascent.values[row])) for row in distinct_modes(ascent.values)]
+
+
+def distinct_modes(values: Tensor) -> list[int]:
+    """The indices of distinct modes among the ends of a search with values (r,), the best first.
+
+    Modes that are far lower than the best one are left out.
+    """
+    kept: list[int] = []
+    for row in values.argsort(descending=True, stable=True).tolist():
+        if not float(values[row]) > (float(values[kept[0]]) - HOPELESS_GAP if kept else -inf):
             break
-        if all(known.objective - value > SAME_MODE for known in modes):
-            modes.append(Mode(target, ascent.points[row], value))
-    return modes
+        if all(float(values[known] - values[row]) > SAME_MODE for known in kept):
+            kept.append(row)
+    return kept
 
 
 def promising_starts(target: LogPosterior, noisy: bool) -> Tensor:

@@ -6,10 +6,11 @@ little else.  A map g compresses such a tail; the process models z = g(y).
 ==========  ==================================================  ==============================================
 map         g(y), before it is standardized                     for rewards
 ==========  ==================================================  ==============================================
-`LowTail`   -τ log(1 + (p - y)/τ) below p, y - p above          with a long tail of bad values
+`LowTail`   -τ ((1 + (p - y)/τ)^λ - 1)/λ below p, y - p above   with a long tail of bad values
 `Limits`    y itself, or a `LowTail` of it                      whose expectation has known limits
 ==========  ==================================================  ==============================================
 
+The first is a Box-Cox map with power λ; for λ = 0 it is -τ log(1 + (p - y)/τ).  `learned_maps.py` learns its settings.
 `Limits` cuts the expected reward off at the limits that the user knows; single rewards may exceed them by noise.
 
 Predictions are the expected reward E[g⁻¹(z)], noise included, and its standard deviation.  Both are integrals over one
@@ -18,7 +19,7 @@ Gaussian variable.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from math import inf, isfinite, log, pi, sqrt
 from typing import Any
 
@@ -28,9 +29,8 @@ from torch import Tensor
 
 NODES, WEIGHTS = (torch.from_numpy(part) for part in np.polynomial.hermite_e.hermegauss(11))
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
-WIDTHS = (3.0, 0.5, 0.08)  # widths τ that are tried, in units of the distance from the median reward to the best
 LEAST_VARIANCE = 1e-10  # variance below which the slope of a map is taken at a single point
-LARGEST_EXPONENT = 30.0  # exponent beyond which a tail is continued linearly
+LARGEST_EXPONENT = 30.0  # logarithm of a distance beyond which a tail is continued linearly in that logarithm
 
 
 class OutputMap(ABC):
@@ -83,7 +83,7 @@ class LowTail(OutputMap):
     width: float  # τ
     shift: float = 0.0
     scale: float = 1.0  # standard deviation of the compressed rewards, by which they are divided
-    name: str = field(default="", compare=False)  # the map's name among the maps that are tried
+    power: float = 0.0  # λ; zero stands for the logarithm
 
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The values g(y), standardized, and the known variances of the noise, to first order."""
@@ -93,27 +93,33 @@ class LowTail(OutputMap):
     def compressed(self, rewards: Tensor) -> Tensor:
         """The compressed rewards g(y), before they are standardized."""
         below = (self.pivot - rewards) / self.width
-        return -self.width * (torch.log1p(below.clamp_min(0)) + below.clamp_max(0))
+        grown = torch.log1p(below.clamp_min(0))
+        if self.power:
+            grown = torch.expm1(self.power * grown) / self.power
+        return -self.width * (grown + below.clamp_max(0))
 
     def log_slope(self, rewards: Tensor) -> Tensor:
         """The logarithms log g'(y) of the map's slope at rewards y."""
         below = (self.pivot - rewards) / self.width
-        return -torch.log1p(below.clamp_min(0)) - log(self.scale)
+        return (self.power - 1) * torch.log1p(below.clamp_min(0)) - log(self.scale)
 
     def rewards(self, values: Tensor) -> Tensor:
         """The rewards y with g(y) = values."""
-        below, inner = self._below(values)
-        grown = torch.expm1(inner) + (below - inner).clamp_min(0) * inner.exp() + below.clamp_max(0)
+        below, distance = self._below(values)
+        inner = distance.clamp_max(LARGEST_EXPONENT)
+        grown = torch.expm1(inner) + (distance - inner) * inner.exp() + below.clamp_max(0)
         return self.pivot - self.width * grown
 
     def slope_of_rewards(self, values: Tensor) -> Tensor:
         """The derivative dy/dz of the reward at these values z."""
-        return self.scale * self._below(values)[1].exp()
+        _, distance = self._below(values)
+        return self.scale * (distance.clamp_max(LARGEST_EXPONENT) - self.power * distance).exp()
 
     def _below(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """How far values are below the pivot, in units of the width, and the same cut off at LARGEST_EXPONENT."""
+        """How far values are below the pivot in units of the width, and log(1 + (p - y)/τ) for their rewards y."""
         below = -(self.shift + self.scale * values) / self.width
-        return below, below.clamp(0, LARGEST_EXPONENT)
+        distance = below.clamp_min(0)
+        return below, torch.log1p(self.power * distance) / self.power if self.power else distance
 
     def expected(self, value: Tensor, noise: Tensor) -> Tensor:
         """The expected reward E[g⁻¹(value + ε)], with noise ε."""
@@ -125,7 +131,13 @@ class LowTail(OutputMap):
 
     def record(self) -> dict[str, Any]:
         """The settings of the map as plain values."""
-        settings = {"pivot": self.pivot, "width": self.width, "shift": self.shift, "scale": self.scale}
+        settings = {
+            "pivot": self.pivot,
+            "width": self.width,
+            "shift": self.shift,
+            "scale": self.scale,
+            "power": self.power,
+        }
         return {"type": "low-tail", **settings}
 
 
@@ -191,20 +203,6 @@ def read_output(record: Mapping[str, Any]) -> OutputMap:
 def read_tail(record: Mapping[str, Any]) -> LowTail:
     """The map of a tail that a plain record describes."""
     return LowTail(**{name: value for name, value in record.items() if name != "type"})
-
-
-def low_tails(rewards: Tensor) -> list[LowTail]:
-    """The maps that a fit tries for standardized rewards (n,), from mild to strong."""
-    best = float(rewards.max())
-    reach = best - float(rewards.median())  # distance from the median to the best
-    if not reach > 0:
-        return []
-    return [_standardized(LowTail(best, width * reach, name=str(width)), rewards) for width in WIDTHS]
-
-
-def _standardized(output: LowTail, rewards: Tensor) -> LowTail:
-    compressed = output.compressed(rewards)
-    return replace(output, shift=float(compressed.mean()), scale=max(float(compressed.std()), 1e-12))
 
 
 def normal_cdf(z: Tensor) -> Tensor:

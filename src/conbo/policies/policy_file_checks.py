@@ -200,11 +200,13 @@ def _check_output(output: Fields) -> None:
     if kind == "limits":
         _check_limits(output.only(("type", *OUTPUTS[kind]), optional=("tail",)))
         return
-    output.only(("type", *OUTPUTS[kind]))
+    output.only(("type", *OUTPUTS[kind]), optional=("power",))
     output.number("pivot", -LARGEST_STANDARDIZED, LARGEST_STANDARDIZED)
     output.number("shift", -LARGEST_SHIFT, LARGEST_SHIFT)
     for name in ("width", "scale"):
         output.number(name, *WIDTHS)
+    if "power" in output.record:  # policies of earlier versions have none
+        output.number("power", 0, 1)
 
 
 def _check_limits(output: Fields) -> None:

@@ -24,12 +24,12 @@ function createOutputMap(record) {
 
 // E[g⁻¹(z)], clipped to the limits, and its variance, both by quadrature, with the derivatives of the former with respect
 // to the mean, the variance and the noise of the process
-function tailMoments({ pivot, width, shift, scale, nodes, nodeWeights }, low, high) {
+function tailMoments({ pivot, width, shift, scale, power = 0, nodes, nodeWeights }, low, high) {
   function inverse(z) {
-    const below = -(shift + scale * z) / width, inner = Math.min(LARGEST_EXPONENT, Math.max(0, below));
-    const growth = Math.exp(inner);
-    const grown = Math.expm1(inner) + Math.max(below - inner, 0) * growth + Math.min(below, 0);
-    return { value: pivot - width * grown, slope: scale * growth };
+    const below = -(shift + scale * z) / width, deep = Math.max(0, below);
+    const distance = power > 0 ? Math.log1p(power * deep) / power : deep, inner = Math.min(LARGEST_EXPONENT, distance);
+    const grown = Math.expm1(inner) + (distance - inner) * Math.exp(inner) + Math.min(below, 0);
+    return { value: pivot - width * grown, slope: scale * Math.exp(inner - power * distance) };
   }
 
   return (mean, variance, noise) => {

@@ -1,0 +1,98 @@
+"""Modes of the hyperparameters together with the parameters of output warping.
+
+The two must be searched together.  Under a map that is nearly right the process needs noise, and with that noise no
+other map is much better.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from conbo.ascent import SuccessiveHalving, ascend
+from conbo.models.kernel_families import KernelFamily
+from conbo.models.learned_maps import TRIED_DISTANCES, TRIED_POWERS, LearnedMaps, learned_maps
+from conbo.models.log_posterior import Expected, LogPosterior
+from conbo.models.modes import (
+    EFFECT_REACH,
+    HALVING,
+    ITERATIONS,
+    MAP_MARGIN,
+    TOLERANCE,
+    Mode,
+    distinct_modes,
+)
+
+MAP_CURVATURE = 5.0  # rough negated second derivative in each parameter of a map, with which a search begins
+
+
+def with_mapped_rewards(
+    families: Sequence[KernelFamily], plain: Sequence[Mode], noise: Expected, all_modes: bool
+) -> list[Mode]:
+    """The modes of every family for rewards under output warping, if a map is promising at the usual starts.
+
+    `plain` are the modes without output warping.  Searches that cannot compete with them end early.
+    """
+    points, rewards = plain[0].target.points, plain[0].target.rewards
+    maps = learned_maps(rewards)
+    if maps is None:
+        return []
+    tried = maps.tried()
+    values, weights = maps.values(tried)
+    target = LogPosterior(families[0], points, rewards, noise)
+    usual = target.starts()
+    heights = target.of_rewards(usual, torch.cat([rewards[None], values]).mT)
+    mapped = heights[:, 1:] + weights
+    if not mapped.max() > heights[:, 0].max() + MAP_MARGIN:
+        return []
+    best = mapped.amax(0).reshape(len(TRIED_POWERS), -1).argmax(-1)  # the best distance of each power
+    best = best + TRIED_DISTANCES * torch.arange(len(best))
+    rows = torch.cat([usual[mapped[:, best].argmax(0)], tried[best]], -1)
+    if all_modes:
+        rows = torch.cat([rows, torch.cat([target.noisy_start(), tried[mapped.amax(0).argmax()]])[None]])
+    goal = max(mode.objective for mode in plain) + MAP_MARGIN - EFFECT_REACH
+    halving = replace(HALVING, goal=goal)
+    modes: list[Mode] = []
+    for family in families:
+        found = joint_search(LogPosterior(family, points, rewards, noise), maps, rows, halving)
+        found = [mode for mode in found if mode.objective + mode.log_jacobian > goal]
+        modes += reversed(found if all_modes else found[:1])  # the best one last: the next family starts from it
+        if found and found[0].output is not None:
+            rows = torch.cat([found[0].parameters, maps.parameters(found[0].output)])[None]
+    return modes
+
+
+def joint_search(
+    target: LogPosterior,
+    maps: LearnedMaps,
+    starts: Tensor,
+    halving: SuccessiveHalving = HALVING,
+    curvature: Tensor | None = None,
+) -> list[Mode]:
+    """The distinct modes of hyperparameters and map that are reached from starts (r, p + 2), the best first.
+
+    `curvature` (r, p, p) holds rough negated second derivatives in the hyperparameters at the starts, if known.
+    """
+    lower, upper = torch.cat([target.bounds, maps.bounds]).T
+    starts = starts.clamp(lower, upper)
+    known = target.curvature(starts[:, :-2]).diag_embed() if curvature is None else curvature
+    whole = MAP_CURVATURE * torch.eye(starts.shape[1], dtype=torch.float64).repeat(len(starts), 1, 1)
+    whole[:, :-2, :-2] = known
+
+    def objective(parameters: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            of_map = parameters[:, -2:].clone().requires_grad_(True)
+            values, weights = maps.values(of_map)
+            height, gradient, in_values = target.with_rewards(parameters[:, :-2], values.detach())
+            (in_map,) = torch.autograd.grad((values * in_values).sum() + weights.sum(), of_map)
+        return height + weights.detach(), torch.cat([gradient, in_map], -1)
+
+    ascent = ascend(objective, starts, lower, upper, ITERATIONS, 0.05, TOLERANCE, halving, whole)
+    modes = []
+    for row in distinct_modes(ascent.values):
+        end, height = ascent.points[row], float(ascent.values[row])
+        values, weights = maps.values(end[None, -2:])
+        mapped, weight = LogPosterior(target.family, target.points, values[0], target.noise), float(weights[0])
+        modes.append(Mode(mapped, end[:-2], height - weight, maps.output(end[-2:]), weight))
+    return modes
