@@ -37,6 +37,15 @@ def test_learned_maps_are_standardized_and_weighed_by_their_slopes() -> None:
     assert learned_maps(torch.ones(4)) is None
 
 
+def test_the_gradient_in_the_parameters_of_a_map_is_that_of_autograd() -> None:
+    maps = learned_maps(-uniform(9, 1, seed=1)[:, 0].exp())
+    assert maps is not None
+    parameters, in_values = tensor([[-7.0, 0.2], [0.5, 1e-3], [1.0, 1.0]]).requires_grad_(), uniform(3, 9, seed=2)
+    values, weights = maps.values(parameters)
+    (wanted,) = torch.autograd.grad((values * in_values).sum() + weights.sum(), parameters)
+    torch.testing.assert_close(maps.gradients(parameters.detach(), in_values), wanted, rtol=1e-7, atol=1e-9)
+
+
 def test_density_of_mapped_rewards_has_the_gradient_that_a_search_uses() -> None:
     told = belief_with(SPACE, product_kernel(SPACE, 0.4, 0.3), n=12).observations
     target = LogPosterior(GaussianProcess().structures(SPACE).plain[0], told.points, told.rewards, "moderate")

@@ -44,13 +44,33 @@ class LearnedMaps:
 
     def values(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Rewards (r, n) under maps with parameters (r, 2), and the logarithms (r,) of Jacobian times prior."""
-        distance, power = parameters[:, :1], parameters[:, 1:]
-        below = torch.log1p((self.best - self.rewards) / self.reach / distance.exp())  # log((c - y) / (c - best))
+        distance, power, below = self._below(parameters)
         mapped = -torch.expm1(power * below) / power
         deviation, mean = torch.std_mean(mapped, -1, keepdim=True)
         slopes = (power - 1) * below - distance - log(self.reach) - deviation.log()
         prior = -2 * torch.log1p((-distance[:, 0]).exp())
         return (mapped - mean) / deviation, slopes.sum(-1) + prior
+
+    def gradients(self, parameters: Tensor, in_values: Tensor) -> Tensor:
+        """Gradients (r, 2) of a log-density with gradients in the values (r, n), plus Jacobian and prior."""
+        distance, power, below = self._below(parameters)
+        n, growth = below.shape[1], torch.expm1(power * below)
+        mapped = -growth / power
+        deviation, mean = torch.std_mean(mapped, -1, keepdim=True)
+        values = (mapped - mean) / deviation
+        # values are standardized, and the Jacobian has the factor 1 / deviation for each reward
+        along = (n + (in_values * values).sum(-1, keepdim=True)) / (n - 1)
+        in_mapped = (in_values - in_values.mean(-1, keepdim=True) - along * values) / deviation
+        below_in_distance = torch.expm1(-below)
+        in_distance = -in_mapped * (growth + 1) * below_in_distance + (power - 1) * below_in_distance - 1
+        in_power = in_mapped * (growth - power * below * (growth + 1)) / power.square() + below
+        prior = 2 * torch.sigmoid(-distance[:, 0])
+        return torch.stack([in_distance.sum(-1) + prior, in_power.sum(-1)], -1)
+
+    def _below(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-distance (r, 1), power (r, 1), and log((c - y) / (c - best)) for each reward y (r, n)."""
+        distance, power = parameters[:, :1], parameters[:, 1:]
+        return distance, power, torch.log1p((self.best - self.rewards) / self.reach / distance.exp())
 
     def output(self, parameters: Tensor) -> LowTail:
         """The map with parameters (2,)."""

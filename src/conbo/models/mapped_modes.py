@@ -18,10 +18,10 @@ from conbo.models.modes import (
     EFFECT_REACH,
     HALVING,
     ITERATIONS,
-    MAP_MARGIN,
     TOLERANCE,
     Mode,
     distinct_modes,
+    map_margin,
 )
 
 MAP_CURVATURE = 5.0  # rough negated second derivative in each parameter of a map, with which a search begins
@@ -44,14 +44,15 @@ def with_mapped_rewards(
     usual = target.starts()
     heights = target.of_rewards(usual, torch.cat([rewards[None], values]).mT)
     mapped = heights[:, 1:] + weights
-    if not mapped.max() > heights[:, 0].max() + MAP_MARGIN:
+    margin = map_margin(len(rewards))
+    if not mapped.max() > heights[:, 0].max() + margin:
         return []
     best = mapped.amax(0).reshape(len(TRIED_POWERS), -1).argmax(-1)  # the best distance of each power
     best = best + TRIED_DISTANCES * torch.arange(len(best))
     rows = torch.cat([usual[mapped[:, best].argmax(0)], tried[best]], -1)
     if all_modes:
         rows = torch.cat([rows, torch.cat([target.noisy_start(), tried[mapped.amax(0).argmax()]])[None]])
-    goal = max(mode.objective for mode in plain) + MAP_MARGIN - EFFECT_REACH
+    goal = max(mode.objective for mode in plain) + margin - EFFECT_REACH
     halving = replace(HALVING, goal=goal)
     modes: list[Mode] = []
     for family in families:
@@ -81,12 +82,9 @@ def joint_search(
     whole[:, :-2, :-2] = known
 
     def objective(parameters: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
-        with torch.enable_grad():
-            of_map = parameters[:, -2:].clone().requires_grad_(True)
-            values, weights = maps.values(of_map)
-            height, gradient, in_values = target.with_rewards(parameters[:, :-2], values.detach())
-            (in_map,) = torch.autograd.grad((values * in_values).sum() + weights.sum(), of_map)
-        return height + weights.detach(), torch.cat([gradient, in_map], -1)
+        values, weights = maps.values(parameters[:, -2:])
+        height, gradient, in_values = target.with_rewards(parameters[:, :-2], values)
+        return height + weights, torch.cat([gradient, maps.gradients(parameters[:, -2:], in_values)], -1)
 
     ascent = ascend(objective, starts, lower, upper, ITERATIONS, 0.05, TOLERANCE, halving, whole)
     modes = []

@@ -31,7 +31,8 @@ TOLERANCE = 1e-3  # nats: a step that promises less ends a local search; the dat
 NEGLIGIBLE_NOISE = 1e-4  # variance of the noise below which heteroscedastic noise is not tried
 WARP_MARGIN = 6.0  # nats of log-density that input warping must gain
 MIN_PROMISED_WARP_GAIN = 3.0  # nats that a Newton step in the exponents must promise before warping is tried
-MAP_MARGIN = 15.0  # nats that output warping must gain, because it costs accuracy near the best action
+MAP_MARGIN = 15.0  # least nats that output warping must gain, because it costs accuracy near the best action
+MAP_MARGIN_PER_REWARD = 0.3  # nats per reward that it must gain, because suggestions then take longer
 MIN_NOISE_GAIN = 1.0  # nats of log-density that heteroscedastic noise must gain before its evidence is computed
 EFFECT_REACH = 6.0  # nats by which a model with main effects may be less probable than the best model
 VARIANT_HALVING = SuccessiveHalving(iterations=8, survivors=1)  # drops a variant that cannot reach its goal
@@ -61,7 +62,7 @@ class Mode:
     @cached_property
     def laplace(self) -> float:
         """log p(rewards | model) by Laplace's method, minus a margin for output warping."""
-        margin = 0.0 if self.output is None else MAP_MARGIN
+        margin = 0.0 if self.output is None else map_margin(len(self.target.points))
         return self.objective + self.log_jacobian + self.peak.log_volume - margin
 
     @cached_property
@@ -90,6 +91,11 @@ class Mode:
             "output": None if self.output is None else self.output.record(),
             "log_odds": self.log_odds if self.stated_evidence is None else self.stated_evidence - self.laplace,
         }
+
+
+def map_margin(n: int) -> float:
+    """The nats that output warping of n rewards must gain."""
+    return max(MAP_MARGIN, MAP_MARGIN_PER_REWARD * n)
 
 
 def best_of(modes: Sequence[Mode]) -> Mode:
