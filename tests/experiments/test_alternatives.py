@@ -114,7 +114,10 @@ def test_other_libraries_suggest_and_recommend_actions_of_a_state(library):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_contextual_improvement_draws_its_states():
+@pytest.mark.parametrize("untested", [18, 0])
+def test_contextual_improvement_draws_its_states(untested, monkeypatch):
+    """Also with a version of SciPy that BoTorch does not know yet."""
+    monkeypatch.setattr("botorch.generation.gen.SCIPY_UNTESTED_VERSION", untested)
     player = played(BotorchContextual(), BRANIN, 8)
     design = contestant(BotorchContextual(), BRANIN, SETTINGS, 8).ask(6)
     assert [trial.state for trial in player.trials[:6]] == [trial.state for trial in design]

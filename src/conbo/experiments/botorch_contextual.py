@@ -32,6 +32,7 @@ from conbo.trials import Trial
 STARTS, SCREENED = 10, 256  # `num_restarts` and `raw_samples` of `optimize_acqf`
 POOL = 512  # actions that are tried in every state before the best one is refined
 EXACT_NOISE = 1e-6  # noise variance that the model is told if rewards are exact, as a share of the rewards' variance
+ONE_BY_ONE = {"max_optimization_problem_aggregation_size": 1}  # with a SciPy that BoTorch does not run in batches
 _STATE, _SEARCH = 6, 7  # numbers of their random streams
 
 
@@ -126,7 +127,9 @@ def best_actions(model: Any, states: Tensor, d_x: int) -> tuple[Tensor, Tensor]:
     fixed = dict(enumerate(states.T))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # SciPy warns if a search starts at its optimum
-        found, values = gen_candidates_scipy(start, PosteriorMean(model), 0.0, 1.0, fixed_features=fixed)
+        found, values = gen_candidates_scipy(
+            start, PosteriorMean(model), 0.0, 1.0, options=ONE_BY_ONE, fixed_features=fixed
+        )
     return found[:, 0, states.shape[1] :].detach(), values.detach()
 
 
