@@ -10,7 +10,7 @@ from conbo.bound_states import bind
 from conbo.gaussian_process import GaussianProcess
 from conbo.models.exact import condition
 from conbo.models.fit import fit
-from conbo.models.hyperparameter_average import MOST_REWARDS, averaged, importance
+from conbo.models.hyperparameter_average import MOST_REWARDS, averaged
 from conbo.models.kernel_families import ProductFamily
 from conbo.models.log_posterior import LogPosterior
 from conbo.models.mixture import Mixture
@@ -29,7 +29,7 @@ TARGET = LogPosterior(FAMILY, TOLD.points, TOLD.rewards, NOISE)
 def test_draws_have_the_covariance_of_laplace_s_method() -> None:
     (fitted,) = fit(Structures((FAMILY,)), TOLD.points, TOLD.rewards, NOISE)
     mode = torch.tensor(fitted.record["parameters"], dtype=torch.float64)
-    drawn, log_densities = TARGET.draws(mode, pairs=4000)
+    drawn = TARGET.draws(mode, pairs=4000)
     torch.testing.assert_close(drawn.mean(0), mode)
     step = 1e-3 * torch.eye(2, dtype=torch.float64)
     corners = torch.stack(
@@ -38,21 +38,19 @@ def test_draws_have_the_covariance_of_laplace_s_method() -> None:
     values = TARGET(corners)[0].reshape(2, 2, 2, 2)
     second = -(values[..., 0, 0] - values[..., 0, 1] - values[..., 1, 0] + values[..., 1, 1]) / 4e-6
     torch.testing.assert_close(drawn.T.cov(), second.inverse(), rtol=0.1, atol=0.01)
-    away = drawn - mode
-    torch.testing.assert_close(log_densities, -0.5 * ((away @ second) * away).sum(-1), rtol=1e-3, atol=1e-3)
 
 
 def test_the_average_is_the_integral_over_the_hyperparameters() -> None:
     """Few rewards, against a sum over a fine grid; fixed hyperparameters are too sure."""
-    told = Observations(TOLD.points[:10], TOLD.rewards[:10], TOLD.points[:0], NOISE[:10])
+    told = Observations(TOLD.points[:7], TOLD.rewards[:7], TOLD.points[:0], NOISE[:7])
     known, structures = (told.points, told.rewards, told.noise), Structures((FAMILY,))
-    fits, target = fit(structures, *known), LogPosterior(FAMILY, told.points, told.rewards, NOISE[:10])
+    fits, target = fit(structures, *known), LogPosterior(FAMILY, told.points, told.rewards, NOISE[:7])
     sides = (log(0.05), log(20.0)), (-3.0, 4.0)  # of the lengthscale and of the variance
     grid = torch.cartesian_prod(*(torch.linspace(*side, 41, dtype=torch.float64) for side in sides))
     densities, _, constants = target(grid)
-    weights = densities.softmax(0)
+    weights = (densities + grid.sum(-1)).softmax(0)  # densities of the logarithms
     rows = zip(grid, constants.tolist(), strict=True)
-    each = [condition(target.kernel(row), constant, NOISE[:10], *known[:2]) for row, constant in rows]
+    each = [condition(target.kernel(row), constant, NOISE[:7], *known[:2]) for row, constant in rows]
     exact = Mixture(tuple(each), weights)
     points = uniform(40, 1, seed=1)
     wanted = exact.variance(points).sqrt()
@@ -61,21 +59,6 @@ def test_the_average_is_the_integral_over_the_hyperparameters() -> None:
     off, too_small = (float((one.variance(points).sqrt() / wanted).log().mean()) for one in (average, fixed))
     assert too_small < -0.05
     assert abs(off) < 0.5 * abs(too_small)
-
-
-@pytest.mark.parametrize(
-    ("log_ratios", "shares"),
-    [
-        ([0.0, 0.0], [0.0, 0.5, 0.5]),
-        ([3.0, log(0.5)], [0.0, 2 / 3, 1 / 3]),  # no draw counts more than one
-        ([0.0, -40.0], [0.0, 1.0, 0.0]),  # left out
-        ([log(0.25), -torch.inf], [0.75, 0.25, 0.0]),  # the mode makes up for draws that contradict the rewards
-        ([-40.0, -torch.inf], [1.0, 0.0, 0.0]),
-    ],
-)
-def test_draws_are_weighed_by_their_importance(log_ratios: list[float], shares: list[float]) -> None:
-    found = importance(torch.tensor(log_ratios, dtype=torch.float64))
-    torch.testing.assert_close(found, torch.tensor(shares, dtype=torch.float64))
 
 
 def test_predictions_come_from_the_average_and_suggestions_from_the_models() -> None:

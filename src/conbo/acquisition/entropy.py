@@ -391,10 +391,7 @@ def log_ratio(joint: Tensor) -> Tensor:
 def with_derivative(
     information: Callable[[Tensor], Tensor], slope: Tensor, tables: PeakTables
 ) -> tuple[Tensor, Tensor]:
-    """The information (c,) for σ̃ (c, p), and its derivative with respect to σ̃.
-
-    `information` is a function of the whitened b.
-    """
+    """The value (c,) of `information`, a function of the whitened b, and its derivative with respect to σ̃ (c, p)."""
     with torch.enable_grad():
         variable = slope.detach().requires_grad_(True)
         value = information(whitened(variable, tables))

@@ -182,18 +182,17 @@ class LogPosterior:
         volume = in_logarithms + 0.5 * len(scale) * log(2 * pi) - 0.5 * log_determinant - relative
         return Peak(mean, volume, (directions * curvatures) @ directions.mT / scale[:, None] / scale)
 
-    def draws(self, parameters: Tensor, pairs: int) -> tuple[Tensor, Tensor]:
+    def draws(self, parameters: Tensor, pairs: int) -> Tensor:
         """Parameters (2 · pairs, p) from a normal distribution around a mode (p,) with covariance H⁻¹, within bounds.
 
         They come in opposite pairs, so that their mean is the mode.  The root of H⁻¹ is symmetric, because the signs of
-        eigenvectors depend on the platform.  Also returned are their log-densities (2 · pairs,) relative to the mode's.
+        eigenvectors depend on the platform.
         """
         curvatures, directions = torch.linalg.eigh(self._second_derivatives(parameters)[0])
         normal = torch.randn(pairs, len(parameters), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         root = (directions / curvatures.clamp_min(LEAST_CURVATURE).sqrt()) @ directions.mT
         steps = normal @ root * torch.from_numpy(self._spread)
-        drawn = torch.cat([parameters + steps, parameters - steps]).clamp(*self.bounds.T)
-        return drawn, -0.5 * normal.square().sum(-1).repeat(2)
+        return torch.cat([parameters + steps, parameters - steps]).clamp(*self.bounds.T)
 
     def _second_derivatives(self, parameters: Tensor) -> tuple[Tensor, float]:
         """H (p, p) at a mode (p,) by differences of gradients, and the constant mean at the mode.
