@@ -1,9 +1,9 @@
-"""The most probable models of the rewards, fitted by maximum a posteriori and weighted by their evidence.
+"""Fits the hyperparameters of many models by maximum a posteriori, and keeps the models with the most evidence.
 
-No single model is trusted.  Structures (a rough or a smooth kernel, with or without main effects), modes of their
-hyperparameters, input warping, heteroscedastic noise and output warping are tried.  The probable models become the
-members of an average. Every structure is fitted; warping and heteroscedastic noise are tried only if the rewards hint
-at them.
+The models differ in the family of their kernel (rough or smooth, with or without main effects), in input warping,
+output warping and heteroscedastic noise, and in the mode of the posterior of their hyperparameters. Every family is
+fitted. Warping and heteroscedastic noise are tried only if the rewards hint at them. Probable models are later averaged
+(`mixture.py`), weighted by their evidence.
 """
 
 from collections.abc import Sequence
@@ -42,25 +42,27 @@ from conbo.models.transformed import TransformedPosterior
 from conbo.notices import LOG, in_words
 
 ANNOUNCED_SECONDS = 2.0  # fits that are expected to take longer are announced in the log
-LEAST_WEIGHT = 0.03  # members with less weight are dropped
-NOISE_MARGIN = 2.0  # nats of evidence that heteroscedastic noise must gain, because every variant adds a member
+LEAST_WEIGHT = 0.03  # models whose evidence is less than this multiple of the highest evidence are dropped
+NOISE_MARGIN = 2.0  # nats of evidence that heteroscedastic noise must gain, because one more model costs time
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Fitted hyperparameters of one model, and its log evidence.
+    """The fitted hyperparameters of one model, and its log evidence.
 
-    It keeps the factor of the last data that it was conditioned on, so that one more reward costs little.
+    A fit keeps the Cholesky factor of the data that it was last conditioned on. Conditioning on one more reward extends
+    that factor, at a cost of n² instead of n³.
     """
 
     kernel: Kernel
     constant: float
     noise: float | Tensor | HeteroscedasticNoise
-    objective: float  # log-density at the mode
-    evidence: float
-    output: LowTail | None
-    effect: SeedEffect | None  # the effect of seeds, if the rewards support one
-    record: dict[str, Any] = field(repr=False, compare=False)  # plain values from which `restored` makes this fit again
+    objective: float  # log marginal likelihood plus log prior of the hyperparameters
+    evidence: float  # log evidence in nats, from which the model's weight follows
+    output: LowTail | None  # output warping, if the model has it
+    effect: SeedEffect | None  # the random effect of simulator seeds, if the model has one
+    record: dict[str, Any] = field(repr=False, compare=False)  # JSON values from which `restored` makes this fit again
+    # at most one entry: the factor of the data that this fit was last conditioned on
     _last: list[Factored | Summary] = field(default_factory=list, repr=False, compare=False)
 
     def posterior(
@@ -71,10 +73,11 @@ class Fit:
         limits: tuple[float, float] | None = None,
         seeds: Tensor | None = None,
     ) -> ExactPosterior | TransformedPosterior:
-        """Condition on standardized rewards (n,) at points (n, d), with known noise variances (n,), if given.
+        """Return the posterior given standardized rewards (n,) at points (n, d).
 
-        `limits` bound the expected reward, if they are known. `seeds` (n,) are the seeds of the rewards, if they have
-        any; with seeds, there are no limits.
+        `noise` (n,) holds the variances of the rewards' noise if they are known; otherwise the fitted noise is used.
+        `limits` are known bounds of the expected reward. `seeds` (n,) are the rewards' simulator seeds; a model with
+        effects of seeds uses them and ignores `limits`.
         """
         if self.effect is not None and seeds is not None:
             within = self.noise if noise is None else noise
@@ -90,16 +93,16 @@ class Fit:
 
 
 def expected_seconds(n: int, d: int) -> float:
-    """Rough duration in seconds of a fit of all models to n rewards at points with d columns, on one core.
+    """Estimate how many seconds a fit of all models to n rewards at points with d columns takes on one core.
 
-    It was measured with eight columns (2.1 and 4.0 s for 281 and 493 rewards) and with two (1.3 s for 281).  A slow or
-    busy machine may take several times as long.
+    The formula was fitted to measurements: 2.1 s and 4.0 s for 281 and 493 rewards with eight columns, and 1.3 s for
+    281 rewards with two. A slow or busy machine may take several times as long.
     """
     return 0.78 * (8 + d) * (n / 1000) ** 1.4
 
 
 def announce(n: int, d: int) -> None:
-    """Before a fit begins, log how long it will take, unless it is quick."""
+    """Log how long a fit to n rewards at points with d columns will take, unless it is quick."""
     if (seconds := expected_seconds(n, d)) > ANNOUNCED_SECONDS:
         LOG.info("Fitting the model to %s rewards; this takes about %s.", f"{n:,}", in_words(seconds))
 
@@ -117,15 +120,16 @@ def fit(
     members: int = 1,
     earlier: Sequence[Fit] = (),
 ) -> list[Fit]:
-    """Fit standardized rewards (n,) at unit-cube points (n, d): the most probable models, the best first.
+    """Fit models to standardized rewards (n,) at unit-cube points (n, d); return the most probable ones, best first.
 
-    `noise` holds known variances. Otherwise noise is learned, and may vary with the point unless it is expected to be
-    small.  `warp` allows input warping, and `map_rewards` output warping.  At most `members` models are returned, and
-    none of negligible probability.  Given `earlier` models, which were probable for the first of these rewards, only
-    those are fitted, starting from their hyperparameters.  If some structures have effects of seeds, the last column of
-    the points is the seed.
+    `noise` (n,) holds the variances of the rewards' noise if they are known. Otherwise noise is learned: `small_noise`
+    selects a prior that favors small variances; without it, heteroscedastic noise is tried too. `warp` allows input
+    warping, and `map_rewards` output warping. At most `members` models are returned, and none of negligible
+    probability. If there are `earlier` fits to an initial part of these rewards, only their models are fitted again,
+    starting from their hyperparameters. If some families have effects of seeds, the last column of the points is the
+    seed.
 
-    The result is a pure function of the arguments: the same data give the same models, whatever happened before.
+    The result is a pure function of the arguments. The same data give the same models, whatever was fitted before.
     """
     rewards = rewards.cpu()
     expected: Tensor | Expected = noise.cpu() if noise is not None else "small" if small_noise else "moderate"
@@ -150,10 +154,12 @@ def all_modes(
     map_rewards: bool,
     several: bool,
 ) -> list[Mode]:
-    """The modes of all models without effects of seeds.
+    """Return the modes of all models without effects of seeds.
 
-    Every family is fitted to plain and to mapped rewards.  The best mode is then fitted with heteroscedastic noise and
-    with input warping, and these variants are kept if they are more probable."""
+    Every plain family is fitted without and with output warping, and probable ones also with main effects. Then the
+    most probable mode is fitted with heteroscedastic noise and with input warping. These variants are added if their
+    evidence is higher. With `several`, a family may contribute more than one mode.
+    """
     modes = at_least_one(modes_of_families(structures.plain, points, rewards, noise, several))
     if map_rewards and isinstance(noise, str):
         modes += with_mapped_rewards(structures.plain, modes, noise, several)
@@ -167,7 +173,7 @@ def all_modes(
 
 
 def at_least_one(modes: list[Mode]) -> list[Mode]:
-    """The modes; raises ConboError if there are none."""
+    """Return the modes unchanged, or raise ConboError if there are none."""
     if not modes:
         raise ConboError(
             "a covariance matrix must be finite and positive definite, but got none at any start of the fit."
@@ -182,9 +188,10 @@ def refitted(
     rewards: Tensor,
     noise: Tensor | Expected,
 ) -> list[Mode]:
-    """The mode of a recorded model for other rewards, found by local search from the recorded parameters.
+    """Return the modes of a recorded model for new rewards, found by local search from the recorded parameters.
 
-    The recorded curvature makes it short: a few more rewards hardly change that.
+    The recorded curvature makes the search short, because a few more rewards hardly change the curvature. The list is
+    empty if the search fails.
     """
     family = structures.read(record)
     seen = structures.seen_by(family, points)
@@ -200,7 +207,7 @@ def refitted(
 
 
 def probabilities(fits: Sequence[Fit]) -> Tensor:
-    """The weights of models by their evidence; they add up to one."""
+    """Return the weights (models,) of fits, proportional to their evidence; they add up to one."""
     return torch.tensor([fit.evidence for fit in fits], dtype=torch.float64).softmax(0)
 
 
@@ -211,7 +218,7 @@ def restored(
     noise: Tensor | None = None,
     small_noise: bool = False,
 ) -> Fit:
-    """The fit that a record describes, given the structures and the data that it was made from."""
+    """Return the fit that a record describes, given the families, points and noise that it was fitted with."""
     family = structures.read(record)
     expected: Expected = "varying" if record["varying"] else "small" if small_noise else "moderate"
     nothing = structures.seen_by(family, points[:0]).cpu()

@@ -1,11 +1,11 @@
-"""Output warping that is learned: a Box-Cox map of the distance from a ceiling, with two parameters.
+"""Output warping with learned parameters: a Box-Cox map of the distance from a ceiling.
 
     z = -((c - y)^λ - 1)/λ, then standardized
 
-The ceiling c is above the best reward.  The power λ is between nearly 0, a logarithm, and 1, no warping.  Without a
-prior, a ceiling at the best reward would be infinitely probable.  The density of log t, with t the distance from the
-best reward to the ceiling in units of the reach, is therefore proportional to (t/(1 + t))².  The reach is the distance
-from the median reward to the best.
+The ceiling c lies above the best reward.  The power λ lies between nearly 0 (a logarithm) and 1 (no warping).  The
+distance from the best reward to the ceiling is t times the reach, which is the distance from the median reward to the
+best.  Log t has a prior density proportional to (t/(1 + t))²: with a flat prior, the posterior density would grow
+without bound as the ceiling approaches the best reward.
 """
 
 from dataclasses import dataclass
@@ -18,32 +18,35 @@ from conbo.models.output_maps import LowTail
 
 LOG_DISTANCES = log(1e-6), log(30.0)  # bounds of log t
 POWERS = 1e-3, 1.0  # bounds of λ
-TRIED_POWERS = (1e-3, 1 / 3, 0.6)  # a search begins with one of these powers and one of the distances
-TRIED_DISTANCES = 12  # number of distances that are tried, evenly spaced in their logarithm
-LINEAR_SHARE = 0.5  # share of the way from the best reward to the ceiling after which the map is continued linearly
+TRIED_POWERS = (1e-3, 1 / 3, 0.6)  # values of λ at which a search starts
+TRIED_DISTANCES = 12  # number of values of t at which a search may start, evenly spaced in their logarithm
+LINEAR_SHARE = 0.5  # the map is linear above the best reward plus this share of the distance from there to the ceiling
 
 
 @dataclass(frozen=True)
 class LearnedMaps:
-    """All maps of standardized rewards, with parameters (log t, λ)."""
+    """The Box-Cox maps of one set of standardized rewards, with parameters (log t, λ)."""
 
     rewards: Tensor  # (n,)
-    best: float
-    reach: float
+    best: float  # the highest reward
+    reach: float  # distance from the median reward to the highest one, the unit of t
 
     @property
     def bounds(self) -> Tensor:
-        """Lower and upper bounds (2, 2) of the parameters, one row each."""
+        """The lower and upper bounds of log t (first row) and of λ (second row), as a tensor (2, 2)."""
         return torch.tensor([LOG_DISTANCES, POWERS], dtype=torch.float64)
 
     def tried(self) -> Tensor:
-        """Parameters (k, 2) of the maps that are tried first, those with equal powers next to each other."""
+        """Return a grid of parameters (k, 2) to start searches from; rows with the same power λ are adjacent."""
         distances = torch.linspace(*LOG_DISTANCES, TRIED_DISTANCES, dtype=torch.float64)
         powers = torch.tensor(TRIED_POWERS, dtype=torch.float64)
         return torch.cartesian_prod(powers, distances).flip(-1)
 
     def values(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        """Rewards (r, n) under maps with parameters (r, 2), and the logarithms (r,) of Jacobian times prior."""
+        """Return the mapped and standardized rewards (r, n), and log(Jacobian · prior) (r,), for parameters (r, 2).
+
+        The Jacobian is that of the map from the n rewards to the n mapped rewards. The prior density is not normalized.
+        """
         distance, power, below = self._below(parameters)
         mapped = -torch.expm1(power * below) / power
         deviation, mean = torch.std_mean(mapped, -1, keepdim=True)
@@ -52,7 +55,11 @@ class LearnedMaps:
         return (mapped - mean) / deviation, slopes.sum(-1) + prior
 
     def gradients(self, parameters: Tensor, in_values: Tensor) -> Tensor:
-        """Gradients (r, 2) of a log-density with gradients in the values (r, n), plus Jacobian and prior."""
+        """Return the gradients (r, 2), with respect to (log t, λ), of a log-density of the mapped rewards.
+
+        `in_values` (r, n) are the gradients of that log-density with respect to the mapped rewards. The gradients of
+        log(Jacobian · prior) are included.
+        """
         distance, power, below = self._below(parameters)
         n, growth = below.shape[1], torch.expm1(power * below)
         mapped = -growth / power
@@ -68,12 +75,12 @@ class LearnedMaps:
         return torch.stack([in_distance.sum(-1) + prior, in_power.sum(-1)], -1)
 
     def _below(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-distance (r, 1), power (r, 1), and log((c - y) / (c - best)) for each reward y (r, n)."""
+        """Return log t (r, 1), λ (r, 1) and log((c - y) / (c - best)) (r, n) for every reward y."""
         distance, power = parameters[:, :1], parameters[:, 1:]
         return distance, power, torch.log1p((self.best - self.rewards) / self.reach / distance.exp())
 
     def output(self, parameters: Tensor) -> LowTail:
-        """The map with parameters (2,)."""
+        """Return the map with parameters (2,), continued linearly above the best reward."""
         distance, power = self.reach * exp(float(parameters[0])), float(parameters[1])
         width = (1 - LINEAR_SHARE) * distance
         plain = LowTail(self.best + LINEAR_SHARE * distance, width, power=power)
@@ -81,13 +88,16 @@ class LearnedMaps:
         return LowTail(plain.pivot, width, float(mean), float(deviation), power)
 
     def parameters(self, output: LowTail) -> Tensor:
-        """The parameters (2,) of a map; those of a map of other rewards are nearly the same."""
+        """Return the parameters (log t, λ) of a map, clamped to the bounds.
+
+        The map may be one that was learned from fewer rewards. Its parameters are then a good start for a new search.
+        """
         distance = log(output.width / (1 - LINEAR_SHARE) / self.reach)
         return torch.tensor([distance, output.power], dtype=torch.float64).clamp(*self.bounds.T)
 
 
 def learned_maps(rewards: Tensor) -> LearnedMaps | None:
-    """The maps of standardized rewards (n,); None if most rewards are as good as the best."""
+    """Return the Box-Cox maps of standardized rewards (n,), or None if the median reward equals the best one."""
     best = float(rewards.max())
     reach = best - float(rewards.median())
     return LearnedMaps(rewards, best, reach) if reach > 0 else None

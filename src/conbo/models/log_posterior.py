@@ -1,20 +1,23 @@
-"""How probable hyperparameters are: marginal likelihood times prior, with a closed-form gradient.
+"""The log posterior density of a model's hyperparameters: log marginal likelihood plus log prior, with gradients.
 
-The gradient of log p(y) with respect to the covariance matrix is G = ½(ααᵀ - K⁻¹) with α = K⁻¹(y - m); each family of
-kernels pulls G back to its own parameters, most of which are logarithms.  The constant mean is profiled out (its best
-value given the rest is a formula), so that lengthscales, variances, loadings and noise are left.
+The gradient of log p(y) with respect to the covariance matrix K is G = ½(ααᵀ - K⁻¹) with α = K⁻¹(y - m).  Each family
+of kernels converts G to the gradient with respect to its own parameters (its pullback).  Most parameters are
+logarithms.  The constant mean m is profiled out: for given parameters, the most likely mean has a closed form.
 
-Priors, in standardized rewards and unit-cube distances:
+Priors, for standardized rewards and points in the unit cube of d columns:
 
-=================  =============================  ==========================================================
-lengthscales       LogNormal(√2 + ½ log d, √3)    grows with the dimension d (Hvarfner et al., ICML 2024)
-variances          LogNormal(0, 1)                rewards have variance one
-loadings           Normal(0.7 or 0, 0.5)          of multi-task kernels: the first says that states are alike
-exponents' logs    Normal(0, 0.5)                 of input warping, among the loadings
-noise, "moderate"  Cauchy(-4, 1.5) of its log     anything from small to large; rewards decide
-noise, "small"     LogNormal(-6, 2)               nearly none, unless many rewards say otherwise
-noise, "varying"   Cauchy(-4, 1.5), N(0, 0.3)     moderate on average; slopes have density one at zero
-=================  =============================  ==========================================================
+=================  ==============================  ==========================================================
+parameter          prior                           remark
+=================  ==============================  ==========================================================
+lengthscales       LogNormal(√2 + ½ log d, √3)     grow with the dimension (Hvarfner et al., ICML 2024)
+variances          LogNormal(0, 1)                 rewards have variance one
+loadings           Normal(0.7 or 0, 0.5)           of multi-task kernels; 0.7 makes all states similar
+exponents' logs    Normal(0, 0.5)                  of input warping; they count among the loadings
+noise, "moderate"  log is Cauchy(-4, 1.5)          the rewards decide whether noise is small or large
+noise, "small"     LogNormal(-6, 2)                nearly no noise, unless many rewards say otherwise
+noise, "varying"   log level is Cauchy(-4, 1.5),   heteroscedastic; the density of the slopes is relative to
+                   slopes are Normal(0, 0.3)       the density at zero
+=================  ==============================  ==========================================================
 """
 
 from collections.abc import Callable
@@ -37,38 +40,40 @@ from conbo.models.solved_covariances import SolvedCovariances, factorize_and_inv
 LOG_LENGTHSCALE_BOUNDS = (log(0.005), log(200.0))
 LOG_VARIANCE_BOUNDS = (log(1e-3), log(1e3))
 SLOPE_BOUNDS = (-5.0, 5.0)
-LOADING_SPREAD = 0.5
-SLOPE_SPREAD = 0.3
+LOADING_SPREAD = 0.5  # standard deviation of the prior of a loading
+SLOPE_SPREAD = 0.3  # standard deviation of the prior of a slope of heteroscedastic noise
 USUAL_NOISE = -4.0, 1.5  # center and width of the Cauchy prior of the noise's log-variance
-SMALL_NOISE = -6.0, 2.0
+SMALL_NOISE = -6.0, 2.0  # mean and standard deviation of the normal prior of the log-variance of small noise
 SCREENED_STARTS = 8  # number of quasi-random starts that are screened by their objective
 MUCH_NOISE = 0.3  # variance of the noise at `noisy_start`, in standardized rewards
-DIFFERENCE = 1e-3  # step in a parameter between two gradients, from which second derivatives follow
-LEAST_CURVATURE = 0.3  # least curvature of a log-density along any direction, in units of the prior's spread
-MOST_WORK = 10**9  # r n³ of the covariances that one call factorizes: well below a second, so that Ctrl-C is answered
-IMAGINED = 8  # number of drawn sets of rewards from which the curvature at a start is estimated
+DIFFERENCE = 1e-3  # step of the finite differences of gradients that give second derivatives
+LEAST_CURVATURE = 0.3  # least eigenvalue of H after scaling by the prior's standard deviations
+MOST_WORK = 10**9  # largest r n³ in one call, where r matrices are factorized; it takes well below a second
+IMAGINED = 8  # number of sets of rewards drawn from the model to estimate the curvature at a start
 
 Array: TypeAlias = NDArray[np.float64]
-Expected: TypeAlias = Literal["small", "moderate", "varying"]
+Expected: TypeAlias = Literal["small", "moderate", "varying"]  # name of the noise's prior
 
 
 @dataclass(frozen=True)
 class Peak:
-    """The log-density around a mode, with H its negated second derivatives.
+    """The shape of the log-density around a mode, with H its negated second derivatives.
 
-    LogNormal priors are densities of exp(parameter), but H is with respect to the parameter. The change of variables
-    adds the parameter itself to the log-volume.
+    A LogNormal prior is a density of exp(parameter), but H is taken with respect to the parameter itself. `log_volume`
+    therefore also contains the sum of those parameters, the log Jacobian of this change of variables.
     """
 
     mean: float  # the constant mean of the rewards
-    log_volume: float  # log |2π H⁻¹|^½
+    log_volume: float  # log |2π H⁻¹|^½ plus the log Jacobian, which Laplace's method adds to the log-density
     curvature: Tensor  # H (p, p), made positive definite
 
 
 class LogPosterior:
-    """Log marginal likelihood plus log prior of r sets of parameters at once, with gradients.
+    """Log marginal likelihood plus log prior of the parameters of one family, with gradients.
 
-    `noise` holds the variances of the rewards' noise if they are known, or else the name of its prior.
+    Methods take r sets of parameters at once, unless they say (p,). `noise` holds the variances (n,) of the rewards'
+    noise if they are known, and otherwise the name of the noise's prior. The objective of parameters is their
+    log-density.
     """
 
     def __init__(self, family: KernelFamily, points: Tensor, rewards: Tensor, noise: Tensor | Expected) -> None:
@@ -93,7 +98,7 @@ class LogPosterior:
 
     @property
     def learned(self) -> bool:
-        """Whether the noise is a parameter."""
+        """Whether the noise variance is learned, as opposed to known."""
         return isinstance(self.noise, str)
 
     @property
@@ -103,11 +108,11 @@ class LogPosterior:
 
     @property
     def n_slopes(self) -> int:
-        """Number of parameters for the slopes of heteroscedastic noise."""
+        """Number of parameters that are slopes of heteroscedastic noise; they come last."""
         return self._counts[-1]
 
     def __call__(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Objectives (r,) of parameters (r, p), their gradients (r, p), and the best constant mean for each (r,)."""
+        """Return log-densities (r,) of parameters (r, p), gradients (r, p), and the most likely constant means (r,)."""
         if len(parameters) > self._most_at_once:
             parts = [self(part) for part in parameters.split(self._most_at_once)]
             values, gradients, means = (torch.cat(column) for column in zip(*parts, strict=True))
@@ -120,7 +125,10 @@ class LogPosterior:
         return value, solved.pullback(in_covariance).add_(torch.from_numpy(prior_gradient)), mean
 
     def with_rewards(self, parameters: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Objectives (r,) of parameters (r, p), each with rewards (r, n) of its own, and gradients in both."""
+        """Return log-densities (r,) of parameters (r, p), where each row of parameters has its own rewards (r, n).
+
+        The other results are the gradients with respect to the parameters (r, p) and to the rewards (r, n).
+        """
         if len(parameters) > self._most_at_once:
             pairs = zip(parameters.split(self._most_at_once), rewards.split(self._most_at_once), strict=True)
             columns = zip(*(self.with_rewards(*pair) for pair in pairs), strict=True)
@@ -138,7 +146,7 @@ class LogPosterior:
         return value, solved.pullback(solved.in_covariance(weights)).add_(prior_gradient), -weights
 
     def of_rewards(self, parameters: Tensor, rewards: Tensor) -> Tensor:
-        """Objectives (r, k) of parameters (r, p) for each of k other sets of rewards (n, k)."""
+        """Return log-densities (r, k) of parameters (r, p) for k sets of rewards, the columns of `rewards` (n, k)."""
         if len(parameters) > self._most_at_once:
             return torch.cat([self.of_rewards(part, rewards) for part in parameters.split(self._most_at_once)])
         solved = self._solve(parameters)
@@ -153,40 +161,44 @@ class LogPosterior:
         return torch.where(failed[:, None] | value.isnan(), -inf, value)
 
     def kernel(self, parameters: Tensor) -> Kernel:
-        """The kernel with parameters (p,)."""
+        """Return the kernel with parameters (p,)."""
         return self.family.kernel(parameters[: self._n_kernel])
 
     def noise_of(self, parameters: Tensor) -> float | Tensor | HeteroscedasticNoise:
-        """The noise with these parameters (p,)."""
+        """Return the noise with parameters (p,): a variance, known variances (n,), or a function of the point."""
         if not isinstance(self.noise, str):
             return self.noise
         *_, level, slopes = parameters.split(self._counts)
         return HeteroscedasticNoise(self.columns, float(level), slopes) if self.varies else float(level.exp())
 
     def curvature(self, parameters: Tensor) -> Tensor:
-        """Rough estimates (r, p) of the negated second derivative with respect to each parameter.
+        """Estimate the negated second derivative (r, p) of the log-density with respect to each parameter.
 
-        For the log-likelihood, the estimate is the variance of its gradient over rewards drawn with these parameters.
+        The estimate for the log-likelihood is its Fisher information, the variance of its gradient over rewards that
+        are drawn from the model with the same parameters.
         """
         return self._imagined_gradients(parameters).square().mean(0) + torch.from_numpy(self._spread**-2)
 
     def peak(self, parameters: Tensor) -> "Peak":
-        """The log-density around a mode (p,)."""
+        """Return the shape of the log-density around a mode (p,)."""
         second, mean = self._second_derivatives(parameters)
         scale = torch.from_numpy(self._spread)
         curvatures, directions = torch.linalg.eigh(second)
         curvatures = curvatures.clamp_min(LEAST_CURVATURE)
         log_determinant = float(curvatures.log().sum() - 2 * scale.log().sum())
         in_logarithms = float(torch.from_numpy(self._logarithm) @ parameters)
-        relative = self.n_slopes * log(SLOPE_SPREAD * sqrt(2 * pi))  # slopes have a density relative to that at zero
+        relative = self.n_slopes * log(
+            SLOPE_SPREAD * sqrt(2 * pi)
+        )  # the prior density of slopes is relative to that at zero
         volume = in_logarithms + 0.5 * len(scale) * log(2 * pi) - 0.5 * log_determinant - relative
         return Peak(mean, volume, (directions * curvatures) @ directions.mT / scale[:, None] / scale)
 
     def draws(self, parameters: Tensor, pairs: int) -> Tensor:
-        """Parameters (2 · pairs, p) from a normal distribution around a mode (p,) with covariance H⁻¹, within bounds.
+        """Draw parameters (2 · pairs, p) from the normal distribution N(mode, H⁻¹), clamped to the bounds.
 
-        They come in opposite pairs, so that their mean is the mode.  The root of H⁻¹ is symmetric, because the signs of
-        eigenvectors depend on the platform.
+        `parameters` (p,) is the mode. Draws come in pairs mode ± step, so that their mean is the mode. The square root
+        of H⁻¹ is the symmetric one, because that does not depend on the signs of eigenvectors, which differ between
+        platforms.
         """
         curvatures, directions = torch.linalg.eigh(self._second_derivatives(parameters)[0])
         normal = torch.randn(pairs, len(parameters), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -195,9 +207,10 @@ class LogPosterior:
         return torch.cat([parameters + steps, parameters - steps]).clamp(*self.bounds.T)
 
     def _second_derivatives(self, parameters: Tensor) -> tuple[Tensor, float]:
-        """H (p, p) at a mode (p,) by differences of gradients, and the constant mean at the mode.
+        """Return H (p, p) at a mode (p,) by finite differences of gradients, and the constant mean at the mode.
 
-        H is scaled so that the prior's own curvature is 1. Callers raise its eigenvalues to at least LEAST_CURVATURE.
+        H is multiplied by the prior's standard deviations on both sides, so that the prior alone would give the
+        identity. Callers raise the eigenvalues of H to at least LEAST_CURVATURE.
         """
         steps = torch.where(parameters + DIFFERENCE > self.bounds[:, 1], -DIFFERENCE, DIFFERENCE)
         _, gradients, means = self(torch.cat([parameters[None], parameters + steps.diag()]))
@@ -207,14 +220,20 @@ class LogPosterior:
         return 0.5 * (second + second.mT) * scale[:, None] * scale, float(means[0])
 
     def promise(self, parameters: Tensor, some: slice) -> float:
-        """Roughly how much log-density (nats) a Newton step in some of the parameters (p,) would gain."""
+        """Estimate the log-density (nats) that a Newton step in some of the parameters (p,) would gain.
+
+        `some` selects these parameters. The Hessian of the Newton step is estimated as in `curvature`.
+        """
         slopes = self(parameters[None])[1][0, some]
         imagined = self._imagined_gradients(parameters[None])[:, 0, some]
         information = imagined.mT @ imagined / IMAGINED + torch.from_numpy(self._spread[some] ** -2).diag()
         return float(0.5 * slopes @ torch.linalg.solve(information, slopes))
 
     def _imagined_gradients(self, parameters: Tensor) -> Tensor:
-        """Gradients (IMAGINED, r, p) of the log-likelihood at parameters (r, p), for rewards drawn with them."""
+        """Return gradients (IMAGINED, r, p) of log-likelihoods of rewards drawn from the model.
+
+        For each of r sets of parameters (r, p), IMAGINED sets of rewards are drawn with these parameters.
+        """
         solved = self._solve(parameters)
         generator = torch.Generator().manual_seed(0)
         draws = torch.randn(len(self.points), IMAGINED, generator=generator, dtype=torch.float64)
@@ -223,17 +242,21 @@ class LogPosterior:
         return torch.where(solved.failed[:, None], 0.0, gradients)
 
     def thinned(self, n: int) -> "LogPosterior":
-        """The same log-density for n of the rewards, evenly spaced from the first to the last."""
+        """Return the same log-density for only n of the rewards, evenly spaced from the first to the last."""
         some = torch.linspace(0, len(self.points) - 1, n).long()
         noise = self.noise if isinstance(self.noise, str) else self.noise[some]
         return LogPosterior(self.family, self.points[some], self.rewards[some], noise)
 
     def starts(self) -> Tensor:
-        """Starts (starts, p) of a fit: Sobol points around typical values, which the first has except for loadings."""
+        """Return parameters (SCREENED_STARTS, p) to start a fit from: Sobol points around typical values.
+
+        The first start has exactly the typical values, except for its loadings: their typical value may be a saddle
+        point.
+        """
         drawn = sum(self._counts) - self.n_slopes
         centered = SobolEngine(drawn, scramble=True, seed=0).draw(SCREENED_STARTS, dtype=torch.float64) - 0.5
         lengthscales, variances, loadings, noise = centered.split(self._counts[:-1], -1)
-        for kind in (lengthscales, variances, noise):  # not the loadings: zero is a saddle point for them
+        for kind in (lengthscales, variances, noise):  # not the loadings, because zero is a saddle point for them
             kind[0] = 0.0
         return torch.cat(
             [
@@ -247,19 +270,26 @@ class LogPosterior:
         )
 
     def noisy_start(self) -> Tensor:
-        """The first of the `starts` (p,), but with a large noise variance."""
+        """Return the first of the `starts`, (p,), but with a large noise variance."""
         start = self.starts()[0]
         start[len(start) - 1 - self.n_slopes] = log(MUCH_NOISE)
         return start
 
     def _by_kind(self, *values: float | tuple[float, ...]) -> Array:
-        """One value for every parameter; `values` has a number or a tuple for each kind of parameters."""
+        """Return an array (p,) with one value for every parameter.
+
+        `values` has one entry for each kind of parameter, in their order: lengthscales, variances, loadings, noise
+        level, noise slopes. An entry is one number for all parameters of its kind, or a tuple with one number for each.
+        """
         pairs = zip(values, self._counts, strict=True)
         flat = [v for value, n in pairs for v in (value if isinstance(value, tuple) else [value] * n)]
         return np.array(flat, dtype=np.float64)
 
     def _prior(self, parameters: Array) -> tuple[Array, Array]:
-        """Log-densities (r,) of the prior, and gradients (r, p); LogNormals are densities of exp(parameter)."""
+        """Return log prior densities (r,) of parameters (r, p), and their gradients (r, p).
+
+        LogNormal priors are densities of exp(parameter); the gradients are with respect to the parameter.
+        """
         score = (parameters - self._location) / self._spread
         values = -(self._logarithm * parameters + 0.5 * score * score + self._log_spread)
         gradients = -self._logarithm - score / self._spread
@@ -271,7 +301,11 @@ class LogPosterior:
         return values.sum(-1), gradients
 
     def _noise(self, parameters: Tensor) -> tuple[Tensor, Callable[[Tensor], list[Tensor]]]:
-        """Noise variances (r, n), (r, 1) or (n,), and a map from their gradients (r, n) to gradients of parameters."""
+        """Return the noise variances of the rewards, (r, n), (r, 1) or (n,), and their pullback.
+
+        The pullback maps a gradient (r, n) with respect to the variances to gradients with respect to the noise's
+        parameters.
+        """
         if not isinstance(self.noise, str):
             return self.noise, lambda _: []
         if not self.varies:
@@ -289,7 +323,7 @@ class LogPosterior:
         return variances, pullback
 
     def _solve(self, parameters: Tensor) -> SolvedCovariances:
-        """The covariances of rewards with these parameters (r, p), factorized and inverted.
+        """Return the covariance matrices of the rewards for parameters (r, p), factorized and inverted.
 
         Work of order n² and more is done on the device of the points.
         """

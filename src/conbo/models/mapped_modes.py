@@ -1,7 +1,7 @@
-"""Modes of the hyperparameters together with the parameters of output warping.
+"""Joint search for modes of a model's hyperparameters and of the parameters of output warping.
 
-The two must be searched together.  Under a map that is nearly right the process needs noise, and with that noise no
-other map is much better.
+Searching for one after the other would get stuck.  Under a slightly wrong map, the Gaussian process explains the misfit
+as noise, and with that much noise, no other map is much more probable.
 """
 
 from collections.abc import Sequence
@@ -24,15 +24,18 @@ from conbo.models.modes import (
     map_margin,
 )
 
-MAP_CURVATURE = 5.0  # rough negated second derivative in each parameter of a map, with which a search begins
+MAP_CURVATURE = 5.0  # assumed negated second derivative of the log-density in log t and in λ at the start of a search
 
 
 def with_mapped_rewards(
     families: Sequence[KernelFamily], plain: Sequence[Mode], noise: Expected, all_modes: bool
 ) -> list[Mode]:
-    """The modes of every family for rewards under output warping, if a map is promising at the usual starts.
+    """Return modes of every family for rewards under output warping; empty if no map of the rewards is promising.
 
-    `plain` are the modes without output warping.  Searches that cannot compete with them end early.
+    `plain` are the modes without output warping. A map is promising if, at one of the default starts, it raises the
+    log-density of the first family above that of all starts without a map by at least `map_margin`. Searches that
+    cannot compete with the plain modes are stopped early. Every family contributes all its distinct modes with
+    `all_modes`, and its best one otherwise.
     """
     points, rewards = plain[0].target.points, plain[0].target.rewards
     maps = learned_maps(rewards)
@@ -47,7 +50,7 @@ def with_mapped_rewards(
     margin = map_margin(len(rewards))
     if not mapped.max() > heights[:, 0].max() + margin:
         return []
-    best = mapped.amax(0).reshape(len(TRIED_POWERS), -1).argmax(-1)  # the best distance of each power
+    best = mapped.amax(0).reshape(len(TRIED_POWERS), -1).argmax(-1)  # the index of the best t for each power λ
     best = best + TRIED_DISTANCES * torch.arange(len(best))
     rows = torch.cat([usual[mapped[:, best].argmax(0)], tried[best]], -1)
     if all_modes:
@@ -58,7 +61,7 @@ def with_mapped_rewards(
     for family in families:
         found = joint_search(LogPosterior(family, points, rewards, noise), maps, rows, halving)
         found = [mode for mode in found if mode.objective + mode.log_jacobian > goal]
-        modes += reversed(found if all_modes else found[:1])  # the best one last: the next family starts from it
+        modes += reversed(found if all_modes else found[:1])  # the best mode last
         if found and found[0].output is not None:
             rows = torch.cat([found[0].parameters, maps.parameters(found[0].output)])[None]
     return modes
@@ -71,9 +74,10 @@ def joint_search(
     halving: SuccessiveHalving = HALVING,
     curvature: Tensor | None = None,
 ) -> list[Mode]:
-    """The distinct modes of hyperparameters and map that are reached from starts (r, p + 2), the best first.
+    """Return the distinct modes of hyperparameters and map that local searches reach, the best first.
 
-    `curvature` (r, p, p) holds rough negated second derivatives in the hyperparameters at the starts, if known.
+    A start (p + 2 columns of `starts`) holds p hyperparameters, log t and λ. `curvature` (r, p, p) holds estimates of
+    the negated second derivatives with respect to the hyperparameters at the r starts; None if there are none yet.
     """
     lower, upper = torch.cat([target.bounds, maps.bounds]).T
     starts = starts.clamp(lower, upper)

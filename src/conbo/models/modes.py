@@ -1,9 +1,10 @@
-"""Modes of the hyperparameters, where a model's log-density is highest, and the evidence of the model at its mode.
+"""Local search for the modes of a model's hyperparameters, and the model's evidence by Laplace's method.
 
-    log p(rewards | model) ≈ log p(rewards, θ | model) + ½ log |2π H⁻¹|     (Laplace)
+    log p(rewards | model) ≈ log p(rewards, θ | model) + ½ log |2π H⁻¹|
 
-with θ the mode and H the negated second derivatives of the log-density at θ.  A variant of a model is the same model
-with main effects, input warping or heteroscedastic noise added; its search starts from the mode of the plain model.
+Here θ is the mode, and H holds the negated second derivatives of the log-density at θ.  The functions `with_...` fit
+variants of a model: the same model with main effects, input warping or heteroscedastic noise added.  The search for a
+variant starts from the mode of the plain model.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,14 +26,14 @@ from conbo.models.warped_family import WarpedFamily
 
 CLIMBED_STARTS = 2  # number of the best screened starts from which a local search begins
 SCREENED_REWARDS = 300  # largest number of rewards with which starts are screened, because each evaluation costs n³
-ITERATIONS = 100
+ITERATIONS = 100  # largest number of iterations of a local search
 HALVING = SuccessiveHalving(iterations=15, survivors=CLIMBED_STARTS)  # starts that lag are dropped
-TOLERANCE = 1e-3  # nats: a step that promises less ends a local search; the data cannot resolve such differences
+TOLERANCE = 1e-3  # nats: a local search ends when its next step promises to gain less
 NEGLIGIBLE_NOISE = 1e-4  # variance of the noise below which heteroscedastic noise is not tried
 WARP_MARGIN = 6.0  # nats of log-density that input warping must gain
-MIN_PROMISED_WARP_GAIN = 3.0  # nats that a Newton step in the exponents must promise before warping is tried
-MAP_MARGIN = 15.0  # least nats that output warping must gain, because it costs accuracy near the best action
-MAP_MARGIN_PER_REWARD = 0.3  # nats per reward that it must gain, because suggestions then take longer
+MIN_PROMISED_WARP_GAIN = 3.0  # nats that a Newton step in the warp's exponents must promise before warping is tried
+MAP_MARGIN = 15.0  # nats that output warping must gain at least, because it costs accuracy near the best action
+MAP_MARGIN_PER_REWARD = 0.3  # nats per reward that output warping must gain, because it makes suggestions slower
 MIN_NOISE_GAIN = 1.0  # nats of log-density that heteroscedastic noise must gain before its evidence is computed
 EFFECT_REACH = 6.0  # nats by which a model with main effects may be less probable than the best model
 VARIANT_HALVING = SuccessiveHalving(iterations=8, survivors=1)  # drops a variant that cannot reach its goal
@@ -43,43 +44,46 @@ SAME_MODE = 0.05  # nats: modes of one model whose objectives are closer than th
 
 @dataclass(frozen=True)
 class Mode:
-    """A mode of the hyperparameters of one model."""
+    """A mode of the hyperparameters of one model: a local maximum of their log posterior density."""
 
     target: LogPosterior
     parameters: Tensor  # (p,)
     objective: float  # log-density of the (possibly mapped) rewards and the parameters
-    output: LowTail | None = None
-    log_jacobian: float = 0.0  # log Jacobian of the map, which makes densities of mapped and plain rewards comparable
+    output: LowTail | None = None  # output warping; None if the rewards are not mapped
+    log_jacobian: float = 0.0  # log(Jacobian · prior) of the map; it makes models with and without a map comparable
 
     log_odds: float = 0.0  # nats that are added to Laplace's estimate of the evidence
-    stated_evidence: float | None = None  # replaces Laplace's estimate of the evidence, which takes many likelihoods
+    stated_evidence: float | None = None  # log evidence that replaces Laplace's estimate
 
     @cached_property
     def evidence(self) -> float:
-        """The log evidence log p(rewards | model), in nats."""
+        """The log evidence in nats: Laplace's estimate plus `log_odds`, unless `stated_evidence` replaces both."""
         return self.laplace + self.log_odds if self.stated_evidence is None else self.stated_evidence
 
     @cached_property
     def laplace(self) -> float:
-        """log p(rewards | model) by Laplace's method, minus a margin for output warping."""
+        """The log evidence by Laplace's method, minus the margin that output warping must gain if the model has it."""
         margin = 0.0 if self.output is None else map_margin(len(self.target.points))
         return self.objective + self.log_jacobian + self.peak.log_volume - margin
 
     @cached_property
     def peak(self) -> Peak:
-        """The log-density around the mode."""
+        """The shape of the log-density around the mode."""
         return self.target.peak(self.parameters)
 
     def like(self, other: "Mode") -> "Mode":
-        """The mode `other`, with the output warping of this mode."""
+        """Return `other` with the output warping of this mode; both must be modes for the same mapped rewards."""
         return replace(other, output=self.output, log_jacobian=self.log_jacobian)
 
     def weighted_by_density(self, other: "Mode", margin: float) -> "Mode":
-        """This mode, with the evidence of `other` plus the gain in log-density over `other`, minus a margin (nats)."""
+        """Return this mode with an evidence that follows from `other` instead of Laplace's method.
+
+        It is the evidence of `other` plus the difference of the two modes' log-densities, minus a margin in nats.
+        """
         return replace(self, stated_evidence=other.evidence + self.objective - other.objective - margin)
 
     def record(self, structures: Structures) -> dict[str, Any]:
-        """The model at this mode as plain values, from which `restored` makes the fit again."""
+        """Return the model at this mode as plain values, from which `fit.restored` makes the fit again."""
         return {
             **structures.record(self.target.family),
             "varying": self.target.varies,
@@ -94,17 +98,17 @@ class Mode:
 
 
 def map_margin(n: int) -> float:
-    """The nats that output warping of n rewards must gain."""
+    """Return how many nats output warping of n rewards must gain before it is used."""
     return max(MAP_MARGIN, MAP_MARGIN_PER_REWARD * n)
 
 
 def best_of(modes: Sequence[Mode]) -> Mode:
-    """The mode with the highest evidence."""
+    """Return the mode with the highest evidence."""
     return max(modes, key=lambda mode: mode.evidence)
 
 
 def without_repetitions(modes: Iterable[Mode]) -> list[Mode]:
-    """The modes in their order, without those whose parameters are close to those of an earlier mode."""
+    """Return the modes in their order, without those that nearly equal an earlier mode of the same model."""
     kept: list[Mode] = []
     for mode in modes:
         same = (one for one in kept if one.target.family == mode.target.family and one.output == mode.output)
@@ -117,22 +121,29 @@ def without_repetitions(modes: Iterable[Mode]) -> list[Mode]:
 def modes_of_families(
     families: Sequence[KernelFamily], points: Tensor, rewards: Tensor, noise: Tensor | Expected, all_modes: bool
 ) -> list[Mode]:
-    """The modes of every family; the search for each starts from the best mode of the previous family."""
+    """Return modes of every family of kernels, fitted to rewards (n,) at points (n, d).
+
+    The search in the first family starts from Sobol points, and that in each later one from the best mode of the family
+    before it. Every family contributes all its distinct modes with `all_modes`, and its best one otherwise.
+    """
     modes: list[Mode] = []
     for family in families:
         target = LogPosterior(family, points, rewards, noise)
         starts = modes[-1].parameters[None] if modes else promising_starts(target, noisy=all_modes)
         found = local_search(target, starts)
-        modes += reversed(found if all_modes else found[:1])  # the best one last: the next family starts from it
+        modes += reversed(
+            found if all_modes else found[:1]
+        )  # the best mode last, because the next family starts from it
     return modes
 
 
 def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mode]) -> list[Mode]:
-    """The most probable mode of each profile with main effects, without improbable profiles.
+    """Return one mode for each promising family with main effects.
 
-    Main effects hardly change the volume term of Laplace's method, so log-densities tell early which model can win. The
-    most probable profile comes first: if main effects do not help it, they help no other.  A profile that lags by far
-    more than main effects can gain is skipped.
+    `modes` are those of the families without main effects. Main effects hardly change the volume term of Laplace's
+    method, so log-densities show early in a search which model can win. The family that has the most evidence without
+    main effects comes first. If main effects do not help it, no other family is tried. A family is skipped if its
+    evidence without main effects lags by far more than main effects have gained so far.
     """
     pairs = []
     for family in families:
@@ -154,7 +165,7 @@ def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mod
 
 
 def with_heteroscedastic_noise(plain: Mode) -> list[Mode]:
-    """The modes of the same model with heteroscedastic noise; an empty list if this gains too little."""
+    """Return the mode of the same model with heteroscedastic noise, in a list that is empty if it gains too little."""
     old = plain.target
     noise = old.noise_of(plain.parameters)
     if not isinstance(noise, float) or noise < NEGLIGIBLE_NOISE:
@@ -165,10 +176,10 @@ def with_heteroscedastic_noise(plain: Mode) -> list[Mode]:
 
 
 def with_warped_actions(plain: Mode) -> list[Mode]:
-    """The modes of the same model with input warping, if rewards hint at it.
+    """Return the mode of the same model with input warping, in a list that is empty if warping gains too little.
 
-    Each of many exponents is weakly determined, so Laplace's method underrates their joint effect. The model is
-    therefore weighted by its density at the mode, with a margin.
+    The many exponents of the warp are weakly determined one by one, and Laplace's method underrates their joint effect.
+    The evidence is therefore computed from the gain in log-density at the mode, minus WARP_MARGIN.
     """
     family, old = WarpedFamily(plain.target.family), plain.target
     if not family.n_warps or old.kernel(plain.parameters).actions.warp is not None:
@@ -183,7 +194,10 @@ def with_warped_actions(plain: Mode) -> list[Mode]:
 
 
 def variant_modes(target: LogPosterior, start: Tensor, goal: float) -> list[Mode]:
-    """The mode reached from a start (p,) if its log-density exceeds the goal; hopeless searches end early."""
+    """Return the mode reached from a start (p,), in a list that is empty if its log-density does not exceed the goal.
+
+    A search that cannot reach the goal is stopped early.
+    """
     found = local_search(target, start[None], replace(VARIANT_HALVING, goal=goal))
     return [mode for mode in found if mode.objective > goal]
 
@@ -191,9 +205,10 @@ def variant_modes(target: LogPosterior, start: Tensor, goal: float) -> list[Mode
 def local_search(
     target: LogPosterior, starts: Tensor, halving: SuccessiveHalving = HALVING, curvature: Tensor | None = None
 ) -> list[Mode]:
-    """The distinct modes reached from starts (r, p), the best first, without those that are far lower than the best.
+    """Return the distinct modes that local searches reach from starts (r, p), the best first.
 
-    `curvature` (r, p, p) holds rough negated second derivatives at the starts, if they are known.
+    Modes that are lower than the best one by more than HOPELESS_GAP are left out. `curvature` (r, p, p) holds estimates
+    of the negated second derivatives at the starts; None if there are none yet.
     """
     lower, upper = target.bounds.T
     starts = starts.clamp(lower, upper)
@@ -203,9 +218,10 @@ def local_search(
 
 
 def distinct_modes(values: Tensor) -> list[int]:
-    """The indices of distinct modes among the ends of a search with values (r,), the best first.
+    """Return the indices of distinct modes among the end points of local searches, the best first.
 
-    Modes that are far lower than the best one are left out.
+    `values` (r,) are the log-densities at the end points. End points with nearly equal values count as one mode, and
+    modes that are lower than the best one by more than HOPELESS_GAP are left out.
     """
     kept: list[int] = []
     for row in values.argsort(descending=True, stable=True).tolist():
@@ -217,10 +233,11 @@ def distinct_modes(values: Tensor) -> list[int]:
 
 
 def promising_starts(target: LogPosterior, noisy: bool) -> Tensor:
-    """The best few Sobol starts; if there are many rewards, the best modes for a subset of them.
+    """Return starts (r, p) of a local search: the Sobol starts with the highest log-density.
 
-    With `noisy`, also a start with a large noise variance: from a small one, a local search tends to end at short
-    lengthscales that explain the noise.
+    If there are many rewards, the starts are instead the best modes for a subset of the rewards. With `noisy`, a start
+    with a large noise variance is added. From a small one, a local search tends to end at short lengthscales, which
+    explain the noise as signal.
     """
     if len(target.points) > SCREENED_REWARDS:
         some = target.thinned(SCREENED_REWARDS)
