@@ -162,11 +162,11 @@ def _within(
     over = known & ((normals @ (there - x)[..., None])[..., 0] > gaps).any(-1)
     if over.any():
         try:
-            bowl: Array = np.linalg.inv(inverse[over]).astype(np.float64)
+            curvature: Array = np.linalg.inv(inverse[over]).astype(np.float64)
         except np.linalg.LinAlgError:
-            bowl = np.linalg.pinv(inverse[over], hermitian=True).astype(np.float64)
+            curvature = np.linalg.pinv(inverse[over], hermitian=True).astype(np.float64)
         at, box = x[over], (low - x[over], high - x[over])
-        there[over] = (at + constrained_steps(bowl, slope[over], normals[over], gaps[over], *box)).clip(low, high)
+        there[over] = (at + constrained_steps(curvature, slope[over], normals[over], gaps[over], *box)).clip(low, high)
     # curved limits and rounding may leave a point outside: move it to the nearest point inside
     moved = known if limits.curved else over
     if moved.any():

@@ -1,14 +1,15 @@
 """Finds, for each of many states, the best action that satisfies the learned constraints with confidence.
 
-An action is sure enough if its probability of satisfying all learned constraints is at least the confidence.  The best
-action is the one with the highest expected reward among those that are sure enough; if there is none, it is the action
-with the highest probability.  One score expresses both: the expected reward if an action is sure enough, and otherwise
-the logarithm of its probability, far below all rewards.
+An action is *confidently feasible* if its probability of satisfying all learned constraints is at least the required
+confidence.  The best action is the one with the highest expected reward among those that are confidently feasible; if
+there is none, it is the action with the highest probability.  One score expresses both: the expected reward of a
+confidently feasible action, and otherwise the logarithm of the probability, lowered far below all rewards.
 
-If the best action without constraints is sure enough, it is the answer.  For all other states the pool is scored.  From
-the best actions that are far enough apart, local searches maximize the expected reward with a penalty for missing
-confidence, which is stronger in a second round.  If no end is sure enough, they maximize the probability itself.  The
-best score among starts and ends wins.
+If the best action of a state without constraints is confidently feasible, it is the answer.  In all other states, a
+pool of actions is scored.  Local searches start from the actions with the highest scores that are far enough apart, and
+maximize the expected reward minus a penalty for missing confidence, which is larger in a second round.  If none of them
+ends at a confidently feasible action, further searches maximize the probability itself.  The start or end with the
+highest score is the answer.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,32 +28,36 @@ from conbo.models.snapping import FAR_BELOW, action_limits, masked, snap_actions
 from conbo.spaces import Space
 
 MOST_POINTS = 50_000  # largest number of (state, action) pairs of the pool that are scored at once
-NOT_SURE = -FAR_BELOW / 4  # actions that are not sure enough have scores below this
-LEAST_LOG = -1e4  # logarithms of probabilities below this are all the same
+NOT_SURE = -FAR_BELOW / 4  # scores below this belong to actions that are not confidently feasible
+LEAST_LOG = -1e4  # logarithms of probabilities are raised to at least this value
 APART = 0.1  # distance in the unit cube, divided by √d_x, below which two actions count as the same start
 # penalty (standardized reward) per standard deviation of missing confidence, in each round of searches
 PENALTIES = (10.0, 1000.0)
 MARGIN = 0.02  # standard deviations beyond the confidence that searches aim at, because they end a little short of it
-STEPS = 15  # steps of each round
+STEPS = 15  # steps of every local search in each round
 TOLERANCE = 1e-7  # expected gain of a step (standardized reward) below which a search stops
 
 
 @dataclass(frozen=True)
 class ConstrainedSearch:
-    """A search over actions that satisfies learned constraints; `search` considers the reward alone."""
+    """A search for the best actions of states, subject to learned constraints."""
 
-    posterior: Posterior
+    posterior: Posterior  # of the reward
     space: Space
     constraints: LearnedConstraints
-    search: ActionSearch
+    search: ActionSearch  # finds the best actions without learned constraints
 
     @property
     def actions(self) -> Tensor:
-        """The pool (p, d_x), in the unit cube."""
+        """The pool of actions (p, d_x) from which searches start, in the unit cube."""
         return self.search.actions
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
-        """For states (m, d_s), the best actions that are sure enough; if none is, those most likely to be feasible."""
+        """Find for each state (m, d_s) the best action that satisfies the constraints with the required confidence.
+
+        In a state without such an action, this is the action that is most likely to satisfy them.  Each state has local
+        searches from `starts` actions of the pool; `steps` limits the search without constraints.
+        """
         chunk = max(1, MOST_POINTS // len(self.actions))
         return BestActions.joined([self._best(some, starts, steps) for some in states.split(chunk)])
 
@@ -61,17 +66,21 @@ class ConstrainedSearch:
         width = 2 * (min(starts, len(self.actions)) + 1)  # starts and ends
         found = free[:, None].expand(-1, width, -1).clone()
         scores = self._scores(states, free[:, None])
-        # search further in these states; in all others the best action without constraints is sure enough
-        rest = scores[:, 0] < NOT_SURE
+        # search further in these states; in all others the best action without constraints is confidently feasible
+        unsure = scores[:, 0] < NOT_SURE
         scores = scores.expand(-1, width).clone()
-        if bool(rest.any()):
-            found[rest], scores[rest] = self._searched(states[rest], free[rest], starts)
+        if bool(unsure.any()):
+            found[unsure], scores[unsure] = self._searched(states[unsure], free[unsure], starts)
         best = scores.argmax(-1, keepdim=True)
         chosen = found.gather(1, best[..., None].expand(-1, -1, free.shape[-1]))[:, 0]
         return BestActions(chosen, self.posterior.mean(torch.cat([states, chosen], -1)), found)
 
     def _searched(self, states: Tensor, free: Tensor, starts: int) -> tuple[Tensor, Tensor]:
-        """Starts and ends (m, 2 k, d_x) of local searches in states (m, d_s), and their scores (m, 2 k)."""
+        """Run k local searches in each state (m, d_s); return their starts and ends (m, 2 k, d_x) and scores (m, 2 k).
+
+        They start from up to `starts` actions of the pool and from `free` (m, d_x), the best action without
+        constraints.
+        """
         pooled = self._scores(states, self.actions.expand(len(states), -1, -1))
         pooled = masked(self.space, states, self.actions, pooled)
         first = self.actions[distinct_best(pooled, self._alike, starts)]  # (m, k - 1, d_x)
@@ -95,7 +104,11 @@ class ConstrainedSearch:
         return (torch.cdist(self.actions, self.actions) < APART * self.actions.shape[-1] ** 0.5).to(self.actions)
 
     def _scores(self, states: Tensor, actions: Tensor) -> Tensor:
-        """Scores (m, k) of actions (m, k, d_x) in states (m, d_s)."""
+        """Return scores (m, k) of actions (m, k, d_x) in states (m, d_s).
+
+        The score of an action that satisfies the constraints with the required confidence is its expected reward.  The
+        scores of all other actions are far lower, and ordered by their probabilities of satisfying the constraints.
+        """
         points = torch.cat([states[:, None].expand(*actions.shape[:2], -1), actions], -1).flatten(0, 1)
         likely = self.constraints.log_probability(points)
         below = likely.clamp_min(LEAST_LOG) - FAR_BELOW / 2
@@ -106,10 +119,14 @@ class ConstrainedSearch:
         self,
         states: Tensor,
         first: Tensor,
-        climbs: Callable[[Tensor, float], tuple[Tensor, Tensor]],
+        objective: Callable[[Tensor, float], tuple[Tensor, Tensor]],
         penalties: Sequence[float],
     ) -> Tensor:
-        """The ends of local searches from actions (m, k, d_x), as valid actions; there is one round per penalty."""
+        """Run local searches from the actions `first` (m, k, d_x) in states (m, d_s); return the valid actions found.
+
+        `objective` maps points (n, d) and a penalty to values (n,) and gradients (n, d).  There is one round of
+        searches per penalty, and each round starts where the one before ended.
+        """
         (m, k, d_x), at = first.shape, first.flatten(0, 1)
         rows = states.repeat_interleave(k, 0)
         lower, upper = at.new_zeros(d_x), at.new_ones(d_x)
@@ -117,7 +134,7 @@ class ConstrainedSearch:
         for penalty in penalties:
 
             def function(actions: Tensor, which: Tensor, penalty: float = penalty) -> tuple[Tensor, Tensor]:
-                value, gradient = climbs(torch.cat([rows[which], actions], -1), penalty)
+                value, gradient = objective(torch.cat([rows[which], actions], -1), penalty)
                 return value, gradient[:, -d_x:]
 
             at = ascend(function, at, lower, upper, STEPS, tolerance=TOLERANCE, limits=limits).points
@@ -128,12 +145,18 @@ class ConstrainedSearch:
         return snap_actions(self.space, ends, states[:, None])
 
     def _penalized(self, points: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-        """The expected reward of points (n, d) minus a penalty for missing confidence, and its gradients."""
+        """Return expected rewards (n,) of points (n, d) minus a penalty for missing confidence, and gradients (n, d).
+
+        The penalty is a multiple of the squared distance, in standard deviations, from the required confidence.
+        """
         mean, slope = self.posterior.mean_and_gradient(points)
         level, rise = self.constraints.levels(points)
         lack = (self.constraints.wanted + MARGIN - level).clamp_min(0)
         return mean - penalty * lack.square(), slope + (2 * penalty * lack)[:, None] * rise
 
     def _level(self, points: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-        """The levels Φ⁻¹(P) of points (n, d) and their gradients; P is the probability that all constraints hold."""
+        """Return Φ⁻¹(P) (n,) at points (n, d) and its gradients (n, d), where P is the probability of feasibility.
+
+        The penalty is ignored.
+        """
         return self.constraints.levels(points)

@@ -1,4 +1,4 @@
-"""Learns constraints on outcomes, and where evaluations fail, from trials."""
+"""Fits the models of constrained outcomes, and of where evaluations fail, to the trials of a study."""
 
 from collections.abc import Mapping
 from math import nan
@@ -17,15 +17,18 @@ from conbo.outcome_constraints import OutcomeConstraint, OutcomeConstraints
 from conbo.prior_belief import fit_both
 from conbo.spaces import Space
 
-# A single model: a probability needs a mean and a variance, and an average of models would make each suggestion several
-# times as expensive. Outputs are not warped, because the probability assumes that the slack is normal.
+# Every constraint has a single model, because an average of several would make each suggestion several times as
+# expensive. Outputs are not warped, because the probability of feasibility assumes that the slack is normal.
 MODEL = GaussianProcess(members=1, output_warping="none")
-FEWEST_FAILURES = 2  # number of failures from which on they are learned from, because one may be an accident
-SUCCESS = "success"  # the name of the constraint that an evaluation succeeds
+FEWEST_FAILURES = 2  # fewest failures to which a model is fitted, because a single one may be an accident
+SUCCESS = "success"  # name of the learned constraint that an evaluation must not fail
 
 
 class ConstraintLearner:
-    """Fits a model to the slack of every constraint, and another model to successes and failures."""
+    """Fits one model to the slacks of each constraint, and another model to successes and failures.
+
+    The slack of a measured outcome is by how much it satisfies its constraint.
+    """
 
     def __init__(self, constraints: OutcomeConstraints, confidence: float, shelf: Shelf | None = None) -> None:
         self._constraints, self._confidence = constraints, confidence
@@ -40,9 +43,10 @@ class ConstraintLearner:
         failed: Tensor,
         earlier: Observations | None = None,
     ) -> LearnedConstraints | None:
-        """The constraints learned from the observations and the failed points (f, d); None if there are none.
+        """Fit the models of all constraints to the observations `told` and to the points (f, d) that failed.
 
-        Outcomes that were told to an `earlier` study are used as well.
+        The outcomes of an `earlier` study are used as well.  The result is None if there are no constraints on outcomes
+        and too few failures to learn from.
         """
         outcomes = tuple(
             self._outcome(name, constraint, space, states, told, earlier)
@@ -85,7 +89,10 @@ def _learned(name: str, belief: Belief, slacks: Observations) -> LearnedConstrai
 
 
 def _slacks(told: Observations, name: str, constraint: OutcomeConstraint) -> Observations:
-    """The slack of each observation that has this outcome: by how much it satisfies the constraint."""
+    """Return the points where this outcome was measured, with the slacks as rewards.
+
+    A slack is by how much the measured outcome satisfies the constraint.
+    """
     values = told.measured.get(name, torch.full_like(told.rewards, nan))
     known = values.isfinite()
     slacks = torch.tensor([constraint.slack(value) for value in values[known].tolist()], dtype=torch.float64)
@@ -93,10 +100,10 @@ def _slacks(told: Observations, name: str, constraint: OutcomeConstraint) -> Obs
 
 
 def _labels(told: Observations, failed: Tensor) -> Observations:
-    """Labels of evaluations as rewards: one half for a success, minus one half for a failure.
+    """Return all evaluated points with labels as rewards: 1/2 for a success, -1/2 for a failure.
 
-    A regression on these labels is positive where evaluations succeed more often than not.  The constraint is the
-    probability that it is positive.  Evaluations that fail by accident are noise of the regression.
+    A regression on these labels is positive where evaluations succeed more often than not, so the constraint is that
+    the regression function is positive.  An accidental failure counts as noise.
     """
     points = torch.cat([told.points, failed])
     labels = torch.cat([told.points.new_full((len(told),), 0.5), told.points.new_full((len(failed),), -0.5)])

@@ -1,4 +1,6 @@
-"""Linear constraints as text, such as "stock_a + stock_b <= 100": a small grammar in which nothing is evaluated.
+"""Parses linear constraints that are written as text, such as "stock_a + stock_b <= 100".
+
+The text follows a small grammar and is never evaluated as Python code:
 
     constraint  =  sum ("<=" | ">=" | "==") sum
     sum         =  ["+" | "-"] product {("+" | "-") product}
@@ -32,9 +34,9 @@ _RULE = "a constraint must be linear, like 'a + 2 * b <= 100'"
 
 @dataclass(frozen=True)
 class LinearConstraint:
-    """The constraint Σ coefficient · value <= bound, or == if it is an equality."""
+    """The constraint Σ coefficient · value <= bound, or Σ coefficient · value == bound if `equality` is true."""
 
-    text: str  # as it was given
+    text: str  # as the user wrote it
     coefficients: tuple[tuple[str, float], ...] = field(compare=False)  # by name, none of them zero
     bound: float = field(compare=False)
     equality: bool = field(compare=False)
@@ -46,7 +48,7 @@ class LinearConstraint:
 
 
 def parse_constraints(texts: Iterable[str]) -> tuple[LinearConstraint, ...]:
-    """The linear forms of texts; raises SpaceError, which names the text, if one is not a linear constraint."""
+    """Parse several constraints; raise SpaceError, which quotes the text, if one is not a linear constraint."""
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise SpaceError(f"`constraints` must be a sequence of texts, but got {shortened(repr(texts))}.")
     parsed = tuple(map(parse_constraint, texts))
@@ -56,7 +58,7 @@ def parse_constraints(texts: Iterable[str]) -> tuple[LinearConstraint, ...]:
 
 
 def parse_constraint(text: str) -> LinearConstraint:
-    """The linear form of one text, such as "a + b <= 100"; raises SpaceError if it is not linear."""
+    """Parse one constraint, such as "a + b <= 100"; raise SpaceError if it is not linear."""
     if not isinstance(text, str):
         raise SpaceError(f"a constraint must be a text, but got {shortened(repr(text))}.")
     if not text.strip():
@@ -83,7 +85,7 @@ def parse_constraint(text: str) -> LinearConstraint:
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
-    """The tokens of a text in order, each as its kind and its word."""
+    """Split a text into tokens: pairs of a kind ("number", "name", "quoted" or "sign") and the matched characters."""
     tokens, place = [], 0
     end = len(text.rstrip())
     while place < end:
@@ -99,7 +101,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
 
 
 def _sum(text: str, tokens: list[tuple[str, str]]) -> dict[str, float]:
-    """The coefficients of a sum by name; the constant has the empty name."""
+    """Return the coefficient of each parameter in a sum, by name; the constant term has the empty name."""
     total: dict[str, float] = {}
     place = 0
     while True:
@@ -116,7 +118,11 @@ def _sum(text: str, tokens: list[tuple[str, str]]) -> dict[str, float]:
 
 
 def _product(text: str, tokens: list[tuple[str, str]], place: int) -> tuple[str, float, int]:
-    """The name in a product (or the empty name), the product of its numbers, and the position after it."""
+    """Parse the product that begins at the token `place`.
+
+    Return the name of its parameter (empty if it has none), the product of its numbers, and the index of the token
+    after it.
+    """
     name, value = "", 1.0
     while True:
         if place == len(tokens) or tokens[place][0] == "sign":

@@ -1,4 +1,4 @@
-"""Learns the costs of evaluations from trials, and sums up what the trials have cost."""
+"""Models the costs of evaluations from the trials of a study, and sums up what the trials have cost."""
 
 from collections.abc import Iterable, Sequence
 
@@ -14,11 +14,14 @@ from conbo.quasi_random import sobol
 from conbo.spaces import Space
 from conbo.trials import Trial
 
-KNOWN_POINTS = 64  # points at which a known cost is evaluated, to model its gradient
+KNOWN_POINTS = 64  # points at which the user's cost function is evaluated, to fit a model that has gradients
 
 
 class CostLearner:
-    """Models the costs of points, and sums up the costs of trials, which are given in the order of their numbers."""
+    """Models the costs of points, and sums up the costs of trials.
+
+    Methods take all trials of a study, in the order of their numbers.  The model is refitted only if costs were added.
+    """
 
     def __init__(self, space: Space, states: StateDistribution, cost: Cost) -> None:
         self._space, self._states, self._cost = space, states, cost
@@ -26,7 +29,7 @@ class CostLearner:
         self._fitted: tuple[list[int], CostModel | None] | None = None
 
     def model(self, trials: Iterable[Trial]) -> CostModel | None:
-        """The model of the costs; None if evaluations have no costs, or while too few costs are known."""
+        """Return the model of the costs; None if evaluations have no costs, or while too few costs were told."""
         if self._cost is None:
             return None
         told = [trial for trial in trials if COST in trial.measured] if self._cost == LEARNED else []
@@ -36,9 +39,10 @@ class CostLearner:
         return self._fitted[1]
 
     def total(self, trials: Sequence[Trial]) -> tuple[float, float]:
-        """Total costs of the ended trials and of the running ones; if a cost is unknown, the expected one counts.
+        """Return the total cost of the trials that have ended, and that of the running ones.
 
-        Earlier results without a cost count as zero, because they were paid for elsewhere.
+        A trial whose cost is not known yet counts with its expected cost.  A completed trial without a cost counts as
+        zero: it is a result from elsewhere that was added to the study.
         """
         ended, running, unknown = 0.0, 0.0, list[Trial]()
         for trial in trials:
@@ -75,14 +79,14 @@ class CostLearner:
         return fit_costs(self._space, self._encoded(told), costs)
 
     def _known(self, points: Tensor) -> Tensor:
-        """The costs (n,) of points (n, d) by the user's function."""
+        """Return the costs (n,) of points (n, d), by the user's function."""
         assert callable(self._cost)
         rows, d_s = points.cpu().numpy(), self._space.n_state_dims
         pairs = zip(self._space.decode_states(rows[:, :d_s]), self._space.decode_actions(rows[:, d_s:]), strict=True)
         return torch.tensor([known_cost(self._cost, *pair) for pair in pairs], dtype=torch.float64).to(points)
 
     def _encoded(self, trials: Sequence[Trial]) -> Tensor:
-        """The points (n, d) of trials."""
+        """Return the points (n, d) of n trials in the unit cube."""
         states = self._space.encode_states([trial.state for trial in trials])
         actions = self._space.encode_actions([trial.action for trial in trials])
         return torch.from_numpy(np.concatenate([states, actions], axis=1))

@@ -18,20 +18,20 @@ from conbo.observations import Observations
 from conbo.spaces import Space
 
 KNOWN_COST_NOISE = 1e-6  # noise variance of a known log cost, standardized
-FEWEST_TOLD = 2  # least number of told costs from which a model is learned
+FEWEST_TOLD = 2  # fewest told costs to which a model is fitted
 
 
 @dataclass(frozen=True)
 class CostModel:
-    """A model of the costs of points (n, d) in the unit cube."""
+    """A model of the costs of evaluations at points (n, d) in the unit cube."""
 
-    posterior: Posterior
-    shift: float  # shift of log costs
+    posterior: Posterior  # of the standardized log cost, (log cost - shift) / scale
+    shift: float
     scale: float
     known: Callable[[Tensor], Tensor] | None  # the user's cost function; None if costs are learned
 
     def expected(self, points: Tensor) -> Tensor:
-        """Expected costs (n,) of points (n, d)."""
+        """Return the expected costs (n,) of points (n, d), in the user's units."""
         if self.known is not None:
             return self.known(points)
         at = points.cpu()
@@ -40,11 +40,14 @@ class CostModel:
             return (self.shift + self.scale * self.posterior.mean(at) + self.scale**2 * spread / 2).exp().to(points)
 
     def relative(self, points: Tensor) -> Tensor:
-        """Expected costs (n,), in units of a typical cost."""
+        """Return the expected costs (n,) of points (n, d), divided by a typical cost (a geometric mean)."""
         return self.expected(points) / exp(self.shift)
 
     def log_relative(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Smooth logarithms (n,) of relative costs, and their gradients (n, d)."""
+        """Return the logarithms (n,) of the relative costs of points (n, d), and their gradients (n, d).
+
+        They come from the model, also if the costs are a known function, because that function has no gradients.
+        """
         at = points.cpu()
         moments = self.posterior.moments(at)
         value, gradient = self.scale * moments.mean, self.scale * moments.mean_gradient
@@ -58,7 +61,7 @@ class CostModel:
 def fit_costs(
     space: Space, points: Tensor, costs: Tensor, known: Callable[[Tensor], Tensor] | None = None
 ) -> CostModel:
-    """Fit a model to the costs (n,) of points (n, d)."""
+    """Fit a model to the costs (n,) of points (n, d); `known` is the user's cost function, if there is one."""
     logs = costs.log()
     shift, scale = float(logs.mean()), float(logs.std()) if len(logs) > 1 else 0.0
     scale = scale if scale > 1e-9 else log(1.1)  # equal costs may still differ at other points

@@ -1,6 +1,6 @@
-"""Rules for the cost of evaluations: known beforehand as a function of the point, or told with the reward.
+"""Checks the costs of evaluations: either a function of state and action, or numbers that are told with the rewards.
 
-A told cost is an outcome of its trial, named 'cost'. `cost_learner.py` learns from told costs what others will be.
+A told cost is stored as an outcome of its trial, named 'cost'. `cost_learner.py` predicts other costs from told ones.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Cost: TypeAlias = KnownCost | Literal["learned"] | None
 
 
 def check_cost(cost: object) -> None:
-    """Raise SettingError unless this can be the `cost` of a study."""
+    """Raise SettingError unless this value is valid for the setting `cost` of a study."""
     if cost is not None and cost != LEARNED and not callable(cost):
         rule = "`cost` must be a function of state and action, or 'learned'"
         raise SettingError(f"{rule}, but got {shortened(repr(cost))}.")
 
 
 def known_cost(function: KnownCost, state: dict[str, Value], action: dict[str, Value]) -> float:
-    """The user's cost of a point; raises SettingError unless it is a positive number."""
+    """Return the cost of a state and an action by the user's function; raise SettingError unless it is positive."""
     where = f"state {state!r} and action {action!r}"
     try:
         value = function(dict(state), dict(action))
@@ -39,7 +39,7 @@ def known_cost(function: KnownCost, state: dict[str, Value], action: dict[str, V
 
 
 def check_told(cost: Cost, measured: Mapping[str, float]) -> None:
-    """Raise RewardError if the study learns costs and this outcome has none."""
+    """Raise RewardError if the study learns costs, but the measured outcomes do not include a positive cost."""
     if cost != LEARNED:
         return
     if COST not in measured:
@@ -49,7 +49,7 @@ def check_told(cost: Cost, measured: Mapping[str, float]) -> None:
 
 
 def with_cost(measured: Mapping[str, float] | None, cost: float | None) -> dict[str, float]:
-    """The outcomes with the cost among them; raises RewardError if it is given twice."""
+    """Return the measured outcomes with the cost added to them; raise RewardError if they already have one."""
     outcomes = {} if measured is None else dict(measured)
     if cost is None:
         return outcomes

@@ -1,18 +1,19 @@
 """The feasible points of a space: those that satisfy its linear limits and that the user's function allows.
 
-Points are rows of the unit cube, states first.  States are given, so all corrections move actions alone.
+Points are rows of the unit cube, states first.  A state is given, so a point is made feasible by moving its action
+alone.
 
 =================  ==============================================================================================
-question           answer
+method             result
 =================  ==============================================================================================
 `contains`         which points are feasible
-`repair`           the feasible point near each: projected, integers rounded to feasible neighbors
-`spread`           feasible actions that are spread as evenly as the given ones are over the cube
-`cut`              how far one can go from a feasible point toward another before leaving the set
+`repair`           a feasible point near each point
+`spread`           feasible actions that fill the feasible set as evenly as the given actions fill the unit cube
+`cut`              the last feasible point on the line from a feasible point to another point
 `has_action`       which states have a feasible action at all
 =================  ==============================================================================================
 
-Each answer is a pure function of its row, and does not depend on the other rows of a call.
+The result for a row does not depend on the other rows of a call.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ from numpy.typing import NDArray
 from conbo.linear_limits import Flags, LinearLimits
 from conbo.parameters import Array, Categorical, Integer, Parameter, Real
 
-BLOCK = 8  # number of scrambles that are tried at once
-SCRAMBLES = 65  # scrambles of a point's action before chords take over
-SCRAMBLES_OF_FUNCTION = 1024  # scrambles if only a function limits actions, because it has no chords
-CHORDS = 6  # passes over the columns, each moved along its chord
-MOST_PAIRED = 12  # number of integers up to which they are also moved two at a time
-CUTS = 12  # bisections between two points
+# Scrambling replaces an action by a pseudo-random one, see `_scrambled`.
+BLOCK = 8  # number of scrambled versions of an action that are tried at once
+SCRAMBLES = 65  # versions of an action up to which one is sought that satisfies the limits; then see `_along_chords`
+SCRAMBLES_OF_FUNCTION = 1024  # the same if the user's function limits actions, because functions have no chords
+CHORDS = 6  # number of times that each action column is moved along its chord
+MOST_PAIRED = 12  # largest number of integer actions for which steps of two at a time are tried
+CUTS = 12  # bisections of the line between two points
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +44,12 @@ class FeasibleSet:
     parameters: tuple[Parameter, ...]  # states first
     n_state_dims: int
     limits: LinearLimits | None
-    allowed: Callable[[Array], Flags] | None  # the user's function for rows (n, d) of valid points
-    snap: Callable[[Array], Array]  # the nearest valid points, feasible or not
+    allowed: Callable[[Array], Flags] | None  # which points (n, d) the user's function allows
+    snap: Callable[[Array], Array]  # rounds points to valid values of the parameters, feasible or not
 
     @cached_property
     def actions(self) -> Flags:
-        """Which columns (d,) are actions."""
+        """Whether each column (d,) is an action."""
         return np.arange(len(self.parameters)) >= self.n_state_dims
 
     @cached_property
@@ -58,14 +60,21 @@ class FeasibleSet:
         return self.limits is not None and bool(self.limits.coefficients[:, : self.n_state_dims].any())
 
     def contains(self, points: Array) -> Flags:
-        """Which points (..., d) are feasible; integers may be between two values."""
+        """Return which points (..., d) are feasible.
+
+        Integer parameters need not have whole values; the user's function sees them rounded.
+        """
         inside = np.ones(points.shape[:-1], dtype=bool) if self.limits is None else self.limits.contains(points)
         if self.allowed is not None and inside.any():
             inside[inside] = self.allowed(self.snap(points[inside]))
         return inside
 
     def repair(self, points: Array) -> tuple[Array, Flags]:
-        """Valid points (n, d) near these that are feasible, and for which rows there is one; some states have none."""
+        """Return feasible points (n, d) near the given ones, with the same states, and whether each row has one (n,).
+
+        Points are projected onto the limits, and integers rounded to feasible neighbors.  Some states may have no
+        feasible action.
+        """
         repaired = self.snap(points)
         feasible = self._strictly(repaired)  # points that are feasible only up to rounding are moved inside
         rows = np.flatnonzero(~feasible)
@@ -84,10 +93,11 @@ class FeasibleSet:
         return repaired, feasible
 
     def spread(self, points: Array) -> tuple[Array, Flags]:
-        """Points (n, d) with the same states but feasible actions, and for which rows there is one.
+        """Return points (n, d) with the same states but feasible actions, and whether each row has one (n,).
 
-        Actions that are uniform on the cube become roughly uniform on each state's feasible set: a feasible action
-        stays, and another is scrambled until it is feasible, or moved along chords of the feasible set.
+        Actions that are uniform on the unit cube become roughly uniform on each state's feasible set: a feasible action
+        stays.  Any other one is replaced by pseudo-random actions until one is feasible.  If none is, it is projected
+        into the limits and moved about in them.
         """
         spread, feasible = self._feasible_scramble(points)
         rows = np.flatnonzero(~feasible)
@@ -96,7 +106,10 @@ class FeasibleSet:
         return spread, feasible
 
     def cut(self, inside: Array, towards: Array) -> Array:
-        """The last feasible points (n, d) on lines from feasible points to other points with the same state."""
+        """Return the last feasible points (n, d) on lines from points `inside`, which are feasible, to `towards`.
+
+        Both ends of a line have the same state.  Categories keep the values that they have inside.
+        """
         fixed = np.array([isinstance(p, Categorical) for p in self.parameters])
         towards = np.where(fixed, inside, towards)
         best = inside
@@ -111,7 +124,7 @@ class FeasibleSet:
         return best
 
     def has_action(self, states: Array) -> Flags:
-        """Which states (n, d_s) have a feasible action."""
+        """Return which states (n, d_s) have a feasible action."""
         points = np.concatenate([states, np.full((len(states), int(self.actions.sum())), 0.5)], axis=1)
         if not self.depends_on_state:
             points = points[:1]
@@ -122,7 +135,10 @@ class FeasibleSet:
         return feasible if self.depends_on_state else np.repeat(feasible, len(states))
 
     def clashing(self) -> list[int]:
-        """A smallest set of constraints that no point satisfies together; empty if some point satisfies all."""
+        """Return the indices of constraints that no point satisfies together; empty if some point satisfies all.
+
+        Without any one of these constraints, the others could be satisfied.
+        """
         limits = self.limits
         if limits is None:
             return []
@@ -138,7 +154,7 @@ class FeasibleSet:
         return clash
 
     def _within_limits(self, points: Array) -> tuple[Array, Flags]:
-        """Valid points (n, d) near these that satisfy the limits."""
+        """Return valid points (n, d) near the given ones that satisfy the limits, and whether each row has one (n,)."""
         if self.limits is None:
             return self.snap(points), np.ones(len(points), dtype=bool)
         result, feasible = self._rounded(self.limits.project(points, self.actions)[0])
@@ -149,7 +165,10 @@ class FeasibleSet:
         return result, feasible
 
     def _rounded(self, points: Array) -> tuple[Array, Flags]:
-        """Round the integers of points (n, d) to satisfy the limits; also return for which rows this succeeded."""
+        """Round the integers of points (n, d) within the limits; also return whether each row satisfies them (n,).
+
+        If the nearest integers violate a limit, real actions are moved first, and then integers by single steps.
+        """
         assert self.limits is not None
         result = self.snap(points)
         feasible = self.limits.contains_strictly(result)
@@ -160,7 +179,7 @@ class FeasibleSet:
         return result, feasible
 
     def _with_reals_moved(self, points: Array) -> tuple[Array, Flags]:
-        """The same integers and categories, with real actions moved into the limits."""
+        """Move the real actions of points (n, d) into the limits; also return whether each row satisfies them (n,)."""
         assert self.limits is not None
         movable = self.actions & np.array([isinstance(p, Real) for p in self.parameters])
         if not movable.any():
@@ -168,7 +187,10 @@ class FeasibleSet:
         return self.limits.project(points, movable)
 
     def _with_integers_moved(self, points: Array) -> tuple[Array, Flags]:
-        """One or two integers at a time stepped up or down, as long as that reduces the violation of the limits."""
+        """Step integers of points (n, d) up or down, one or two at a time, while that reduces violations of the limits.
+
+        Then move real actions into the limits; also return whether each row satisfies them (n,).
+        """
         limits = self.limits
         assert limits is not None
         columns = [c for c, p in enumerate(self.parameters) if c >= self.n_state_dims and isinstance(p, Integer)]
@@ -186,12 +208,18 @@ class FeasibleSet:
         return self._with_reals_moved(points)
 
     def _strictly(self, points: Array) -> Flags:
-        """Which points (..., d) are feasible; rounding is tolerated only by limits without a margin."""
+        """Return which points (..., d) are feasible, without a tolerance for rounding errors.
+
+        Only limits that cannot have a margin, such as equalities, keep their tolerance.
+        """
         inside = self.contains(points)
         return inside if self.limits is None else inside & self.limits.contains_strictly(points)
 
     def _feasible_scramble(self, points: Array) -> tuple[Array, Flags]:
-        """For each of points (n, d), the first of its scrambled versions that is feasible, and which rows have one."""
+        """Scramble the actions of infeasible points (n, d) until they are feasible.
+
+        The first version tried is the point itself.  Also return whether each row has a feasible version (n,).
+        """
         result = self.snap(points)
         feasible = self._strictly(result)
         # limits are evaluated for a block of scrambles at once; a user's function is called for one scramble at a time
@@ -210,10 +238,10 @@ class FeasibleSet:
         return result, feasible
 
     def _along_chords(self, points: Array) -> Array:
-        """The points moved into the limits and spread out there.
+        """Project points (n, d) into the limits and then move them about in there, so that they spread out.
 
-        Every action column is moved several times to a pseudo-random place on its chord, the interval that the limits
-        leave it. Points that cannot be moved into the limits stay where the attempt ended.
+        Every action column is moved several times to a pseudo-random position on its chord: the interval that the
+        limits allow it while all other columns stay. Points that cannot be projected stay where the attempt ended.
         """
         assert self.limits is not None
         inside, feasible = self.limits.project(self.snap(points), self.actions)
@@ -230,7 +258,7 @@ class FeasibleSet:
 
 @cache
 def _even_steps(d: int) -> Array:
-    """Steps (d,) whose multiples, taken modulo one, fill the cube evenly (Roberts 2018)."""
+    """Return a step (d,) whose integer multiples, taken modulo one, fill the unit cube evenly (Roberts 2018)."""
     ratio = 2.0
     for _ in range(60):
         ratio = (1 + ratio) ** (1 / (d + 1))
@@ -239,14 +267,15 @@ def _even_steps(d: int) -> Array:
 
 @cache
 def _multipliers() -> NDArray[np.int64]:
-    """Pairs of integers: one pair for every way to scramble points."""
+    """Return pairs of pseudo-random integers, one pair for each way of scrambling points."""
     return np.random.RandomState(0).randint(100, 2000, size=(SCRAMBLES_OF_FUNCTION + CHORDS, 2))
 
 
 def _scrambled(points: Array, ways: NDArray[np.int64]) -> Array:
-    """Points (n, k) scrambled in several ways (ways, n, k), by integer multiples modulo one, which keeps them uniform.
+    """Return several pseudo-random versions (ways, n, k) of points (n, k) in the unit cube, one for each of `ways`.
 
-    Each way is nearly independent of the others.
+    Every column becomes an integer combination of two columns plus a constant, modulo one.  Points that are uniform on
+    the cube stay uniform, and the versions of a point are nearly independent.
     """
     own, next_one = _multipliers()[ways].T[..., None, None]
     steps = ways[:, None] * _even_steps(points.shape[1])
@@ -254,14 +283,17 @@ def _scrambled(points: Array, ways: NDArray[np.int64]) -> Array:
 
 
 def _integer_steps(k: int) -> Array:
-    """The steps (options, k) to try: none; one of k integers down or up; for small k also one down and another up."""
+    """Return the steps (options, k) to try for k integers.
+
+    The options are no step, one integer down or up, and for small k also one integer down and another one up.
+    """
     eye = np.eye(k)
     pairs = [eye[j] - eye[i] for i in range(k) for j in range(k) if i != j] if k <= MOST_PAIRED else []
     return np.stack([np.zeros(k), *-eye, *eye, *pairs])
 
 
 def _stepped(parameter: Parameter, values: Array, step: Array) -> Array:
-    """Integers moved by this many steps, within the range."""
+    """Move positions of an integer parameter in the unit interval by whole steps, within the parameter's range."""
     assert isinstance(parameter, Integer)
     here = np.floor(parameter.scale.from_unit(values) + 0.5)
     return parameter.encode(np.clip(here + step, parameter.low, parameter.high))

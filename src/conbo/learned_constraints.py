@@ -1,6 +1,7 @@
 """The probability that an action satisfies the learned constraints.
 
-Each constraint has its own Gaussian process, and constraints are assumed to be independent:
+The slack of an outcome is by how much it satisfies its constraint.  The slack of each constraint is modeled by its own
+Gaussian process, and constraints are assumed to be independent:
 
 ======  ==================  ==================================================================================
 symbol  here                meaning
@@ -8,8 +9,8 @@ symbol  here                meaning
 m, v    ``posterior``       mean and variance of the expected slack, standardized
 t       ``threshold``       the standardized slack of an action that just satisfies the constraint
 h       ``margins``         (m - t) / √v
-P       ``probability``     Π Φ(h), the probability that expected outcomes satisfy all constraints
-Φ⁻¹(P)  ``levels``          the same on the scale of one margin, for local search
+P       ``probability``     Π Φ(h), the probability that the expected outcomes satisfy all constraints
+Φ⁻¹(P)  ``levels``          P as a quantile of N(0, 1), which is easier to maximize
 ======  ==================  ==================================================================================
 
 Points are in the unit cube, states first.
@@ -25,26 +26,26 @@ from conbo.models.posterior import Posterior
 from conbo.observations import Observations
 
 LEAST_VARIANCE = 1e-12  # least variance of a standardized slack, so that margins stay finite
-LOWEST, HIGHEST = 1e-280, 1 - 1e-15  # probabilities between which levels are computed
+LOWEST, HIGHEST = 1e-280, 1 - 1e-15  # probabilities are clamped to this range, so that levels stay finite
 ROUNDING = 1e-9  # tolerance when a probability is compared with the confidence
 
 
 @dataclass(frozen=True)
 class LearnedConstraint:
-    """One learned constraint, which is satisfied if the expected slack is at least the threshold."""
+    """The model of one constraint, which is satisfied if the expected slack is at least the threshold."""
 
     name: str
-    posterior: Posterior
-    threshold: float
-    observations: Observations  # standardized slacks as rewards, kept for records
+    posterior: Posterior  # of the standardized slack
+    threshold: float  # standardized slack of an action that just satisfies the constraint
+    observations: Observations  # the data of the model, with standardized slacks as rewards
 
     def margins(self, points: Tensor) -> Tensor:
-        """By how many standard deviations points (n, d) are expected to satisfy the constraint: (n,)."""
+        """Return by how many standard deviations (n,) the expected slack at points (n, d) exceeds the threshold."""
         variance = self.posterior.variance(points).clamp_min(LEAST_VARIANCE)
         return (self.posterior.mean(points) - self.threshold) / variance.sqrt()
 
     def margins_and_gradients(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """The margins (n,) of points (n, d), with their gradients (n, d)."""
+        """Return the margins (n,) of points (n, d), see `margins`, and their gradients (n, d)."""
         moments = self.posterior.moments(points)
         variance = moments.variance.clamp_min(LEAST_VARIANCE)
         margin = (moments.mean - self.threshold) / variance.sqrt()
@@ -57,28 +58,32 @@ class LearnedConstraints:
     """All learned constraints, and the confidence with which they must be satisfied."""
 
     outcomes: tuple[LearnedConstraint, ...]
-    confidence: float
-    success: LearnedConstraint | None = None  # that an evaluation succeeds; None unless failures were learned from
+    confidence: float  # least probability that an action of the policy satisfies all constraints
+    success: LearnedConstraint | None = None  # that an evaluation does not fail; None if failures are not modeled
 
     @property
     def all(self) -> tuple[LearnedConstraint, ...]:
-        """The constraints on outcomes and, if failures were learned from, the constraint on success."""
+        """The constraints on outcomes and, if failures are modeled, the constraint that an evaluation succeeds."""
         return self.outcomes if self.success is None else (*self.outcomes, self.success)
 
     def log_probability(self, points: Tensor) -> Tensor:
-        """Logarithms (n,) of the probabilities that points (n, d) satisfy all constraints."""
+        """Return the log-probabilities (n,) that points (n, d) satisfy all constraints."""
         return torch.stack([torch.special.log_ndtr(one.margins(points)) for one in self.all]).sum(0)
 
     def probability(self, points: Tensor) -> Tensor:
-        """Probabilities (n,) that points (n, d) satisfy all constraints."""
+        """Return the probabilities (n,) that points (n, d) satisfy all constraints."""
         return self.log_probability(points).exp()
 
     def is_sure(self, log_probability: Tensor) -> Tensor:
-        """Whether probabilities, given by their logarithms, are at least the confidence."""
+        """Return whether each probability, given by its logarithm, is at least the required confidence."""
         return log_probability >= log(self.confidence) - ROUNDING
 
     def levels(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Levels Φ⁻¹(P) (n,) of points (n, d), and their gradients (n, d); the confidence has the level `wanted`."""
+        """Return the levels Φ⁻¹(P) (n,) of points (n, d), and their gradients (n, d).
+
+        P is the probability that a point satisfies all constraints.  It equals the required confidence where the level
+        equals `wanted`.
+        """
         value, slope = log_probability_and_gradient(self.all, points)
         probability = value.exp().clamp(LOWEST, HIGHEST)
         level = torch.special.ndtri(probability)
@@ -87,16 +92,19 @@ class LearnedConstraints:
 
     @property
     def wanted(self) -> float:
-        """The level of an action whose probability equals the confidence."""
+        """The level Φ⁻¹(P) of an action whose probability P of satisfying all constraints equals the confidence."""
         return float(torch.special.ndtri(torch.tensor(self.confidence, dtype=torch.float64)))
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Which states (m, d_s) resemble one of the known states (k, d_s) under every constraint's model."""
+        """Return which states (m, d_s) correlate by at least `least` with a known state (k, d_s), for every constraint.
+
+        The correlation is that of the slack as a function of the action.
+        """
         return torch.stack([one.posterior.resemble(states, known, least) for one in self.all]).all(0)
 
 
 def log_probability_and_gradient(constraints: tuple[LearnedConstraint, ...], points: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probabilities (n,) that points (n, d) satisfy these constraints, and their gradients (n, d)."""
+    """Return the log-probabilities (n,) that points (n, d) satisfy these constraints, and their gradients (n, d)."""
     value, gradient = points.new_zeros(len(points)), torch.zeros_like(points)
     for one in constraints:
         margin, slope = one.margins_and_gradients(points)
@@ -107,5 +115,5 @@ def log_probability_and_gradient(constraints: tuple[LearnedConstraint, ...], poi
 
 
 def inverse_mills(margin: Tensor, log_cdf: Tensor) -> Tensor:
-    """φ(h) / Φ(h), the derivative of log Φ(h)."""
+    """Return φ(h) / Φ(h), the derivative of log Φ(h) with respect to the margin h, given log Φ(h)."""
     return (-margin.square() / 2 - log_cdf - log(2 * pi) / 2).exp()

@@ -1,13 +1,13 @@
-"""Linear constraints on the unit cube: the slack of a point, the nearest feasible point, and an exact search.
+"""Linear constraints on points of the unit cube: the slacks of a point, and feasible points near it.
 
     slack_j(u) = bound_j - Σ_i coefficient_ji value_i(u_i) >= 0
 
-A column's value is linear in u, or exponential on a log scale, so a limit is a flat or a curved surface with a known
-normal.  An equality is two limits.  Each limit is divided by its range over the cube, so slacks are of the order of
-one.
+A parameter's value, in the user's units, is linear in its column u_i, or exponential on a log scale.  So a limit is a
+flat or a curved surface in the unit cube, with a known normal.  An equality becomes two limits.  Each limit is divided
+by its range over the cube, so that slacks are of the order of one.
 
-Interior points are found by alternating projections, many rows at once.  If these do not converge, a mixed-integer
-linear program decides exactly (SciPy's HiGHS, imported on use).
+Feasible points are found by alternating projections, for many rows at once.  If these do not converge, a mixed-integer
+linear program finds the nearest feasible point (SciPy's HiGHS, imported on use).
 """
 
 from __future__ import annotations
@@ -23,31 +23,32 @@ from conbo.constraint_text import LinearConstraint
 from conbo.parameters import Array, Categorical, Integer, Parameter, Real
 
 ROUNDING = 1e-9  # tolerance of a limit on real parameters; slacks are of the order of one
-STEP_SHARE = 1e-3  # tolerance of a limit on integers alone, as a share of a step of one
+STEP_SHARE = 1e-3  # tolerance of a limit on integers alone, as a fraction of what one step of an integer changes
 MARGIN = 1e-10  # slack of a projected point, so that it also satisfies the limit in the user's own arithmetic
 SWEEPS = 60  # largest number of sweeps of alternating projections
-LARGE = 1e-6  # smallest range of a parameter, as a share of its size, because rounding is relative to the size
+# least range of a parameter as a fraction of its largest absolute value, because rounding errors grow with that value
+LARGE = 1e-6
 
 Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class LinearLimits:
-    """J limits on d columns, made by `linear_limits`."""
+    """J linear inequalities on points with d columns in the unit cube; `linear_limits` creates them."""
 
     parameters: tuple[Parameter, ...]  # one for each of the d columns
     constraints: tuple[LinearConstraint, ...]
-    owner: NDArray[np.int64]  # (J,), the constraint that each limit belongs to
+    owner: NDArray[np.int64]  # (J,), index of the constraint that each limit belongs to
     coefficients: Array  # (J, d)
     bounds: Array  # (J,)
-    margins: Array  # (J,), slack that moved points keep; zero for equalities and for limits on integers alone
-    rounding: Array  # (J,), negative slack that rounding may cause
+    margins: Array  # (J,), least slack of projected points; zero for equalities and for limits on integers alone
+    rounding: Array  # (J,), tolerance: a slack may be this far below zero because of rounding errors
 
     @cached_property
     def scales(self) -> tuple[Array, Array, Array]:
-        """Low end, width and log ratio of the ends of every column; the log ratio is zero on a linear scale.
+        """The lower end, the width, and log(upper end / lower end) of every column's range, each (d,).
 
-        Categories have no value, so all three are zero for them.
+        The logarithm is zero on a linear scale.  Categories have no numbers, so all three are zero for them.
         """
         scales = [None if isinstance(p, Categorical) else p.scale for p in self.parameters]
         low = np.array([0.0 if s is None else s.low for s in scales])
@@ -61,7 +62,7 @@ class LinearLimits:
         return bool(self.scales[2].any())
 
     def values(self, points: Array, first: int = 0) -> Array:
-        """Values (..., columns) in the user's units, of the columns from `first` on."""
+        """Return the values of points in the user's units; `first` is the index of the first of their columns."""
         low, width, log_ratio = self.scales
         if points.shape[-1] < len(low):
             low, width, log_ratio = (part[first : first + points.shape[-1]] for part in self.scales)
@@ -71,27 +72,33 @@ class LinearLimits:
         return values
 
     def used(self, points: Array, first: int = 0) -> Array:
-        """The left sides (..., J) of the limits, summed over the columns from `first` on."""
+        """Return Σ_i coefficient_ji value_i for every limit j: (..., J).
+
+        The sum is over the columns of `points` (..., columns), which are those from index `first` on.
+        """
         return self.values(points, first) @ self.coefficients[:, first : first + points.shape[-1]].T
 
     def slack(self, points: Array) -> Array:
-        """The slacks (..., J) of points (..., d)."""
+        """Return the slacks (..., J) of points (..., d): by how much they satisfy each limit."""
         return self.bounds - self.used(points)
 
     def allows(self, slack: Array) -> Flags:
-        """Which rows of slacks (..., J) have no slack that is more negative than rounding explains."""
+        """Return which rows of slacks (..., J) satisfy all limits, up to rounding errors."""
         return np.asarray((slack >= -self.rounding).all(-1))
 
     def contains(self, points: Array) -> Flags:
-        """Which points (..., d) satisfy all limits, up to rounding."""
+        """Return which points (..., d) satisfy all limits, up to rounding errors."""
         return self.allows(self.slack(points))
 
     def contains_strictly(self, points: Array) -> Flags:
-        """Which points (..., d) satisfy all limits; rounding is tolerated only by limits without a margin."""
+        """Return which points (..., d) satisfy all limits, without a tolerance for rounding errors.
+
+        Only limits without a margin, such as equalities, keep their tolerance.
+        """
         return np.asarray((self.slack(points) >= np.where(self.margins > 0, 0.0, -self.rounding)).all(-1))
 
     def normals(self, points: Array) -> Array:
-        """Gradients (..., J, d) of -slack at points (..., d)."""
+        """Return the gradients (..., J, d) of -slack_j at points (..., d); they point out of the feasible set."""
         _, width, log_ratio = self.scales
         if not self.curved:
             return np.broadcast_to(self.coefficients * width, (*points.shape[:-1], *self.coefficients.shape))
@@ -99,11 +106,14 @@ class LinearLimits:
         return self.coefficients * slopes[..., None, :]
 
     def project(self, points: Array, movable: Flags) -> tuple[Array, Flags]:
-        """Points (n, d) near these that satisfy the limits, and which rows do; only `movable` columns change."""
+        """Move points (n, d) into the limits; also return whether each row satisfies all of them (n,).
+
+        Only `movable` columns change.  Integers may get values that are not whole.
+        """
         points = np.clip(points, 0.0, 1.0) if movable.all() else points.copy()
         points[:, movable] = points[:, movable].clip(0.0, 1.0)
         inside = self.contains_strictly(points)
-        # a set without interior has no room for a margin
+        # a feasible set without interior has no room for a margin, so a second attempt has none
         for margins in (self.margins, np.zeros_like(self.margins)) if self.margins.any() else (self.margins,):
             rows = np.flatnonzero(~inside)
             if len(rows):
@@ -112,7 +122,7 @@ class LinearLimits:
         return points, inside
 
     def _alternate(self, points: Array, movable: Flags, margins: Array) -> Array:
-        """Move points (n, d) by Newton steps onto one violated limit after the other, within the cube."""
+        """Move points (n, d) into one violated limit after the other by Newton steps, within the unit cube."""
         open_rows = np.arange(len(points))
         for _ in range(SWEEPS):
             moving = points[open_rows]
@@ -129,7 +139,10 @@ class LinearLimits:
         return points
 
     def _step_inside(self, points: Array, limit: int, missing: Array, movable: Flags) -> Array:
-        """A step (n, d) along the normal of one limit, in the columns that can still move in its direction."""
+        """Move points (n, d) along the normal of one limit, to raise their slacks by `missing` (n,).
+
+        Only columns that are movable, and not at the bound toward which they would move, change.
+        """
         normal = self.normals(points)[:, limit]
         blocked = ~movable | ((points <= 0) & (normal > 0)) | ((points >= 1) & (normal < 0))
         normal = np.where(blocked, 0.0, normal)
@@ -137,7 +150,10 @@ class LinearLimits:
         return np.where(movable, (points - normal * (missing / length)[:, None]).clip(0.0, 1.0), points)
 
     def interval(self, points: Array, column: int) -> tuple[Array, Array]:
-        """Lower and upper ends (n,) of the interval in which one column of feasible points (n, d) may move."""
+        """Return the ends (n,) and (n,) of the interval in which one column may move while points (n, d) stay feasible.
+
+        All other columns stay as they are.
+        """
         parameter = self.parameters[column]
         if isinstance(parameter, Categorical):
             return points[:, column], points[:, column]
@@ -152,14 +168,20 @@ class LinearLimits:
         return low, scale.to_unit(np.minimum(value + up, scale.high))
 
     def reachable(self, points: Array, movable: Flags) -> Flags:
-        """Which of points (n, d) could satisfy every limit, each limit on its own, by moving `movable` columns."""
+        """Return which points (n, d) could satisfy each limit, taken on its own, if `movable` columns moved.
+
+        This is necessary, but not sufficient, for satisfying all limits together.
+        """
         low, high = self._ends()
         fixed = self.values(np.where(movable, 0.0, points)) * ~movable
         least = np.minimum(self.coefficients * low, self.coefficients * high)[:, movable].sum(-1)
         return self.allows(self.bounds - fixed @ self.coefficients.T - least)
 
     def redundant(self) -> list[int]:
-        """Constraints that every point of the cube satisfies, or that are a multiple of another and no tighter."""
+        """Return the indices of constraints that have no effect.
+
+        Every point of the unit cube satisfies them, or they are a multiple of another constraint and no tighter.
+        """
         low, high = self._ends()
         most = np.maximum(self.coefficients * low, self.coefficients * high).sum(-1)
         idle = self.bounds - most >= -self.rounding
@@ -170,16 +192,17 @@ class LinearLimits:
         return [number for number in range(len(self.constraints)) if idle[self.owner == number].all()]
 
     def _ends(self) -> tuple[Array, Array]:
-        """The least and the largest value of every column."""
+        """Return the least and the largest value (d,) of every column, in the user's units; zeros for categories."""
         numbers = [p for p in self.parameters if not isinstance(p, Categorical)]
         ends = iter([(float(p.low), float(p.high)) for p in numbers])
         both = np.array([(0.0, 0.0) if isinstance(p, Categorical) else next(ends) for p in self.parameters])
         return both[:, 0], both[:, 1]
 
     def nearest(self, point: Array, movable: Flags, limits: Flags | None = None) -> Array | None:
-        """The nearest point (d,) to this one that satisfies all limits, or those in `limits`; None if there is none.
+        """Return the point (d,) nearest to the given one that satisfies all limits; None if there is none.
 
-        Distances are sums over the columns in units of their ranges; integers stay integers.
+        With `limits` (J,), only the flagged limits must be satisfied.  Only `movable` columns change, and integers get
+        whole values.  The distance is the sum of the columns' distances, each as a fraction of the column's range.
         """
         from scipy.optimize import Bounds, LinearConstraint, milp
 
@@ -216,29 +239,32 @@ class LinearLimits:
 
 @dataclass(frozen=True, eq=False)
 class RowLimits:
-    """Limits for a local search over whole points, or over the actions of r fixed states."""
+    """Limits for a local search whose rows are either whole points, or only the actions of given states."""
 
     limits: LinearLimits
-    states: Array | None = None  # (r, d_s), one for every row of the local search
-    movable: Flags | None = None  # (d,), which columns of whole points move
+    states: Array | None = None  # (r, d_s), the state of every row, if rows are actions
+    movable: Flags | None = None  # (d,), which columns may change, if rows are whole points
 
     @property
     def curved(self) -> bool:
-        """Whether some limit is curved, so that a step along its tangent may leave it."""
+        """Whether some limit is a curved surface, so that a step along its tangent may violate it."""
         return self.limits.curved
 
     def _points(self, x: Array, rows: NDArray[np.int64]) -> Array:
         return x if self.states is None else np.concatenate([self.states[rows], x], axis=1)
 
     def tangents(self, x: Array, rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Normals (n, J, columns) of the limits at x (n, columns), and how far x may move along each: (n, J)."""
+        """Return the limits linearized at x (n, columns): normals N (n, J, columns) and gaps (n, J).
+
+        A step t from x satisfies the linearized limits if N t <= gaps.  `rows` are the indices (n,) of the rows.
+        """
         points = self._points(x, rows)
         first = points.shape[1] - x.shape[1]
         gaps = np.maximum(self.limits.slack(points) - self.limits.margins, 0.0)
         return self.limits.normals(points)[..., first:], gaps
 
     def project(self, x: Array, rows: NDArray[np.int64]) -> tuple[Array, Flags]:
-        """The nearest x (n, columns) within the limits, and for which rows this succeeded."""
+        """Move x (n, columns) into the limits; also return whether each row satisfies all of them (n,)."""
         points = self._points(x, rows)
         first = points.shape[1] - x.shape[1]
         movable = np.arange(points.shape[1]) >= first if self.movable is None else self.movable
@@ -249,7 +275,7 @@ class RowLimits:
 def linear_limits(
     parameters: Sequence[tuple[str, Parameter]], constraints: Sequence[LinearConstraint]
 ) -> LinearLimits | None:
-    """The limits on these columns; None without constraints."""
+    """Translate constraints into limits on points with one column per parameter; None without constraints."""
     if not constraints:
         return None
     columns = {name: column for column, (name, _) in enumerate(parameters)}
@@ -274,6 +300,9 @@ def linear_limits(
 
 
 def _size(parameter: Parameter) -> float:
-    """The range of a parameter, but at least a small share of its size, because rounding is relative to the size."""
+    """Return the range of a parameter, but at least a small fraction of its largest absolute value.
+
+    Rounding errors grow with that value, so a smaller divisor would make slacks unreliable.
+    """
     assert not isinstance(parameter, Categorical), "a category has no value"
     return max(parameter.high - parameter.low, LARGE * max(abs(parameter.low), abs(parameter.high)))

@@ -314,7 +314,7 @@ class Optimizer:
 
     def best_observed(self) -> list[dict[str, Any]]:
         """The best trial of every state, as `Study.best_observed` describes."""
-        kept = [trial for trial in self._with_status("completed") if self.learned.kept(trial.measured)]
+        kept = [trial for trial in self._with_status("completed") if self.learned.satisfied_by(trial.measured)]
         return best_observed(self.space, self.states, kept, self.maximize)
 
     def add_choices(self, name: str, choices: Iterable[Value], state_distribution: RecipeLike = None) -> None:

@@ -1,6 +1,7 @@
-"""Limits on outcomes of an evaluation, such as a waiting time: whether an action satisfies them is learned.
+"""The user's limits on outcomes that an evaluation measures besides the reward, such as a waiting time.
 
-A constraint names an outcome of the trials, and limits its mean, without the noise of a single evaluation.
+A constraint names an outcome, and limits its mean over repeated evaluations, not a single measurement.  Which actions
+satisfy a constraint is learned from the trials.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from conbo.record_fields import Fields
 
 DEFAULT_CONFIDENCE = 0.95
 LARGEST_BOUND = 1e300
-RESERVED = ("reward", "noise")  # names that no outcome may have
+RESERVED = ("reward", "noise")  # keys of an evaluation's result that are not names of outcomes
 
 Failures: TypeAlias = Literal["learn", "ignore"]
 
@@ -93,32 +94,32 @@ _KINDS: dict[str, type[AtMost] | type[AtLeast]] = {"at_most": AtMost, "at_least"
 
 @dataclass(frozen=True)
 class LearnedSettings:
-    """The settings for constraints and failures, which a study learns besides rewards, and its policy's confidence."""
+    """A study's settings for what it learns besides the reward: constrained outcomes, and where evaluations fail."""
 
-    constraints: OutcomeConstraints = field(default_factory=dict)
-    confidence: float = DEFAULT_CONFIDENCE
-    failures: Failures = "ignore"
+    constraints: OutcomeConstraints = field(default_factory=dict)  # by the name of the outcome
+    confidence: float = DEFAULT_CONFIDENCE  # probability with which the policy's actions must satisfy all constraints
+    failures: Failures = "ignore"  # whether suggestions and the policy avoid points where evaluations fail
 
     @classmethod
     def checked(cls, constraints: object, confidence: object, failures: object) -> LearnedSettings:
-        """The settings as given; raises SettingError unless they are valid."""
+        """Return the settings with these values; raise SettingError if one is not valid."""
         if failures not in get_args(Failures):
             raise SettingError(f"`failures` must be 'learn' or 'ignore', but got {shortened(repr(failures))}.")
         learns: Failures = "learn" if failures == "learn" else "ignore"
         return cls(checked_constraints(constraints), checked_confidence(confidence), learns)
 
     def check_method(self, name: str, keeps_constraints: bool) -> None:
-        """Raise SettingError if there are constraints and the policy of this method would not satisfy them."""
+        """Raise SettingError if there are constraints, but the policy of the method `name` would ignore them."""
         if self.constraints and not keeps_constraints:
             rule = "`outcome_constraints` need a method whose policy follows the model"
             raise SettingError(f"{rule}, like 'conbo' or 'pei', but got method='{name}'.")
 
     def check(self, measured: Mapping[str, float]) -> None:
-        """Raise RewardError unless what was measured has a value for every constraint."""
+        """Raise RewardError unless the measured outcomes include every constrained one."""
         check_constrained(self.constraints, measured)
 
-    def kept(self, measured: Mapping[str, float]) -> bool:
-        """Whether the measured values satisfy all constraints, each value standing for the mean of its outcome."""
+    def satisfied_by(self, measured: Mapping[str, float]) -> bool:
+        """Return whether the measured outcomes, taken as their means, satisfy all constraints."""
         return all(constraint.slack(measured[name]) >= 0 for name, constraint in self.constraints.items())
 
 
@@ -126,7 +127,7 @@ NOTHING_LEARNED = LearnedSettings()
 
 
 def checked_constraints(constraints: object) -> dict[str, OutcomeConstraint]:
-    """The constraints by the names of their outcomes; raises SettingError unless they are valid."""
+    """Return the constraints as a dict that is sorted by the names of the outcomes; raise SettingError if not valid."""
     if constraints is None:
         return {}
     rule = "`outcome_constraints` must map names of outcomes to conbo.AtMost or conbo.AtLeast"
@@ -137,19 +138,19 @@ def checked_constraints(constraints: object) -> dict[str, OutcomeConstraint]:
             raise SettingError(f"{rule}, but got the name {shortened(repr(name))}.")
         if not isinstance(constraint, AtMost | AtLeast):
             raise SettingError(f"{rule}, but got {shortened(repr(constraint))} for '{name}'.")
-    # sorted, because their order has no meaning and must not change suggestions
+    # sorted, because the order of the constraints has no meaning and must not change suggestions
     return dict(sorted(constraints.items()))
 
 
 def checked_confidence(confidence: Any) -> float:
-    """The confidence as a float; raises SettingError unless it is between 0 and 1."""
+    """Return the confidence as a float; raise SettingError unless it is between 0 and 1."""
     if not is_number(confidence) or not 0 < confidence < 1:
         raise SettingError(f"`0 < confidence < 1` must hold, but got confidence={shortened(repr(confidence))}.")
     return float(confidence)
 
 
 def check_constrained(constraints: OutcomeConstraints, measured: Mapping[str, float]) -> None:
-    """Raise RewardError unless what was measured has a value for every constraint."""
+    """Raise RewardError unless the measured outcomes include every constrained one."""
     if missing := [name for name in constraints if name not in measured]:
         rule = f"the outcome '{missing[0]}' must be told with every reward, because it is constrained"
         told = ", ".join(map(repr, measured)) if measured else "no outcomes"
@@ -157,7 +158,10 @@ def check_constrained(constraints: OutcomeConstraints, measured: Mapping[str, fl
 
 
 def constraint_records(constraints: OutcomeConstraints) -> list[dict[str, Any]]:
-    """The constraints as a list of plain records, because JSON stores may reorder the keys of an object."""
+    """Return the constraints as a list of JSON records, one for each constraint, in their order.
+
+    It is a list and not an object, because some stores reorder the keys of JSON objects.
+    """
     kinds = {kind: name for name, kind in _KINDS.items()}
     return [
         {"name": name, "type": kinds[type(constraint)], "bound": constraint.bound}
@@ -166,7 +170,10 @@ def constraint_records(constraints: OutcomeConstraints) -> list[dict[str, Any]]:
 
 
 def read_constraints(fields: Fields, name: str) -> dict[str, OutcomeConstraint]:
-    """The constraints that `constraint_records` wrote; raises RecordError or SettingError if a record is not valid."""
+    """Read the constraints that `constraint_records` wrote, from the field `name` of a record.
+
+    Raises RecordError or SettingError if a constraint is not valid.
+    """
     constraints: dict[str, OutcomeConstraint] = {}
     for i, record in enumerate(fields.items(name)):
         one = Fields.of(record, f"{name}[{i}]").only(("name", "type", "bound"))

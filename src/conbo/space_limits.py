@@ -1,4 +1,4 @@
-"""The rules for the constraints of a space, and for its function `feasible`."""
+"""Checks a space's `constraints`, and calls the user's function `feasible`, which says whether an action is allowed."""
 
 from __future__ import annotations
 
@@ -15,37 +15,43 @@ from conbo.feasible_set import FeasibleSet
 from conbo.linear_limits import Flags
 from conbo.parameters import Categorical, Parameter, Value
 
-# from state and action to whether the action is allowed
+# called with a state and an action; returns whether the action is allowed in this state
 Feasible: TypeAlias = Callable[[dict[str, Value], dict[str, Value]], bool]
 
-FUNCTION = "function "  # prefix of the name under which a function is stored
+FUNCTION = "function "  # prefix of the text that is stored instead of a function
 
 
 class RedundantConstraintWarning(UserWarning):
-    """Warns that a constraint has no effect."""
+    """Warns that a constraint has no effect, because ranges or another constraint already imply it."""
 
 
 @dataclass(frozen=True)
 class SplitFeasible:
-    """The user's `feasible` for a space whose states were turned into actions: it splits points into both again."""
+    """Makes the user's `feasible` usable in a space where the former states are actions, too.
+
+    It splits such an action into the former state and the former action, and calls the user's function with both.
+    """
 
     function: Feasible
-    state_names: tuple[str, ...]
+    state_names: tuple[str, ...]  # names of the former states
 
     def __call__(self, _: dict[str, Value], action: dict[str, Value]) -> bool:
-        """Whether this point, whose columns are all actions, is feasible."""
+        """Return whether this action, which includes the former state, is allowed; the empty state is ignored."""
         state = {name: action[name] for name in self.state_names}
         return self.function(state, {name: value for name, value in action.items() if name not in state})
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """The text that is stored for a function: the word "function" and its name."""
+    """Return the text that is stored instead of a function: the word "function", its module and its name."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
     return f"{FUNCTION}{getattr(function, '__module__', None)}.{name}"
 
 
 def allowed(feasible: Feasible, states: Sequence[dict[str, Value]], actions: Sequence[dict[str, Value]]) -> Flags:
-    """The results of the user's function, row by row of states and actions; raises SpaceError if it raises."""
+    """Call the user's function for each pair of a state and an action, and return the results as flags.
+
+    Raises SpaceError if the function raises an exception.
+    """
     flags = np.empty(len(states), dtype=bool)
     for i, (state, action) in enumerate(zip(states, actions, strict=True)):
         try:
@@ -74,7 +80,7 @@ def check_constraint(
 
 
 def check_limits(feasible: FeasibleSet) -> None:
-    """Raise SpaceError, which names the constraints, if no point satisfies all of them; warn about redundant ones."""
+    """Raise SpaceError, which names the conflicting constraints, if no point satisfies all; warn of redundant ones."""
     if feasible.limits is None:
         return
     texts = [repr(constraint.text) for constraint in feasible.limits.constraints]

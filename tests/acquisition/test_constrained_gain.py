@@ -6,7 +6,7 @@ from math import sqrt
 import pytest
 import torch
 
-from conbo.acquisition.constrained_gain import ConstrainedGains, Look, Slack, gain_of, state_gains
+from conbo.acquisition.constrained_gain import ConstrainedGains, MeansAhead, SlackAhead, gain_of, state_gains
 from conbo.acquisition.expected_max import expected_max
 from conbo.acquisition.improvement import ExpectedImprovement
 from conbo.acquisition.integral_over_states import ConBO, StratifiedStates
@@ -19,11 +19,11 @@ from random_beliefs import finite_differences, generator, points_in, uniform
 FEW = StratifiedStates(n_states=4, pool=8)
 
 
-def drawn_lines(seed: int, constraints: int = 2) -> tuple[Look, list[Slack], torch.Tensor]:
+def drawn_lines(seed: int, constraints: int = 2) -> tuple[MeansAhead, list[SlackAhead], torch.Tensor]:
     shape = (3, 4, 5)
-    reward = Look(uniform(*shape, seed=seed), 0.5 * uniform(*shape, seed=seed + 1) - 0.2)
+    reward = MeansAhead(uniform(*shape, seed=seed), 0.5 * uniform(*shape, seed=seed + 1) - 0.2)
     slacks = [
-        Slack(
+        SlackAhead(
             uniform(*shape, seed=seed + 2 + i) - 0.5,
             0.6 * uniform(*shape, seed=seed + 9 + i) - 0.3,
             0.1 + uniform(*shape, seed=seed + 20 + i),
@@ -65,7 +65,7 @@ def test_an_action_that_is_not_allowed_is_worth_the_worst() -> None:
     allowed = torch.ones_like(reward.mean)
     allowed[..., 0] = 0.0
     without = [replace(s, mean=s.mean[..., 1:], slope=s.slope[..., 1:], variance=s.variance[..., 1:]) for s in slacks]
-    few = Look(reward.mean[..., 1:], reward.slope[..., 1:])
+    few = MeansAhead(reward.mean[..., 1:], reward.slope[..., 1:])
     kept = gain_of(reward, worst - 1, slacks, allowed, nodes).values
     torch.testing.assert_close(kept, gain_of(few, worst - 1, without, None, nodes).values, rtol=1e-3, atol=1e-3)
 

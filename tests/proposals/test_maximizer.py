@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from conbo.acquisition.acquisition_function import AcquisitionRecipe
 from conbo.acquisition.improvement import ExpectedImprovement
 from conbo.acquisition.integral_over_states import ConBO, ConditionalAcquisition, GaussianStates, StratifiedStates
 from conbo.acquisition.knowledge_gradient import DiscreteKG, HybridKG, MonteCarloKG
@@ -15,7 +16,6 @@ from conbo.belief import Belief
 from conbo.errors import SettingError
 from conbo.proposals import Proposal
 from conbo.proposals.maximizer import (
-    AcquisitionRecipe,
     Maximizer,
     StochasticMaximizer,
     crossed,

@@ -283,7 +283,7 @@ class ConditionalAcquisition:
         self._screening_states = screening_states
         self._at_all_states = rule.complete and belief.posterior.batches_look_ahead
         # whether its gains look ahead at learned constraints
-        self.keeps_constraints: bool = getattr(value, "keeps_constraints", False)
+        self.includes_constraints: bool = getattr(value, "includes_constraints", False)
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:

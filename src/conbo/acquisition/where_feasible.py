@@ -1,8 +1,9 @@
 """Any acquisition function, multiplied by the probability that its point satisfies the learned constraints.
 
-For expected improvement, this is the constrained expected improvement of Gardner et al. (2014).  A gain that already
-looks ahead at the constraints is multiplied only by the probability that the evaluation succeeds: an evaluation that
-violates a constraint still gives information, but a failed one gives hardly any.
+For expected improvement, this is the constrained expected improvement of Gardner et al. (2014).  The constrained
+knowledge gradient already includes the constraints on outcomes, so it is multiplied only by the probability that the
+evaluation succeeds: an evaluation that violates a constraint still gives information, but a failed one gives hardly
+any.
 """
 
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from conbo.acquisition.priced import Unpriced, UnpricedRecipe
+from conbo.acquisition.acquisition_function import Acquisition, AcquisitionRecipe
 from conbo.ascent import BatchedFunction
 from conbo.belief import Belief
 from conbo.learned_constraints import LearnedConstraint, log_probability_and_gradient
@@ -18,43 +19,49 @@ from conbo.learned_constraints import LearnedConstraint, log_probability_and_gra
 
 @dataclass(frozen=True)
 class WhereFeasible:
-    """A recipe for the values of another recipe times the probability of feasibility, if constraints are learned."""
+    """A recipe that multiplies the acquisition function of another recipe by the probability of feasibility.
 
-    recipe: UnpricedRecipe
+    Without learned constraints, it returns this acquisition function unchanged.
+    """
 
-    def build(self, belief: Belief, generator: torch.Generator) -> Unpriced:
-        """Build the function that this recipe describes, for one belief."""
+    recipe: AcquisitionRecipe
+
+    def build(self, belief: Belief, generator: torch.Generator) -> Acquisition:
+        """Build the acquisition function for one belief."""
         acquisition, learned = self.recipe.build(belief, generator), belief.constraints
         if learned is None:
             return acquisition
         constraints = learned.all
-        if getattr(acquisition, "keeps_constraints", False):
+        if getattr(acquisition, "includes_constraints", False):
             constraints = () if learned.success is None else (learned.success,)
         return FeasibleAcquisition(acquisition, constraints) if constraints else acquisition
 
 
 @dataclass(frozen=True)
 class FeasibleAcquisition:
-    """The values of an acquisition function, times the probability of satisfying some constraints."""
+    """An acquisition function, multiplied by the probability that the point satisfies all of `constraints`."""
 
-    acquisition: Unpriced
+    acquisition: Acquisition
     constraints: tuple[LearnedConstraint, ...]
 
     @property
     def climbs_logarithm(self) -> bool:
-        """Whether `local` gives the logarithms of the values."""
+        """Whether the functions that `local` returns give the logarithms of the values, not the values."""
         return self.acquisition.climbs_logarithm
 
     def screen(self, points: Tensor) -> Tensor:
-        """Cheap values (c,) times probabilities."""
+        """Return rough values (c,) of points (c, d), which are cheap to compute, times the probabilities."""
         return self.acquisition.screen(points) * self._probability(points)
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Full values (c,) times probabilities."""
+        """Return accurate values (c,) of points (c, d) times the probabilities."""
         return self.acquisition(points) * self._probability(points)
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """A function near starts (r, d) that gives values and gradients, multiplied by probabilities."""
+        """Return a function for local searches from starts (r, d), with values and gradients of the product.
+
+        It is called with points (k, d) and the indices (k,) of the starts that they come from.
+        """
         inner, log = self.acquisition.local(starts), self.climbs_logarithm
 
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,7 @@
-"""The model's best actions, rounded to steps: for parameters that take every second or every tenth value only."""
+"""A policy for actions with a step size: parameters that take only values like 0, 10, 20 and so on.
+
+Parameters of conbo have no step size, but those of Optuna may have one.
+"""
 
 from dataclasses import dataclass
 
@@ -14,17 +17,20 @@ from conbo.policies import StatePolicy
 from conbo.policies.gp_argmax import GpArgmax
 
 PASSES = 2  # number of passes over the stepped columns; each column moves one step down or up if that helps
-LEAST_LOG = -1e4  # logarithms of probabilities below this are all the same
-ROUNDING = 1e-9  # share of a step by which the last step may be above the upper bound
+LEAST_LOG = -1e4  # logarithms of probabilities are raised to at least this value
+ROUNDING = 1e-9  # by how much of a step the last value may exceed the upper bound, because of rounding errors
 
 
 @dataclass(frozen=True)
 class OnSteps:
-    """A recipe for the best action whose stepped columns are at ``first + k step``; the search begins without steps."""
+    """A recipe for the policy whose actions have values ``first + k * step``, k = 0, 1, ..., in the stepped columns.
+
+    The search begins at the best action without steps, rounded, and then moves single columns by one step.
+    """
 
     columns: tuple[int, ...]  # indices of the stepped columns of the action
-    first: tuple[float, ...]  # first valid value of each, in the user's units
-    step: tuple[float, ...]
+    first: tuple[float, ...]  # first valid value of each stepped column, in the user's units
+    step: tuple[float, ...]  # distance between valid values of each stepped column, in the user's units
 
     def __post_init__(self) -> None:
         if not len(self.columns) == len(self.first) == len(self.step):
@@ -32,12 +38,12 @@ class OnSteps:
             raise SettingError(f"`columns`, `first` and `step` must be of one length, but got {given}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> "SteppedPolicy":
-        """The function from states (m, d_s) to actions (m, d_x)."""
+        """Build the policy for one belief: a function from states (m, d_s) to actions (m, d_x)."""
         return SteppedPolicy(self, belief, GpArgmax().build(belief, generator))
 
 
 class SteppedPolicy:
-    """The policy from states (m, d_s) to stepped actions (m, d_x) in the unit cube."""
+    """A policy from states (m, d_s) to actions (m, d_x), both in the unit cube, whose stepped columns are on steps."""
 
     def __init__(self, recipe: OnSteps, belief: Belief, free: StatePolicy) -> None:
         self._belief, self._free = belief, free
@@ -46,7 +52,7 @@ class SteppedPolicy:
         self._grids = [(column, _Grid(parameters[column], first, step)) for column, first, step in steps]
 
     def __call__(self, states: Tensor) -> Tensor:
-        """The best stepped action found for each state."""
+        """Return the best action (m, d_x) found for each state (m, d_s), with stepped columns on steps."""
         actions = self._free(states).clone()
         for column, grid in self._grids:
             actions[:, column] = grid.moved(actions[:, column], 0)
@@ -63,7 +69,11 @@ class SteppedPolicy:
         return actions
 
     def _scores(self, states: Tensor, actions: Tensor) -> Tensor:
-        """Expected rewards (m,), lowered far if an action is not sure enough, and farther if it is infeasible."""
+        """Return scores (m,) of actions (m, d_x) in states (m, d_s): expected rewards if constraints are satisfied.
+
+        If a learned constraint may be violated, the score is far below all rewards.  If a known limit is violated, it
+        is lower still.
+        """
         belief, points = self._belief, torch.cat([states, actions], -1)
         scores = belief.posterior.mean(points)
         if belief.constraints is not None:
@@ -74,16 +84,19 @@ class SteppedPolicy:
 
 @dataclass(frozen=True)
 class _Grid:
-    """The valid values of one stepped parameter."""
+    """The valid values ``first + k * step`` of one stepped parameter, in the user's units."""
 
     parameter: Parameter
     first: float
     step: float
 
-    def moved(self, places: Tensor, steps: int) -> Tensor:
-        """The nearest valid positions (m,) in the unit interval, moved by `steps` steps within the range."""
+    def moved(self, positions: Tensor, steps: int) -> Tensor:
+        """Round positions (m,) in the unit interval to the nearest valid values, and move them by `steps` steps.
+
+        They stay within the parameter's range.
+        """
         assert not isinstance(self.parameter, Categorical)
-        values = np.array(self.parameter.decode(places.cpu().numpy()), dtype=np.float64)
+        values = np.array(self.parameter.decode(positions.cpu().numpy()), dtype=np.float64)
         last = np.floor((self.parameter.high - self.first) / self.step + ROUNDING)
         count = np.clip(np.round((values - self.first) / self.step) + steps, 0, last)
-        return torch.from_numpy(self.parameter.encode(self.first + count * self.step)).to(places)
+        return torch.from_numpy(self.parameter.encode(self.first + count * self.step)).to(positions)

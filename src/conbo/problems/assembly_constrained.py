@@ -1,6 +1,7 @@
-"""Assemble to order with a limit on the mean number of units in stock, which is learned.
+"""The assemble-to-order problem with a constraint: the mean number of units in stock must be at most 12.
 
-Without the limit, the best known levels keep 12 to 17 units in stock, most of them at middling demand.
+The constraint is learned: every evaluation measures the stock.  Without it, the best known base-stock levels keep 12 to
+17 units in stock, and the most at medium demand.
 """
 
 from dataclasses import replace
@@ -17,14 +18,14 @@ from conbo.spaces import Point, Value
 
 NAME = "assemble_to_order_constrained"
 MOST_STOCK = 12.0  # largest mean number of units in stock
-CHECKING = 400  # replications for the expected stock; the standard error of its mean is at most 0.05
-CHECKING_SEED = 0
+CHECKING = 400  # replications to decide whether the constraint holds; their mean has a standard error of at most 0.05
+CHECKING_SEED = 0  # seed of these replications
 
 
 def assemble_to_order_constrained() -> Problem:
-    """Assemble to order with a learned limit on the mean number of units in stock.
+    """Create the assemble-to-order problem with a learned constraint on the mean number of units in stock.
 
-    The mean stock must be at most 12 units. The best levels known without the limit violate it in every state.
+    The mean stock must be at most 12 units. The best levels known without the constraint violate it in every state.
 
     Returns
     -------
@@ -73,7 +74,10 @@ def assemble_to_order_constrained() -> Problem:
 
 
 def _levels(demand: float) -> np.ndarray:
-    """The table's levels for the highest demand that is at most `demand`, because a higher demand leaves less stock."""
+    """Return the table's base-stock levels for the highest tabulated demand that is at most `demand`.
+
+    They satisfy the constraint, because the same levels leave less stock at a higher demand.
+    """
     table = near_optimal_table()
     below = np.flatnonzero(table.states[:, 0] <= demand + 1e-9)
     return np.asarray(table.actions[below[-1]])
@@ -81,5 +85,5 @@ def _levels(demand: float) -> np.ndarray:
 
 @cache
 def near_optimal_table() -> NearOptimalTable:
-    """The best levels known for a grid of demands."""
+    """Load the best known base-stock levels that satisfy the constraint, for a grid of demands."""
     return NearOptimalTable.load(f"{NAME}.csv", state_dimensions=1)

@@ -1,19 +1,20 @@
 """The maximizer of an acquisition function: screen points, search locally from the best ones, compare the ends.
 
-The maximizer knows nothing about what it maximizes. An acquisition function offers cheap values for screening
-(`screen`), a smooth function with gradients around given starts (`local`), and full values (by calling it).
+It works with every acquisition function that has rough values for screening (`screen`), a smooth function with
+gradients around given starts (`local`), and accurate values (by calling it): see `Acquisition`.
 """
 
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from conbo.acquisition.priced import PerCost, SeedsMatter, Unpriced
+from conbo.acquisition.acquisition_function import Acquisition, AcquisitionRecipe, SeedsMatter
+from conbo.acquisition.per_cost import PerCost
 from conbo.acquisition.where_feasible import WhereFeasible
-from conbo.ascent import Ascent, BatchedFunction, SuccessiveHalving, ascend
+from conbo.ascent import Ascent, SuccessiveHalving, ascend
 from conbo.belief import Belief
 from conbo.errors import SettingError
 from conbo.proposals import Suggestion
@@ -22,10 +23,11 @@ from conbo.proposals.simulator_seeds import open_seeds, paired_seeds, promising_
 from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates
 
-WEIGHT_SEARCHED = 0.9  # share of the models' weight that a search uses: improbable models hardly change the maximum
-NEAR_POLICY = 0.25  # share of the screened points that are near the present policy
-REACH = 0.1  # standard deviation of the distance to the policy, in the unit cube
-RELATIVE_GAIN = 5e-4  # a local search ends when a step promises less than this share of the best value
+# A search uses only the most probable models of an average, up to this total weight, because the others hardly matter.
+WEIGHT_SEARCHED = 0.9
+NEAR_POLICY = 0.25  # fraction of the screened points whose actions are near those of the present policy
+REACH = 0.1  # standard deviation of these actions around the policy's, in every column of the unit cube
+RELATIVE_GAIN = 5e-4  # a local search ends when a step promises less than this fraction of the best screened value
 SAME_END = 1e-3  # distance in every coordinate up to which two ends of local searches count as one
 FIRST_STEP = 0.05  # length of a local search's first step, in the unit cube
 FEW_STATES = 50  # number of categorical states above which the best actions are also screened in all screened states
@@ -33,38 +35,14 @@ CROSSED_ACTIONS = 2  # number of best actions that are screened in all screened 
 FLAT = 1e-10  # highest value, in standardized rewards, up to which an acquisition function is considered flat
 
 
-class Acquisition(Protocol):
-    """A function to maximize over (state, action) in the unit cube; its values are not negative."""
-
-    @property
-    def climbs_logarithm(self) -> bool:
-        """Whether `local` gives the logarithms of the values."""
-
-    def screen(self, points: Tensor) -> Tensor:
-        """Cheap values (c,) of points (c, d)."""
-
-    def local(self, starts: Tensor) -> BatchedFunction:
-        """A function that gives values and gradients near starts (r, d)."""
-
-    def __call__(self, points: Tensor) -> Tensor:
-        """Full values (c,) of points (c, d)."""
-
-
-class AcquisitionRecipe(Protocol):
-    """A recipe for an acquisition function."""
-
-    def build(self, belief: Belief, generator: torch.Generator) -> Acquisition:
-        """The acquisition function under one belief."""
-
-
 @dataclass(frozen=True)
 class Search:
-    """Everything that was evaluated while an acquisition function was maximized, in no particular order."""
+    """All points at which an acquisition function was computed while it was maximized, in no particular order."""
 
-    points: Tensor  # (evaluations, d), snapped
-    values: Tensor  # (evaluations,)
-    highest: float  # value of the acquisition function, even if `values` are something else
-    seeds: list[int | None] | None = None  # seeds of the points, if seeds matter; None stands for a new seed
+    points: Tensor  # (evaluations, d), rounded to valid values
+    values: Tensor  # (evaluations,), of the acquisition function; if it is flat, weighted posterior variances
+    highest: float  # highest value of the acquisition function, also if `values` are variances
+    seeds: list[int | None] | None = None  # the simulator's seed for each point, if seeds matter; None: a new seed
 
 
 @dataclass(frozen=True)
@@ -76,13 +54,13 @@ class Maximizer:
     acquisition
         A recipe: ``build(belief, generator)`` returns the acquisition function.
     screened
-        Number of points whose cheap values are computed.
+        Number of points whose rough values are computed.
     starts
         Number of the best screened points from which a local search starts.
     iterations
         Largest number of iterations of a local search.
     finalists
-        Number of ends of local searches whose full values are computed.
+        Number of ends of local searches whose accurate values are computed.
     halving
         Successive halving: starts that lag after a few iterations are dropped. None keeps all.
 
@@ -105,7 +83,8 @@ class Maximizer:
     iterations: int = 40
     finalists: int = 4
     halving: SuccessiveHalving | None = None
-    knows_gains: ClassVar[bool] = True  # unless the method sets values_are_gains=False
+    # whether suggestions come with an expected gain; a method may overrule this by values_are_gains=False
+    knows_gains: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 1 <= self.finalists <= self.starts <= self.screened:
@@ -115,7 +94,7 @@ class Maximizer:
             )
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
-        """Choose points, apart from each other and from pending ones.
+        """Choose the points to evaluate next, at a distance from each other and from pending points.
 
         Parameters
         ----------
@@ -158,9 +137,9 @@ class Maximizer:
         final = acquisition(ends)
         visited = ascent.history_values.exp() if log else ascent.history_values.clamp_min(0)  # lost rows have -inf
         points = torch.cat([ends, fix_state(belief.snap(ascent.history_points), state), candidates])
-        # scale rough values to full ones, by the ratio at the starts
+        # scale rough values to accurate ones, by their ratio at the starts
         level = visited[: len(starts)].sum() / screened[chosen].sum().clamp_min(1e-300)
-        # values along a search are optimistic, because its sampled states are fixed: cap them at the best final value
+        # values along a local search are optimistic, because its sampled states are fixed: cap at the best final value
         rest = torch.cat([visited, level.clamp(0, 1) * screened]).clamp_max(float(final.amax()) * (1 - 1e-9))
         values = torch.cat([final, rest])
         seeds: list[int | None] | None = None
@@ -185,9 +164,9 @@ class Maximizer:
         return Search(points, values, highest, seeds)
 
     def _climb(
-        self, acquisition: Unpriced, belief: Belief, starts: Tensor, tolerance: float, state: Tensor | None
+        self, acquisition: Acquisition, belief: Belief, starts: Tensor, tolerance: float, state: Tensor | None
     ) -> Ascent:
-        """Local searches from starts (r, d)."""
+        """Run local searches from starts (r, d), with the state fixed if one is given."""
         lower, upper = box(starts, state)
         function, limits = acquisition.local(starts), belief.point_limits(lower, upper)
         return ascend(
@@ -203,7 +182,10 @@ class Maximizer:
         tolerance: float,
         state: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Ends (k, d) of local searches from starts (r, d) with seeds (r,), with their full values (k,) and seeds."""
+        """Run local searches from starts (r, d), each for evaluations with its own simulator seed (r,).
+
+        Return the ends (k, d) of the best k searches, their accurate values (k,) and their seeds (k,).
+        """
         ascent = self._climb(acquisition.for_seeds(seeds), belief, starts, tolerance, state)
         best = ascent.values.argsort(descending=True, stable=True)[: self.finalists]
         ends = fix_state(belief.snap(ascent.points[best]), state)
@@ -211,7 +193,10 @@ class Maximizer:
 
 
 def screening_points(belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
-    """Sobol points whose states follow P[s], some of them with actions near the present policy: (n, d)."""
+    """Return quasi-random points (n, d) whose states follow P[s], some of them with actions near the present policy.
+
+    If a state (d_s,) is given, all points have it.
+    """
     d_s, d_x = belief.n_state_dims, belief.space.n_action_dims
     seed = int(torch.randint(2**31, (1,), generator=generator))
     spread = sobol(n, d_s + d_x, seed)
@@ -229,15 +214,18 @@ def screening_points(belief: Belief, n: int, generator: torch.Generator, state: 
 
 
 def has_many_categories(belief: Belief) -> bool:
-    """Whether there are so many combinations of categories that few actions are screened in each.
+    """Return whether categorical states have so many combinations that few actions are screened in each of them.
 
-    Local search does not change categories, so it cannot make up for that.
+    Local search does not change categories, so it cannot make up for poor screening.
     """
     return prod(max(1, count) for count in belief.space.state_categories) > FEW_STATES
 
 
 def crossed(belief: Belief, points: Tensor, values: Tensor) -> Tensor:
-    """The actions of the best points, paired with the states of all points (n, d), because good pairs are rare."""
+    """Return points that combine the actions of the best points with the states of all points (n, d).
+
+    They are screened as well, because in random pairs a state rarely meets a good action.
+    """
     d_s, order = belief.n_state_dims, values.argsort(descending=True, stable=True)
     states, actions = points[:, :d_s].unique(dim=0), points[order[:CROSSED_ACTIONS], d_s:]
     pairs = torch.cat([states.repeat_interleave(len(actions), 0), actions.repeat(len(states), 1)], -1)
@@ -245,14 +233,17 @@ def crossed(belief: Belief, points: Tensor, values: Tensor) -> Tensor:
 
 
 def fix_state(points: Tensor, state: Tensor | None) -> Tensor:
-    """The points (n, d), with a given state (d_s,) in place of their own."""
+    """Return points (n, d) with their states replaced by a given state (d_s,), if there is one."""
     if state is None:
         return points
     return torch.cat([state.expand(len(points), -1), points[:, len(state) :]], -1)
 
 
 def spread_best(belief: Belief, points: Tensor, values: Tensor, k: int) -> Tensor:
-    """Indices of the best k points by value, penalized for similarity to each other."""
+    """Choose k points one after the other, by their values times penalties for similarity to those chosen before.
+
+    Return their indices.
+    """
     chosen: list[int] = []
     score = values.clone()
     for _ in range(min(k, len(points))):
@@ -264,14 +255,17 @@ def spread_best(belief: Belief, points: Tensor, values: Tensor, k: int) -> Tenso
 
 
 def distinct_ends(ascent: Ascent, k: int) -> Tensor:
-    """The best k distinct ends (at most k, d) of local searches."""
+    """Return the ends of local searches with the highest values, at most k; ends that nearly coincide count once."""
     ends = ascent.points[ascent.values.argsort(descending=True, stable=True)]
     near = (ends[:, None] - ends).abs().amax(-1) < SAME_END
     return ends[~near.tril(-1).any(-1)][:k]
 
 
 def box(like: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The unit cube, in which a given state stays fixed; so do categories, because their gradient is zero."""
+    """Return the bounds (d,) and (d,) of a local search: the unit cube, or a given state with all actions.
+
+    Categories need no bounds, because their gradient is zero.
+    """
     d = like.shape[-1]
     lower, upper = like.new_zeros(d), like.new_ones(d)
     if state is not None:
@@ -280,7 +274,10 @@ def box(like: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def weighted_variance(belief: Belief, points: Tensor) -> Tensor:
-    """P[s] times the posterior variance, divided by costs; it replaces the values if no point promises a gain."""
+    """Return the density of P[s] times the posterior variance at points (c, d), divided by the expected costs.
+
+    These values (c,) replace those of the acquisition function if it is flat, so that no point promises a gain.
+    """
     d_s = belief.n_state_dims
     density = belief.states.density(points[:, :d_s].cpu()).to(points)
     value = density * belief.posterior.variance(points)
@@ -289,16 +286,22 @@ def weighted_variance(belief: Belief, points: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class StochasticMaximizer:
-    """The paper's maximizer: Adam (Kingma & Ba, 2014), with the random parts of the acquisition redrawn every step."""
+    """A proposal that maximizes a random acquisition function by stochastic gradient ascent, as the ConBO paper does.
+
+    The optimizer is Adam (Kingma & Ba, 2014).  The function, with its sampled states, is drawn anew for every step.
+    """
 
     acquisition: AcquisitionRecipe
-    screened: int = 128
-    starts: int = 6
-    iterations: int = 40
-    step: float = 0.03  # in the unit cube
+    screened: int = 128  # number of points whose rough values are computed
+    starts: int = 6  # number of the best screened points from which a search starts
+    iterations: int = 40  # number of steps of each search
+    step: float = 0.03  # learning rate, in the unit cube
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
-        """n points, apart from each other and from pending ones."""
+        """Choose n points to evaluate next, at a distance from each other and from pending points.
+
+        If the environment has set a state (d_s,), all points have it.
+        """
         candidates = screening_points(belief, self.screened, generator, state)
         recipe = PerCost(WhereFeasible(self.acquisition))
         screened = recipe.build(belief, generator).screen(candidates)

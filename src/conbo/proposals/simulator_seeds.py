@@ -1,15 +1,16 @@
-"""The choice of the simulator's seed: a new seed, or a used one, so that rewards of the same seed are compared.
+"""Chooses the simulator's random seed for the next evaluation: a new seed, or one that was used before.
 
-Points are searched for with a new seed, as without common random numbers.  Used seeds are then screened at the best of
-these points, and the most promising pairs of a point and a seed start a local search.  The highest value wins, so a
-used seed is chosen only if it tells more than a new one.
+With common random numbers, rewards of the same seed share much of their noise, so they are easier to compare.  First,
+the acquisition function is maximized for a new seed, as without common random numbers.  Then used seeds are screened at
+the best points, and local searches start from the most promising pairs of a point and a seed.  A used seed is chosen if
+its value of the acquisition function is higher than that of a new seed.
 
-A seed with many rewards is closed: it gets no more.  A gain looks one reward ahead, and the first reward of a new seed
-tells little by itself, because the constant of that seed is unknown.  Gains alone would therefore rarely choose a new
-seed, and the effects of the first few seeds would not average out.
+A seed with many rewards is closed: it gets no more.  The knowledge gradient looks only one reward ahead, and the first
+reward of a new seed tells little by itself, because the effect that this seed has on all rewards is unknown.  Without
+this rule, a new seed would rarely be chosen, and the effects of the first few seeds would not average out.
 
-A point of a batch may share the new seed of an earlier point.  It does if its value with that seed, after a reward of
-the earlier point that is exactly as expected, is higher than with a seed of its own.
+Two points of a batch may share a new seed.  A later point shares the new seed of an earlier one if that raises its
+value of the acquisition function, under the assumption that the earlier point's reward equals its expectation.
 """
 
 from collections import Counter
@@ -19,19 +20,20 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from conbo.acquisition.priced import PerCost, SeedsMatter, UnpricedRecipe
+from conbo.acquisition.acquisition_function import AcquisitionRecipe, SeedsMatter
+from conbo.acquisition.per_cost import PerCost
 from conbo.belief import Belief
 from conbo.models.posterior import ImaginesRewards
 from conbo.models.seed_effects import NEW_SEED
 from conbo.observations import Observations
 
 SCREENED_SEEDS = 64  # largest number of used seeds that are screened at every point: those with the most rewards
-REWARDS_PER_SEED = 6  # a seed with this many rewards is closed; learning its constant took about one of them
+REWARDS_PER_SEED = 6  # a seed with this many rewards is closed
 STARTING_PAIRS = 4  # number of pairs of a point and a used seed from which a local search starts
 
 
 def open_seeds(acquisition: SeedsMatter, observations: Observations) -> list[int]:
-    """The used seeds that the next reward may have; all of them if there are no new seeds."""
+    """Return the used seeds that the next evaluation may have: those with few rewards, or all if none can be new."""
     if observations.seeds is None or observations.seeds_are_used_up:
         return list(acquisition.seen_seeds)
     rewards = Counter(observations.seeds.values.tolist())
@@ -39,7 +41,7 @@ def open_seeds(acquisition: SeedsMatter, observations: Observations) -> list[int
 
 
 def promising_pairs(acquisition: SeedsMatter, points: Tensor, used: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """The points (r, d) whose screening value with some used seed is highest, and that seed (r,) for each."""
+    """Screen points (n, d) with every used seed; return the best r points (r, d) and the best seed (r,) of each."""
     seen = torch.tensor(used[:SCREENED_SEEDS], device=points.device)
     rows, seeds = points.repeat_interleave(len(seen), 0), seen.repeat(len(points))
     values = acquisition.for_seeds(seeds).screen(rows).unflatten(0, (len(points), len(seen)))
@@ -49,9 +51,13 @@ def promising_pairs(acquisition: SeedsMatter, points: Tensor, used: Sequence[int
 
 
 def paired_seeds(
-    recipe: UnpricedRecipe, belief: Belief, points: Tensor, seeds: Sequence[int | None], generator: torch.Generator
+    recipe: AcquisitionRecipe, belief: Belief, points: Tensor, seeds: Sequence[int | None], generator: torch.Generator
 ) -> list[int | None]:
-    """The seeds of a batch (n, d), in which points may share a new seed; a negative number stands for a shared one."""
+    """Decide which points (n, d) of a batch share a new seed, and return the seeds of all points.
+
+    In `seeds` and in the result, None stands for a new seed that no other point has.  In the result, points with the
+    same negative number share a new seed.
+    """
     # every new seed of the batch gets a negative number of its own, different from NEW_SEED
     chosen = [NEW_SEED - 1 - place if seed is None else seed for place, seed in enumerate(seeds)]
     for place, seed in enumerate(seeds):

@@ -1,4 +1,4 @@
-"""Prices: known or learned, budgets, and gain per cost."""
+"""Costs: known or learned, budgets, and gain per cost."""
 
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,12 @@ def reward(state: dict[str, Any], action: dict[str, Any]) -> float:
     return -((action["x"] - state["s"]) ** 2)
 
 
-def price(state: dict[str, Any], action: dict[str, Any]) -> float:
+def known_cost(state: dict[str, Any], action: dict[str, Any]) -> float:
     return 10 ** action["x"]
 
 
-def priced_reward(state: dict[str, Any], action: dict[str, Any]) -> dict[str, float]:
-    return {"reward": reward(state, action), "cost": price(state, action)}
+def reward_and_cost(state: dict[str, Any], action: dict[str, Any]) -> dict[str, float]:
+    return {"reward": reward(state, action), "cost": known_cost(state, action)}
 
 
 def test_learned_costs_are_those_that_were_told() -> None:
@@ -39,25 +39,25 @@ def test_learned_costs_are_those_that_were_told() -> None:
     torch.testing.assert_close(gradient[:, 1], slope, rtol=1e-4, atol=1e-4)
 
 
-def test_known_prices_turn_the_method_to_cheap_points() -> None:
+def test_known_costs_turn_the_method_to_cheap_points() -> None:
     paid = {}
-    for cost in (None, price):
+    for cost in (None, known_cost):
         optimizer = Optimizer(SPACE, cost=cost, seed=3, initial=6, method="pei")
         for trial in optimizer.ask(6):
             optimizer.tell(trial, reward(trial.state, trial.action))
         suggested = []
         for _ in range(6):
             (trial,) = optimizer.ask()
-            suggested.append(price(trial.state, trial.action))
+            suggested.append(known_cost(trial.state, trial.action))
             optimizer.tell(trial, reward(trial.state, trial.action))
         paid[cost] = sum(suggested)
-    assert paid[price] < 0.8 * paid[None]
+    assert paid[known_cost] < 0.8 * paid[None]
 
 
 def test_a_run_ends_when_its_budget_is_spent() -> None:
-    study = conbo.Study(SPACE, cost=price, method="uniform")
+    study = conbo.Study(SPACE, cost=known_cost, method="uniform")
     summary = study.run(reward, budget=30, progress=False)
-    costs = [price(trial.state, trial.action) for trial in study.trials]
+    costs = [known_cost(trial.state, trial.action) for trial in study.trials]
     assert summary.stopped == "budget"
     assert study.total_cost() == pytest.approx(sum(costs))
     assert sum(costs) >= 30 > sum(costs[:-1])
@@ -66,13 +66,13 @@ def test_a_run_ends_when_its_budget_is_spent() -> None:
 
 def test_a_learned_cost_counts_towards_the_budget_and_is_stored(tmp_path: Path) -> None:
     study = conbo.Study(SPACE, cost="learned", method="pei", initial=4, storage=tmp_path / "study.db")
-    study.run(priced_reward, budget=20, progress=False)
+    study.run(reward_and_cost, budget=20, progress=False)
     again = conbo.open_study(tmp_path / "study.db")
     told = sum(trial.measured["cost"] for trial in again.trials)
     assert again.total_cost() == pytest.approx(told)
     assert told >= 20
     trial = again.ask()  # now it runs, and counts as it is expected
-    assert again.total_cost() == pytest.approx(told + price(trial.state, trial.action), rel=0.05)
+    assert again.total_cost() == pytest.approx(told + known_cost(trial.state, trial.action), rel=0.05)
     for outcome, reason in (({}, "must be told with every reward"), ({"cost": -1.0}, "`cost > 0` must hold")):
         with pytest.raises(RewardError, match=reason):
             again.tell(trial, 1.0, outcomes=outcome)
@@ -83,16 +83,16 @@ def test_a_learned_cost_counts_towards_the_budget_and_is_stored(tmp_path: Path) 
 
 
 def test_a_known_cost_is_stored_by_its_name(tmp_path: Path) -> None:
-    conbo.Study(SPACE, cost=price, storage=tmp_path / "study.db")
+    conbo.Study(SPACE, cost=known_cost, storage=tmp_path / "study.db")
     with pytest.raises(StudyError, match=r"cost is a function: open it with Study\(..., cost=...\)"):
         conbo.open_study(tmp_path / "study.db")
-    assert conbo.Study(SPACE, cost=price, storage=tmp_path / "study.db").total_cost() == 0
-    with pytest.raises(StudyError, match=r"cost: 'function .*price' → none"):
+    assert conbo.Study(SPACE, cost=known_cost, storage=tmp_path / "study.db").total_cost() == 0
+    with pytest.raises(StudyError, match=r"cost: 'function .*known_cost' → none"):
         conbo.Study(SPACE, storage=tmp_path / "study.db")
 
 
 def test_a_run_ends_when_the_gain_is_not_worth_its_cost() -> None:
-    study = conbo.Study(SPACE, cost=price, method="pei", initial=4)
+    study = conbo.Study(SPACE, cost=known_cost, method="pei", initial=4)
     assert study.run(reward, 30, worth=1e-6, progress=False).stopped == "worth"
     assert len(study.trials) == 4
 
@@ -118,7 +118,7 @@ def test_ends_that_cannot_be(settings: dict[str, float], reason: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1.0, 0.0, float("nan"), "dear", None])
-def test_a_price_must_be_a_positive_number(wrong: Any) -> None:
+def test_a_cost_must_be_a_positive_number(wrong: Any) -> None:
     study = conbo.Study(SPACE, cost=lambda state, action: wrong, method="uniform")
     with pytest.raises(SettingError, match=r"`0 < cost < inf` must hold, but got .* for state"):
         study.run(reward, budget=5, progress=False)
