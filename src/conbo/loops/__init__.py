@@ -1,6 +1,8 @@
-"""The inner loops, on NumPy arrays: compiled if Numba is installed, and not used otherwise.
+"""The inner loops of the models and acquisition functions, over NumPy arrays and compiled by Numba.
 
-Nothing here knows torch, so that a process that only compiles starts fast. Constructs that are expensive to compile
-are avoided: whole-array assignments (their error message alone compiles Numba's string support), tuples of arrays,
-`min` and `max`, and helpers with more than one caller.  No loop allocates arrays; callers pass all memory it needs.
+Without Numba these loops are not used: their callers have implementations in torch. No module of this package imports
+torch, so that a process that only compiles starts fast. Constructs that are expensive to compile are avoided:
+whole-array assignments (their error message alone compiles Numba's string support), tuples of arrays, `min` and `max`,
+and helpers with more than one caller. A loop allocates no arrays; its caller passes the arrays for inputs, results and
+scratch memory.
 """

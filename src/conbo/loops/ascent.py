@@ -1,4 +1,10 @@
-"""The Newton ascent of `models.action_functions`: the same steps, one (row, z) at a time."""
+"""Compiled Newton ascent for `models.action_functions`: maximizes h(x; z) = mean(x) + z slope(x) over the action x.
+
+It takes the same steps as the torch implementation there, which explains the functions, but works on one row and one z
+after the other. A row is one such function. `mean` and `slope` are weighted sums of the correlation κ between x and n
+points that all rows share; `slope` has one more term, for the row's own new point. Points are in scaled features, whose
+Euclidean distance is the argument of κ.
+"""
 
 from math import exp, sqrt
 
@@ -18,31 +24,31 @@ SIGNATURE = (
 
 
 def _ascent(name: str, limited: bool) -> Function:
-    """Make the loop of ascents, with or without linear limits; each is compiled without the other's branches."""
+    """Return the loop `ascend_rows` under this name, with or without the code for linear limits on the action."""
 
     def ascend_rows(
         first: int,
         last: int,
-        profile: Array,  # (1, 4)
+        profile: Array,  # (1, 4), coefficients of κ: see `loops.profiles`
         points: Array,  # (features, n)
-        mean_weights: Array,
-        slope_weights: Array,
-        new_points: Array,
-        new_weights: Array,
-        z: Array,
-        lower: Array,
+        mean_weights: Array,  # (rows, n)
+        slope_weights: Array,  # (rows, n)
+        new_points: Array,  # (rows, features)
+        new_weights: Array,  # (rows,), weights of the new points in the slope
+        z: Array,  # (rows, q)
+        lower: Array,  # (features,), bounds of x
         upper: Array,
         free: Array,  # indices of the features that may move
         steps: int,
-        first_radius: float,
-        coefficients: Array,  # (J, free) of the limits: see `loops.limits`
+        first_radius: float,  # first radius of the trust region
+        coefficients: Array,  # (J, free), of J linear limits: see `loops.limits`, also for the next three arrays
         room: Array,  # (rows, J)
         edges: Array,  # (2, J)
         shapes: Array,  # (6, free)
-        x: Array,  # in: starts; out: ends of the ascents
-        mean: Array,
-        slope: Array,
-        correlation: Array,  # (rows, q, n), or (rows, q, 0) if it is not wanted
+        x: Array,  # (rows, q, features), in: starting points; out: maximizers
+        mean: Array,  # (rows, q), out, like the next two arrays
+        slope: Array,  # (rows, q)
+        correlation: Array,  # (rows, q, n), between maximizers and points; (rows, q, 0) if it is not wanted
         scratch: Array,  # (7 + features, n)
         bits: Array,  # the same memory as integers
         small: Array,  # (4 + 3 features, features)
@@ -51,7 +57,7 @@ def _ascent(name: str, limited: bool) -> Function:
         gaps: Array,  # (J,)
         binding: Array,  # (J + 2 free,)
     ) -> None:
-        """Ascend from every start of rows `first` to `last` - 1, and write mean and slope at the ends."""
+        """Maximize h(x; z) from every start of rows `first` to `last` - 1; write mean and slope at the maximizers."""
         features, n = points.shape
         f = len(free)
         kappa, new_kappa, weights, pull, curve = scratch[0], scratch[1], scratch[2], scratch[3], scratch[4]
@@ -139,7 +145,11 @@ def _evaluate(
     gradient: Array,
     hessian: Array,
 ) -> float:
-    """Fill the correlations with the n points, and gradient and Hessian if wanted; return κ with the new point."""
+    """Compute κ between x and all points; return κ between x and the row's new point.
+
+    `correlation` (n,) gets κ between x and the n shared points. With `derivatives`, `gradient` and `hessian` get the
+    derivatives of h with respect to the free features. The arrays from `pull` to `linear` are scratch.
+    """
     features, n = points.shape
     f = len(free)
     a, b, c, g = profile[0], profile[1], profile[2], profile[3]
@@ -169,7 +179,8 @@ def _evaluate(
         total_pull += pull[m]
     if not derivatives:
         return own
-    for i in range(0, f, 2):  # two rows and columns at once, so that less is read; an odd last one is computed twice
+    # two rows and columns of the Hessian at a time, which reads less memory; an odd last one is computed twice
+    for i in range(0, f, 2):
         j = i + 1 if i + 1 < f else i
         p, q = free[i], free[j]
         total, other = 0.0, 0.0
@@ -212,9 +223,10 @@ def _newton_step(
     factor: Array,
     stuck: Array,
 ) -> float:
-    """Write the Newton step and return its length; see `models.action_functions.newton_step`.
+    """Write the Newton step in the free features to `step`, and return its length; it is at most `radius` long.
 
-    Not `fast`: vectorized sums of a few terms are slower than plain ones.
+    `models.action_functions.newton_step` is the same in torch. This helper is not compiled as `fast`, because
+    vectorized sums of a few terms are slower than plain ones.
     """
     f = len(free)
     for i in range(f):
@@ -234,7 +246,7 @@ def _newton_step(
     return shortened(step, f, radius)
 
 
-# with Numba's rewrites, which remove branches that cannot be reached
+# compiled with Numba's rewrites, which remove the branches of the other variant
 ascend_rows = fast(SIGNATURE, no_rewrites=False)(_ascent("ascend_rows", limited=False))
 ascend_rows_within_limits = fast(SIGNATURE, on_demand=True, no_rewrites=False)(
     _ascent("ascend_rows_within_limits", limited=True)

@@ -1,4 +1,9 @@
-"""Small symmetric matrices in compiled loops: the bowl shift · I - Hessian, its factor, and steps to its bottom."""
+"""Newton steps to a maximum, in compiled loops: factorize shift · I - Hessian, solve with it, and shorten the step.
+
+A maximum needs a positive definite matrix -Hessian, a bowl that opens upwards. Where it is not positive definite, a
+positive shift is added to its diagonal. Stuck features are those that stay at a bound, so their rows and columns are
+replaced by those of the identity. f is the number of features that may move.
+"""
 
 from math import inf, sqrt
 
@@ -7,9 +12,9 @@ from conbo.loops.compiling import Array, exact_helper, inlined
 
 @inlined
 def factorize_bowl(hessian: Array, f: int, stuck: Array, shift: float, factor: Array) -> bool:
-    """Write the lower Cholesky factor of shift · I - Hessian, without stuck features; return False if there is none.
+    """Write the lower Cholesky factor of shift · I - Hessian; return False if the matrix is not positive definite.
 
-    The factor's diagonal is stored inverted, because later steps only divide by it.
+    The reciprocals of the factor's diagonal are stored, because `solve_bowl` only divides by the diagonal.
     """
     for i in range(f):
         for k in range(i + 1):
@@ -30,7 +35,7 @@ def factorize_bowl(hessian: Array, f: int, stuck: Array, shift: float, factor: A
 
 @exact_helper
 def missing_curvature(hessian: Array, f: int, stuck: Array) -> float:
-    """A shift that makes shift · I - Hessian positive definite, without stuck features, by Gershgorin's bound."""
+    """Return a shift that makes shift · I - Hessian positive definite, by Gershgorin's bound on the eigenvalues."""
     shift, largest = 0.0, 0.0
     for i in range(f):
         off = hessian[i, i]
@@ -46,7 +51,7 @@ def missing_curvature(hessian: Array, f: int, stuck: Array) -> float:
 
 @exact_helper
 def solve_bowl(factor: Array, f: int, step: Array) -> None:
-    """Solve with the factor of a bowl: replace the right side `step` by the solution, in place."""
+    """Solve (shift · I - Hessian) y = step with the factor of `factorize_bowl`, and write y to `step`."""
     for i in range(f):
         total = step[i]
         for k in range(i):
@@ -61,7 +66,7 @@ def solve_bowl(factor: Array, f: int, step: Array) -> None:
 
 @exact_helper
 def shortened(step: Array, f: int, radius: float) -> float:
-    """Cut a step to the radius, in place, and return its length."""
+    """Scale a step that is longer than the radius down to it, in place; return the length of the result."""
     length = 0.0
     for i in range(f):
         length += step[i] * step[i]

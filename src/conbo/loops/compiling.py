@@ -1,14 +1,14 @@
-"""How the loops are compiled: the first call of any loop compiles all loops that every study needs.
+"""Compiles the loops of this package: the first call of any loop compiles all loops that every study needs.
 
-Compiling takes several seconds on an empty cache, and Numba compiles one function at a time in a process. So helper
-processes take part: each takes the next loop that nobody has claimed and puts its code into the cache on disk. A run
-starts them at its beginning (`begin`), so that they work while the initial design is evaluated. Whatever they do
-not finish, this process compiles.
+Compiling takes several seconds if the cache on disk is empty, and Numba compiles one function at a time in a process.
+So helper processes take part: each takes the next loop that no other process has claimed, compiles it and stores its
+code in the cache. A run starts them at its beginning (`begin`), so that they work while the initial design is
+evaluated. This process compiles the loops that they have not compiled.
 
-`fast` loops may reorder sums and `exact` loops may not; `fused_helper` may only use fused multiply-add.
-Every helper becomes part of the loop that calls it, by Numba (`inlined`) or by LLVM. Otherwise a process that compiles
-and one that loads the cache would link different copies of the helper, which LLVM optimized separately, and would round
-differently.
+A loop that is declared `fast` may reorder sums, and one that is declared `exact` may not. Functions that loops call are
+declared `exact_helper`, `fused_helper` (may only use fused multiply-add) or `inlined`. They become part of the loop
+that calls them, by LLVM or (`inlined`) by Numba. Otherwise a process that compiles and one that loads the cache would
+link copies of the function that LLVM optimized separately, and would round differently.
 """
 
 import gc
@@ -27,7 +27,8 @@ from typing import Any
 from conbo.compiler import AVAILABLE, compiled_with
 from conbo.threads import available_threads
 
-# Where the loops are, the longest first: short ones at the end keep all processes busy until the end.
+# The modules with loops. Those that take longest to compile come first, so that all processes finish at about the same
+# time.
 MODULES = (
     "ascent",
     "convex_integral",
@@ -49,7 +50,8 @@ Function = Callable[..., Any]
 # Options that save compile time: loops need no reference counting, and have no array expressions to rewrite.
 LEAN = {"error_model": "numpy", "_nrt": False, "no_rewrites": True, "no_cfunc_wrapper": True}
 
-# Of a `fast` loop whose results may be NaN or infinite; other `fast` loops are compiled as if that never happened.
+# Fast-math flags for a `fast` loop whose results may be NaN or infinite. Other `fast` loops assume that this never
+# happens.
 MAY_FAIL = {"reassoc", "contract", "arcp", "nsz"}
 
 exact_helper = compiled_with(**LEAN, no_cpython_wrapper=True, forceinline=True)
@@ -73,9 +75,9 @@ def exact(signature: str) -> Callable[[Function], Function]:
 
 
 class Loop:
-    """A compiled function of one signature; the first call of any loop makes all loops ready.
+    """A function that Numba compiles for one signature; the first call of any loop compiles or loads all loops.
 
-    A loop that is compiled on demand is made ready by its own first call.
+    Only a loop with `on_demand` is compiled or loaded by its own first call.
     """
 
     def __init__(self, function: Function, signature: str, on_demand: bool = False, **options: Any) -> None:
@@ -86,7 +88,7 @@ class Loop:
             _loops.append(self)
 
     def __call__(self, *arguments: Any) -> Any:
-        """Run the loop, after all loops are ready."""
+        """Run the loop, after compiling or loading it if this has not been done yet."""
         if self._on_demand:
             if not self.signatures:
                 _make_one_ready(self)
@@ -101,30 +103,30 @@ class Loop:
 
     @property
     def signatures(self) -> list[Any]:
-        """The signatures that the loop has been compiled for."""
+        """The signatures for which the loop has been compiled or loaded: one, or none before the first call."""
         return self._compiled.signatures
 
     @property
     def folder(self) -> Path | None:
-        """The folder that holds the compiled code; None if no folder can be written to."""
+        """The folder of Numba's cache for this loop; None if no cache folder is writable."""
         path = self._compiled.stats.cache_path
         return None if path is None else Path(path)
 
 
 Watcher = Callable[[], AbstractContextManager[None]]
-watchers: list[Watcher] = []  # contexts that surround the time in which this process compiles
+watchers: list[Watcher] = []  # make contexts that are active while this process compiles, such as a message to the user
 
 _log = logging.getLogger("conbo.compiling")
 _loops: list[Loop] = []
 _ready = threading.Event()
 _lock = threading.Lock()
 _helpers: list[subprocess.Popen[bytes]] = []
-_claims: list[TemporaryDirectory[str]] = []  # the folder of claims shared with the helpers, while there are any
+_claims: list[TemporaryDirectory[str]] = []  # while there are helpers: the folder in which a file claims each loop
 
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """A context without garbage collection, which would take a tenth of the compiler's time."""
+    """A context in which garbage collection is off, because it would take a tenth of the compile time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -135,14 +137,14 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 def all_loops() -> list[Loop]:
-    """All loops, in the order of `MODULES`; empty without Numba."""
+    """All loops except those compiled on demand, in the order of `MODULES`; empty without Numba."""
     for name in MODULES:
         import_module(f"conbo.loops.{name}")
     return list(_loops)
 
 
 def begin() -> None:
-    """Start other processes that compile the loops that are not in the cache, without waiting for the result."""
+    """Start the helper processes, if some loop is not in the cache yet, and return without waiting for them."""
     with _lock:
         if is_cold():
             _start_helpers()
@@ -163,7 +165,10 @@ def notice() -> str:
 
 
 def help_out(claims: str) -> None:
-    """Compile all loops that nobody else has claimed."""
+    """Compile the loops that no other process has claimed; this is the work of a helper process.
+
+    `claims` is the path of the folder in which every process claims a loop, by creating a file with the loop's name.
+    """
     for loop in all_loops():
         if _claim(Path(claims), loop):
             loop.compile()
@@ -179,7 +184,7 @@ def _are_cached(loops: list[Loop]) -> bool:
 
 
 def _is_kept() -> bool:
-    """Whether compiled code is kept in a folder where the next process will find it."""
+    """Whether compiled code can be stored in a cache folder, where the next process will find it."""
     return all_loops()[0].folder is not None
 
 
@@ -204,7 +209,10 @@ def _make_one_ready(loop: Loop) -> None:
 
 
 def _say_so(watched: ExitStack) -> None:
-    """Enter the contexts of all watchers while this process compiles; closing the stack exits them."""
+    """Tell the user that this process compiles: enter the contexts of all watchers, or log a line if there are none.
+
+    Closing the stack exits the contexts.
+    """
     if not watchers:
         _log.info(notice())
     for watcher in watchers:
@@ -218,14 +226,14 @@ def _start_helpers() -> None:
         _claims.append(TemporaryDirectory(prefix="conbo-", ignore_cleanup_errors=True))
         command = [sys.executable, "-P", "-c", HELPER, str(Path(__file__).parents[2]), _claims[0].name]
         for _ in range(max(1, min(MOST_HELPERS, available_threads() - 1))):
-            # in a session of its own, so that an interrupt of this process leaves it working
+            # in a session of its own, so that Ctrl-C in this process does not interrupt the helper
             null = subprocess.DEVNULL
             helper = subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
             _helpers.append(helper)
 
 
 def _dismiss_helpers() -> None:
-    """Wait until the helpers have compiled what they claimed."""
+    """Wait until the helpers have ended, kill those that take longer than `PATIENCE`, and remove their claims."""
     for helper in _helpers:
         try:
             helper.wait(PATIENCE)

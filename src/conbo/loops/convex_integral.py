@@ -1,6 +1,7 @@
-"""The estimates of `acquisition.convex_integral`, whose torch form is the reference and explains the names.
+"""Compiled form of `acquisition.convex_integral`: estimates of E[V(Z)] - V(0) for convex functions V.
 
-A row has a handful of nodes and takes a fraction of a microsecond.
+Each row is one function V, known by its values and slopes at q nodes z, of which the middle one is zero. The torch
+implementation there is the reference, and explains the formulas.
 """
 
 from math import erfc, exp, pi, sqrt
@@ -13,19 +14,19 @@ from conbo.loops.compiling import Array, exact, inlined
     " f8[::1], f8[::1], f8[:,::1], f8[:,::1])"
 )
 def gains(
-    z: Array,
-    cubic: Array,
-    chord: Array,
-    tails: Array,
-    intercepts: Array,
-    slopes: Array,
-    smooth: Array,
-    best: Array,
-    lower: Array,
-    derivative: Array,
+    z: Array,  # (q,), nodes
+    cubic: Array,  # (4, q-1), weights of values and slopes in the integral of the cubic of each interval
+    chord: Array,  # (2, q-1), weights of values in the integral of the chord of each interval
+    tails: Array,  # (3, 2), integrals of 1, t and t² beyond the first and the last node; t is the distance from it
+    intercepts: Array,  # (rows, q), of the tangents at the nodes
+    slopes: Array,  # (rows, q)
+    smooth: Array,  # (rows, q-1), weight of the cubic in each interval; the two tangents have the rest
+    best: Array,  # (rows,), out: best estimates
+    lower: Array,  # (rows,), out: lower bounds
+    derivative: Array,  # (rows, q), out: derivatives of `best` with respect to the slopes, at fixed intercepts
     scratch: Array,  # (6, q)
 ) -> None:
-    """Write best and lower estimates (rows,), and the derivative (rows, q) of the best with respect to the slopes."""
+    """Fill the best estimates of E[V(Z)] - V(0), the lower bounds, and the derivatives of the best estimates."""
     q = len(z)
     middle = q // 2
     gain, slope, by_gain, by_slope, density, beyond = (
@@ -101,7 +102,7 @@ def gains(
 
 @inlined
 def _density(z: float) -> float:
-    """The standard normal density φ."""
+    """The standard normal density φ(z)."""
     return exp(-0.5 * z * z) / sqrt(2.0 * pi)
 
 
@@ -113,5 +114,8 @@ def _beyond(z: float) -> float:
 
 @inlined
 def _probability(start: float, end: float, beyond_start: float, beyond_end: float) -> float:
-    """Φ(end) - Φ(start), computed in the nearer tail; zero never lies strictly between the two."""
+    """Φ(end) - Φ(start) as a difference of the tail probabilities that `_beyond` returned for both ends.
+
+    Zero never lies strictly between the ends, so both tails are on the same side.
+    """
     return beyond_start - beyond_end if start >= 0.0 else beyond_end - beyond_start

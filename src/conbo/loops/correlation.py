@@ -1,4 +1,8 @@
-"""Correlations φ between two sets of points in scaled features, and weighted sums of correlations."""
+"""Correlations φ between two sets of points, and weighted sums of correlations.
+
+Points are in scaled features, whose Euclidean distance is the argument of φ. φ is one of the profiles of
+`loops.profiles`.
+"""
 
 from math import sqrt
 
@@ -8,14 +12,14 @@ from conbo.loops.exponential import exp_of_minus
 
 @fast("void(f8[:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,::1], int64[:,::1])")
 def correlation(
-    profile: Array,  # (1, 4)
-    here: Array,  # (batches, p, features)
-    there: Array,  # (batches, features, q)
+    profile: Array,  # (1, 4), coefficients of φ
+    here: Array,  # (batches, p, features), first points
+    there: Array,  # (batches, features, q), second points
     result: Array,  # (batches, p, q)
     scratch: Array,  # (3, q)
     bits: Array,  # the same memory as integers
 ) -> None:
-    """Fill `result` with φ between all pairs of points of each batch."""
+    """Fill `result` with φ of every pair of a first and a second point of the same batch."""
     features, q = there.shape[1], there.shape[2]
     a, b, c = profile[0, 0], profile[0, 1], profile[0, 2]
     square, decay, whole, whole_bits = scratch[0], scratch[1], scratch[2], bits[2]
@@ -38,13 +42,13 @@ def correlation(
 
 @fast("void(f8[:,:,::1], f8[:,:,:,::1], f8[:,:,::1], f8[:,::1], f8[::1])")
 def weighted_sums(
-    pull: Array,  # (k, m, q)
+    weights: Array,  # (k, m, q)
     correlation: Array,  # (k, m, q, n)
     scale: Array,  # (k, m, n)
     result: Array,  # (k, n)
     along: Array,  # scratch (n,)
 ) -> None:
-    """Fill `result` with Σ_m scale[m] Σ_q pull[m, q] correlation[m, q], for each of the k candidates."""
+    """Fill `result` with Σ_m scale[m] Σ_q weights[m, q] correlation[m, q], for each of the k candidates."""
     k, m, q, n = correlation.shape
     for c in range(k):
         for i in range(n):
@@ -54,6 +58,6 @@ def weighted_sums(
                 along[i] = 0.0
             for j in range(q):
                 for i in range(n):
-                    along[i] += pull[c, s, j] * correlation[c, s, j, i]
+                    along[i] += weights[c, s, j] * correlation[c, s, j, i]
             for i in range(n):
                 result[c, i] += scale[c, s, i] * along[i]

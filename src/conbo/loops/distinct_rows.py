@@ -1,4 +1,4 @@
-"""The highest columns of every row, no two of them similar to each other; see `models.distinct_best`."""
+"""Compiled form of `models.distinct_best`: the highest scores of every row, at columns that are not similar."""
 
 import numpy as np
 
@@ -7,9 +7,10 @@ from conbo.loops.compiling import Array, exact
 
 @exact("void(f8[:,::1], f8[:,::1], f8, int64[:,::1])")
 def distinct_best(scores: Array, similarity: Array, alike: float, chosen: Array) -> None:
-    """Write the indices of the highest columns of every row, no two of them alike, to `chosen`.
+    """Write to `chosen` (rows, k), for every row of `scores`, the columns with the highest scores that are not alike.
 
-    Only columns that are the highest so far, which are few, are compared with the columns that were chosen before.
+    Two columns are alike if their `similarity` exceeds `alike`. Where no further column is left, column 0 is written.
+    To save time, a column is compared with those chosen before only if its score is the highest seen so far.
     """
     for row in range(len(scores)):
         for place in range(chosen.shape[1]):

@@ -1,8 +1,9 @@
-"""E[max_i (a_i + b_i Z)] as a walk along the upper envelope of the lines; see `acquisition.expected_max`.
+"""E[max_i (a_i + b_i Z)] - max_i a_i for standard normal Z, by a walk along the upper envelope of the lines.
 
-The walk starts at z = 0 on the highest line and goes outwards, first to the right and then to the left: the next
-corner is the nearest crossing with a line that rises more steeply that way.  It ends where the density vanishes, so
-few corners are visited.  Every term of the gain is computed in its own tail, so nothing cancels.
+This is the compiled form of `acquisition.expected_max`. The walk starts at z = 0 on the highest line and goes outwards,
+first to the right and then to the left. The next corner of the envelope is the nearest crossing with a line that rises
+more steeply in this direction. The walk ends where the density of Z vanishes, so few corners are visited. The terms of
+the gain are non-negative, one for each corner, so nothing cancels.
 """
 
 from math import erfc, exp, pi, sqrt
@@ -15,9 +16,11 @@ PEAK = 1 / sqrt(2 * pi)  # φ(0)
 
 @exact("void(f8[:,::1], f8[:,::1], f8[::1], f8[:,::1], f8[:,::1])")
 def walk(a: Array, b: Array, gain: Array, probability: Array, density: Array) -> None:
-    """Compute gains (rows,), probabilities and densities (rows, n) of lines a + b z; the caller has set all to zero.
+    """Compute for every row of lines a + b z (rows, n) the gain E[max] - max a, and its derivatives.
 
-    Probabilities and densities have no rows if only gains are wanted.
+    `gain` is (rows,). `probability` (rows, n) is the probability that a line is the highest, the derivative of E[max]
+    with respect to a. `density` (rows, n) is the derivative of E[max] with respect to b. The caller has set all three
+    to zero; `probability` and `density` have no rows if only gains are wanted.
     """
     rows, n = a.shape
     only_gain = len(probability) == 0

@@ -1,14 +1,15 @@
-"""An exponential that the compiler can vectorize, as it cannot do with calls of the math library."""
+"""An exponential function that the compiler can vectorize, unlike a call of the math library."""
 
 from conbo.loops.compiling import Array, fused_helper
 
 
 @fused_helper
 def exp_of_minus(r: Array, result: Array, whole: Array, bits: Array) -> None:
-    """Write exp(-r) for r ≥ 0 to `result`; `whole` is scratch, and `bits` the same memory as integers.
+    """Write exp(-r) to `result`, for r ≥ 0; r above 700 counts as 700.
 
-    -r = k log 2 + y with |y| ≤ ½ log 2; a polynomial gives e^y to 1e-16, and 2^k is put together from bits:
-    adding 1.5·2⁵² leaves k in the low bits of a double.
+    With -r = k log 2 + y for an integer k and |y| ≤ ½ log 2, the result is 2^k e^y. A polynomial gives e^y with an
+    error of 1e-16. 2^k is composed of its bits: adding 1.5·2⁵² to a double leaves the integer k in its low bits, from
+    where it is shifted into the exponent. `whole`, as long as r, is scratch, and `bits` is the same memory as integers.
     """
     for m in range(len(r)):
         x = -(700.0 if r[m] > 700.0 else r[m])

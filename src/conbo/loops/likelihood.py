@@ -1,7 +1,8 @@
-"""Cholesky factors and inverses of the covariances of a few hundred rewards, and log-likelihoods computed from them.
+"""Cholesky factors and inverses of the covariances of up to a few hundred rewards, and log-likelihoods from them.
 
-Four rows are added at once, so that less memory is read. A matrix without a factor leaves NaN, infinity or zero on the
-diagonal of its factor.
+Every array has r covariance matrices, one for each set of hyperparameters. The inverses are summed up four rows at a
+time, which reads less memory. If a matrix is not positive definite, the diagonal of its factor has NaN, infinity or
+zero; no error is raised.
 """
 
 from math import log, sqrt
@@ -17,7 +18,10 @@ def factorize_and_invert(
     inverses: Array,  # (r, n, n), out
     roots: Array,  # scratch (n, n), for the inverse of a factor
 ) -> None:
-    """Fill the lower Cholesky factors and the inverses; the caller has set all but `matrices` and `noise` to zero."""
+    """Fill the lower Cholesky factors and the inverses of `matrices` with `noise` added to their diagonals.
+
+    The caller has set the other three arrays to zero.
+    """
     n = matrices.shape[1]
     for r in range(len(matrices)):
         factor, inverse = factors[r], inverses[r]
@@ -66,12 +70,15 @@ def log_likelihoods(
     factors: Array,  # (r, n, n)
     inverses: Array,  # (r, n, n)
     rewards: Array,  # (n,)
-    values: Array,  # (r,), out: without -½ n log 2π
-    means: Array,  # (r,), out: the best constant mean
-    gradients: Array,  # (r, n, n), out: G, in the covariance matrix
+    values: Array,  # (r,), out: log-likelihoods without the constant -½ n log 2π
+    means: Array,  # (r,), out: constant means of the process that maximize the log-likelihoods
+    gradients: Array,  # (r, n, n), out: gradients of the log-likelihoods with respect to the covariance matrices
     scratch: Array,  # (2, n)
 ) -> None:
-    """Fill log-likelihoods, the constant means that maximize them, and their gradients G = ½(ααᵀ - K⁻¹)."""
+    """Fill the log-likelihoods, the constant means that maximize them, and the gradients.
+
+    The gradient is G = ½(ααᵀ - K⁻¹) with α = K⁻¹(rewards - mean).
+    """
     n = len(rewards)
     sums, solved = scratch[0], scratch[1]
     for r in range(len(values)):

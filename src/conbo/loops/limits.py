@@ -1,14 +1,21 @@
-"""Steps within linear limits for the Newton ascent of `loops.ascent`: the same as `constrained_steps`, row by row.
+"""Newton steps within linear limits, for `loops.ascent`: the compiled form of `constrained_steps`, one row at a time.
+
+Limits are linear in the values of the actions in the user's units. Limit j holds where its slack is not negative:
 
     slack_j = room_j - Σ_i coefficient_ji value_i(x_i)
 
-| row of `shapes` | of each free feature                                                          |
-|-----------------|-------------------------------------------------------------------------------|
-| 0, 1, 2         | low end, width and log ratio of the value; the last is zero on a linear scale |
-| 3               | factor that scaled the feature                                                |
-| 4, 5            | 1/a and 1/b of the warp 1 - (1 - x^a)^b; one without a warp                   |
+Points x are in scaled features: a value is mapped to [0, 1], warped, and multiplied by a factor that contains one over
+the lengthscale. Features that may move are free; `shapes` has a column for each of them.
 
-`edges` has two rows: the distance inside a limit to which points are moved, and the tolerance outside it.
+| row of `shapes` | meaning                                                                             |
+|-----------------|-------------------------------------------------------------------------------------|
+| 0, 1            | low end of the value's range, and its width                                         |
+| 2               | log of the high end over the low end for a log scale; zero for a linear scale       |
+| 3               | factor that the feature was multiplied by                                           |
+| 4, 5            | 1/a and 1/b of the input warping 1 - (1 - u^a)^b of u in [0, 1]; one without a warp |
+
+`edges` has a column for each limit, in units of slack: first the slack that a point gets when it is moved into the
+limit, then the negative slack that is tolerated.
 """
 
 from math import expm1, sqrt
@@ -19,12 +26,12 @@ from conbo.loops.bowls import factorize_bowl, missing_curvature, shortened, solv
 from conbo.loops.compiling import Array, exact_helper
 
 EDGE = 1e-6  # distance from 0 and 1 at which slopes of a warp are taken, because they may be infinite at the ends
-LEAST = 1e-300
+LEAST = 1e-300  # smallest divisor, instead of zero
 
 
 @exact_helper
 def evaluate_limits(x: Array, free: Array, shapes: Array, values: Array, slopes: Array) -> None:
-    """Write the values of the free features in the user's units, and their derivatives with respect to the features."""
+    """Write the actions' values (free,) in the user's units at the scaled features x, and their derivatives by x."""
     for i in range(len(free)):
         place, slope = x[free[i]] / shapes[3, i], 1.0 / shapes[3, i]
         place = 0.0 if place < 0.0 else (1.0 if place > 1.0 else place)
@@ -45,7 +52,7 @@ def evaluate_limits(x: Array, free: Array, shapes: Array, values: Array, slopes:
 
 @exact_helper
 def slack_of(limit: int, f: int, coefficients: Array, room: Array, values: Array) -> float:
-    """The slack of one limit at these values."""
+    """The slack of one limit at these values of the actions; negative if the limit is violated."""
     total = room[limit]
     for i in range(f):
         total -= coefficients[limit, i] * values[i]
@@ -72,7 +79,11 @@ def limited_step(
     gaps: Array,
     binding: Array,
 ) -> float:
-    """Write the Newton step within the limits and the box, and return its length."""
+    """Write the Newton step that keeps to the limits and the bounds to `step`, and return its length.
+
+    A limit or bound that the step would violate is marked as binding, and the step is computed again with a stiff
+    quadratic penalty that ends it at the binding ones, until their set no longer changes.
+    """
     f, n_limits = len(free), len(gaps)
     normals, pulled = scratch[:n_limits], scratch[n_limits : n_limits + f]
     values, slopes = scratch[n_limits + f], scratch[n_limits + f + 1]
@@ -115,7 +126,7 @@ def limited_step(
                 step[i] += stiff * (lower[d] - x[d])
                 pulled[i, i] -= stiff
         if not factorize_bowl(pulled, f, stuck, shift, factor):
-            if shift > 0.0:  # the Hessian is not finite: stay
+            if shift > 0.0:  # the Hessian is not finite: do not move
                 for i in range(f):
                     step[i] = 0.0
                 return 0.0
@@ -150,9 +161,9 @@ def into_limits(
     shapes: Array,
     scratch: Array,
 ) -> bool:
-    """Move x, in place, to a point near it within the limits and the box; return whether that worked.
+    """Move x, in place, to a near point within the limits and the bounds; return whether all limits hold there.
 
-    Points are moved into one limit after the other, until all limits hold in one pass.
+    x is moved into one limit after the other, again and again, until all of them hold without another move.
     """
     f, n_limits = len(free), coefficients.shape[0]
     values, slopes = scratch[n_limits + f], scratch[n_limits + f + 1]

@@ -1,17 +1,26 @@
-"""Comparisons of the maximizers that were found at the nodes of one look-ahead; see `models.neighboring_nodes`."""
+"""Compiled form of `models.neighboring_nodes`: compares the maximizers that were found at neighboring nodes z_j.
+
+The knowledge gradient maximizes mean(x) + z slope(x) over the action x at every node z_j. Each row is one such function
+with its q nodes. The maximizer of a node gives a line mean + z slope.
+"""
 
 from math import exp, sqrt
 
 from conbo.loops.compiling import Array, exact
 
-SLOW = 0.1  # maximizers that move less than this (scaled distance per unit of z) count as standing still
-STEADY, JUMP = 4.0, 10.0  # speed relative to the intervals beside: no jump up to STEADY, surely one from JUMP on
-ROUNDING = 1e-12  # share of a value by which another one must be higher to replace it
+SLOW = 0.1  # lowest speed of a maximizer, in scaled distance per unit of z, that counts as moving
+# speed of a maximizer, relative to the intervals on both sides: up to STEADY it does not jump, from JUMP on it surely
+# does
+STEADY, JUMP = 4.0, 10.0
+ROUNDING = 1e-12  # relative difference by which another node's line must be higher to replace a node's own line
 
 
 @exact("boolean(f8[:,::1], f8[:,::1], f8[::1], int64[:,::1])")
 def winners(mean: Array, slope: Array, nodes: Array, winner: Array) -> bool:
-    """Write the index of the line that is highest at every node; return whether any is the line of another node."""
+    """Write to `winner` (rows, q) the index of the line that is the highest at each node.
+
+    Return whether the line of another node is the highest anywhere.
+    """
     q = len(nodes)
     changed = False
     for row in range(len(mean)):
@@ -30,10 +39,14 @@ def winners(mean: Array, slope: Array, nodes: Array, winner: Array) -> bool:
 
 @exact("void(f8[:,::1], f8[:,:,::1], f8[::1], f8[:,::1], f8[::1])")
 def similarity(profile: Array, actions: Array, nodes: Array, result: Array, speed: Array) -> None:
-    """Write κ between the maximizers of neighboring nodes, reduced if they jump; `speed` (q + 1,) is scratch."""
+    """Write the correlation κ between the maximizers of neighboring nodes, reduced where the maximizer jumps.
+
+    `actions` (rows, q, features) are the maximizers in scaled features. The `result` (rows, q-1) has one number for
+    each interval between nodes. `speed` (q + 1,) is scratch.
+    """
     q = len(nodes)
     a, b, c = profile[0, 0], profile[0, 1], profile[0, 2]
-    speed[0] = 0.0  # there is no interval beyond the outer nodes
+    speed[0] = 0.0  # the outer intervals have a neighbor on one side only
     speed[q] = 0.0
     for row in range(len(actions)):
         for i in range(q - 1):

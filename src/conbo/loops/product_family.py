@@ -1,11 +1,13 @@
-"""Covariances K = σ² φ_S φ_X of all pairs of points, for r sets of parameters at once, and the pullback of gradients.
+"""Covariances K = σ² φ_S φ_X of all pairs of n points, for r sets of hyperparameters at once, and their gradients.
 
-Every pair is visited once for K, and once more for the gradient
+φ_S is the correlation of the states and φ_X that of the actions. Each pair is visited once for K, and once more for the
+gradient with respect to the lengthscale l_d of feature d,
 
     ∂/∂ log l_d  Σ_ij G_ij K_ij  =  Σ_ij G_ij K_ij ρ (f_i - f_j)_d²
 
-where f are features in units of their lengthscales.  ρ = ψ/φ, of the factor that d belongs to, needs no exponential.
-Features of states and of actions are (r, width, n).
+where f are scaled features (the correlation is a function of their Euclidean distance), and ρ = ψ/φ of the correlation
+that feature d belongs to (see `loops.profiles`), for which no exponential is needed. Features of states and of actions
+are (r, width, n).
 """
 
 from math import sqrt
@@ -16,15 +18,15 @@ from conbo.loops.exponential import exp_of_minus
 
 @fast("void(f8[:,::1], f8[:,:,::1], f8[:,:,::1], f8[::1], f8[:,:,::1], f8[:,::1], int64[:,::1])")
 def covariance(
-    profile: Array,  # (1, 4)
-    states: Array,
-    actions: Array,
-    outputscale: Array,
-    matrix: Array,
+    profile: Array,  # (1, 4), coefficients of φ
+    states: Array,  # (r, width, n)
+    actions: Array,  # (r, width, n)
+    outputscale: Array,  # (r,), the variance σ²
+    matrix: Array,  # (r, n, n), out
     scratch: Array,  # (4, n)
     bits: Array,  # the same memory as integers
 ) -> None:
-    """Fill `matrix` (r, n, n) with the covariances of all pairs of points."""
+    """Fill `matrix` with the covariances of all pairs of points, without noise."""
     n = matrix.shape[1]
     a, b, c = profile[0, 0], profile[0, 1], profile[0, 2]
     of_states, of_actions, decay, whole, whole_bits = scratch[0], scratch[1], scratch[2], scratch[3], bits[3]
@@ -48,18 +50,18 @@ def covariance(
     " f8[:,::1], f8[:,::1], f8[::1], f8[::1], f8[::1])"
 )
 def pull_back(
-    profile: Array,  # (1, 4)
-    states: Array,
-    actions: Array,
-    matrix: Array,
-    gradient: Array,  # gradient with respect to the matrix, symmetric
-    of_states: Array,  # (r, width), gradient of log-lengthscales; this call adds to it, and to the next two arrays
-    of_actions: Array,
-    of_variance: Array,
-    in_states: Array,  # scratch (n,), like the next argument
-    in_actions: Array,
+    profile: Array,  # (1, 4), coefficients of φ
+    states: Array,  # (r, width, n)
+    actions: Array,  # (r, width, n)
+    matrix: Array,  # (r, n, n), K as `covariance` filled it
+    gradient: Array,  # (r, n, n), G: the gradient with respect to K, symmetric
+    of_states: Array,  # (r, width), gradient with respect to the log-lengthscales of states
+    of_actions: Array,  # (r, width), gradient with respect to the log-lengthscales of actions
+    of_variance: Array,  # (r,), gradient with respect to log σ²
+    in_states: Array,  # scratch (n,)
+    in_actions: Array,  # scratch (n,)
 ) -> None:
-    """Add the gradients with respect to log-lengthscales and log-variances to the three arrays that hold them."""
+    """Pull the gradient G back to the hyperparameters, and add it to `of_states`, `of_actions` and `of_variance`."""
     n = matrix.shape[1]
     a, c, g = profile[0, 0], profile[0, 2], profile[0, 3]
     for r in range(len(matrix)):
@@ -80,7 +82,7 @@ def pull_back(
 
 @inlined
 def _squared_distances(features: Array, i: int, result: Array) -> None:
-    """Write the squared distances |f_i - f_j|² for j < i."""
+    """Write the squared distances |f_i - f_j|² between point i and all points j < i."""
     for j in range(i):
         result[j] = 0.0
     for d in range(len(features)):
@@ -91,7 +93,7 @@ def _squared_distances(features: Array, i: int, result: Array) -> None:
 
 @inlined
 def _add_weighted_squares(features: Array, i: int, weights: Array, result: Array) -> None:
-    """Add Σ_j<i weight_j (f_i - f_j)_d² for every feature d."""
+    """Add Σ_j<i weight_j (f_i - f_j)_d² to `result`, for every feature d."""
     for d in range(len(features)):
         total = 0.0
         for j in range(i):

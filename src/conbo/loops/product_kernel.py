@@ -1,8 +1,8 @@
-"""Gradients of weighted sums of a product kernel's covariances between few points.
+"""Gradients of weighted sums Σ_m weights[p, m] k(p, m) of a product kernel's covariances between few points.
 
-Both factors of a pair of points share one exponential, of the sum of their exponents. The `n_states` features of the
-state come first, then the features of the action; partners have them transposed, so that the innermost loops run over
-partners.
+k = σ² φ_S φ_X, with a correlation φ_S of the states and φ_X of the actions. The gradient is with respect to the
+features of p, and m are p's partners. Both correlations are computed with one exponential, of the sum of their
+exponents. Features are scaled; the `n_states` features of the state come first, then those of the action.
 """
 
 from math import sqrt
@@ -13,17 +13,17 @@ from conbo.loops.exponential import exp_of_minus
 
 @fast("void(f8[:,::1], int64, f8, f8[:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,:,::1], f8[:,::1], int64[:,::1])")
 def weighted_gradient(
-    profiles: Array,  # (2, 4), coefficients of states and of actions
+    profiles: Array,  # (2, 4), coefficients of φ_S and of φ_X
     n_states: int,
-    outputscale: float,
-    here: Array,  # (p, width)
-    there: Array,  # (1, width, m), or (p, width, m) if every point has partners of its own
+    outputscale: float,  # σ²
+    here: Array,  # (p, width), points
+    there: Array,  # partners: (1, width, m), or (p, width, m) if every point has partners of its own
     weights: Array,  # (batches, p, m)
     result: Array,  # (batches, p, width)
     scratch: Array,  # (7, m)
     bits: Array,  # the same memory as integers
 ) -> None:
-    """Fill `result` with the gradients of Σ_m weights[p, m] k(p, m) with respect to the features of each point p."""
+    """Fill `result` with the gradients of Σ_m weights[p, m] k(p, m) for every batch of weights and every point p."""
     m, width = weights.shape[2], here.shape[1]
     value, slope, exponent = scratch[:2], scratch[2:4], scratch[4]
     decay, pull, pull_bits = scratch[5], scratch[6], bits[6]

@@ -1,10 +1,11 @@
-"""The kernels' profiles, as the loops compute them: all have one form and differ in four coefficients.
+"""Profiles (stationary correlations as functions of a distance) in the form in which the compiled loops compute them.
 
-With r the scaled distance, E = e^-(a r + b r²), and (a, b, c, g) a row of `PROFILES`, in the order of the columns,
+All have one form and differ in four coefficients. With r the scaled distance, E = e^-(a r + b r²), and (a, b, c, g) an
+entry of `PROFILES`,
 
     φ = (1 + a r + c r²) E,    ψ = g (1 + a r) E,    χ = g E
 
-are the functions of `models.profiles`, where the names are explained.
+are the functions of `models.profiles`: the correlation φ, ψ = -φ'/r and χ = -ψ'/r.
 """
 
 from functools import cache
@@ -20,5 +21,5 @@ PROFILES = {
 
 @cache
 def coefficients(*names: str) -> NDArray[np.float64]:
-    """The rows of `PROFILES` with these names: (names, 4)."""
+    """The coefficients (a, b, c, g) of the profiles with these names, as an array (number of names, 4)."""
     return np.array([PROFILES[name] for name in names])
