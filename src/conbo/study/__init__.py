@@ -1,13 +1,13 @@
-"""Studies: ask, evaluate, record and learn, also by many workers at the same time.
+"""Studies: suggest trials, evaluate and record them, and learn from them, with any number of workers.
 
 =========================  ========================================================================================
-question                   file
+topic                      files
 =========================  ========================================================================================
-what a user calls          `study.py`, `evaluating.py`, `learned.py`, `trial_tables.py`, `proofs.py`
-how a run goes             `run.py`, `plan.py`, `budget.py`, `timeouts.py`, `executors.py`, `worker_process.py`
+methods of a study         `study.py`, `evaluating.py`, `learned.py`, `trial_tables.py`, `proofs.py`
+the loop of a run          `run.py`, `plan.py`, `budget.py`, `timeouts.py`, `executors.py`, `worker_process.py`
 who works on which trial   `records.py` (leases, turns), `heartbeat.py`, `lost_workers.py`, `asking.py`, `workers.py`
-how tables become trials   `trial_csv.py`, `csv_text.py`, `cells.py`
-what is stored             `database.py`, `schema.py`, `stored.py`, `stored_fields.py`, `description.py`
+trials from tables         `trial_csv.py`, `csv_text.py`, `cells.py`
+the database               `database.py`, `schema.py`, `stored.py`, `stored_fields.py`, `description.py`
 =========================  ========================================================================================
 
 Names are imported on first use, because most of the package needs torch.

@@ -1,4 +1,7 @@
-"""Asking for trials and giving them back: enqueued trials come first, then trials of lost workers, then new ones."""
+"""Ask for trials, renew their leases, give them back, and tell their results.
+
+Whoever asks gets enqueued trials first, then trials whose workers were lost, then new ones.
+"""
 
 from conbo.cost_rules import check_told
 from conbo.errors import SettingError, TrialError
@@ -18,10 +21,12 @@ def ask(
     owner: str | None = None,
     total: int | None = None,
 ) -> list[Trial]:
-    """Return n trials to evaluate; they belong to the caller for `lease` seconds, or without a time limit.
+    """Return n trials to evaluate; they belong to the caller for `lease` seconds, or for good if it is None.
 
-    An `owner` that already has trials gets the same ones again, so that a call whose answer was lost can be repeated.
-    With a `total`, no trial is added once this many trials are completed or running, so there may be fewer than n.
+    `state` is the state of all these trials, if the environment sets it. `owner` is the name under which the trials
+    belong to a client of a service; by default they belong to this process. An owner that already has trials gets the
+    same ones again, so that a call whose answer was lost can be repeated. With a `total`, no trial is added once this
+    many trials of the study are completed or running, so there may be fewer than n.
     """
     if lease is not None:
         check_lease(lease)
@@ -51,7 +56,7 @@ def ask(
 
 
 def renew(shared: SharedOptimizer, trial: Trial | int, owner: str | None, lease: float) -> None:
-    """Lease a trial for this many seconds from now; raises TrialError if its owner no longer has it."""
+    """Extend the lease of a trial to `lease` seconds from now; raise TrialError if the owner no longer has the trial."""
     check_lease(lease)
     number = shared.up_to_date().find(trial).number
     if owner is None or not shared.records.renew(owner, [number], lease, turn=None):
@@ -68,9 +73,10 @@ def release(shared: SharedOptimizer, trial: Trial | int, owner: str | None) -> N
 
 
 def tell(shared: SharedOptimizer, trial: Trial | int, told: Outcomes, owner: str | None = None) -> bool:
-    """Record the outcomes of a trial, and return whether they count.
+    """Record the outcomes of a trial, and return whether they count as the result of the trial.
 
-    With an `owner`, a result that arrives after another one was accepted is recorded as late, without an error.
+    If the trial already has another result, that one stays. With an `owner` the new reward is then recorded as late;
+    without one, TrialError is raised.
     """
     optimizer = shared.up_to_date()
     check_told(optimizer.cost, told.measured)
@@ -79,7 +85,7 @@ def tell(shared: SharedOptimizer, trial: Trial | int, told: Outcomes, owner: str
 
 
 def fail(shared: SharedOptimizer, trial: Trial | int, error: str, owner: str | None = None) -> bool:
-    """Record that a trial has failed, and return whether the owner still had it."""
+    """Record that a trial has failed, and return whether this counts: not if the owner no longer has the trial."""
     return shared.records.fail(shared.up_to_date().find(trial).number, error, owner)
 
 
@@ -90,7 +96,10 @@ def check_lease(lease: object) -> None:
 
 
 def under_way(optimizer: Optimizer) -> list[Trial]:
-    """All trials that have a reward or may still get one, except those that were asked for without a lease."""
+    """The completed trials, and the running ones with a lease.
+
+    Trials that were asked for without a lease do not count, because nobody may ever tell their rewards.
+    """
     return [trial for trial in optimizer.trials if trial.leased or trial.status == "completed"]
 
 
@@ -99,13 +108,13 @@ def _held(optimizer: Optimizer, owner: str) -> list[Trial]:
 
 
 def _wanted(optimizer: Optimizer, state: Point | None) -> list[Trial]:
-    """The trials in this state; all trials if no state is given."""
+    """The trials in this state, or all trials if `state` is None."""
     valid = None if state is None else optimizer.space.validate_state(state)
     return [trial for trial in optimizer.trials if valid in (None, trial.state)]
 
 
 def _enqueued(shared: SharedOptimizer, most: int, state: Point | None, lease: float | None, owner: str) -> list[Trial]:
-    """Up to `most` enqueued trials; they now belong to the owner."""
+    """Give up to `most` enqueued trials, in this state if there is one, to the owner, and return them."""
     waiting = [trial for trial in _wanted(shared.up_to_date(), state) if trial.is_enqueued]
     numbers = [trial.number for trial in waiting[:most]]
     taken = shared.records.take_enqueued(numbers, owner, lease) if numbers else []
@@ -113,7 +122,7 @@ def _enqueued(shared: SharedOptimizer, most: int, state: Point | None, lease: fl
 
 
 def _lapsed(shared: SharedOptimizer, most: int, state: Point | None, lease: float, owner: str) -> list[Trial]:
-    """Up to `most` trials of workers that are gone or silent; these trials now belong to the owner."""
+    """Give up to `most` trials whose workers are dead, or whose leases have ended, to the owner, and return them."""
     optimizer, taken = shared.up_to_date(), list[Trial]()
     open_to = {trial.number for trial in _wanted(optimizer, state) if trial.leased and trial.worker != owner}
     others = {trial.number for trial in optimizer.trials} - open_to
@@ -121,7 +130,7 @@ def _lapsed(shared: SharedOptimizer, most: int, state: Point | None, lease: floa
         trial = shared.records.take_over(owner, lease, others | {one.number for one in taken})
         if trial is None:
             break
-        if trial.number not in open_to:  # it was added in the meantime, and may have another state
+        if trial.number not in open_to:  # this trial was added in the meantime, and may have another state
             shared.records.hand_back(owner, trial.number)
             break
         shared.records.begin(trial.number, owner)

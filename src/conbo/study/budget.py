@@ -1,4 +1,4 @@
-"""How evaluations, costs and time are counted against the ends of a run, and what is left of its budget."""
+"""Decides whether a run has reached one of its ends (evaluations, costs, time, gain), and how many trials it lacks."""
 
 from conbo.optimizer import Optimizer
 from conbo.study.asking import under_way
@@ -8,19 +8,19 @@ from conbo.trials import SuggestedTrials
 
 
 def wanted_trials(ends: Ends) -> float:
-    """Number of completed trials at which the run ends; infinite if their number does not end it."""
+    """Number of completed trials at which the run ends; infinite if the run has no such end."""
     return float("inf") if ends.evaluations is None else ends.evaluations
 
 
 def missing_trials(ends: Ends, optimizer: Optimizer) -> float:
-    """Number of trials that are still to be suggested; zero once ended and running trials have used up the budget."""
+    """Number of trials that are still to be suggested; zero once all trials, also running ones, cost the whole budget."""
     if ends.budget is not None and sum(optimizer.total_cost()) >= ends.budget:
         return 0
     return max(0, wanted_trials(ends) - len(under_way(optimizer)))
 
 
 def reached_end(ends: Ends, optimizer: Optimizer, seconds: float) -> Stopped | None:
-    """Which end a run has reached after this many seconds; None if it goes on. Running trials do not count."""
+    """Name of the end that a run has reached after this many seconds, or None. Running trials do not count."""
     if optimizer.n_completed >= wanted_trials(ends):
         return "evaluations"
     if ends.budget is not None and optimizer.total_cost()[0] >= ends.budget:
@@ -31,7 +31,10 @@ def reached_end(ends: Ends, optimizer: Optimizer, seconds: float) -> Stopped | N
 
 
 def too_little_gain(ends: Ends, suggested: SuggestedTrials) -> Stopped | None:
-    """Which end is reached because the suggested trials promise too little gain; None if they promise enough."""
+    """Name of the end that is reached because the suggested trials promise too little gain, or None.
+
+    The expected gain is compared with `stop_below`, and its value (`worth` for each unit) with the cost of one trial.
+    """
     gain, cost = suggested.expected_gain, suggested.expected_cost
     if gain is None:
         return None

@@ -1,4 +1,4 @@
-"""How the cell of a CSV file or a table is read: as a number, as a choice of a category, or as a seed."""
+"""Reads a cell of a CSV file or a table as a number, as a choice of a categorical parameter, or as a seed."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from conbo.spaces import Categorical, Parameter, is_number
 
 
 def seed_in(cell: Any) -> int:
-    """The seed in a cell, as an integer even if a file or a dataframe writes it with a decimal point."""
+    """The seed in a cell as an integer, also if a file or a dataframe writes it as 7.0."""
     value = int(cell) if isinstance(cell, str) and cell.strip().isdecimal() else number_in(cell)
     seed = int(value) if is_number(value) and float(value).is_integer() else -1
     if not is_seed(seed):
@@ -17,7 +17,10 @@ def seed_in(cell: Any) -> int:
 
 
 def value_in(parameter: Parameter, cell: Any) -> Any:
-    """The number or choice that a text in a cell stands for; other cells are left for validation to refuse."""
+    """The number or choice that the text in a cell stands for; a cell that stands for none is returned as it is.
+
+    Validation refuses such a cell later.
+    """
     if not isinstance(parameter, Categorical):
         return number_in(cell)
     meant = [choice for choice in parameter.choices if str(choice) == cell]
@@ -27,10 +30,10 @@ def value_in(parameter: Parameter, cell: Any) -> Any:
 
 
 def number_in(cell: Any) -> Any:
-    """The number that a text in a cell stands for; other cells are returned as they are, for validation to refuse."""
+    """The number that the text in a cell stands for; a cell that is not such a text is returned as it is."""
     if not isinstance(cell, str):
         return cell
     try:
-        return cell if "_" in cell else float(cell)  # not 1_000, which Python would read as a number
+        return cell if "_" in cell else float(cell)  # Python would read 1_000 as a number, but other programs do not
     except ValueError:
         return cell

@@ -1,7 +1,7 @@
-"""Complete copies of a database, also while others write to it.
+"""Copies a database completely, also while other processes write to it.
 
-SQLite keeps the newest changes in a file beside the database, `study.db-wal`, until it merges them. So a copy of
-`study.db` alone may lose them.
+SQLite keeps the newest changes in a second file, `study.db-wal`, until it merges them into `study.db`. A plain copy of
+`study.db` may therefore lack them.
 """
 
 import os
@@ -18,7 +18,7 @@ from conbo.study.stored import stored_records
 
 
 def copy_study(storage: Storage, name: str, target: Path, overwrite: bool = False) -> None:
-    """Copy an SQLite database with all its studies, or this study from a server, to a new SQLite file."""
+    """Copy the database of a study to a new SQLite file: all studies of an SQLite file, only this study of a server."""
     if target.exists() and not overwrite:
         raise StorageError(f"a copy must not replace a file, but '{target}' exists already.")
     study = stored_records(storage, name).study  # raises if there is no such study

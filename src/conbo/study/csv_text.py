@@ -1,4 +1,4 @@
-"""CSV files as rows of texts: broken encodings and runaway quotation marks are refused."""
+"""Reads CSV files as rows of texts, and refuses files with a wrong encoding or with unclosed quotation marks."""
 
 import csv
 import re
@@ -13,10 +13,11 @@ LONGEST_CELL = 100_000  # largest number of characters in a cell
 
 
 def csv_rows(path: str | Path) -> tuple[list[str], list[dict[Any, str | list[str]]], list[int]]:
-    """The columns of a CSV file in UTF-8, its rows, and the line of the file on which each row begins.
+    """The column names of a CSV file in UTF-8, its rows by column name, and the line on which each row begins.
 
-    Cells beyond the last column are under None. Raises StudyError, which names the line and the column, if a cell is
-    longer than any value can be, the file is empty, or it is not separated by commas.
+    If a row has more cells than there are columns, the surplus cells are a list under the key None. Raises StudyError
+    if a cell is longer than `LONGEST_CELL` (the message names line and column), if the file is empty, or if it is not
+    separated by commas.
     """
     lines: list[str] = []  # lines of the row that is being read
 
@@ -58,7 +59,7 @@ def csv_rows(path: str | Path) -> tuple[list[str], list[dict[Any, str | list[str
 
 
 def _row(columns: list[str], cells: list[str]) -> dict[Any, str | list[str]]:
-    """The cells by column; those beyond the last column are under None."""
+    """The cells by column name; surplus cells beyond the last column are a list under the key None."""
     row: dict[Any, str | list[str]] = dict(zip(columns, cells, strict=False))
     return row if len(cells) <= len(columns) else row | {None: cells[len(columns) :]}
 

@@ -25,9 +25,9 @@ Result = TypeVar("Result")
 PATIENCE = 60.0  # seconds to retry while a database is locked or unreachable
 FULL_PATIENCE = 5.0  # seconds to retry while a disk is full
 BUSY = 5.0  # seconds for which SQLite itself waits for a lock
-CHECKPOINT = 1.0  # seconds between two checkpoints of SQLite's write-ahead log, which take some milliseconds
+CHECKPOINT = 1.0  # least number of seconds between two checkpoints of SQLite's write-ahead log; each takes milliseconds
 
-# a connection that hangs is abandoned within seconds
+# connection settings of PostgreSQL: a connection that hangs is abandoned within seconds
 POSTGRESQL = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
@@ -35,7 +35,7 @@ POSTGRESQL = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,  # milliseconds
 }
-CREATION_LOCK = 0x636F6E626F  # PostgreSQL's advisory lock for creating tables or studies
+CREATION_LOCK = 0x636F6E626F  # key of PostgreSQL's advisory lock for creating tables or studies
 # When PostgreSQL refuses a connection, its error has a text but no code. Refusals with these texts are permanent.
 # Others may be temporary, such as those of a server that restarts or has no free connection.
 LASTING_REFUSALS = (
@@ -57,14 +57,17 @@ _log = logging.getLogger("conbo")
 
 
 class Database:
-    """A database for studies; None stands for the memory of this process."""
+    """A database that stores studies: an SQLite file, a PostgreSQL server, or the memory of this process.
+
+    `storage` is a path or a URL; None stands for memory.
+    """
 
     def __init__(self, storage: Storage | None) -> None:
         self.url = _url(storage)
         self.in_memory = self._sqlite and self.url.database in (None, "", ":memory:")
-        # without a password
+        # name for messages, without a password
         self.name = f"'{self.url.database if self._sqlite else self.url.set(query={}).render_as_string()}'"
-        self._lock = threading.Lock()  # one transaction at a time, so one connection
+        self._lock = threading.Lock()  # held during a transaction, so that one connection is enough
         self.n_transactions = 0  # number of transactions since the database was opened
         self._checkpointed = float("-inf")  # time of the last checkpoint, by time.monotonic
         if self.path is not None and is_cut_off(str(self.path)):
@@ -72,7 +75,7 @@ class Database:
         self._connect()
 
     def exists(self) -> bool:
-        """Whether the SQLite file exists; always true for a server, which is not asked."""
+        """Whether the SQLite file exists; always true for memory and for a server, which is not contacted."""
         return not self._sqlite or self.in_memory or Path(str(self.url.database)).exists()
 
     def create(self) -> None:
@@ -83,20 +86,20 @@ class Database:
             self.write(self._migrate)
 
     def version(self) -> int:
-        """The version of the tables, 0 if there are none."""
+        """The version of the database's tables; 0 if it has none."""
         return self.read(schema_version)
 
     def read(self, work: Callable[[Connection], Result]) -> Result:
-        """The result of `work`, whose queries all see the same state of the database."""
+        """Run `work` in a transaction that only reads, and return its result; all its queries see the same data."""
         return self._patiently(lambda: self._transaction(work, writing=False, lasting=False))
 
     def write(self, work: Callable[[Connection], Result], lasting: bool = True) -> Result:
-        """The result of `work` in one transaction. If it is `lasting`, a power cut cannot undo it once this returns.
+        """Run `work` in one transaction, and return its result.
 
-        Only SQLite makes this distinction. On a server every transaction is lasting, because the server may crash while
-        its workers go on.
-
-        `work` may be done twice, if the connection is lost after it and before the answer.
+        With `lasting`, the changes are on the disk when this returns, so that a power cut cannot undo them. Only SQLite
+        makes this distinction. On a server every transaction is lasting, because the server may crash while workers on
+        other machines continue. If the connection is lost before the server has confirmed the transaction, `work` is
+        run again, so it must have the same effect twice as once.
         """
         result = self._patiently(lambda: self._transaction(work, writing=True, lasting=lasting))
         if lasting and time.monotonic() - self._checkpointed > CHECKPOINT:
@@ -104,7 +107,7 @@ class Database:
         return result
 
     def checkpoint(self) -> None:
-        """Merge SQLite's write-ahead log into its file, unless someone reads it, so that the file alone is complete."""
+        """Merge SQLite's write-ahead log into the database file, as far as no other process still reads the log."""
         self._checkpointed = time.monotonic()
         if self.path is not None:
             with self._lock, self._engine.connect() as connection, suppress(sqlite3.Error):
@@ -116,7 +119,7 @@ class Database:
         self._engine.dispose()
 
     def release(self) -> None:
-        """Close the connection to a server unless a transaction needs it; the next transaction connects again."""
+        """Close the connection to a server unless a transaction is using it; the next transaction opens a new one."""
         if not self._sqlite and os.getpid() == self._pid and self._lock.acquire(blocking=False):
             try:
                 self._engine.dispose()
@@ -126,11 +129,11 @@ class Database:
     def now(self, connection: Connection) -> float:
         """Seconds since 1970, by a clock that all workers share."""
         if self._sqlite:
-            return time.time()  # all workers are on one machine
+            return time.time()  # workers that share an SQLite file are on one machine
         return float(connection.scalar(select(func.extract("epoch", func.clock_timestamp()))))  # type: ignore[arg-type]
 
     def exclude_others(self, connection: Connection) -> None:
-        """Keep other processes from creating tables or studies until the end of this transaction."""
+        """Prevent other processes from creating tables or studies until the end of this transaction."""
         if not self._sqlite:  # SQLite never has two writers
             connection.execute(select(func.pg_advisory_xact_lock(CREATION_LOCK)))
 
@@ -144,7 +147,7 @@ class Database:
 
     @property
     def path(self) -> str | None:
-        """The SQLite file; None for memory or a server."""
+        """Path of the SQLite file; None for memory or a server."""
         return str(self.url.database) if self._sqlite and not self.in_memory else None
 
     @property
@@ -181,7 +184,7 @@ class Database:
             raw.execute("PRAGMA journal_mode=WAL")
 
     def _patiently(self, attempt: Callable[[], Result]) -> Result:
-        """Repeat the attempt while its error may be temporary."""
+        """Return the result of `attempt`, which is repeated for a while if its error may be temporary."""
         began, pause, warned = time.monotonic(), 0.02, False
         while True:
             try:
@@ -201,7 +204,7 @@ class Database:
             pause = min(1.0, 1.5 * pause)
 
     def _hint(self, error: BaseException) -> str:
-        """A hint why a file cannot be opened or written, because SQLite's own message does not say."""
+        """A hint for the error message on why an SQLite file cannot be opened or written, or an empty text."""
         kind, path = getattr(error, "sqlite_errorname", ""), Path(str(self.url.database))
         if kind.startswith("SQLITE_IOERR"):
             return " (the disk may be full)"
@@ -214,7 +217,10 @@ class Database:
 
 
 def patience(error: BaseException, reached: bool) -> float:
-    """For how many seconds to retry after this error; `reached` says that the database has answered before."""
+    """Number of seconds for which to retry after this error; 0 if it is permanent.
+
+    `reached` says whether the database has answered before. If it has, more errors count as temporary.
+    """
     if isinstance(error, sqlite3.Error):
         kind = getattr(error, "sqlite_errorname", "")
         if kind.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")):
@@ -233,7 +239,7 @@ def patience(error: BaseException, reached: bool) -> float:
 
 
 def _dispose(engine: Engine, pid: int) -> None:
-    """Close the connections, unless they belong to a parent process."""
+    """Close the connections of an engine, unless this process inherited them by a fork from the process `pid`."""
     if os.getpid() == pid:
         engine.dispose()
 

@@ -1,4 +1,4 @@
-"""The settings of a study as plain values that JSON can hold."""
+"""The settings of a study, and their conversion to and from plain records that JSON can hold."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MARGINALS = {"uniform": Uniform, "triangular": Triangular, "normal": Normal, "w
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a study."""
+    """The settings of a study; `conbo.Study` explains each of them."""
 
     space: Space
     direction: Direction
@@ -61,7 +61,7 @@ class Settings:
         return self.method if isinstance(self.method, str) else self.method.name
 
     def to_record(self) -> dict[str, Any]:
-        """The settings as plain values; the user's own functions and methods are stored by name and fields only."""
+        """The settings as plain values; a user's function is stored as its name, and a user's method as its fields."""
         record = {
             "space": self.space.to_dict(),
             "direction": self.direction,
@@ -91,7 +91,7 @@ class Settings:
 
 
 def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Settings:
-    """The settings that a record describes; what a record cannot hold is taken from `mine`.
+    """The settings that a record describes; functions and other objects that it cannot hold are taken from `mine`.
 
     Raises RecordError, which names the field, if the record is damaged or a later version of conbo wrote it.
     """
@@ -128,7 +128,7 @@ def _method_record(method: str | Method) -> Any:
 
 
 def _record(value: object) -> Any:
-    """A recipe as its fields, a function as its name."""
+    """The plain record of a value: the fields of a dataclass, the name of a function."""
     if is_dataclass(value) and not isinstance(value, type):
         settings = {field.name: _record(getattr(value, field.name)) for field in fields(value)}
         return {"type": type(value).__name__, **settings}

@@ -1,11 +1,11 @@
-"""Lists where two plain records differ."""
+"""Lists the differences between two plain records, such as the stored and the given settings of a study."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 
 def differences(old: object, new: object, path: str = "") -> Iterator[str]:
-    """The differences between two plain records, as lines `path: old → new`."""
+    """Yield a line `path: old → new` for every value that differs between two plain records."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in dict.fromkeys([*old, *new]):
             yield from differences(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))

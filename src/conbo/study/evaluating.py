@@ -52,8 +52,9 @@ class Evaluating:
     ) -> RunSummary:
         """Evaluate an objective until the study has enough completed trials.
 
-        An evaluation that raises, or returns anything but finite numbers, is repeated `retries` times; then the trial
-        has failed, and the run goes on. It gives up after ten failed trials in a row.
+        An evaluation that raises an exception, or returns anything but finite numbers, is repeated up to `retries`
+        times. After that the trial has failed, and the run continues. Ten failed trials in a row end the run with an
+        error.
 
         Parameters
         ----------
@@ -62,34 +63,36 @@ class Evaluating:
             ``objective(state, action, seed)``; the state is {} in a space without states. Returns the reward, or a
             mapping such as ``{"reward": 1.2, "noise": 0.1, "wait": 4.2}``, whose other values are recorded.
         evaluations
-            Total number of completed trials at which the run ends, including trials of earlier runs; 80 by default,
+            Total number of completed trials at which the run ends, including trials of earlier runs. By default 80, or
             unlimited if there is a `budget`.
         budget
-            Total cost of all trials at which the run ends; running ones count with their expected cost. The last
-            evaluation may exceed it. The study needs a `cost`.
+            Total cost of all trials at which the run ends. While trials run, their expected cost counts, and no trial
+            is added once the total reaches the budget; the last one may exceed it. The study needs a `cost`.
         max_seconds
             Seconds after which no new evaluation begins.
         worth
             Value of one unit of reward, in units of cost. The run ends when the next evaluation is expected to gain
             less than it costs. The study needs a `cost`.
         workers
-            Number of evaluations at the same time, in local processes, or in the `executor` if it does not report its
-            size. By default the objective runs in this process, one evaluation after the other.
+            Number of evaluations at the same time, in local processes or in the `executor`. By default it is the size
+            of the executor; without an executor, evaluations run one after the other, in this process or, if there is
+            a `timeout`, in another one.
         executor
-            Anything with the `submit` of concurrent.futures: a pool, Dask's ``client.get_executor()``, mpi4py.
+            Where to evaluate: any object with the method `submit` of concurrent.futures.Executor, such as a process
+            pool, Dask's ``client.get_executor()``, or a pool of mpi4py.
         batch
-            Number of trials suggested together; all are told before the next batch. By default a new trial is suggested
-            whenever a worker is free.
+            Number of trials suggested together; all of them end before the next batch is suggested. By default a new
+            trial is suggested whenever a worker is free.
         timeout
-            Seconds after which an evaluation has failed. A local process is killed; an executor is not interrupted, and
-            its place stays busy.
+            Seconds after which an evaluation counts as failed. A local process is killed. An executor is not
+            interrupted, so its worker stays busy until the evaluation ends.
         retries
             Number of times a failed evaluation is repeated.
         stop_below
             The run ends when the next evaluation is expected to gain less than this, in units of reward.
         finish
-            "best-observed" spends the last evaluations, one in each of finitely many states, on the search for the best
-            reward of that state.
+            "best-observed" spends the last evaluations, one in each of finitely many states, on improving the best
+            reward that was observed in this state.
         on_interrupt
             After Ctrl-C, "wait" for running evaluations or "cancel" them. A second Ctrl-C always cancels.
         lease
@@ -130,10 +133,10 @@ class Evaluating:
         optimizer = self._shared.up_to_date()
         check_plan(plan, objective, workers, optimizer)
         check_callbacks(callbacks)
-        from conbo.loops import compiling  # Numba and the bar are slow to import, and only a run needs them
+        from conbo.loops import compiling  # imported here, because Numba is slow to import and only a run needs it
 
-        compiling.begin()  # while torch is loaded and the initial design is evaluated
-        _ = optimizer.learner  # loads torch now, rather than in the middle of the run
+        compiling.begin()  # other processes compile while torch is imported and the initial design is evaluated
+        _ = optimizer.learner  # imports torch now, rather than in the middle of the run
         evaluators: Evaluators
         if executor is not None:
             evaluators = Borrowed(executor, workers)
@@ -165,14 +168,14 @@ class Evaluating:
         return summary
 
     def stop(self) -> None:
-        """End the run that is going on. Running evaluations are completed, and no new ones begin.
+        """End the current run of this study: running evaluations are completed, and no new ones begin.
 
         Call it from a callback, from another thread, or from an objective that runs in this process.
 
         Raises
         ------
         StudyError
-            If no run of this study is going on in this process.
+            If this process has no current run of the study.
 
         Examples
         --------
@@ -187,5 +190,5 @@ class Evaluating:
 
 
 def _shown_by(bar: Progress, progress: bool) -> AbstractContextManager[None]:
-    """A context in which log lines appear above the progress bar, if one is shown."""
+    """A context in which lines of the log are printed above the progress bar, if a bar is shown."""
     return listening(bar.note) if progress else nullcontext()

@@ -1,4 +1,4 @@
-"""Where evaluations happen: in this process, in local processes, or in an executor of the user's."""
+"""Evaluates objectives: in this process, in local processes, or in an executor that the user provides."""
 
 import os
 import signal
@@ -73,7 +73,7 @@ AnyObjective: TypeAlias = Objective | SeededObjective
 
 
 class EvaluationError(ConboError):
-    """An exception that an evaluation raised in another process; only its text is known here."""
+    """An exception that an evaluation raised in another process, from which only its text and traceback were sent."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.error)
@@ -81,7 +81,7 @@ class EvaluationError(ConboError):
 
 
 def error_of(future: "Future[Any]") -> BaseException | None:
-    """The exception of an evaluation that has ended, here or in another process; None if it has outcomes."""
+    """The exception that ended an evaluation, in this or another process; None if the evaluation has outcomes."""
     if (error := future.exception()) is not None:
         return error
     return EvaluationError(result) if isinstance(result := future.result(), Failure) else None
@@ -95,19 +95,19 @@ def text_of(error: BaseException) -> str:
 class Evaluators(Protocol):
     """The interface through which a run evaluates objectives."""
 
-    replaces_lost_workers: bool  # otherwise a broken executor stays broken
+    replaces_lost_workers: bool  # whether a process that died is replaced; otherwise the run ends with an error
 
     def width(self) -> int:
         """Number of evaluations that may run at the same time; it may change during a run."""
 
     def submit(self, objective: AnyObjective, *arguments: Any) -> "Future[Any]":
-        """Begin an evaluation with these arguments of the objective, whose result is an `Outcomes` or a `Failure`."""
+        """Begin an evaluation of the objective; the result of the future is an `Outcomes` or a `Failure`."""
 
     def has_begun(self, future: "Future[Any]") -> bool:
-        """Whether the evaluation has begun, if that is known."""
+        """Whether the evaluation has begun; true if that is not known."""
 
     def stop(self, future: "Future[Any]") -> bool:
-        """Abandon an evaluation, and return whether its place is free again."""
+        """Abandon an evaluation, and return whether its worker is free for another one."""
 
     def close(self) -> None:
         """End all evaluations that are running."""
@@ -123,7 +123,7 @@ class Here:
         return 1
 
     def submit(self, objective: AnyObjective, *arguments: Any) -> "Future[Any]":
-        """Evaluate now; Ctrl-C and other exceptions that end the process are raised."""
+        """Evaluate now; an exception becomes that of the future, but Ctrl-C and SystemExit are raised."""
         future: Future[Any] = Future()
         try:
             future.set_result(outcomes_of(objective(*arguments)))
@@ -144,14 +144,14 @@ class Here:
 
 
 class Processes:
-    """Evaluates in local processes, each in a pool of its own, so that a process that hangs is replaced alone."""
+    """Evaluates in n local processes; each is a pool of its own, so that one that hangs can be replaced alone."""
 
     replaces_lost_workers = True
 
     def __init__(self, n: int, objective: AnyObjective) -> None:
         _pickled(objective)
         self._n = n
-        # the process of every evaluation; the last one of each process is kept
+        # the process of every evaluation; an ended evaluation stays until its process gets the next one
         self._evaluations: dict[Future[Any], _Process] = {}
 
     def width(self) -> int:
@@ -170,11 +170,11 @@ class Processes:
         return self._submit(_Process(call[0]), *call)
 
     def has_begun(self, future: "Future[Any]") -> bool:
-        """Whether the process has started and imported everything that the objective needs, which may take seconds."""
+        """Whether the process has started and loaded the objective with its imports, which may take seconds."""
         return self._evaluations[future].ready.done()
 
     def stop(self, future: "Future[Any]") -> bool:
-        """Kill the process of an evaluation."""
+        """Kill the process of an evaluation, and return True."""
         self._evaluations.pop(future).kill()
         return True
 
@@ -215,7 +215,7 @@ class Borrowed:
         self._executor, self._workers = executor, workers
         self._running: set[Future[Any]] = set()
         self._is_dask = type(executor).__module__.startswith("distributed.")
-        # Dask caches results, so that the same point evaluated twice would have the same noise
+        # by default, Dask caches results, so that two evaluations of the same point would have the same noise
         self._options = {"pure": False} if self._is_dask else {}
         self.width()
 
@@ -239,8 +239,8 @@ class Borrowed:
         return True
 
     def stop(self, future: "Future[Any]") -> bool:
-        """Ask the executor to cancel the evaluation; if it is already running, it usually continues."""
-        # Dask would forget the running evaluation and queue others behind it
+        """Ask the executor to cancel the evaluation, and return whether it did; a running one usually continues."""
+        # a canceled future of Dask counts as ended while its evaluation still runs, so the next one would wait for it
         return not self._is_dask and future.cancel()
 
     def close(self) -> None:
@@ -261,7 +261,7 @@ def n_workers(executor: Any) -> int:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """A process started in this context ignores Ctrl-C from its first moment."""
+    """A context in which new processes start with Ctrl-C ignored."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

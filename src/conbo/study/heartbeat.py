@@ -1,4 +1,8 @@
-"""The heartbeat of a worker: a thread that renews the leases on its trials and on its turn to suggest."""
+"""The heartbeat of a worker: a thread that renews the leases on its trials and on its turn to suggest.
+
+Only one worker at a time suggests trials of a study. This right is its turn, which ends without heartbeats, like the
+lease of a trial, so that others can continue if the worker dies.
+"""
 
 import logging
 import threading
@@ -48,6 +52,6 @@ class Heartbeat:
                     self._records.renew(self.worker, trials, self.lease, turn)
                 except StorageError as error:
                     _log.warning("the leases of %s could not be renewed: %s", self.worker, error)
-            if idle:  # a long evaluation needs no connection, and a server has few
+            if idle:  # during a long evaluation, free the connection, because a server has few of them
                 self._records.release()
             used = self._records.n_transactions

@@ -1,4 +1,4 @@
-"""Ctrl-C during a run: the first one ends it gently, a second one interrupts."""
+"""Ctrl-C during a run: the first one lets running evaluations finish, a second one interrupts them."""
 
 import signal
 import threading
@@ -7,14 +7,19 @@ from contextlib import contextmanager
 
 
 class SuggestionInterrupted(KeyboardInterrupt):
-    """Raised by Ctrl-C during the search for the next point, which is then no longer needed."""
+    """Raised by Ctrl-C to end the search for the next point, because the run needs no more points."""
 
 
 @contextmanager
 def first_interrupt_waits(
     active: bool, note: Callable[[str], None], suggesting: Callable[[], bool]
 ) -> Iterator[threading.Event]:
-    """A context that yields an event; the first Ctrl-C sets it and ends the search for a point, a second interrupts."""
+    """A context that yields an event, which the first Ctrl-C sets; a second Ctrl-C raises KeyboardInterrupt.
+
+    If `suggesting` returns True at the first Ctrl-C, `SuggestionInterrupted` is raised to end the search for the next
+    point. `note` shows a message to the user. Nothing is changed unless `active`, outside the main thread, or if the
+    program has a handler of its own for Ctrl-C.
+    """
     interrupted = threading.Event()
     ours = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""The part of a study that says what was learned: policy, value, summary, costs."""
+"""The methods of a study that return what was learned: policy, policy value, summary, best trials and costs."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Lost workers: how their trials are given back and taken over by others.
+"""Gives the trials of lost workers to other workers.
 
-A worker that ends hands its trials back immediately (`hand_back`). The leases of one that dies silently end after a
-while, because its heartbeat (`heartbeat.py`) no longer renews them; on the same machine, `workers.is_gone` knows
-sooner. Then another worker takes the trial over (`take_over`). A trial that has lost too many workers is assumed to
-crash them, and fails.
+A worker that ends hands its trials back immediately (`hand_back`). If it dies without doing so, the leases on its
+trials end after a while, because its heartbeat (`heartbeat.py`) no longer renews them; on the same machine,
+`workers.is_gone` finds out sooner. Then another worker takes the trials over (`take_over`). A trial that has lost too
+many workers is assumed to crash them, and fails.
 """
 
 from collections.abc import Collection
@@ -17,11 +17,11 @@ from conbo.study.workers import is_gone
 from conbo.trials import LOST, Trial
 
 MAX_LOST_WORKERS = 10  # after this many lost workers, the trial itself is assumed to crash them
-HANDED_BACK = 0.0  # the end of a lease that anyone may take over
+HANDED_BACK = 0.0  # value of `leased_until` for a trial that anyone may take over
 
 
 class LostWorkers(StudyRows):
-    """The trials that workers have left behind."""
+    """The stored trials of a study whose workers were lost, and their transfer to other workers."""
 
     def take_over(
         self, worker: str, lease: float, in_hand: Collection[int], max_lost_workers: int = MAX_LOST_WORKERS

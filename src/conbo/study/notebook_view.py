@@ -1,4 +1,4 @@
-"""How a notebook shows a study: its settings, its progress and the policy."""
+"""The text and the HTML by which a notebook shows a study: settings, progress and policy."""
 
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -8,16 +8,16 @@ from conbo.html_pieces import pairs
 if TYPE_CHECKING:
     from conbo.study.study import Study
 
-MOST_FITTED = 200  # number of rewards above which a fit would take too long for a notebook cell
+MOST_FITTED = 200  # largest number of rewards for which a policy is fitted and shown; more would take too long
 
 
 def line_of(study: "Study") -> str:
-    """The study as one line of text."""
+    """The name, settings and progress of a study as one line of text."""
     return f"Study({study.name!r}, method={study.method!r}, direction={study.direction!r}: {_progress(study)})"
 
 
 def html_of(study: "Study") -> str:
-    """The study as HTML."""
+    """The settings, progress, space and policy of a study as HTML."""
     settings = [("method", study.method), ("direction", study.direction), ("seed", study.seed)]
     settings += [("trials", _progress(study))]
     n = sum(trial.status == "completed" for trial in study.trials)

@@ -1,7 +1,8 @@
-"""Ask, tell, fail, renew and release on behalf of a service's clients, which cannot reach the database.
+"""Asks, tells, fails, renews and releases trials on behalf of clients of the HTTP service.
 
-A client is known by the name of an owner, which it gets with its trials. It is not a worker of this machine, so it
-keeps its trials when the service's process ends.
+Clients cannot reach the database themselves. A client that asks for trials also gets a name, the owner of these trials,
+and sends it with its results. An owner is not tied to a process of this machine, so it keeps its trials when the
+service's process ends.
 """
 
 from conbo.setting_rules import at_least
@@ -14,21 +15,24 @@ from conbo.trials import Outcomes, Trial
 def ask_for(
     study: Study, owner: str, n: int, state: Point | None, lease: float, total: int | None = None
 ) -> list[Trial]:
-    """Ask as `Study.ask` does; an owner that already has trials gets the same ones again.
+    """Ask for n trials as `Study.ask` does; an owner that already has trials gets the same ones again.
 
-    With a `total`, no trial is added once this many are completed or under way.
+    With a `total`, no trial is added once this many trials of the study are completed or running.
     """
     most = None if total is None else at_least(1, "evaluations", total)
     return ask(study._shared, at_least(1, "n", n), state, lease, owner, most)
 
 
 def tell_for(study: Study, owner: str | None, number: int, told: Outcomes) -> bool:
-    """Tell as `Study.tell` does, and return whether the result counts. With an owner, a late result is not an error."""
+    """Record a result as `Study.tell` does, and return whether it counts as the result of the trial.
+
+    If the trial already has another result, this one is recorded as late if there is an owner, and is an error if not.
+    """
     return tell(study._shared, number, told, owner)
 
 
 def fail_for(study: Study, owner: str | None, number: int, error: str) -> bool:
-    """Fail a trial as `Study.fail` does, and return whether the owner still had it."""
+    """Record a failure as `Study.fail` does, and return whether it counts: not if the owner no longer has the trial."""
     return fail(study._shared, number, error, owner)
 
 

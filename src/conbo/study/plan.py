@@ -1,4 +1,4 @@
-"""The settings of a run, how it evaluates and when it ends, and the rules for these settings."""
+"""The settings of a run: how it evaluates and when it ends. The settings are checked here."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,10 @@ EVALUATIONS = 80  # default number of evaluations of a run without a budget
 
 @dataclass(frozen=True)
 class Ends:
-    """The conditions that end a run; the first one that is met ends it, and None stands for no condition."""
+    """The conditions that end a run, as `Study.run` explains them; the first one that is met ends the run.
+
+    None stands for no condition.
+    """
 
     evaluations: int | None
     budget: float | None = None
@@ -27,7 +30,7 @@ class Ends:
 
 @dataclass(frozen=True)
 class Plan:
-    """The settings of how a run evaluates, and of when it ends."""
+    """All settings of a run, as `Study.run` explains them."""
 
     ends: Ends
     batch: int | None
@@ -78,7 +81,7 @@ def check_plan(plan: Plan, objective: object, workers: int | None, optimizer: Op
 
 
 def check_seed_argument(objective: Callable[..., object], optimizer: Optimizer) -> None:
-    """Raise SettingError if the study has seeds and the objective certainly does not accept one."""
+    """Raise SettingError if the study chooses seeds and the signature of the objective has no argument for a seed."""
     if optimizer.seed_rule is None:
         return
     try:

@@ -17,7 +17,10 @@ ESTIMATE_SHARE = 0.1  # share of the time that may be spent on estimating the po
 
 
 class _Bar(tqdm):  # type: ignore[misc]
-    """A progress bar whose lock is not shared with forked processes, because a killed process would leave it locked."""
+    """A progress bar with a lock for threads only; tqdm's own lock is shared with forked processes.
+
+    A process that is killed while it holds a shared lock would block the bar for good.
+    """
 
     _lock = threading.RLock()
     monitor_interval = 0  # no monitor thread, which might hold the lock during a fork
@@ -35,12 +38,15 @@ def _bar_class() -> type[Any]:
 
 
 def evaluation_bar(wanted: int, show: bool) -> Any:
-    """A progress bar that counts the evaluations of a validation, as a context."""
+    """Return a context with a progress bar for `wanted` evaluations of a validation; it is invisible unless `show`."""
     return _bar_class()(total=wanted, desc="validating", unit="evaluation", miniters=1, disable=not show)
 
 
 class Progress:
-    """A bar of completed trials, with an estimate of the policy's value that takes at most a tenth of the time."""
+    """The progress bar of a run: the number of completed trials, and an estimate of the policy's value.
+
+    The estimate is updated so rarely that it takes at most about a tenth of the time.
+    """
 
     def __init__(self, completed: int, wanted: int | None, estimate: Callable[[], float], show: bool) -> None:
         self._estimate = estimate
@@ -71,7 +77,7 @@ class Progress:
         """Show this number of completed trials."""
         self._stale = not self._bar.disable
         due = self._next is None or time.monotonic() >= self._next
-        if self._stale and due and not compiling.is_cold():  # not while an estimate would wait for the compiler
+        if self._stale and due and not compiling.is_cold():  # a cold estimate would wait for the compiler
             self._show_value()
         self._bar.update(max(0, completed - self._bar.n))
 
@@ -91,7 +97,7 @@ class Progress:
 
     @contextmanager
     def _while_compiling(self) -> Iterator[None]:
-        """A context in which the bar says that loops are compiled; this time does not count in the rate."""
+        """A context in which the bar says that loops are compiled; the bar's trials per second exclude this time."""
         with suppress(RuntimeError):
             self._bar.write(compiling.notice(), file=sys.stderr)
         began = time.time()

@@ -1,4 +1,4 @@
-"""How a study proves its policy: fresh evaluations, and the comparison with what is done today."""
+"""The methods of a study that test its policy: by fresh evaluations, and by comparison with a rule of the user's."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 EVALUATIONS = 20  # default number of evaluations of a validation
 VALIDATION_STREAM = 2  # stream of random numbers; suggestions use 0, and the initial design 1
-WRITE_EVERY = 1.0  # seconds between two writes of what has been measured
+WRITE_EVERY = 1.0  # seconds between two writes of the results so far to the database
 
 
 class Proofs:
-    """The methods of a study that test its policy by evaluations that are not trials."""
+    """The methods of a study that measure its policy, by evaluations that no model is fitted to."""
 
     _shared: SharedOptimizer
 
@@ -56,9 +56,9 @@ class Proofs:
         evaluations
             Number of evaluations, in total.
         states
-            States to evaluate in, instead of fresh ones that follow P[s]. All means are over these, equally weighted.
-            With two or more evaluations of each action in each state, the intervals hold for these very states; with
-            one, for states like these.
+            States to evaluate in, instead of fresh ones drawn from P[s]. All means are over these states, equally
+            weighted. If every action is evaluated twice or more in each state, the intervals are for these very states;
+            otherwise they treat the states as a random sample.
         workers, executor
             As in `run`.
         progress
@@ -110,10 +110,11 @@ class Proofs:
         ----------
         rule
             A function of the state that returns the action, one action for all states, a policy, or a table with a
-            column for every state and every action (a list of rows or a dataframe; the nearest row counts).
+            column for every state and action parameter (a list of rows, or a dataframe). In a table, the row with the
+            nearest state gives the action.
         objective
-            As in `run`. Without one, the model alone compares. With one, both rules are also evaluated in the same
-            fresh states, as in `validate`.
+            As in `run`. Without an objective, the comparison is the model's alone. With one, the policy and the rule
+            are also evaluated in the same fresh states, as in `validate`.
         evaluations
             Number of evaluations, in total; half of them are the policy's.
         name
@@ -124,7 +125,8 @@ class Proofs:
         Returns
         -------
         Comparison
-            The values of both and their difference by the model, and in `validation` by fresh evaluations.
+            The values of the policy and of the rule and their difference, as the model predicts them, and in
+            `validation` as fresh evaluations measured them.
 
         Raises
         ------
@@ -188,7 +190,7 @@ class Proofs:
         places = [(i, j) for i, check in enumerate(validation.checks) for j in range(len(check.measurements))]
         # in random order, so that a drift over time does not bias the comparison
         places = [places[i] for i in np.random.default_rng(seed).permutation(len(places))]
-        seeds = self._fresh_seeds(len(validation.checks))  # policy and rule are compared with common random numbers
+        seeds = self._fresh_seeds(len(validation.checks))  # policy and rule get the same seed in each state
         points = [
             (dict(validation.checks[i].state), dict(validation.checks[i].measurements[j].action), *seeds[i])
             for i, j in places
@@ -213,7 +215,7 @@ class Proofs:
         return validation
 
     def _fresh_seeds(self, n: int) -> list[tuple[int, ...]]:
-        """A seed for each of n states, unused by trials as far as possible; empty if the study has no seeds."""
+        """A tuple with one seed for each of n states, if possible unused by trials; empty tuples without seeds."""
         optimizer = self._shared.up_to_date()
         if optimizer.seed_rule is None:
             return [()] * n
@@ -229,7 +231,7 @@ def _evaluators(workers: int | None, executor: Executor | None, objective: AnyOb
 def _evaluated(
     evaluators: Evaluators, objective: AnyObjective, points: Sequence[tuple[Any, ...]]
 ) -> Iterator[tuple[int, Future[Any]]]:
-    """Evaluate the objective with these arguments, and yield index and future of each as it is completed."""
+    """Evaluate the objective at all points, which are its arguments; yield index and future of each point when done."""
     waiting, running = deque(range(len(points))), dict[Future[Any], int]()
     try:
         while waiting or running:

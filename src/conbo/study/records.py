@@ -1,9 +1,9 @@
-"""The records of one study in a database: its trials, and which worker may do what.
+"""The records of one study in a database: its trials, and which worker may change which of them.
 
-Everything that several workers could do at the same time is decided here, in short transactions. A transaction
-locks the study's row first, so that others wait in a queue, and lasts only a few statements. A model is fitted outside
-of transactions, under a lease: a name and a time in that row. `lost_workers.py` gives the trials of lost workers to
-others.
+Whatever several workers may attempt at the same time is decided here, in transactions of a few statements. Such a
+transaction first locks the study's row, so that others wait for it. Models are fitted outside of transactions: a worker
+takes its turn to suggest by writing its name, and the time until which the turn lasts, into the study's row.
+`lost_workers.py` gives the trials of lost workers to others.
 """
 
 import json
@@ -24,7 +24,7 @@ from conbo.study.validation_records import ValidationRecords
 from conbo.study.workers import is_gone
 from conbo.trials import ENQUEUED, Outcomes, Trial, unlike_before
 
-MAX_ERROR = 10_000  # characters of an error that are kept
+MAX_ERROR = 10_000  # largest number of characters of an error text that are stored
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class Records(LostWorkers):
 
     def __init__(self, database: Database, study: int, revision: int = 0, origin: str = "the study") -> None:
         super().__init__(database, study, origin)
-        # counters of the last changes of trials and settings that were read
+        # values of the study's counters of changes, of trials and of settings, when they were last read
         self._changes, self._revision = 0, revision
-        self._known = 0  # number of trials that were read
+        self._known = 0  # number of trials that have been read
 
     @property
     def study(self) -> int:
-        """The study's number in the database."""
+        """The study's id in the database."""
         return self._study
 
     @property
@@ -56,7 +56,7 @@ class Records(LostWorkers):
 
     @property
     def n_transactions(self) -> int:
-        """Number of transactions so far."""
+        """Number of transactions since the database was opened."""
         return self._database.n_transactions
 
     @property
@@ -69,7 +69,7 @@ class Records(LostWorkers):
         self._database.release()
 
     def news(self) -> News:
-        """Everything that has changed since the last call."""
+        """The trials and settings that have changed since the last call."""
 
         def work(connection: Connection) -> tuple[int, int, News]:
             columns = STUDIES.c.changes, STUDIES.c.revision, STUDIES.c.settings
@@ -89,14 +89,14 @@ class Records(LostWorkers):
         return news
 
     def _study_row(self, connection: Connection, *columns: ColumnElement[Any]) -> Row[Any]:
-        """These columns of the study; raises StudyError if the study was deleted."""
+        """These columns of the study's row; raises StudyError if the study was deleted."""
         row = connection.execute(select(*columns).where(self._this_study)).one_or_none()
         if row is None:
             raise StudyError(f"the study is no longer in the database {self._database.name}.")
         return row
 
     def change_settings(self, settings: dict[str, Any]) -> None:
-        """Replace the settings; only the worker whose turn it is may do so."""
+        """Replace the stored settings; only the worker whose turn it is to suggest may call this."""
         values = {"settings": json.dumps(settings), "revision": STUDIES.c.revision + 1}
         change = update(STUDIES).where(self._this_study).values(values)
         self._database.write(lambda connection: connection.execute(change) and None)
@@ -105,16 +105,19 @@ class Records(LostWorkers):
         """Merge SQLite's write-ahead log, which holds the newest records, into the database file."""
         self._database.checkpoint()
 
-    # Fits, which workers share
+    # Fitted hyperparameters, which workers share
 
     def read_fit(self, key: str) -> str | None:
-        """A fit that some worker stored, or None."""
+        """The fitted hyperparameters, as text, that some worker stored under this key; None if there are none."""
         query = select(FITS.c.fit).where(FITS.c.study == self._study, FITS.c.key == key)
         fit = self._database.read(lambda connection: connection.scalar(query))
         return fit if isinstance(fit, str) else None
 
     def write_fit(self, key: str, text: str) -> None:
-        """Store a fit for other workers, unless one is stored under this key; errors of the database are ignored."""
+        """Store fitted hyperparameters for other workers, unless there are some under this key.
+
+        Errors of the database are ignored, because other workers can fit themselves.
+        """
         values = {"study": self._study, "key": key, "fit": text}
 
         def work(connection: Connection) -> None:
@@ -128,7 +131,7 @@ class Records(LostWorkers):
     # The right to suggest the next trial
 
     def take_turn(self, worker: str, seconds: float) -> bool:
-        """Try to take the sole right to add trials for this many seconds, and return whether that worked."""
+        """Try to take the turn, the sole right to add trials, for this many seconds; return whether that worked."""
 
         def holder(connection: Connection) -> tuple[str | None, float | None, bool]:
             row = self._study_row(connection, STUDIES.c.suggesting, STUDIES.c.suggesting_until)
@@ -151,14 +154,18 @@ class Records(LostWorkers):
         return free and self._database.write(take, lasting=False)
 
     def end_turn(self, worker: str) -> None:
-        """Give up the right to add trials."""
+        """End the worker's turn, so that others may add trials."""
         values = {"suggesting": None, "suggesting_until": None}
         mine = STUDIES.c.suggesting == worker
         end = update(STUDIES).where(self._this_study, mine).values(values)
         self._database.write(lambda connection: connection.execute(end) and None, lasting=False)
 
     def renew(self, worker: str, numbers: Collection[int], lease: float, turn: float | None) -> int:
-        """Renew the worker's leases on these trials and on its turn; return how many of the trials it still has."""
+        """Renew the worker's leases, and return how many of the trials it still has.
+
+        The leases on the trials with these numbers are extended to `lease` seconds from now. The worker's turn to
+        suggest is extended to `turn` seconds from now, unless `turn` is None.
+        """
 
         def work(connection: Connection) -> int:
             now = self._database.now(connection)
@@ -178,14 +185,16 @@ class Records(LostWorkers):
     def add(self, trials: Sequence[Trial], worker: str, lease: float | None = None, owner: str | None = None) -> bool:
         """Record new trials and end the worker's turn; return whether the worker still had its turn.
 
-        With a lease, trials without a reward are leased to the worker; without one, they count as asked for by hand.
-        With an `owner`, such as a client that asked through this worker, they belong to the owner and count as begun.
+        With a `lease` in seconds, trials without a reward are leased to the worker. Without one, they belong for good
+        to whoever asked. With an `owner`, such as a client that asked through this worker, they belong to the owner,
+        and their evaluation counts as begun.
         """
 
         def work(connection: Connection) -> bool:
             change = self._lock(connection)
             holder = connection.scalar(select(STUDIES.c.suggesting).where(self._this_study))
-            if holder != worker:  # its turn has ended, or the trials were added before and only the answer was lost
+            # the worker's turn has ended, or this transaction is repeated because the first confirmation was lost
+            if holder != worker:
                 numbers = [trial.number for trial in trials]
                 mine = TRIALS.c.worker.in_([owner or worker, ENQUEUED])
                 there = self._trials(connection, TRIALS.c.number.in_(numbers), mine)
@@ -199,7 +208,8 @@ class Records(LostWorkers):
             connection.execute(insert(TRIALS), rows)
             return True
 
-        # a power cut ends the run's evaluations too, and their trials would be suggested again
+        # A power cut would also end the evaluations of a run, which then suggests its trials again. So only the trials
+        # of other callers must be on the disk.
         return self._database.write(work, lasting=lease is None or owner is not None)
 
     def begin(self, number: int, worker: str) -> bool:
@@ -216,10 +226,10 @@ class Records(LostWorkers):
         return self._database.write(work, lasting=False)
 
     def tell(self, number: int, outcomes: Outcomes, worker: str | None = None) -> bool:
-        """Record the outcomes of a trial, and return whether they count.
+        """Record the outcomes of a trial, and return whether they count as its result.
 
-        A worker that lost its lease may be late. Then the first result counts, and this reward, if it differs, is
-        recorded as late.
+        A worker that lost its lease may be late, because another one evaluated the trial. Then the first result counts,
+        and this reward, if it differs, is recorded as late.
         """
 
         def work(connection: Connection) -> bool:
@@ -228,7 +238,7 @@ class Records(LostWorkers):
             if worker is not None and trial.status != "running":
                 if outcomes.reward != trial.reward:
                     self._update(connection, number, change, {"late": outcomes.reward})
-                # the worker's own result is already there if only the answer was lost
+                # the worker's own result is already stored if this transaction is repeated
                 return outcomes == trial.outcomes and trial.worker == worker
             told = trial.told(outcomes)
             if told == trial:
@@ -244,7 +254,7 @@ class Records(LostWorkers):
         return self._database.write(work)
 
     def fail(self, number: int, error: str, worker: str | None = None) -> bool:
-        """Record that a trial has failed; return whether the worker still had it."""
+        """Record that a trial has failed, if the worker still has it; return whether it does."""
 
         def work(connection: Connection) -> bool:
             change = self._lock(connection)
@@ -276,7 +286,10 @@ class Records(LostWorkers):
         return self._database.write(work)
 
     def take_enqueued(self, numbers: Sequence[int], worker: str, lease: float | None = None) -> list[int]:
-        """Give this worker the listed trials that are still enqueued, with or without a lease; return their numbers."""
+        """Give the worker those of these trials that are still enqueued, for `lease` seconds or for good.
+
+        Return the numbers of the trials that it got.
+        """
 
         def work(connection: Connection) -> list[int]:
             change = self._lock(connection)
@@ -307,7 +320,7 @@ def _results(trial: Trial) -> dict[str, Any]:
 
 
 def _ownership(trial: Trial, worker: str, now: float, lease: float | None, begun: bool) -> dict[str, Any]:
-    """The columns of a new trial for its worker and its times: when it started and finished, or when its lease ends."""
+    """The columns of a new trial that say whose it is, when it started and finished, and when its lease ends."""
     if trial.is_enqueued:
         return {"worker": ENQUEUED, "started": None, "finished": None, "leased_until": HANDED_BACK}
     if trial.status == "running" and lease is not None:

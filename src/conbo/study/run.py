@@ -1,4 +1,4 @@
-"""The loop of a run: ask for trials, evaluate them and tell their rewards, many at a time, until the run ends."""
+"""The loop of a run: get trials, evaluate many of them at a time and record their rewards, until the run ends."""
 
 import logging
 import time
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 Callback: TypeAlias = Callable[[Trial], object]  # called with every trial that this run completed or that failed
 
 MOST_FAILURES = 10  # number of failed trials in a row after which a run gives up
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.2  # seconds between two looks at what other workers do
-POLL_SECONDS = 1.0  # seconds between two looks at the study when a run has nothing else to do
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.2  # seconds between two attempts to get a trial while other workers suggest
+POLL_SECONDS = 1.0  # most seconds to wait for an evaluation before timeouts and requests to stop are checked
 
 _log = logging.getLogger("conbo")
 
@@ -45,7 +45,7 @@ class _Job:
 
 
 class Run:
-    """One worker's part in a study."""
+    """One run of a study: a worker that evaluates trials, perhaps beside workers in other processes."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Run:
         self._queue: deque[Trial] = deque()  # trials that are leased to this worker and wait to be evaluated
         self._jobs: dict[Future[Any], _Job] = {}
         self._given_up: set[Future[Any]] = set()  # abandoned evaluations that still occupy a worker
-        self._retries: Counter[int] = Counter()  # number of retries by trial
+        self._retries: Counter[int] = Counter()  # number of retries by trial number
         self._stopped: Stopped | None = None  # why the run ends; once it is set, no new trial is asked for
         self._stop_asked = False
         self._ended: deque[int] = deque()  # trials that the callbacks have not seen yet
@@ -73,7 +73,7 @@ class Run:
         self._suggesting = False  # a model is being fitted or searched, which may take a minute
 
     def __call__(self) -> RunSummary:
-        """Run until one of the ends is reached; unfinished trials are left for others to take over."""
+        """Run until one of the ends of the plan is reached; unfinished trials are handed back for other workers."""
         began = self._began = time.monotonic()
         try:
             with self._heartbeat:
@@ -84,7 +84,7 @@ class Run:
         except KeyboardInterrupt:
             self._stopped = "interrupted"
         except StorageError:
-            raise  # nothing can be recorded now, so the leases are left to expire
+            raise  # nothing can be recorded now, so the leases on the trials expire by themselves
         except BaseException:
             self._give_up()
             raise
@@ -100,7 +100,7 @@ class Run:
         self._stop_asked = True
 
     def _give_up(self) -> None:
-        """Record results that came at the last moment, and hand everything else back."""
+        """Record the results that have arrived but are not recorded yet, and hand all other trials back."""
         for number, outcomes in self._results().items():
             with suppress(RewardError):
                 stands = self._records.tell(number, outcomes, self._worker)
@@ -119,7 +119,7 @@ class Run:
                     self._queue.clear()
                 elif self._n_busy < self._evaluators.width():
                     trial = self._queue.popleft() if self._queue else self._next()
-                    if interrupted.is_set() or self._stop_asked:  # this happened while the trial was searched for
+                    if interrupted.is_set() or self._stop_asked:  # set while the trial was searched for
                         continue
                     if trial is not None:
                         self._begin(trial)
@@ -151,7 +151,7 @@ class Run:
         self._pause = SHORTEST_PAUSE
 
     def _wait(self) -> None:
-        """Wait until an evaluation is done, or until it is time to look at what other workers do."""
+        """Wait until an evaluation is done, or until it is time to look again for a trial, a timeout or a stop."""
         if self._n_busy < self._evaluators.width() and not self._stopped:
             seconds, self._pause = self._pause, min(LONGEST_PAUSE, 1.5 * self._pause)
         else:
@@ -164,7 +164,7 @@ class Run:
             time.sleep(seconds)
 
     def _collect(self) -> None:
-        """Record evaluations that are done or have timed out."""
+        """Record the results of evaluations that are done, and the failure of those that have timed out."""
         self._given_up = {future for future in self._given_up if not future.done()}
         for future, job in list(self._jobs.items()):
             if future.done():
@@ -188,7 +188,7 @@ class Run:
             _log.warning("all places of the executor (%d) are busy with evaluations that timed out: waiting for one", n)
 
     def _record(self, trial: Trial, future: "Future[Any]") -> None:
-        if future.cancelled():  # not by us
+        if future.cancelled():  # by the executor, because a run never cancels a job that it still waits for
             what = f"it canceled trial {trial.number}, as Dask does when the scheduler is lost"
             raise ConboError(f"the executor is broken: {what}. All that was told is kept; a new run goes on.")
         error = error_of(future)
@@ -224,14 +224,14 @@ class Run:
             self._ended.append(trial.number)
 
     def _call_back(self) -> None:
-        """Call the callbacks with the trials that have ended since the last time."""
+        """Call the callbacks with every trial that has ended since the last call."""
         while self._ended:
             trial = self._shared.up_to_date().find(self._ended.popleft())
             for callback in self._callbacks:
                 callback(trial)
 
     def _results(self) -> dict[int, Outcomes]:
-        """The results that are not yet recorded, by trial."""
+        """The results of successful evaluations that are not recorded yet, by trial number."""
         done = [future for future in self._jobs if future.done() and not future.cancelled()]
         return {self._jobs[future].trial.number: future.result() for future in done if error_of(future) is None}
 
@@ -253,12 +253,12 @@ class Run:
     # Trials
 
     def _next(self) -> Trial | None:
-        """The next trial to evaluate: a lost worker's trial, or a new one; None if there is none at the moment."""
+        """The next trial to evaluate, or None: an enqueued trial, a lost worker's trial, or a new one."""
         if self._stopped:
             return None
         optimizer = self._shared.up_to_date()
         ends = self._plan.ends
-        enough = optimizer.n_completed + len(self._jobs) >= wanted_trials(ends)  # then no enqueued trial is taken
+        enough = optimizer.n_completed + len(self._jobs) >= wanted_trials(ends)  # if so, enqueued trials are left
         others = (t for t in optimizer.trials if t.leased and t.number not in self._heartbeat.trials)
         if any(not (enough and trial.is_enqueued) for trial in others):
             most, in_hand = self._plan.max_lost_workers, self._heartbeat.trials
@@ -299,7 +299,7 @@ class Run:
         return optimizer.suggest(int(min(self._plan.batch or 1, before_the_last)))
 
     def _last_states(self, optimizer: Optimizer) -> list[Point] | None:
-        """The states that still need an evaluation in the final round; None if the final round has not begun."""
+        """The states that still need an evaluation in the final round (`finish`); None before that round begins."""
         if self._plan.finish is None:
             return None
         states, trials = _all_states(optimizer), under_way(optimizer)
@@ -311,7 +311,7 @@ class Run:
 
 
 def _plain(outcomes: Outcomes) -> float | dict[str, float]:
-    """The value that an objective would return for these outcomes."""
+    """The outcomes in the form in which an objective returns them: the reward, or a dict if there is more."""
     noise = {} if outcomes.noise is None else {"noise": outcomes.noise}
     more = {**noise, **outcomes.measured}
     return {"reward": outcomes.reward, **more} if more else outcomes.reward

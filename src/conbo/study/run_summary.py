@@ -1,4 +1,4 @@
-"""What a run did, and why it ended."""
+"""The summary of a run: how many trials it completed and failed, and why it ended."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -20,7 +20,7 @@ _REASONS: dict[Stopped, str] = {
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What one run did. Other workers of the same study have summaries of their own. Printed, it is one sentence.
+    """What one run did; runs of other processes on the same study are not included. Printed, it is one sentence.
 
     Parameters
     ----------

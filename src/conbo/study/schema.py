@@ -43,7 +43,7 @@ STUDIES = Table(
     Column("changes", BigInteger, nullable=False, default=0),  # counts the changes of the trials
     Column("version", Text, nullable=False),  # version of conbo that created the study
     Column("created", Double, nullable=False),
-    Column("suggesting", Text),  # the worker that finds the next point
+    Column("suggesting", Text),  # name of the worker whose turn it is to suggest trials
     Column("suggesting_until", Double),
 )
 
@@ -62,7 +62,7 @@ TRIALS = Table(
     Column("worker", Text),
     Column("attempts", Integer, nullable=False, default=1),
     Column("lost", Integer, nullable=False, default=0),  # number of workers that died while evaluating it
-    Column("leased_until", Double),  # null: asked for by hand; 0: handed back
+    Column("leased_until", Double),  # null: asked for without a lease; 0: handed back or enqueued
     Column("started", Double),
     Column("finished", Double),
     Column("late", Double),
@@ -71,7 +71,8 @@ TRIALS = Table(
     Index("conbo_trials_by_change", "study", "change"),
 )
 
-# Fitted hyperparameters, so that several workers do not repeat the same fit. They can be lost: a worker fits again.
+# Fitted hyperparameters, so that several workers do not repeat the same fit. This table may be emptied: workers then
+# fit again.
 FITS = Table(
     "conbo_fits",
     METADATA,
@@ -80,7 +81,7 @@ FITS = Table(
     Column("fit", Text, nullable=False),  # JSON, preceded by its digest
 )
 
-# Fresh evaluations at recommended actions, which no model is fitted to.
+# Validations: fresh evaluations of the policy's actions, which no model is fitted to.
 VALIDATIONS = Table(
     "conbo_validations",
     METADATA,
@@ -107,8 +108,8 @@ def _add_seeds(connection: Connection) -> None:
     connection.execute(text(f"ALTER TABLE {TRIALS.name} ADD COLUMN seed BIGINT"))
 
 
-# The first step brings version 1 to version 2, the next one version 2 to 3, and so on. An empty database (version 0)
-# gets the tables above at once, so every new step also changes those. An SQLite file is copied before the first step.
+# The first function migrates version 1 to version 2, the next one version 2 to 3, and so on. An empty database (version
+# 0) gets the tables above directly, so whoever adds a function also changes these. An SQLite file is backed up first.
 MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_add_outcomes, _add_fits, _add_validations, _add_seeds)
 
 

@@ -14,7 +14,7 @@ from conbo.study.records import Records
 from conbo.study.workers import retire
 from conbo.trials import Trial
 
-LONGEST_PAUSE = 0.2  # seconds between two looks at whose turn it is
+LONGEST_PAUSE = 0.2  # longest time in seconds between two attempts to take the turn to suggest
 
 
 class SharedOptimizer:
@@ -24,13 +24,13 @@ class SharedOptimizer:
         self, records: Records, build: Callable[[dict[str, Any]], Optimizer], settings: dict[str, Any]
     ) -> None:
         self.records = records
-        self._lock = threading.Lock()  # an objective in another thread may look at the study
+        self._lock = threading.Lock()  # held during an update, because objectives in other threads may read the study
         self._build = build
         with errors_about(records.origin):
             self._optimizer = self._built(settings)
 
     def up_to_date(self) -> Optimizer:
-        """The optimizer, with everything that is recorded now."""
+        """The optimizer, after reading all changes of trials and settings from the database."""
         with self._lock:
             news = self.records.news()
             with errors_about(self.records.origin):
@@ -53,7 +53,10 @@ class SharedOptimizer:
         lease: float | None = None,
         owner: str | None = None,
     ) -> list[Trial]:
-        """Wait for a turn to suggest, then add the trials that `choose` returns; `owner` is as in `Records.add`."""
+        """Wait for this worker's turn to suggest, then add the trials that `choose` returns, and return them.
+
+        `lease` and `owner` are as in `Records.add`.
+        """
         with Heartbeat(self.records, worker) as heartbeat:
             pause = 0.01
             while True:
@@ -70,7 +73,7 @@ class SharedOptimizer:
         lease: float | None,
         owner: str | None = None,
     ) -> list[Trial] | None:
-        """Add trials as `add` does, without waiting; return None if it is another worker's turn."""
+        """Add trials as `add` does, without waiting; return None if it is another worker's turn, or became it."""
         if not self.records.take_turn(heartbeat.worker, TURN_SECONDS):
             return None
         heartbeat.has_turn = True
@@ -78,7 +81,7 @@ class SharedOptimizer:
             trials = choose(self.up_to_date())
             added = bool(trials) and self.records.add(trials, heartbeat.worker, lease, owner)
         except StorageError:
-            retire(heartbeat.worker)  # its turn could not be ended, so the worker's name is given up
+            retire(heartbeat.worker)  # the turn could not be ended, so this name counts as that of a dead worker
             raise
         except BaseException:
             self.records.end_turn(heartbeat.worker)
@@ -89,4 +92,4 @@ class SharedOptimizer:
             optimizer = self.up_to_date()
             return [optimizer.find(trial) for trial in trials]
         self.records.end_turn(heartbeat.worker)
-        return None if trials else []  # None if the search took so long that another worker had a turn in the meantime
+        return None if trials else []  # None if `choose` took so long that another worker took the turn

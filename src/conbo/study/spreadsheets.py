@@ -1,8 +1,8 @@
-"""Texts in CSV files that a spreadsheet would run as formulas are escaped.
+"""Escapes texts in CSV files that a spreadsheet would run as formulas.
 
 A spreadsheet runs a cell that begins with `=`, `+`, `-`, `@`, a tab or a carriage return. Such a text is written with
-an apostrophe in front, which is removed when it is read. A text that already has apostrophes in front gets one more, so
-every text is read as it was. Numbers are not changed.
+an apostrophe in front, which is removed when the file is read. A text that already has apostrophes in front of such a
+character gets one more, so that every text is read as it was. Numbers are not changed.
 """
 
 import re
@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def marked(cell: Cell) -> Cell | str:
-    """The cell as it is written: a text that looks like a formula gets an apostrophe."""
+    """The cell as it is written to a file: a text that looks like a formula gets an apostrophe in front."""
     if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
         return f"'{cell}"
     return cell

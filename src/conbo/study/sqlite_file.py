@@ -1,4 +1,4 @@
-"""An SQLite file and the write-ahead log beside it."""
+"""Copies and checks an SQLite file, with the write-ahead log (`-wal`) that lies in the same folder."""
 
 import os
 import sqlite3
@@ -7,13 +7,16 @@ from pathlib import Path
 
 
 def copy_sqlite(source: str, target: Path) -> None:
-    """Copy a database as it is at one moment, including the log beside it, while others may go on writing."""
+    """Copy a database as it is at one moment, including its write-ahead log, also while others write to it."""
     with closing(_connected(source)) as one, closing(sqlite3.connect(target)) as other:
         one.backup(other)
 
 
 def keep_backup(source: str, version: int) -> Path:
-    """Copy a database to a new file beside it, before its tables are migrated from this version."""
+    """Copy a database to a new file in its folder, before its tables are migrated; return the path of the copy.
+
+    `version` is the version of the tables before the migration, which is part of the file's name.
+    """
     path = Path(source)
     names = (f"{path.name}.backup-v{version}{mark}" for mark in ("", *(f"-{n}" for n in range(2, 1000))))
     target = next(free for free in map(path.with_name, names) if not free.exists())
@@ -21,14 +24,14 @@ def keep_backup(source: str, version: int) -> Path:
     part.unlink(missing_ok=True)
     try:
         copy_sqlite(source, part)
-        os.replace(part, target)  # in one step, so that a backup is complete or absent
+        os.replace(part, target)  # in one step, so that there is a complete backup or none
     finally:
         part.unlink(missing_ok=True)
     return target
 
 
 def log_size(source: str) -> int:
-    """Number of bytes in the write-ahead log beside a database."""
+    """Size of a database's write-ahead log in bytes; 0 if there is none."""
     log = Path(f"{source}-wal")
     return log.stat().st_size if log.exists() else 0
 
@@ -36,7 +39,7 @@ def log_size(source: str) -> int:
 def is_cut_off(source: str) -> bool:
     """Whether the end of a database file is missing, which SQLite itself may not notice.
 
-    The length that a file must have is certain only if there is no log beside it, or an empty one.
+    The expected length is known only if the write-ahead log is absent or empty; otherwise the result is False.
     """
     path = Path(source)
     if not path.is_file() or log_size(source):
@@ -48,16 +51,16 @@ def is_cut_off(source: str) -> bool:
     return path.stat().st_size < (65536 if page == 1 else page) * pages
 
 
-_kept_open: dict[tuple[int, int], int] = {}  # files by device and inode
+_kept_open: dict[tuple[int, int], int] = {}  # file descriptors that are never closed, by device and inode
 
 
 def _header(path: Path) -> bytes:
     """The first 100 bytes of a file.
 
-    A log beside it, even an empty one, says that somebody has the database open, perhaps this process. Then the file is
-    not closed again: on POSIX systems, closing a file releases all locks that the process has on it, including
-    SQLite's. Another process could then assume that nobody else uses the database, and remove the log that our
-    connections need.
+    If the database has a write-ahead log, even an empty one, some process has it open, perhaps this one. Then the file
+    is not closed again: on POSIX systems, closing a file releases all locks that the process has on it, including those
+    of SQLite. Another process could then assume that nobody else uses the database, and remove the log that the
+    connections of this process need.
     """
     if os.name != "posix" or not Path(f"{path}-wal").exists():
         with path.open("rb") as file:

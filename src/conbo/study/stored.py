@@ -1,4 +1,4 @@
-"""The studies of a database by name: create, resume, open, list."""
+"""Creates, resumes, opens and lists the studies of a database by their names."""
 
 import json
 from collections.abc import Collection
@@ -45,9 +45,9 @@ def study_names(storage: Storage) -> list[str]:
 
 
 def stored_settings(storage: Storage, name: str) -> tuple[dict[str, Any], str]:
-    """The stored settings of a study, and where they come from, for error messages.
+    """The stored settings of a study, and a description of the study for error messages.
 
-    Raises StudyError, which lists the known names, if the study is unknown.
+    Raises StudyError, which lists the names of all studies, if there is no such study.
     """
     database = _existing(storage)
     row = _open(database, name)
@@ -57,7 +57,7 @@ def stored_settings(storage: Storage, name: str) -> tuple[dict[str, Any], str]:
 
 
 def stored_records(storage: Storage, name: str) -> Records:
-    """The trials of a study, without loading a model; raises as `stored_settings` does."""
+    """The stored records of a study, without its model; raises StudyError if there is no such study."""
     database = _existing(storage)
     row = _open(database, name)
     return _records(database, row)
@@ -83,9 +83,9 @@ def create_or_resume(
 ) -> tuple[Records, dict[str, Any]]:
     """Create a study, or resume the stored one of this name; return its records and its settings.
 
-    For an existing study, settings that were `not_given` keep their stored values. A setting that is not stored,
-    because the study is older, has the value that matches conbo's behavior at that time. Settings in `taken_once` are
-    not compared with the stored ones.
+    For an existing study, settings that the user did not give (`not_given`) keep their stored values. All others must
+    equal the stored ones, or StudyError is raised, except those in `taken_once`, which matter only when a study is
+    created. A setting that an older version of conbo did not store has the value of that version's behavior.
     """
     if not isinstance(name, str) or not name or "\0" in name:
         raise SettingError(f"`name` must be a non-empty string, but got {name!r}.")

@@ -1,4 +1,4 @@
-"""Checks the rows of the database column by column: a damaged row is refused, whatever program wrote it."""
+"""Makes settings and trials from rows of the database, whose columns are checked; a damaged row raises RecordError."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _OPTIONAL = (
 
 
 def settings_of(text: object) -> dict[str, Any]:
-    """The settings of a study from their JSON."""
+    """The settings of a study from their JSON; settings under former names get the present names."""
     if not isinstance(text, str):
         raise RecordError(f"`settings` must be a text, but got {type(text).__name__}.")
     settings = dict(Fields.of(parse_json(text), "settings").record)
@@ -62,7 +62,7 @@ def check_trial(row: Mapping[str, Any]) -> None:
 
 
 def trial_of(row: Mapping[str, Any]) -> Trial:
-    """The trial of a row that passed `check_trial`; points and outcomes are checked here."""
+    """The trial in a row that passed `check_trial`; the JSON of state, action and outcomes is checked here."""
     fields = Fields(row)
     points = Fields({name: parse_json(fields.text(name)) for name in ("state", "action")})
     return Trial(

@@ -1,4 +1,4 @@
-"""A study evaluates an objective at the points that tell most about the best action of every state."""
+"""The class `Study`: its settings, and the methods by which trials are asked for and told."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         P[s], how often states occur: a mapping from names of states to `Uniform`, `Triangular`, `Normal` or `Weights`,
         or a `Density` or function of the whole state. By default states are uniform.
     model
-        What is fitted to the rewards: a `GaussianProcess`, a function that makes a BoTorch model, or any `Model`. By
+        What is fitted to the rewards: a `GaussianProcess`, a function that returns a BoTorch model, or any `Model`. By
         default the model that belongs to the method.
     seed
         Seed of all suggestions; 0 by default. The same seed and rewards give the same suggestions.
@@ -73,15 +73,15 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         Whether the method also chooses the seed of every trial, so that a simulator can give several actions the same
         randomness.
     seeds
-        All seeds that there are, such as recorded days; the policy is then for their mean. Implies
-        `common_random_numbers`.
+        All seeds that there are, for example of recorded days; the policy is then for the mean over these seeds.
+        Implies `common_random_numbers`.
     outcome_constraints
         Limits on outcomes that are told with the rewards, such as ``{"wait": conbo.AtMost(5)}``. They are learned.
     confidence
         Probability with which the policy satisfies all learned limits, if some action can; 0.95 by default.
     failures
-        Whether to learn from failed trials where evaluations fail: "learn" (from the second failure on) or "ignore". A
-        new study learns; a stored one continues as it was begun.
+        Whether to learn from failed trials where evaluations fail: "learn" (from the second failure on) or "ignore".
+        By default a new study learns, and a stored one continues as it was begun.
     name
         Name of the study in its storage.
     storage
@@ -168,7 +168,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         )
         given = {"model": model, "seed": seed, "initial": initial, "failures": failures}
         not_given = [key for key, value in given.items() if value is None]
-        # the snapshot of a prior is taken once: that study may have gone on since
+        # the snapshot of a prior is taken once, because the prior study may have changed since
         records, stored = create_or_resume(
             Database(storage), name, self._settings.to_record(), not_given, taken_once=("prior",)
         )
@@ -179,7 +179,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         return line_of(self)
 
     def _repr_html_(self) -> str:
-        """Settings, progress and policy, in a notebook."""
+        """Return the HTML by which a notebook shows settings, progress and policy."""
         return html_of(self)
 
     def _optimizer(self, record: dict[str, Any]) -> Optimizer:
@@ -276,8 +276,8 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         state
             The state that the environment has set; by default the method chooses it.
         lease
-            Seconds for which the trial is yours; `renew` extends them. When they are over, a run or anyone else who
-            asks with a lease may get it. By default it is yours until `tell` or `fail`.
+            Seconds for which the trial is yours; `renew` extends them. Afterwards a run, or anyone else who asks with a
+            lease, may get it. By default it is yours until `tell` or `fail`.
 
         Returns
         -------
@@ -314,7 +314,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         Raises
         ------
         TrialError
-            If the lease had ended and another worker has the trial, or the trial has ended.
+            If the lease has ended and another worker has the trial, or the trial has ended.
         SettingError
             If `lease` is not a positive number.
         """
@@ -362,8 +362,8 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         noise
             Variance of the reward. Give it for all trials of a study or for none.
         outcomes
-            Further results by name, such as ``{"wait": 4.2}``. They are recorded; all that are
-            constrained must be told.
+            Further results by name, such as ``{"wait": 4.2}``. They are recorded. In a study with
+            `outcome_constraints`, the constrained ones are required.
         cost
             What the evaluation cost, for a study with ``cost="learned"``.
 

@@ -1,4 +1,4 @@
-"""The studies of a database with the counts of their trials, for lists of studies."""
+"""Lists the studies of a database, with the counts of their trials."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from conbo.trials import Status
 
 @dataclass(frozen=True)
 class ListedStudy:
-    """A study's name, when it was created (seconds since 1970), and its trials by status."""
+    """A study's name, the time when it was created (seconds since 1970), and the number of its trials by status."""
 
     name: str
     created: float

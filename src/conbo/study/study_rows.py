@@ -1,4 +1,4 @@
-"""The rows of one study in a database: read, checked, locked and updated inside a transaction."""
+"""Reads, checks, locks and updates the rows of one study in a database, inside a transaction."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from conbo.trials import Trial
 
 
 class StudyRows:
-    """The row of a study, and the rows of its trials."""
+    """The row of a study and the rows of its trials; `origin` describes the study in error messages."""
 
     def __init__(self, database: Database, study: int, origin: str) -> None:
         self._database, self._study, self.origin = database, study, origin
@@ -25,7 +25,7 @@ class StudyRows:
         return and_(self._of_study, *mine)
 
     def _lock(self, connection: Connection) -> int:
-        """Wait for other writers of this study, and return the number of the next change."""
+        """Lock the study's row until the end of the transaction, and return the number of the next change."""
         changes = connection.scalar(select(STUDIES.c.changes).where(self._this_study).with_for_update())
         return int(changes or 0) + 1
 

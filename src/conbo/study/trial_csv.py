@@ -1,4 +1,4 @@
-"""Trials from rows of tables and CSV files, and trials as such rows and files."""
+"""Converts trials to rows of tables and to CSV files, and reads them back."""
 
 import csv
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -13,15 +13,15 @@ from conbo.study.csv_text import csv_rows
 from conbo.study.spreadsheets import marked
 from conbo.trials import Outcomes, Trial
 
-# columns of a file that the rows of `observations` do not have
+# columns of a CSV file that the rows of `observations` do not have
 FILE_COLUMNS = ("noise", "error", "worker", "attempts", "started", "finished", "late")
 MEASURED = "outcome:"  # prefix of the columns of measured outcomes
 
 
 def observations(trials: Iterable[Trial]) -> list[dict[str, Any]]:
-    """The trials as rows of a table, all with the same columns, with one for seeds if the trials have seeds.
+    """The trials as rows of a table, all with the same columns, including one for seeds if any trial has a seed.
 
-    A parameter that has the name of an outcome's column replaces that column.
+    If a parameter has the same name as the column of an outcome, the column is the parameter's.
     """
     known = list(trials)
     measured, seeded = measured_columns(known), has_seeds(known)
@@ -29,7 +29,7 @@ def observations(trials: Iterable[Trial]) -> list[dict[str, Any]]:
 
 
 def has_seeds(trials: Iterable[Trial]) -> bool:
-    """Whether trials have seeds, because their study chooses them."""
+    """Whether any trial has a seed, as in a study with common random numbers."""
     return any(trial.seed is not None for trial in trials)
 
 
@@ -44,18 +44,21 @@ def with_errors(trials: Iterable[Trial]) -> list[dict[str, Any]]:
 
 
 def measured_columns(trials: Iterable[Trial]) -> dict[str, str]:
-    """The names of all measured outcomes by their column names, in the order of their first trials."""
+    """Map column names (`outcome:wait`) to names of measured outcomes (`wait`), in the order of first occurrence."""
     return {f"{MEASURED}{name}": name for trial in trials for name in trial.measured}
 
 
 def measured_cells(row: Mapping[Any, Any], parameters: Container[str]) -> dict[str, Any]:
-    """The measured outcomes in a row of a file, by name, without empty cells."""
+    """The measured outcomes in a row of a table, by outcome name, without empty cells.
+
+    Columns in `parameters` are not outcomes, whatever their names are.
+    """
     columns = [column for column in row if str(column).startswith(MEASURED) and column not in parameters]
     return {column.removeprefix(MEASURED): row[column] for column in columns if row[column] not in (None, "")}
 
 
 def full_table(space: Space, trials: Iterable[Trial]) -> tuple[list[str], list[dict[str, Any]]]:
-    """The columns and rows of a table with everything that is recorded of the trials."""
+    """The column names and the rows of a table with everything that is recorded about the trials."""
     known = list(trials)
     parameters = [*space.states, *space.actions]
     more = [name for name in FILE_COLUMNS if name not in parameters]
@@ -79,7 +82,10 @@ def write_csv(path: str | Path, space: Space, trials: Iterable[Trial]) -> None:
 
 
 def read_csv(path: str | Path, space: Space, seeded: bool = False) -> list[Trial]:
-    """The results in a file as completed trials, numbered from 0; raises StudyError, which lists all wrong rows."""
+    """The results in a CSV file as completed trials, numbered from 0; raises StudyError, which lists all wrong rows.
+
+    `seeded` says whether the study chooses seeds, so that the file needs a column for them.
+    """
     columns, rows, lines = csv_rows(path)
     return results_of(f"'{path}'", columns, rows, space, [f"line {line}" for line in lines], seeded)
 
@@ -94,12 +100,12 @@ def results_of(
 ) -> list[Trial]:
     """The rows of a table as completed trials, numbered from 0; raises StudyError, which lists all wrong rows.
 
-    `places` says where each row is, for errors; by default rows 1, 2, 3, …
+    `source` names the table and `places` its rows in error messages; by default the rows are called row 1, row 2, …
 
-    The table has a column for every parameter and for the reward, and optionally one for its `noise` and others such as
-    `outcome:wait`. In a study that chooses seeds (`seeded`), it also has one for these. If there is a `status`, rows
-    that are not completed are skipped. Other columns are ignored. A text is read as the number or the choice that it
-    stands for.
+    The table has a column for every parameter and for the reward, and optionally one for the `noise` of the reward and
+    others such as `outcome:wait`. In a study that chooses seeds (`seeded`), it also has a column for seeds. If there is
+    a column `status`, rows that are not completed are skipped. Other columns are ignored. A text is read as the number
+    or the choice that it stands for.
     """
     needed = (*space.states, *space.actions, *([SEED] if seeded else []), "reward")
     if missing := [name for name in needed if name not in columns]:

@@ -1,4 +1,4 @@
-"""The trials of a study as tables, files and dataframes, from which earlier results are also imported."""
+"""The methods of a study that return its trials as tables, files and dataframes, and that import earlier results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MANY_RESULTS = 5000  # imports of more results are announced in the log, because
 
 
 class TrialTables:
-    """The methods of a study that list, import, export and enqueue trials, for which no model is fitted."""
+    """The methods of a study that list, import, export and enqueue trials; none of them fits a model."""
 
     _shared: SharedOptimizer
 
@@ -44,7 +44,7 @@ class TrialTables:
         return observations(self.trials)
 
     def to_csv(self, path: str | Path) -> None:
-        """Write all trials to a CSV file, with everything that is recorded of them.
+        """Write all trials to a CSV file, with everything that is recorded about them.
 
         Parameters
         ----------
@@ -87,7 +87,7 @@ class TrialTables:
         return len(self._add(read_csv(path, self.space, self._has_seeds)))
 
     def trials_dataframe(self, backend: str = "pandas") -> Any:
-        """Return all trials as a dataframe, with everything that is recorded of them.
+        """Return all trials as a dataframe, with everything that is recorded about them.
 
         Parameters
         ----------
@@ -166,7 +166,7 @@ class TrialTables:
         reward, noise, outcomes
             As in `tell`.
         seed
-            What the simulator was given, in a study with common random numbers.
+            Seed that the simulator was given, in a study with common random numbers.
 
         Returns
         -------
@@ -192,9 +192,9 @@ class TrialTables:
         return added
 
     def enqueue(self, state: Point, action: Point, seed: int | None = None) -> Trial:
-        """Enqueue a point of your own, to be evaluated before any suggestion, by the next run or whoever asks next.
+        """Enqueue a point of your own; the next run, or whoever asks next, evaluates it before any suggestion.
 
-        Until then it counts as pending, like any other trial without a reward.
+        Until it has a reward it counts as pending, like any other suggested trial.
 
         Parameters
         ----------
@@ -238,7 +238,7 @@ class TrialTables:
         return Trial(0, self.space.validate_state(state), self.space.validate_action(action), seed=seed)
 
     def _add(self, results: Sequence[Trial]) -> list[Trial]:
-        """Record trials, which are numbered from 0, after the trials that the study already has."""
+        """Append trials to those of the study, with new numbers, and return them as recorded."""
         if len(results) >= MANY_RESULTS:
             LOG.info("Adding %s trials.", f"{len(results):,}")
 

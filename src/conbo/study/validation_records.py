@@ -1,4 +1,4 @@
-"""The validations of a study in a database, separate from its trials because no model is fitted to them."""
+"""Stores and reads the validations of a study, which no model is fitted to, apart from its trials."""
 
 import json
 
@@ -11,7 +11,7 @@ from conbo.validation import Validation, from_record
 
 
 class ValidationRecords:
-    """The validations of one study."""
+    """The stored validations of one study."""
 
     def __init__(self, database: Database, study: int, origin: str) -> None:
         self._database, self._study, self._origin = database, study, origin
@@ -33,7 +33,7 @@ class ValidationRecords:
         return self._database.read(lambda connection: connection.scalar(query)) or 0
 
     def add(self, validation: Validation) -> int:
-        """Store a new validation and return its number."""
+        """Store a new validation, and return its number within the study."""
 
         def work(connection: Connection) -> int:
             last = connection.scalar(select(func.max(VALIDATIONS.c.number)).where(self._of_study))
@@ -45,7 +45,7 @@ class ValidationRecords:
         return self._database.write(work)
 
     def replace(self, number: int, validation: Validation) -> None:
-        """Replace a stored validation by one with more measurements."""
+        """Replace the stored validation with this number by one with more measurements."""
         change = update(VALIDATIONS).where(self._of_study, VALIDATIONS.c.number == number)
         values = {"record": _text(validation)}
         self._database.write(lambda connection: connection.execute(change.values(values)) and None)

@@ -1,4 +1,4 @@
-"""The code that runs in the process of an evaluation, without importing torch."""
+"""The functions that run in a worker process: they load and evaluate the objective, without importing torch."""
 
 import os
 import pickle
@@ -16,7 +16,7 @@ from conbo.errors import shortened
 from conbo.trials import Outcomes, outcomes_of
 
 POLL_SECONDS = 0.5  # seconds between two checks whether the parent process is alive
-PACKAGE = str(Path(__file__).parents[1]) + os.sep
+PACKAGE = str(Path(__file__).parents[1]) + os.sep  # folder of conbo's own code
 MAX_MESSAGE = 10_000  # largest number of characters of a message, and of a traceback, that are sent back
 
 
@@ -29,7 +29,7 @@ class Failure:
 
 
 def evaluate(objective: Callable[..., Any], *arguments: Any) -> "Outcomes | Failure":
-    """The outcomes that the objective returned, or a `Failure`; nothing else is sent back."""
+    """Evaluate the objective; return its outcomes, or a `Failure` if it raised an exception."""
     try:
         return outcomes_of(objective(*arguments))
     except Exception as error:
@@ -37,13 +37,16 @@ def evaluate(objective: Callable[..., Any], *arguments: Any) -> "Outcomes | Fail
 
 
 def load(objective: bytes) -> None:
-    """Import everything that a pickled objective needs, which may take seconds; the evaluation will report errors."""
+    """Import everything that a pickled objective needs, which may take seconds.
+
+    Errors are ignored here, because the evaluation will report them.
+    """
     with suppress(Exception):
         pickle.loads(objective)
 
 
 def load_and_evaluate(objective: bytes, *arguments: Any) -> "Outcomes | Failure":
-    """The outcomes of a pickled objective, or a `Failure`, also if the objective cannot be loaded here."""
+    """Load and evaluate a pickled objective; return its outcomes, or a `Failure` if either raised an exception."""
     try:
         function = pickle.loads(objective)
     except Exception as error:
@@ -62,16 +65,16 @@ def error_text(error: BaseException) -> str:
 
 
 def located_text(error: BaseException) -> str:
-    """Type, message and place of an exception in the objective: "ValueError: no (simulator.py, line 7)".
+    """Type, message and origin of an exception, such as "ValueError: no (simulator.py, line 7)".
 
-    The place is the last line of the objective's own file, even if a library that it calls raised the exception.
+    If a library that the objective calls raised the exception, the line is that of the call in the objective's file.
     """
     text, place = error_text(error), _place(error)
     return shortened(text, MAX_MESSAGE - len(place)) + place
 
 
 def _place(error: BaseException) -> str:
-    """The place of an exception in the objective; empty if it did not pass through the objective."""
+    """File and line of the objective from which an exception came; empty if it did not come from the objective."""
     ours = (PACKAGE, "<string>")  # "<string>" is the constructor of a dataclass
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
     own = [frame for frame in frames if frame.filename == frames[0].filename]
@@ -79,7 +82,10 @@ def _place(error: BaseException) -> str:
 
 
 def prepare(parent: int) -> None:
-    """Leave Ctrl-C, which reaches all processes of a terminal, to the parent, and end when the parent has ended."""
+    """Prepare a worker process: ignore Ctrl-C, which the parent handles, and end the process when the parent has ended.
+
+    A terminal sends Ctrl-C to all its processes.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), name="conbo parent watch", daemon=True).start()
 

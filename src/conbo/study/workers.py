@@ -9,17 +9,20 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-_RETIRED: set[str] = set()
+_RETIRED: set[str] = set()  # names of workers of this process that have ended
 
 
 def worker_name() -> str:
-    """A unique name, from which other processes on this machine can tell whether this one has ended."""
+    """A unique name for a worker, from which other processes of this machine can tell whether its process has ended.
+
+    It consists of the host name, the process number, `_machine`, the time when the process started, and a random part.
+    """
     pid = os.getpid()
     return f"{socket.gethostname()}:{pid}:{_machine()}.{_start(pid) or 0}.{secrets.token_hex(3)}"
 
 
 def process_of(worker: str) -> str:
-    """The host and process number in the name of a worker; for a client of a service, its label."""
+    """The host name and process number in the name of a worker; for a client of a service, the client's label."""
     return re.sub(r":\w+\.\w+\.\w+$", "", worker.partition("/")[0])
 
 
@@ -29,7 +32,7 @@ def retire(worker: str) -> None:
 
 
 def is_gone(worker: str) -> bool:
-    """Whether the worker is known to have ended, with its process or before it."""
+    """Whether the worker is known to have ended, either with its process or because it was retired."""
     if worker in _RETIRED:
         return True
     parts = re.fullmatch(r".*:(\d{1,9}):(\w+)\.(\w+)\.\w+", worker, re.DOTALL)
@@ -47,7 +50,10 @@ def is_gone(worker: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _machine() -> str:
-    """An identifier of the process-number namespace, because containers may share a host name, or even the host."""
+    """A hash that is equal for processes whose process numbers can be compared.
+
+    The host name is not enough, because containers may share a host name, or even the host.
+    """
     parts = [socket.gethostname()]
     with suppress(OSError):  # the file exists only on Linux
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
@@ -56,9 +62,9 @@ def _machine() -> str:
 
 
 def _start(pid: int) -> str | None:
-    """When a process was started, in ticks since the machine booted; None if that cannot be known.
+    """The time at which a process started, in clock ticks since the machine booted; None if it is not known.
 
-    A process that has ended but was not reaped by its parent counts as ended.
+    A zombie, which has ended but was not reaped by its parent, counts as ended.
     """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
