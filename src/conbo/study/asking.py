@@ -56,7 +56,7 @@ def ask(
 
 
 def renew(shared: SharedOptimizer, trial: Trial | int, owner: str | None, lease: float) -> None:
-    """Extend the lease of a trial to `lease` seconds from now; raise TrialError if the owner no longer has the trial."""
+    """Extend the lease of a trial to `lease` seconds from now; raise TrialError if the owner no longer has it."""
     check_lease(lease)
     number = shared.up_to_date().find(trial).number
     if owner is None or not shared.records.renew(owner, [number], lease, turn=None):
