@@ -1,1 +1,1 @@
-"""Experiments that compare methods on problems: resumable runs, their summary, and the paper's figures."""
+"""Experiments that compare methods on problems: resumable runs, their summaries, and the figures of the ConBO paper."""

@@ -1,4 +1,8 @@
-"""The figure and the table of alternatives to conbo: readable names, and the best grid of each library."""
+"""Names and tables for the comparison with alternatives to conbo: random search, BoTorch, and grids of states.
+
+A grid of states is optimized by another library, Optuna or Ax, each state on its own (see `grid_search`). Grids of
+several sizes k are tried, and only the best one of each library is shown.
+"""
 
 from dataclasses import replace
 
@@ -6,13 +10,13 @@ from conbo.experiments.grid_search import Library
 from conbo.experiments.summary import Comparison, markdown, with_error
 from conbo.rounding import counted
 
-OURS = "conbo, default"  # label of our default method in this figure, which has its own runs
+OURS = "conbo, default"  # label of conbo's default method in this figure, which has runs of its own
 RANDOM, CONTEXTUAL = "uniform/auto", "botorch EI at drawn states"
 LIBRARIES: tuple[Library, ...] = ("optuna", "ax")
 NAMES = {OURS: "conbo", RANDOM: "random search with conbo's model", CONTEXTUAL: "BoTorch: EI at states drawn from P[s]"}
 GRIDS = {"optuna": "Optuna: k states, each on its own", "ax": "Ax: k states, each on its own"}
 
-# numbers of grid states that are tried; the one with the lowest final cost is shown
+# numbers k of grid states that are tried, by problem; the one with the lowest final cost is shown
 GRID_SIZES = {
     "branin": (3, 5, 8, 12),
     "ambulances": (1, 4, 9),
@@ -22,13 +26,13 @@ GRID_SIZES = {
 
 
 def best_grid(comparison: Comparison, library: str) -> str | None:
-    """The label of the library's grid with the lowest final cost, or None if the library has no runs."""
+    """The label of the library's grid of states with the lowest final cost, or None if the library has no runs."""
     mine = [label for label in comparison.methods if label.startswith(f"{library} k=")]  # the best first
     return mine[0] if mine else None
 
 
 def in_words(comparison: Comparison) -> Comparison:
-    """The same comparison with readable names, and only the best grid of each library."""
+    """The comparison with readable names instead of labels, and with only the best grid of each library."""
     shown = {label: name for label, name in NAMES.items() if label in comparison.costs}
     for library, name in GRIDS.items():
         if (best := best_grid(comparison, library)) is not None:
@@ -42,7 +46,7 @@ def in_words(comparison: Comparison) -> Comparison:
 
 
 def final_costs(comparison: Comparison) -> str:
-    """The final costs of conbo and all alternatives, as a Markdown table."""
+    """A Markdown table of the final opportunity costs of conbo and all alternatives."""
     shown = in_words(comparison)
     seeds, evaluations = shown.runs(NAMES[OURS]), shown.evaluations[-1]
     rows = [

@@ -1,4 +1,4 @@
-"""Searches for the best action of one state by Ax's default model.  Needs the extra `ax`."""
+"""Searches for the best action of one state with Ax and its default model. Needs the extra `ax`."""
 
 import logging
 from collections.abc import Sequence
@@ -22,13 +22,16 @@ METRIC = "reward"
 
 @dataclass(frozen=True)
 class AxSearch:
-    """An Ax client for one state's actions, rebuilt for every suggestion, so that a run can be continued anywhere."""
+    """The search with Ax for the best action of one state.
+
+    The client is built anew for every suggestion, from the results so far, so that a run can be continued anywhere.
+    """
 
     actions: Parameters
-    exact: bool  # whether rewards have no noise, which Ax can be told
+    exact: bool  # whether rewards have no noise; Ax is told so
 
     def suggest(self, tried: Sequence[tuple[Point, float]], seed: int) -> dict[str, Value]:
-        """The next action."""
+        """The next action to evaluate, given the actions tried so far with their rewards."""
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             (parameters,) = self._client(tried).get_next_trials(max_trials=1).values()
@@ -41,13 +44,13 @@ class AxSearch:
         with torch.random.fork_rng():
             torch.manual_seed(0)
             client = self._client(tried)
-            client.get_next_trials(max_trials=1)  # the client predicts once it has a model
+            client.get_next_trials(max_trials=1)  # makes the client fit its model, which it needs to predict
             parameters, *_ = client.get_best_parameterization(use_model_predictions=True)
         return dict(parameters)
 
     def _client(self, tried: Sequence[tuple[Point, float]]) -> Any:
         for name in ("ax", "ax.api.client"):
-            logging.getLogger(name).setLevel(logging.ERROR)  # Ax reports every trial
+            logging.getLogger(name).setLevel(logging.ERROR)  # Ax would log every trial
         client = Client()
         client.configure_experiment(parameters=[_config(name, one) for name, one in self.actions.items()])
         client.configure_optimization(objective=METRIC)

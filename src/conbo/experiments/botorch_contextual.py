@@ -1,7 +1,7 @@
 """Contextual expected improvement by BoTorch: the state is drawn from P[s], the action maximizes EI given the state.
 
-One model of states and actions (BoTorch's `SingleTaskGP` with its own priors) is fitted after every evaluation.  The
-incumbent is the best posterior mean of the drawn state.  The policy takes the action with the best posterior mean.
+One model of states and actions (BoTorch's `SingleTaskGP` with its own priors) is fitted after every evaluation. The
+incumbent is the best posterior mean in the drawn state. The policy takes the action with the best posterior mean.
 """
 
 import warnings
@@ -30,25 +30,25 @@ from conbo.spaces import Point, Space, Value
 from conbo.trials import Trial
 
 STARTS, SCREENED = 10, 256  # `num_restarts` and `raw_samples` of `optimize_acqf`
-POOL = 512  # actions that are tried in every state before the best one is refined
+POOL = 512  # number of actions that are tried in every state before the best one is refined
 EXACT_NOISE = 1e-6  # noise variance that the model is told if rewards are exact, as a share of the rewards' variance
-ONE_BY_ONE = {"max_optimization_problem_aggregation_size": 1}  # with a SciPy that BoTorch does not run in batches
-_STATE, _SEARCH = 6, 7  # numbers of their random streams
+ONE_BY_ONE = {"max_optimization_problem_aggregation_size": 1}  # option for a SciPy that BoTorch does not run in batches
+_STATE, _SEARCH = 6, 7  # numbers of the random streams for drawing states and for searching actions
 
 
 @dataclass(frozen=True)
 class BotorchContextual:
-    """Expected improvement at states drawn from P[s]."""
+    """The alternative "expected improvement at states drawn from P[s], by BoTorch"."""
 
     name: str = "botorch EI at drawn states"
 
     def enter(self, problem: Problem, settings: RunSettings, evaluations: int) -> "ContextualContestant":
-        """The contestant for one run."""
+        """The contestant that spends the evaluations of one run."""
         return ContextualContestant(problem, settings)
 
 
 class ContextualContestant(TrialList):
-    """Takes part in a run: the initial design of our methods, then contextual expected improvement."""
+    """Suggests the initial design of conbo's methods, then points by contextual expected improvement."""
 
     def __init__(self, problem: Problem, settings: RunSettings) -> None:
         super().__init__()
@@ -62,7 +62,10 @@ class ContextualContestant(TrialList):
             self._fitted = len(self._trials), self._model()
 
     def ask(self, n: int = 1) -> list[Trial]:
-        """Suggest the initial design, then one point after the other."""
+        """Suggest the next n points: of the initial design first, then by expected improvement.
+
+        Points of one call do not depend on each other.
+        """
         first = len(self._trials)
         if first < self._settings.initial:
             return self._design()[first : first + n]
@@ -118,7 +121,10 @@ class ContextualContestant(TrialList):
 
 
 def best_actions(model: Any, states: Tensor, d_x: int) -> tuple[Tensor, Tensor]:
-    """The actions (m, d_x) with the best posterior means (m,) in states (m, d_s): the best of a pool, refined."""
+    """The actions (m, d_x) with the best posterior means in states (m, d_s), and these means (m,).
+
+    The best action of a random pool is refined by a local search.
+    """
     pool = sobol(POOL, d_x, seed=0)
     with torch.no_grad():
         points = torch.cat([states[:, None].expand(-1, POOL, -1), pool.expand(len(states), -1, -1)], -1)
@@ -135,7 +141,7 @@ def best_actions(model: Any, states: Tensor, d_x: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class MeanPolicy:
-    """The action with the best posterior mean."""
+    """The policy that takes the action with the best posterior mean."""
 
     space: Space
     model: Any

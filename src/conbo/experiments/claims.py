@@ -1,4 +1,4 @@
-"""The claims of the paper, and whether the runs reproduce them fully, partly or not, by the rules of `evidence`."""
+"""The claims of the ConBO paper, and a table of which ones the recorded runs reproduce, by the rules of `evidence`."""
 
 import math
 from collections import Counter
@@ -10,7 +10,7 @@ from conbo.experiments.paper_figures import FIGURES, KNOWLEDGE_GRADIENTS, WIDTHS
 from conbo.experiments.run_file import Key, Run
 from conbo.experiments.summary import markdown
 
-MOST_EXCEPTIONS = 3  # largest number of exceptions that are named
+MOST_EXCEPTIONS = 3  # largest number of checks that do not hold and are named in the table
 
 EI, UNI, PG = "expected-improvement", "uniform", "policy-gradient"
 CONDITIONAL = ("mts", "revi", "conbo-3", "conbo-5")
@@ -25,7 +25,7 @@ PLANE = ("branin_global", "rosenbrock_global")
 NETWORK = "cifar_cnn_table"
 KG_D, KG_MC, KG_H = ([swept_label(name, n) for n in sizes] for name, sizes in KNOWLEDGE_GRADIENTS.items())
 
-# groups of claims and the figures that they are about
+# groups of claims, each with the figures whose runs are its evidence
 GROUPS = {
     "1 widths": ("widths",),
     "2 synthetic": ("synthetic",),
@@ -38,7 +38,7 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper and how it is checked."""
+    """A sentence of the paper, and a function that returns its checks on the evidence."""
 
     group: str
     text: str
@@ -194,12 +194,15 @@ CLAIMS = (
 
 
 def mixed(checks: Sequence[Check]) -> list[Check]:
-    """A check that some of these checks hold and others do not."""
+    """A list of one check, which holds if some of the given checks hold and others do not; empty without checks."""
     return [Check(verdict(checks) == "partly", counted(checks))] if checks else []
 
 
 def claims_table(runs: Mapping[Key, Run]) -> str:
-    """A Markdown table of claims with verdicts and counts, for figures of which at least half of the runs are there."""
+    """A Markdown table of all claims with verdicts and counts of checks.
+
+    Only figures of which at least half of the runs are complete count as evidence.
+    """
     made = {name: figure.shown(runs) if figure.is_mostly_made(runs) else [] for name, figure in FIGURES.items()}
     evidence = {
         group: Evidence({run.settings.key: run for name in names for run in made[name]})
@@ -213,7 +216,7 @@ def claims_table(runs: Mapping[Key, Run]) -> str:
 
 
 def verdict(checks: Sequence[Check]) -> str:
-    """Whether all, some or none of the checks hold, in words."""
+    """The verdict on a claim: "reproduced" if all checks hold, "partly" if some do, else one that says why not."""
     if not checks:
         return "not run yet"
     holding = sum(check.holds for check in checks)
@@ -223,7 +226,10 @@ def verdict(checks: Sequence[Check]) -> str:
 
 
 def counted(checks: Sequence[Check]) -> str:
-    """A text: how many checks hold and how many are undecided, how many are better or worse, and which ones fail."""
+    """A text on the checks of a claim: how many hold, how many are undecided, and the first ones that do not hold.
+
+    If the methods compared are better in some checks and level or worse in others, these are counted too.
+    """
     if not checks:
         return ""
     failing = [check.text for check in checks if not check.holds]

@@ -1,6 +1,6 @@
-"""Contestants of an experiment: our optimizer with a method, or another way to spend the same evaluations.
+"""Contestants of an experiment: conbo's optimizer with some method, or another algorithm with the same evaluations.
 
-A contestant asks for evaluations, is told their rewards and offers policies.  If it offers several, such as the nearest
+A contestant suggests points, is told their rewards and offers policies. If it offers several, such as the nearest
 state's action and an interpolated one, the best of them is scored.
 """
 
@@ -17,14 +17,17 @@ from conbo.trials import Outcomes, Trial
 
 
 class ActionRule(Protocol):
-    """The part of a policy that scoring needs."""
+    """The part of a policy that scoring needs: actions for states."""
 
     def many(self, states: Sequence[Point]) -> list[dict[str, Value]]:
         """The action for each state."""
 
 
 class Contestant(Protocol):
-    """Spends evaluations and offers policies, and depends only on its seed and the rewards."""
+    """An algorithm in one run of an experiment, whose suggestions and policies depend only on its seed and the rewards.
+
+    It suggests points, is told their rewards, and offers policies.
+    """
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -37,7 +40,7 @@ class Contestant(Protocol):
         """Fit the model for the next suggestion ahead of time, so that fitting is timed separately."""
 
     def ask(self, n: int = 1) -> list[Trial]:
-        """The next points to evaluate."""
+        """The next n points to evaluate."""
 
     def tell(self, trial: Trial, reward: float, *, outcomes: Mapping[str, float] | None = None) -> None:
         """Record the reward of a trial."""
@@ -47,7 +50,7 @@ class Contestant(Protocol):
 
 
 class TrialList:
-    """A list of trials, for a contestant that is not an `Optimizer`; trials are told one after the other."""
+    """The base class of contestants that are not an `Optimizer`: it keeps the trials, which are told in order."""
 
     def __init__(self) -> None:
         self._trials: list[Trial] = []
@@ -62,7 +65,7 @@ class TrialList:
         self._trials.extend(trials)
 
     def tell(self, trial: Trial, reward: float, *, outcomes: Mapping[str, float] | None = None) -> None:
-        """Record the reward of the next trial."""
+        """Record the reward of the next trial; raise TrialError if the trial is not the next one."""
         if trial.number != len(self._trials):
             raise TrialError(f"trial {len(self._trials)} must be told next, but got trial {trial.number}.")
         told = Trial(trial.number, trial.state, trial.action, "completed", Outcomes(reward, None, dict(outcomes or {})))
@@ -70,21 +73,21 @@ class TrialList:
 
 
 class Alternative(Protocol):
-    """Settings of another way to spend evaluations; implementations are frozen dataclasses."""
+    """The settings of an alternative to conbo's methods; implementations are frozen dataclasses."""
 
     @property
     def name(self) -> str:
         """The label in tables and files."""
 
     def enter(self, problem: Problem, settings: RunSettings, evaluations: int) -> Contestant:
-        """The contestant for one run."""
+        """The contestant that spends this number of evaluations in one run."""
 
 
 Entry: TypeAlias = Method | Alternative
 
 
 class Ours(Optimizer):
-    """Our optimizer as a contestant."""
+    """Conbo's optimizer as a contestant."""
 
     def policies(self) -> list[ActionRule]:
         """A list of one policy, the optimizer's."""

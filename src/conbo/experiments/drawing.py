@@ -1,4 +1,4 @@
-"""Draws comparisons of methods as pictures.  Needs the extra `plots`."""
+"""Draws comparisons of methods with matplotlib: styles, panels, cost curves and legends. Needs the extra `plots`."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
@@ -15,7 +15,7 @@ from conbo.experiments.summary import Comparison
 
 DARK = "#22223b"
 OURS = "#f26419"
-# color and dashes of each method, the same in every picture
+# color and line style of each method, the same in every picture
 STYLES = {
     "conbo": (OURS, "-"),
     "conbo-5": (DARK, "-"),
@@ -56,7 +56,7 @@ DOTS_PER_INCH = 150
 
 
 def styled(draw: Draw) -> Draw:
-    """Wrap a function that draws a picture, so that all pictures have the same look."""
+    """Decorate a function that draws a figure, so that all figures have the same matplotlib settings."""
 
     @wraps(draw)
     def drawn(*arguments: Any, **options: Any) -> Figure:
@@ -67,9 +67,10 @@ def styled(draw: Draw) -> Draw:
 
 
 def style_of(method: str, methods: Sequence[str] = ()) -> dict[str, Any]:
-    """How the line of a method looks; methods without a style of their own take colors in turn.
+    """The color and line style of a method, as options of matplotlib.
 
-    A label `method/model`, which is a method with another model than its own, has a dotted line.
+    A method that is not in `STYLES` gets a color by its place among the other such methods in `methods`. A label
+    `method/model`, which stands for a method with another model than its own, has a dotted line.
     """
     name, other_model, _ = method.partition("/")
     if name in STYLES:
@@ -83,14 +84,14 @@ def style_of(method: str, methods: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def panels(rows: int, columns: int, legend_rows: int = 1) -> tuple[Figure, np.ndarray]:
-    """An empty figure with room for a legend below."""
+    """An empty figure with room for a legend below, and its axes (rows, columns)."""
     size = PANEL[0] * columns, PANEL[1] * rows + 0.25 * legend_rows + 0.2
     figure = Figure(figsize=size, layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
 def draw_costs(axes: Axes, comparison: Comparison, methods: Sequence[str] | None = None) -> None:
-    """Draw mean costs against evaluations, with their standard errors as bands."""
+    """Draw the mean costs of methods against evaluations, with their standard errors as bands."""
     shown = [m for m in methods or comparison.methods if m in comparison.costs]
     lowest = min(float(np.nanmin(comparison.mean(method))) for method in shown)
     for method in shown:
@@ -109,7 +110,10 @@ def draw_costs(axes: Axes, comparison: Comparison, methods: Sequence[str] | None
 
 
 def log_costs(axes: Axes) -> None:
-    """Make the cost axis logarithmic, with labels between decades if it spans few; call this after all drawing."""
+    """Make the cost axis logarithmic, with labels between powers of ten if it spans few of them.
+
+    Call this after everything is drawn.
+    """
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     plain = FuncFormatter(lambda value, _: f"{value:g}")
@@ -127,7 +131,7 @@ def legend_below(figure: Figure, axes: Iterable[Axes], columns: int = 5) -> None
 
 @styled
 def draw_comparisons(comparisons: Sequence[Comparison], columns: int = 2) -> Figure:
-    """A figure with a panel for each problem."""
+    """A figure of cost curves, with a panel for each comparison."""
     columns = min(columns, len(comparisons))
     rows = -(-len(comparisons) // columns)
     n_methods = len({method for comparison in comparisons for method in comparison.costs})

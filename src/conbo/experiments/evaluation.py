@@ -1,4 +1,8 @@
-"""Evaluations whose noise depends only on the seed of the run and on the trial's number, or the trial's seed."""
+"""Evaluates a trial of a run with reproducible noise.
+
+The noise depends only on the seed of the run and on the number of the trial or, with common random numbers, on the seed
+of the trial.
+"""
 
 import numpy as np
 
@@ -11,11 +15,14 @@ _SEEDS = 3  # number of the random stream of simulators' seeds
 
 
 def evaluate(problem: Problem, seed: int, trial: Trial, habit: SeedHabit = "new") -> Outcomes:
-    """Evaluate one trial; its noise is the same in a continued run, and the same for all methods with this seed."""
+    """Evaluate one trial; a continued run, and every method with the same seed, gets the same noise for this trial.
+
+    `seed` is the seed of the run. `habit` says where the simulator's seeds come from, as in `RunSettings.seed_habit`.
+    """
     generator = np.random.default_rng([seed, trial.number, _NOISE])
     if habit == "new":
         return outcomes_of(problem.evaluate(trial.state, trial.action, generator))
-    # different runs never use the same seed of the simulator
+    # the simulator's seed is derived from the run's seed too, so different runs never use the same one
     of_run = np.random.SeedSequence([seed, trial.seed or 0, _SEEDS])
     own = int(of_run.generate_state(1, np.uint64)[0])
     return outcomes_of(problem.evaluate(trial.state, trial.action, generator, seed=own))

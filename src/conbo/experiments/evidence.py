@@ -1,9 +1,9 @@
-"""Checks of single statements about a set of runs, by the fixed rules of `paired_tests`.
+"""Checks statements about the costs of methods on a set of runs, by the fixed rules of `paired_tests`.
 
 =============  =====================================================================================================
-below          costs are lower by the bootstrap interval and the sign-flip test
-not above      costs are shown to be higher by less than a margin
-level          costs are shown to differ by less than a margin
+below          costs are lower than the other method's, by the bootstrap interval and the sign-flip test
+not above      costs are shown to exceed the other method's by less than a margin, if at all
+level          costs are shown to differ from the other method's by less than a margin
 near zero      the mean cost is at most ten times the best method's, or a millionth of the initial cost
 =============  =====================================================================================================
 
@@ -28,18 +28,18 @@ NOTHING_LEFT = 1e-6  # share of the initial cost up to which a cost counts as ne
 LEAST_COST = 1e-12  # replaces a cost of zero, which has no multiples
 MARGIN = 0.25  # margin, as a share of the other method's mean final cost
 ACCURACY_MARGIN = 0.001
-LEAST_SEEDS = 8  # least number of seeds: an interval from fewer means nothing
+LEAST_SEEDS = 8  # least number of seeds for a check, because an interval from fewer means nothing
 
 Rule: TypeAlias = Literal["below", "level", "not above"]
 
 
 class Check(NamedTuple):
-    """One checked statement: whether it holds, its numbers, whether the runs decide it, and which side is ahead."""
+    """The result of checking one statement about two methods."""
 
     holds: bool
-    text: str
-    decided: bool = True
-    standing: Standing | None = None
+    text: str  # the statement with its numbers
+    decided: bool = True  # whether the runs show that the statement holds, or that it does not
+    standing: Standing | None = None  # whether the first method is better than the second one, level or worse
 
 
 class Scored(NamedTuple):
@@ -53,7 +53,7 @@ class Scored(NamedTuple):
 
 
 class Evidence:
-    """The complete runs, on which statements are checked."""
+    """The complete runs among these runs, on which statements are checked."""
 
     def __init__(self, runs: Mapping[Key, Run]) -> None:
         self._runs = [run for run in runs.values() if run.is_complete]
@@ -76,7 +76,7 @@ class Evidence:
         ]
 
     def near_zero(self, problems: Iterable[str], methods: Sequence[str]) -> list[Check]:
-        """Whether the final cost is "near zero", by this module's rule, for every method on every problem."""
+        """Check for every method on every problem whether its final cost is near zero, by the rule of this module."""
         checks = []
         for comparison in self._comparisons(problems):
             best = comparison.methods[0]
@@ -88,9 +88,10 @@ class Evidence:
         return checks
 
     def batches(self, problem: str, methods: Sequence[str], sizes: Sequence[int]) -> list[Check]:
-        """Whether batches end at no higher cost than single evaluations, seed by seed: a linear speed-up.
+        """Check whether batches end at no higher cost than as many single evaluations, which is a linear speed-up.
 
-        As a control, single evaluations that stop halfway must not pass the same test, or the check is undecided.
+        Runs are paired by seed. As a control, single evaluations that stop halfway must not pass the same test;
+        otherwise the check is undecided.
         """
         return [
             _with_control(check, serial, m)
@@ -101,7 +102,7 @@ class Evidence:
         ]
 
     def batch_overhead(self, problem: str, methods: Sequence[str], size: int, most: float) -> list[Check]:
-        """Whether suggesting a batch takes at most `most` times as long as suggesting a single point."""
+        """Check whether suggesting a batch takes at most `most` times as long as suggesting a single point."""
         return [
             timed(ratio <= most, f"{problem}, {method}: a batch of {size} takes {ratio:.1f} times as long as one point")
             for serial, batched in self._serial_and_batched(problem, [size])
@@ -110,7 +111,7 @@ class Evidence:
         ]
 
     def observed(self, rule: Rule, problem: str, at: int, pairs: Iterable[tuple[Scored, Scored]]) -> list[Check]:
-        """Compare the observed scores of pairs of methods on a problem with few states, after `at` evaluations."""
+        """Compare pairs of methods by their scores after `at` evaluations, on a problem with few states."""
         checks = []
         for first, second in pairs:
             mine, others = self._by_score(problem, first.score), self._by_score(problem, second.score)
@@ -124,7 +125,7 @@ class Evidence:
         return checks
 
     def slower(self, problem: str, method: str, other: str, least: float, most: float) -> list[Check]:
-        """Whether one method takes between `least` and `most` times as long for a suggestion as another."""
+        """Check whether a suggestion by one method takes between `least` and `most` times as long as by another."""
         return [
             timed(least <= ratio <= most, f"{problem}: {method} takes {ratio:.2g} times as long as {other}")
             for comparison in self._comparisons([problem])
@@ -145,7 +146,10 @@ class Evidence:
 
 
 def checked(rule: Rule, what: str, costs: Array, others: Array, margin: float | None = None) -> list[Check]:
-    """A list of one check, of paired costs under a rule; an empty list if there are too few pairs."""
+    """Check paired costs of two methods by a rule: a list of one check, or an empty list if there are too few pairs.
+
+    `what` names the comparison in the text of the check. The default margin is that of this module.
+    """
     differences, gap = paired(costs, others), paired_difference(costs, others)
     if gap.pairs < LEAST_SEEDS:
         return []
@@ -157,12 +161,12 @@ def checked(rule: Rule, what: str, costs: Array, others: Array, margin: float | 
 
 
 def timed(holds: bool, text: str) -> Check:
-    """A check of computing times, which is always undecided."""
+    """A check of computing times, which is always undecided; `holds` goes into its text."""
     return Check(False, f"{text} ({'as' if holds else 'not as'} claimed, but on busy machines)", decided=False)
 
 
 def _with_control(check: Check, serial: Comparison, method: str) -> Check:
-    """The check, which becomes undecided if single evaluations that stop halfway would pass it too."""
+    """The check of a linear speed-up, made undecided if single evaluations that stop halfway would pass it too."""
     half = int(np.searchsorted(serial.evaluations, serial.evaluations[-1] / 2))
     costs = serial.costs[method]
     passes = any(control.holds for control in checked("not above", "", costs[:, half], costs[:, -1]))
@@ -173,7 +177,7 @@ def _with_control(check: Check, serial: Comparison, method: str) -> Check:
 
 
 def _shared(comparison: Comparison, other: Comparison, method: str) -> tuple[Array, Array]:
-    """The final costs of a method's runs in two comparisons, seed by seed."""
+    """The final costs of a method in two comparisons, for the seeds that both have, in the same order."""
     shared = sorted(set(comparison.seeds) & set(other.seeds))
     mine, others = (c.costs[method][[list(c.seeds).index(s) for s in shared], -1] for c in (comparison, other))
     return mine, others

@@ -1,4 +1,4 @@
-"""How each figure of the paper is drawn from its runs.  Needs the extra `plots`."""
+"""Draws each figure of the paper from its recorded runs. Needs the extra `plots`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
@@ -23,7 +23,7 @@ from conbo.experiments.paper_figures import KNOWLEDGE_GRADIENTS, WIDTHS, swept_l
 from conbo.experiments.run_file import Run
 from conbo.experiments.summary import Comparison, compare
 
-LEAST = 1e-8  # lower costs are drawn at this one, because a log axis cannot show zero
+LEAST = 1e-8  # smallest cost that is drawn; lower ones are drawn here, because a log axis cannot show zero
 
 
 def draw_sweep(runs: Sequence[Run]) -> Figure:
@@ -107,7 +107,7 @@ def draw_batches(runs: Sequence[Run]) -> Figure:
 
 @styled
 def draw_alternatives(runs: Sequence[Run]) -> Figure:
-    """Draw costs against evaluations, also of every other library's best grid, with a panel for each problem."""
+    """Draw costs of conbo and its alternatives against evaluations, with a panel for each problem."""
     comparisons = [in_words(comparison) for comparison in compare(runs)]
     names = max(len(comparison.methods) for comparison in comparisons)
     figure, axes = panels(len(comparisons), 1, legend_rows=names * len(comparisons))
@@ -120,7 +120,11 @@ def draw_alternatives(runs: Sequence[Run]) -> Figure:
 
 @styled
 def draw_networks(runs: Sequence[Run]) -> Figure:
-    """Panels on the network problem: the policy's cost, observed errors with and without a final round, overhead."""
+    """Draw the results on the network problem in four panels.
+
+    They show the policy's cost, the best observed errors with and without a final round after half and after all
+    evaluations, and the time of a suggestion.
+    """
     (policy,), (without,), (with_round,) = compare(runs), compare(runs, "best_observed"), compare(runs, "final_round")
     last = policy.evaluations[-1]
     figure, axes = panels(2, 2, legend_rows=2)
@@ -165,7 +169,7 @@ DRAWINGS: dict[str, Callable[[Sequence[Run]], Figure]] = {
 
 
 def _draw_finals(axes: Axes, name: str, points: Mapping[float, tuple[Comparison, str]]) -> None:
-    """Draw the last mean costs of a method against x, with standard errors."""
+    """Draw final mean costs with standard errors against x; `points` maps each x to a comparison and a label in it."""
     means = np.array([max(comparison.mean(label)[-1], LEAST) for comparison, label in points.values()])
     errors = np.array([comparison.error(label)[-1] for comparison, label in points.values()])
     low = np.minimum(errors, 2 / 3 * means)  # a log axis cannot show zero
@@ -173,7 +177,7 @@ def _draw_finals(axes: Axes, name: str, points: Mapping[float, tuple[Comparison,
 
 
 def _draw_level(axes: Axes, comparison: Comparison, method: str) -> None:
-    """Draw the last mean cost of a method as a horizontal line."""
+    """Draw the final mean cost of a method as a horizontal line, with its standard error as a band."""
     mean, error, style = comparison.mean(method)[-1], comparison.error(method)[-1], style_of(method)
     axes.axhline(mean, label=method, **style)
     axes.axhspan(max(mean - error, mean / 3), mean + error, color=style["color"], alpha=0.15, linewidth=0)

@@ -1,8 +1,8 @@
-"""The final round: one last evaluation in each of finitely many states, to raise its best observed reward.
+"""The final round: one last evaluation in each of finitely many states, to raise the best observed reward of the state.
 
-A policy is for actions that are used again and again.  If the best outcome itself is kept, such as a trained network, a
-last round helps: it evaluates, in each state, the point with the highest expected improvement over its best reward.
-A method that has a policy of its own, such as "EI + transfer", tries that policy's action instead.
+A policy is for actions that are used again and again. If the best result itself is kept, such as a trained network, a
+final round helps: in each state it evaluates the action with the highest expected improvement over the best reward of
+that state. A method that has a policy of its own, such as "EI + transfer", tries that policy's action instead.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,10 @@ from conbo.trials import Trial
 
 
 def after_final_round(judge: Scorer, method: Method, seed: int, trials: Sequence[Trial]) -> float | None:
-    """The mean over states of the best rewards if the last of these trials had been a final round."""
+    """The mean over states of the best rewards, if a final round replaced the last trials, one for each state.
+
+    The final round is evaluated now. None if no other trials are left.
+    """
     problem, kept = judge.problem, trials[: len(trials) - len(judge.states)]
     if not kept:
         return None

@@ -1,4 +1,4 @@
-"""Branin and Rosenbrock as ordinary optimization problems: their states are actions too, so one point is best."""
+"""Branin and Rosenbrock as ordinary optimization problems without states: the state becomes a second action."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,12 +15,12 @@ ROSENBROCK_BEST = {"s": 1.0, "x": 1.0}
 
 
 def branin_global(noise: float = 0.0) -> Problem:
-    """Branin over both of its parameters; three points are best, all with reward -0.397887."""
+    """Branin with both of its parameters as actions; three points are optimal, all with reward -0.397887."""
     return _without_states(branin(noise=noise), BRANIN_BEST)
 
 
 def rosenbrock_global(noise: float = 0.0) -> Problem:
-    """Rosenbrock over both of its parameters; (1, 1) is best, with reward 0."""
+    """Rosenbrock with both of its parameters as actions; (1, 1) is optimal, with reward 0."""
     return _without_states(rosenbrock(noise=noise), ROSENBROCK_BEST)
 
 
@@ -56,6 +56,6 @@ def _best_reward(problem: Problem, best: Point, state: Point) -> float:
 
 
 def _split(problem: Problem, point: Point) -> tuple[dict[str, Value], dict[str, Value]]:
-    """Split a point into the state and the action of the original problem."""
+    """Split a point of the problem without states into the state and the action of the original problem."""
     states, actions = problem.space.states, problem.space.actions
     return {name: point[name] for name in states}, {name: point[name] for name in actions}

@@ -1,4 +1,7 @@
-"""Compares our default with the best rival: problem by problem in a table, and overall in one sentence."""
+"""Compares conbo's default method with its best rival on each problem, in a table and in one sentence.
+
+A rival is any other method; the best one has the lowest final mean cost on the problem.
+"""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -10,25 +13,25 @@ from conbo.experiments.run_file import Key, Run
 from conbo.experiments.summary import Comparison, compare, markdown
 from conbo.method_list import DEFAULT_METHOD
 
-GOAL = 0.7  # share of the best rival's evaluations that our default may need
+GOAL = 0.7  # largest share of the best rival's evaluations after which the default should match its final cost
 
 
 class Duel(NamedTuple):
-    """Our default and the best rival on one problem, at the seeds that both have."""
+    """The default method and its best rival on one problem, at the seeds that both have."""
 
-    where: str
+    where: str  # the problem, and the size of batches
     rival: str
     comparison: Comparison
-    gap: Difference  # how much more our default costs
+    gap: Difference  # final cost of the default minus that of the rival
 
     @property
     def share(self) -> float:
-        """The share of the rival's evaluations after which our default stays at or below the rival's final cost."""
+        """The share of the rival's evaluations after which the default stays at or below the rival's final cost."""
         return self.comparison.share_of_evaluations(self.rival, DEFAULT_METHOD)
 
 
 def duels(runs: Mapping[Key, Run], as_published: bool = False) -> Iterator[Duel]:
-    """The duel with the best rival on every problem; `as_published` admits only rivals with their own model."""
+    """Yield the duel with the best rival on every problem; `as_published` admits only rivals with their own model."""
     for comparison in compare(run for run in runs.values() if run.is_complete):
         if DEFAULT_METHOD not in comparison.costs:
             continue
@@ -43,12 +46,12 @@ def duels(runs: Mapping[Key, Run], as_published: bool = False) -> Iterator[Duel]
 
 
 def is_ours(label: str) -> bool:
-    """Whether a label stands for our default, with any model and any seeds."""
+    """Whether a label stands for the default method, with any model and any habit of choosing seeds."""
     return label == DEFAULT_METHOD or label.startswith((f"{DEFAULT_METHOD}/", f"{DEFAULT_METHOD}, "))
 
 
 def goal_table(runs: Mapping[Key, Run], as_published: bool = False) -> str:
-    """A table of the best rival on each problem, and the share of its evaluations our default needs to match it."""
+    """A Markdown table: the best rival on each problem, and the share of its evaluations that the default needs."""
     ours = DEFAULT_METHOD
     head = ["problem", "best rival", "rival's cost", f"{ours}'s", f"{ours} − rival [95 %]", "p", f"{ours} is"]
     rows = [[*head, f"{ours} needs", "goal"]]
@@ -63,9 +66,9 @@ def goal_table(runs: Mapping[Key, Run], as_published: bool = False) -> str:
 
 
 def standing_sentence(runs: Mapping[Key, Run]) -> str:
-    """A sentence on where our default is better than the best rival, and where it is level or worse.
+    """A sentence that says on which problems the default is better than the best rival, level with it, or worse.
 
-    Our default counts as level unless the bootstrap and the sign-flip test both find a difference.
+    It counts as level unless the bootstrap interval and the sign-flip test both find a difference.
     """
     found: dict[Standing, list[str]] = {"better": [], "level": [], "worse": []}
     for duel in duels(runs):

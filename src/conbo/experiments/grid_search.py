@@ -1,8 +1,9 @@
-"""Ordinary Bayesian optimization for finitely many states: each state of a grid on its own, by another library.
+"""Ordinary Bayesian optimization in each state of a grid on its own, by another library.
 
-The states are the midpoints of equal shares of P[s], or all states if there are few.  They are visited in turn.  Each
-begins with quasi-random actions, and then the library suggests the next action from the rewards of that state alone.
-In other states the policy takes the action of the nearest grid state, or interpolates between the grid's actions.
+The grid holds all states if there are few. Otherwise it holds the midpoints of cells with equal probability under P[s].
+The states are visited in turn. In each state the first actions are quasi-random; then the library suggests the next
+action from the rewards of that state alone. In other states the policy takes the action of the nearest grid state, or
+interpolates between the actions of grid states.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,25 +26,25 @@ from conbo.trials import Trial
 
 Library: TypeAlias = Literal["optuna", "ax"]
 Parameters: TypeAlias = Mapping[str, Parameter]
-_DESIGN, _ASK = 4, 5  # numbers of their random streams
+_DESIGN, _ASK = 4, 5  # numbers of the random streams for quasi-random actions and for the library's suggestions
 
 
 class StateSearch(Protocol):
     """A library's search for the best action of one state."""
 
     def suggest(self, tried: Sequence[tuple[Point, float]], seed: int) -> dict[str, Value]:
-        """The next action, given actions and their rewards."""
+        """The next action to evaluate, given the actions tried so far with their rewards."""
 
     def best(self, tried: Sequence[tuple[Point, float]]) -> dict[str, Value]:
-        """The action that the library would recommend."""
+        """The action that the library would recommend, given the actions tried so far with their rewards."""
 
 
 @dataclass(frozen=True)
 class GridSearch:
-    """Another library's optimization of `states` states on a grid, each of them on its own."""
+    """The alternative "optimize each state of a grid on its own" with some library."""
 
     library: Library
-    states: int
+    states: int  # largest number of states in the grid
 
     def __post_init__(self) -> None:
         if self.states < 1:
@@ -55,7 +56,7 @@ class GridSearch:
         return f"{self.library} k={self.states}"
 
     def enter(self, problem: Problem, settings: RunSettings, evaluations: int) -> "GridContestant":
-        """The contestant for one run."""
+        """The contestant that spends this number of evaluations in one run."""
         return GridContestant(problem, self.states, self._search(problem), settings, evaluations)
 
     def _search(self, problem: Problem) -> StateSearch:
@@ -70,7 +71,7 @@ class GridSearch:
 
 
 class GridContestant(TrialList):
-    """Takes part in a run: evaluates the states of a grid in turn."""
+    """Suggests points in the states of a grid in turn, with the library's search for each state."""
 
     def __init__(
         self, problem: Problem, states: int, search: StateSearch, settings: RunSettings, evaluations: int
@@ -79,7 +80,7 @@ class GridContestant(TrialList):
         self._space, self._search, self._seed = problem.space, search, settings.seed
         self._grid = state_grid(problem, states)
         k, d_x = len(self._grid), problem.space.n_action_dims
-        # as large as our methods' design, but at most half of a state's evaluations
+        # as many quasi-random actions as conbo would use for these actions, but at most half of a state's evaluations
         share = min(2 * d_x + 2, evaluations // (2 * k))
         self._startup = max(share, -(-settings.initial // k), 1)
 
@@ -87,7 +88,7 @@ class GridContestant(TrialList):
         """Do nothing, because the library fits its model when it suggests."""
 
     def ask(self, n: int = 1) -> list[Trial]:
-        """The next points, in one state after the other; a state's first actions are quasi-random."""
+        """The next n points, in one state after the other; the first actions of each state are quasi-random."""
         asked = []
         for number in range(len(self._trials), len(self._trials) + n):
             place, turn = number % len(self._grid), number // len(self._grid)
@@ -97,7 +98,7 @@ class GridContestant(TrialList):
         return asked
 
     def policies(self) -> list[ActionRule]:
-        """The policies: the nearest state's action and, if every state of the grid was tried, interpolated actions."""
+        """The nearest grid state's action and, if every state of the grid was tried, interpolated actions."""
         tried = [self._tried(place) for place in range(len(self._grid))]
         known = [place for place, pairs in enumerate(tried) if pairs]
         actions = self._space.encode_actions([self._search.best(tried[place]) for place in known])
@@ -125,7 +126,10 @@ class GridContestant(TrialList):
 
 
 def state_grid(problem: Problem, k: int) -> Array:
-    """All states if there are at most k, else k midpoints of equal shares of P[s]: (k, d_s), in the unit cube."""
+    """The states of a grid in the unit cube (k, d_s): all states if there are at most k.
+
+    Otherwise they are the midpoints of k cells with equal probability under P[s].
+    """
     distribution, d_s = bind(problem.state_distribution, problem.space), problem.space.n_state_dims
     if (listed := distribution.listed(max_states=k)) is not None:
         return listed[0]
@@ -137,14 +141,14 @@ def state_grid(problem: Problem, k: int) -> Array:
 
 
 def can_interpolate(space: Space, grid: Array) -> bool:
-    """Whether actions can be interpolated: no categories, and at least two states along every side of the grid."""
+    """Whether actions can be interpolated: no parameter is categorical, and every side of the grid has two states."""
     numeric = not any(space.state_categories) and not any(space.action_categories)
     return numeric and all(len(np.unique(column)) > 1 for column in grid.T)
 
 
 @dataclass(frozen=True)
 class NearestState:
-    """The action of the nearest state of a grid."""
+    """The policy that takes the action of the nearest state of a grid."""
 
     space: Space
     grid: Array  # (k, d_s)
@@ -159,10 +163,10 @@ class NearestState:
 
 @dataclass(frozen=True)
 class InterpolatedActions:
-    """Actions that are linear between the states of a grid, and constant beyond its ends."""
+    """The policy whose actions are interpolated linearly between the states of a grid, and constant beyond its ends."""
 
     space: Space
-    grid: Array  # (k, d_s), the product of its columns' values
+    grid: Array  # (k, d_s), all combinations of the values in its columns
     actions: Array  # (k, d_x)
 
     def many(self, states: Sequence[Point]) -> list[dict[str, Value]]:
@@ -176,5 +180,5 @@ class InterpolatedActions:
 
 
 def best_observed(tried: Sequence[tuple[Point, float]]) -> dict[str, Value]:
-    """The action with the highest reward."""
+    """The action with the highest reward among the tried actions and their rewards."""
     return dict(max(tried, key=lambda pair: pair[1])[0])

@@ -1,4 +1,4 @@
-"""The paper's pictures of how the method works, drawn from the library itself.  Needs the extra `plots`."""
+"""Draws the paper's pictures of how the method works, with the library's own models. Needs the extra `plots`."""
 
 from collections.abc import Callable
 from functools import cache
@@ -25,16 +25,16 @@ from conbo.proposals.penalized_batch import penalized_batch, penalty
 from conbo.quasi_random import sobol
 from conbo.spaces import Real, Space
 
-SIDE = 10.0  # states and actions are from 0 to 10
+SIDE = 10.0  # states and actions range from 0 to SIDE
 NEXT, LINES, PALE = "#c2185b", "#2b6cb0", "#b9bac6"
-GRID = 41  # points along each axis of a map
-LOWEST, HIGHEST = -2.5, 3.5  # expected rewards of the four panels
-CANDIDATE = 7.0  # action of the candidate in the four panels, as in the paper
+GRID = 41  # number of points along each axis of a map
+LOWEST, HIGHEST = -2.5, 3.5  # ends of the reward axis in the four panels of `draw_knowledge_gradients`
+CANDIDATE = 7.0  # action of the candidate in these panels, as in the paper
 
 
 @styled
 def draw_per_state() -> Figure:
-    """Draw the model with its policy and the next point, and the knowledge gradient of states around that point."""
+    """Draw the posterior mean with the policy and the next point, and the knowledge gradient in states around it."""
     belief = plane()
     point = Maximizer(PAPERS_CONBO).search(belief, generator()).points[:1]
     figure, axes = panels(2, 1)
@@ -50,7 +50,7 @@ def draw_per_state() -> Figure:
     top.set(title="The model: every column is a state", ylabel="action x")
     legend_below(figure, [top])
     acquisition = PAPERS_CONBO.build(belief, generator(3))
-    assert isinstance(acquisition, ConditionalAcquisition)  # because the belief is a single model
+    assert isinstance(acquisition, ConditionalAcquisition)  # it is, because the belief has a single model
     chosen = acquisition.states_of(point)
     gains = acquisition.value.at(chosen.states)(point, torch.zeros(1, dtype=torch.long)).values[0]
     inside = chosen.weights[0] > 0
@@ -63,7 +63,10 @@ def draw_per_state() -> Figure:
 
 @styled
 def draw_knowledge_gradients() -> Figure:
-    """Draw μⁿ⁺¹ for several z, and KG by discretization, by Monte Carlo and by the hybrid, at the same candidate."""
+    """Draw the look-ahead mean μⁿ⁺¹ for several z, and three estimates of the knowledge gradient of one candidate.
+
+    The estimates are by discretization, by Monte Carlo, and by the hybrid of both.
+    """
     belief = line()
     figure, axes = panels(2, 2, legend_rows=0)
     for panel, (title, recipe) in zip(axes.flat, ESTIMATORS.items(), strict=True):
@@ -76,7 +79,10 @@ def draw_knowledge_gradients() -> Figure:
 
 @styled
 def draw_penalization() -> Figure:
-    """The acquisition, the penalty by a batch's first point, and their product, whose maximum is the second point."""
+    """Draw how a batch is chosen: the acquisition function, the penalty near its first point, and their product.
+
+    The maximum of the product is the second point.
+    """
     belief = plane()
     acquisition = PAPERS_CONBO.build(belief, generator())
     values = torch.cat([acquisition(points) for points in grid().split(64)])
@@ -102,7 +108,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
 
 PAPERS_MODEL = GaussianProcess(
     main_effects="none", output_warping="none", members=1
-)  # a single process, without output warping
+)  # a single Gaussian process, without main effects and output warping
 PAPERS_CONBO = ConBO(HybridKG(n_z=5, spread=1.0, estimate="lower"), GaussianStates())
 ESTIMATORS: dict[str, Estimator | None] = {
     "μⁿ⁺¹ for several z": None,
@@ -131,7 +137,7 @@ def _draw_estimator(axes: Axes, belief: Belief, recipe: Estimator | None) -> Non
 
 
 def _draw_maximizers(axes: Axes, kg: ExactGains, lines: ExactLines) -> None:
-    """Draw the points of KG_d, or the maxima of the sampled functions."""
+    """Draw the discretization points of the knowledge gradient, or the maxima of the functions for each z."""
     mean, slope = lines.mean[0, 0], lines.slope[0, 0]
     if kg.rule.nodes is None:
         useful = expected_max(mean, slope).probability > 1e-3
@@ -145,7 +151,7 @@ def _draw_maximizers(axes: Axes, kg: ExactGains, lines: ExactLines) -> None:
 
 
 def estimate(belief: Belief, recipe: Estimator, candidate: Tensor) -> tuple[ExactGains, float, ExactLines]:
-    """An estimator, its value at a candidate (1, d), and the lines in z that it was computed from."""
+    """The knowledge gradient that a recipe builds, its value at a candidate (1, d), and the lines in z behind it."""
     kg = cast(ExactGains, recipe.build(belief, generator()))  # the model is a built-in one
     only_state = torch.zeros(1, 1, 0, dtype=torch.float64)
     gains = kg.at(only_state)(candidate, torch.zeros(1, dtype=torch.long))
@@ -186,19 +192,19 @@ def unit(n: int) -> Tensor:
 
 
 def grid() -> Tensor:
-    """All points of a map's grid."""
+    """All points (GRID², 2) of a map's grid, in the unit cube."""
     return torch.cartesian_prod(unit(GRID), unit(GRID))
 
 
 def draw_map(axes: Axes, values: Tensor, colors: str, levels: int | np.ndarray = 14) -> None:
-    """Draw values on the grid as bands of color."""
+    """Draw values (GRID²,) at the points of `grid` as bands of color."""
     axis = SIDE * unit(GRID)
     axes.contourf(axis, axis, values.reshape(GRID, GRID).mT, levels, cmap=colors)
     axes.set(xlim=(0, SIDE), ylim=(0, SIDE))
 
 
 def draw_observed(axes: Axes, belief: Belief) -> None:
-    """Draw the observations as dots: with one column, rewards over it; with two, where they are in the plane."""
+    """Draw the observations as dots: rewards over the action if there are no states, else points in the plane."""
     points = SIDE * belief.observations.points
     heights = points[:, 1] if points.shape[1] == 2 else belief.observations.rewards
     axes.scatter(points[:, 0], heights, s=22, color=DARK, edgecolor="white", zorder=4)

@@ -1,4 +1,4 @@
-"""Searches for the best action of one state by Optuna's Gaussian-process sampler.  Needs the extra `optuna`."""
+"""Searches for the best action of one state with Optuna's Gaussian-process sampler. Needs the extra `optuna`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,13 +17,17 @@ except ModuleNotFoundError as error:
 
 @dataclass(frozen=True)
 class OptunaSearch:
-    """An Optuna study of one state's actions, rebuilt for every suggestion, so that a run can be continued anywhere."""
+    """The search with Optuna for the best action of one state.
+
+    The Optuna study is built anew for every suggestion, from the results so far, so that a run can be continued
+    anywhere.
+    """
 
     actions: Parameters
-    exact: bool  # whether rewards have no noise, which the sampler can be told
+    exact: bool  # whether rewards have no noise; the sampler is told so
 
     def suggest(self, tried: Sequence[tuple[Point, float]], seed: int) -> dict[str, Value]:
-        """The next action."""
+        """The next action to evaluate, given the actions tried so far with their rewards."""
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         distributions = {name: _distribution(parameter) for name, parameter in self.actions.items()}
         sampler = optuna.samplers.GPSampler(seed=seed, n_startup_trials=1, deterministic_objective=self.exact)

@@ -1,7 +1,7 @@
-"""The origin of a run: version, platform, and a fingerprint of the code that its numbers depend on.
+"""Computes the origin of a run: version, platform, and a fingerprint of the code that the run's numbers depend on.
 
 The fingerprint is a hash of source files: the modules of the method's recipe and of the problem, the optimizer and the
-scoring, and all that these import, without the recipes of other methods, other problems, storage and presentation.
+scoring, and all that these import. The recipes of other methods, other problems, storage and presentation are left out.
 Docstrings, blank lines and comment lines do not count, so that rewriting them does not make recorded runs stale.
 """
 
@@ -21,7 +21,8 @@ from conbo.experiments.run_file import Origin, Run, RunSettings
 SOURCE = Path(__file__).parents[1]
 ROOTS = ("conbo.optimizer", "conbo.experiments.evaluation", "conbo.experiments.scoring")
 FINAL_ROUND = "conbo.experiments.final_round"
-# Modules that list, store, name or show things. What they list is followed from the recipes and problems themselves.
+# Modules that list, store, name or show things, so that numbers do not depend on them. The methods and problems that
+# they list are found from the recipe and the problem of the run instead.
 IGNORED = frozenset(
     {
         "conbo",
@@ -47,7 +48,7 @@ DIGITS = 16  # number of digits of a fingerprint
 
 
 def origin_of(settings: RunSettings, method: object) -> Origin:
-    """The origin of a run that is made now, by this code on this machine."""
+    """The origin of a run that this code makes now on this machine."""
     return Origin(version("conbo"), platform_name(), code_of(settings, method))
 
 
@@ -67,13 +68,13 @@ def is_stale(run: Run, code: str) -> bool:
 
 @lru_cache(maxsize=1)
 def platform_name() -> str:
-    """System, processor, Python and the libraries that decide how numbers are rounded."""
+    """A text with the system, the processor, and the versions of Python and of libraries that numbers depend on."""
     parts = [f"{platform.system()} {platform.machine()}", f"Python {platform.python_version()}"]
     return ", ".join([*parts, *(f"{name} {_version(name)}" for name in LIBRARIES)])
 
 
 def modules_within(value: object) -> Iterator[str]:
-    """The modules of this package that define a value, or anything that the value holds."""
+    """Yield the modules of this package that define a value, and those of everything that the value holds."""
     if isinstance(value, partial):
         for part in (value.func, *value.args, *value.keywords.values()):
             yield from modules_within(part)
@@ -96,7 +97,7 @@ def modules_within(value: object) -> Iterator[str]:
 
 
 def reachable(modules: Iterable[str]) -> set[str]:
-    """These modules and all that they import, directly or not."""
+    """These modules and all modules of this package that they import, directly or not, except `IGNORED` ones."""
     found: set[str] = set()
     waiting = [module for module in modules if module not in IGNORED]
     while waiting:
@@ -109,7 +110,7 @@ def reachable(modules: Iterable[str]) -> set[str]:
 
 @cache
 def imports_of(module: str) -> frozenset[str]:
-    """The modules of this package that a module imports when it runs."""
+    """The modules of this package that a module imports at run time, not only for type checkers."""
     return frozenset(_imports(_tree(module)))
 
 
@@ -130,7 +131,7 @@ def code_lines(module: str) -> str:
 def _imports(node: ast.AST) -> Iterator[str]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
-            continue  # these names are for type checkers
+            continue  # imports under `if TYPE_CHECKING`
         if isinstance(child, ast.Import):
             yield from (alias.name for alias in child.names if _is_ours(alias.name))
         elif isinstance(child, ast.ImportFrom) and child.module and _is_ours(child.module):

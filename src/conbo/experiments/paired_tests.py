@@ -1,15 +1,16 @@
-"""Differences of two methods over the same seeds: an interval, a permutation test, and tests against a margin.
+"""Statistics of the paired difference in cost of two methods over the same seeds.
 
 ====================  ==============================================================================================
-interval              percentile bootstrap of the mean difference, 95 %
-p                     two-sided sign-flip test: were the signs of the differences chosen by chance?
+interval              95 % percentile bootstrap interval of the mean difference
+p                     p-value of the two-sided sign-flip test, whose null hypothesis is that signs are random
 better, worse         the interval is on one side of zero and p is below 5 %; otherwise the methods are level
 not worse, equal      one-sided t-tests (5 % each) of whether the mean difference is within a margin
-power                 how often such a test would succeed if there were no difference at all
+power                 how often such a t-test would succeed if there were no difference at all
 ====================  ==============================================================================================
 
-A bootstrap interval from ten seeds is too narrow, and a permutation test alone says nothing about size, so a
-difference counts only if both agree.  "Level" is no evidence of equality: that is what margins and power are for.
+A bootstrap interval from ten seeds is too narrow, and a permutation test alone says nothing about the size of a
+difference, so a difference counts only if both agree. "Level" is no evidence that two methods are equal; the tests
+against a margin can give such evidence.
 """
 
 import math
@@ -25,8 +26,8 @@ from conbo.spaces import Array
 RESAMPLES = 10_000
 INTERVAL = 0.95
 SIGNIFICANT = 0.05
-MOST_EXACT = 14  # largest number of pairs for which all signs are tried
-FLIPS = 20_000  # number of random choices of signs if there are more pairs
+MOST_EXACT = 14  # largest number of pairs for which the sign-flip test tries all combinations of signs
+FLIPS = 20_000  # number of random combinations of signs if there are more pairs
 ROUNDING = 1e-12  # relative tolerance within which sums count as equal, because their order may differ
 
 Standing: TypeAlias = Literal["better", "level", "worse"]
@@ -34,17 +35,17 @@ Standing: TypeAlias = Literal["better", "level", "worse"]
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean of paired differences of costs, its bootstrap interval, and the p-value of its sign."""
+    """The mean of paired differences of costs, with its bootstrap interval and its p-value."""
 
     mean: float
-    low: float
+    low: float  # ends of the bootstrap interval
     high: float
-    p: float
-    pairs: int
+    p: float  # p-value of the sign-flip test
+    pairs: int  # number of pairs
 
     @property
     def standing(self) -> Standing:
-        """Whether both tests find that costs are lower, or that they are higher; otherwise the methods are level."""
+        """Better or worse if the interval and the sign-flip test both show lower or higher costs; otherwise level."""
         if not self.p < SIGNIFICANT:
             return "level"
         return "better" if self.high < 0 else "worse" if self.low > 0 else "level"
@@ -56,12 +57,12 @@ class Difference:
 
 @dataclass(frozen=True)
 class WithinMargin:
-    """Whether a mean difference is below a margin (shown, refuted, or neither), and the power to show it."""
+    """The result of a test of whether a mean difference is within a margin."""
 
-    holds: bool
-    refuted: bool
+    holds: bool  # whether it is shown to be within the margin
+    refuted: bool  # whether it is shown to be beyond the margin
     margin: float
-    power: float
+    power: float  # probability that the test succeeds if the true difference is zero
 
     def __str__(self) -> str:
         said = "within" if self.holds else "beyond" if self.refuted else "undecided about"
@@ -69,7 +70,7 @@ class WithinMargin:
 
 
 def paired_difference(costs: Array, others: Array) -> Difference:
-    """Paired difference of costs over the seeds that both methods have; NaN marks a missing run."""
+    """The statistics of costs - others over the seeds that both methods have; NaN marks a missing run."""
     differences = paired(costs, others)
     if len(differences) == 0:
         return Difference(math.nan, math.nan, math.nan, math.nan, 0)
@@ -87,9 +88,9 @@ def paired(costs: Array, others: Array) -> Array:
 
 
 def sign_flip_p(differences: Array) -> float:
-    """The share of all choices of signs that give a sum as far from zero as the sum of these differences.
+    """The p-value of the sign-flip test: the share of combinations of signs whose sum is at least as far from zero.
 
-    All choices are tried if there are few pairs; otherwise random ones and the given signs.
+    All combinations are tried if there are few pairs; otherwise random ones and the given signs.
     """
     n, observed = len(differences), abs(float(differences.sum()))
     least = observed - ROUNDING * float(np.abs(differences).sum())
@@ -102,7 +103,7 @@ def sign_flip_p(differences: Array) -> float:
 
 
 def not_worse(differences: Array, margin: float) -> WithinMargin:
-    """Whether the mean difference is below a margin, by a one-sided t-test."""
+    """Test by a one-sided t-test whether the mean difference is below a margin."""
     n = len(differences)
     error = _standard_error(differences)
     reach = float(t.ppf(1 - SIGNIFICANT, n - 1)) * error
@@ -111,14 +112,17 @@ def not_worse(differences: Array, margin: float) -> WithinMargin:
 
 
 def equal(differences: Array, margin: float) -> WithinMargin:
-    """Whether the mean difference is within a margin on both sides, by two one-sided t-tests."""
+    """Test by two one-sided t-tests whether the absolute mean difference is below a margin."""
     above, below = not_worse(differences, margin), not_worse(-differences, margin)
     power = max(0.0, 2 * above.power - 1)
     return WithinMargin(above.holds and below.holds, above.refuted or below.refuted, margin, power)
 
 
 def power_of_margin(margin: float, error: float, n: int) -> float:
-    """Power of a one-sided t-test from n pairs to show that a difference, in truth zero, is below a margin."""
+    """Power of a one-sided t-test with n pairs to show that a difference is below a margin, if it is truly zero.
+
+    `error` is the standard error of the mean difference.
+    """
     if error == 0:
         return 1.0 if margin > 0 else 0.0
     return float(nct.cdf(-t.ppf(1 - SIGNIFICANT, n - 1), n - 1, -margin / error))

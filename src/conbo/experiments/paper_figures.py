@@ -1,7 +1,7 @@
-"""The figures of the paper as tables of settings, and our own figures on methods, models, seeds and rivals.
+"""The settings of all runs of the ConBO paper's figures, and of conbo's own figures on methods, models and seeds.
 
-The paper gives the functions, the methods and the sweeps.  What it does not give (initial points, budgets, repetitions,
-test states) is chosen here, the same for all methods.
+The paper gives the test functions, the methods and the values that are varied. Settings that it does not give (initial
+points, budgets, repetitions, test states) are chosen here, the same for all methods.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ ALL_METHODS = (
     "conbo-5",
     DEFAULT_METHOD,
 )
-MODEL_RIVALS = ("revi", "conbo-5")  # the best rivals, which are also run with our model
+MODEL_RIVALS = ("revi", "conbo-5")  # the best rivals of the default method, which are also run with its model
 SEED_LABELS: dict[SeedHabit, str] = {"new": "new seeds", "chosen": "chosen seeds", "one": "one seed"}
 WIDTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 KNOWLEDGE_GRADIENTS = {"kg-discrete": (3, 5, 11, 21), "kg-monte-carlo": (3, 5, 11, 21), "kg-hybrid": (3, 5, 11, 21)}
@@ -48,7 +48,7 @@ WAREHOUSES = Scoring(states=64, replications=64)
 
 @dataclass(frozen=True)
 class Figure:
-    """The runs of one figure, and a smaller set of runs that takes only minutes."""
+    """The sweeps that make the runs of one figure, and `quick` ones that take only minutes."""
 
     name: str
     title: str
@@ -56,28 +56,28 @@ class Figure:
     quick: Sequence[Sweep]
 
     def tasks(self, quick: bool = False) -> list[Task]:
-        """All runs of the figure, ordered by seed."""
+        """The tasks of all runs of the figure, or of its quick variant, ordered by seed."""
         tasks = [task for sweep in (self.quick if quick else self.sweeps) for task in sweep.tasks()]
         return sorted(tasks, key=lambda task: task.settings.seed)
 
     def select(self, runs: Mapping[Key, Run], quick: bool = False) -> list[Run]:
-        """The runs that belong to the figure."""
+        """Those of the given runs that belong to the figure."""
         return [runs[key] for task in self.tasks(quick) if (key := task.settings.key) in runs]
 
     def shown(self, runs: Mapping[Key, Run]) -> list[Run]:
-        """The complete runs of all problems that have at least half of their runs."""
+        """The complete runs of those problems for which at least half of the figure's runs are complete."""
         planned = Counter(task.settings.problem for task in self.tasks())
         complete = [run for run in self.select(runs) if run.is_complete]
         made = Counter(run.settings.problem for run in complete)
         return [run for run in complete if 2 * made[run.settings.problem] >= planned[run.settings.problem]]
 
     def is_mostly_made(self, runs: Mapping[Key, Run]) -> bool:
-        """Whether at least half of all runs are complete."""
+        """Whether at least half of the figure's runs are complete."""
         return 2 * sum(run.is_complete for run in self.select(runs)) >= len(self.tasks())
 
 
 def named(*names: str) -> list[Method]:
-    """The built-in methods of these names."""
+    """The built-in methods with these names."""
     return [METHODS[name] for name in names]
 
 
@@ -92,12 +92,12 @@ def swept_label(name: str, n_z: int) -> str:
 
 
 def with_model(name: str, model: GaussianProcess) -> Method:
-    """A method of the table with another model than its own."""
+    """A built-in method with another model than its own, labeled `method/profile`."""
     return replace(METHODS[name], name=f"{name}/{model.profile}", model=model)
 
 
 def global_methods() -> list[Method]:
-    """The three knowledge gradients at every n_z, Thompson sampling, and our default."""
+    """The three knowledge gradients with every n_z of `KNOWLEDGE_GRADIENTS`, Thompson sampling, and conbo's default."""
     recipes: dict[str, Callable[[int], StateValueRecipe]] = {
         "kg-discrete": DiscreteKG,
         "kg-monte-carlo": MonteCarloKG,
@@ -158,7 +158,7 @@ _NETWORKS = Sweep(
     initial=18,
     seeds=10,
     every=10,
-    scoring=Scoring(states=5, replications=1),  # the surrogate knows its means
+    scoring=Scoring(states=5, replications=1),  # the problem is a surrogate, whose expected rewards are known exactly
     final_round=True,
 )
 _SEEDS: list[Sweep] = [
@@ -301,7 +301,7 @@ PICTURES = {
 
 
 def known_name(name: str) -> str:
-    """The name itself, if it is the name of a figure or a picture; raises otherwise."""
+    """Return the name if a figure or a picture has it; raise SettingError otherwise."""
     if name not in FIGURES and name not in PICTURES:
         raise SettingError(f"unknown figure {name!r}: {closest(name, [*PICTURES, *FIGURES])}")
     return name

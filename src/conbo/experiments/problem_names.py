@@ -3,8 +3,8 @@
 ==========================================  =========================================================
 text                                        problem
 ==========================================  =========================================================
-`branin`                                    a built-in one
-`branin:width=0.5,noise=1`                  a variant: keyword arguments of the built-in's function
+`branin`                                    a built-in problem
+`branin:width=0.5,noise=1`                  a variant: keyword arguments of the function that makes the problem
 `path/to/file.py:name`                      a `Problem` in a file of your own, or a function returning one
 ==========================================  =========================================================
 """

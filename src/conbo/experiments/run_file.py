@@ -4,7 +4,7 @@
 line                                                           content
 =============================================================  =====================================================
 `{"format": "conbo-run", "version": 1, "problem": ..., ...}`   the settings; the first line of every run
-`{"origin": {"version": ..., "platform": ..., "code": ...}}`    the code that made the next lines; see `origin.py`
+`{"origin": {"version": ..., "platform": ..., "code": ...}}`    which code made the lines that follow; see `origin.py`
 `{"trial": 7, "state": ..., "action": ..., "reward": ...}`     one evaluation, with its constrained outcomes if there
                                                                are any, and the seconds that the suggestion took
 `{"checkpoint": 20, "score": ..., ...}`                        how good the policy was after that many evaluations
@@ -31,8 +31,9 @@ from conbo.record_fields import Fields, errors_about, parse_json
 from conbo.trials import Outcomes, Trial
 
 FORMAT, VERSION = "conbo-run", 1
-Key: TypeAlias = tuple[str, str, int, int]
-# new: another seed for every evaluation; chosen: by the method, as common random numbers; one: the same for all
+Key: TypeAlias = tuple[str, str, int, int]  # problem, method, batch size and seed of a run
+# Where the seeds of a simulator come from. "new": every evaluation has another seed. "chosen": the method chooses them,
+# as with common random numbers. "one": all evaluations have the same seed.
 SeedHabit: TypeAlias = Literal["new", "chosen", "one"]
 SEED_HABITS: tuple[SeedHabit, ...] = get_args(SeedHabit)
 RUN_SUFFIX, PACK_SUFFIX = ".jsonl", ".jsonl.xz"
@@ -44,16 +45,16 @@ _REMEDY = "two processes may have written this run at once; remove its file, and
 class RunSettings:
     """The settings that determine a run; two runs with the same settings are the same run."""
 
-    problem: str  # as `load_problem` reads it
+    problem: str  # name of the problem, as `load_problem` reads it
     method: str  # label of the method
-    recipe: str  # settings that the label stood for when the run was made
+    recipe: str  # settings of the method when the run was made
     seed: int
-    initial: int
-    batch: int
+    initial: int  # number of evaluations in the initial design
+    batch: int  # number of points suggested together
     every: int  # number of evaluations from one checkpoint to the next
-    test_states: int
-    replications: int
-    final_round: bool = False  # whether checkpoints also look at a last evaluation in each state
+    test_states: int  # number of states in which policies are scored
+    replications: int  # number of evaluations in each of these states
+    final_round: bool = False  # whether checkpoints also record the best rewards after a final round
     seed_habit: SeedHabit = "new"  # where the seeds of the simulator come from
 
     @property
@@ -70,7 +71,7 @@ class RunSettings:
 
 
 class Seconds(NamedTuple):
-    """Seconds for fitting the model and for the suggestion itself."""
+    """Seconds that fitting the model took, and seconds that the suggestion took with the fitted model."""
 
     fit: float
     suggest: float
@@ -78,11 +79,11 @@ class Seconds(NamedTuple):
 
 @dataclass(frozen=True)
 class Origin:
-    """The version, platform and code that made a run, or a part of it."""
+    """The version, platform and code that made a run, or some of its lines."""
 
     version: str  # version of this package
     platform: str
-    code: str  # a fingerprint of the modules that the numbers depend on
+    code: str  # fingerprint of the source code that the numbers depend on
 
 
 @dataclass(frozen=True)
@@ -91,18 +92,18 @@ class Checkpoint:
 
     evaluations: int
     score: float
-    measure: str
+    measure: str  # what the score is: "opportunity cost" or "mean reward"
     fit_seconds: float | None = None  # mean time to fit the model for a suggestion; None in the initial design
-    suggest_seconds: float | None = None  # mean time of a suggestion (of a whole batch) with the model at hand
-    best_observed: float | None = None  # mean over states of the best reward, if there are few states
+    suggest_seconds: float | None = None  # mean time of a suggestion (of a whole batch) with the fitted model
+    best_observed: float | None = None  # mean over states of the best observed reward, if there are few states
     final_round: float | None = None  # the same after one last evaluation in each state, chosen to improve it
-    violation: float | None = None  # share of states in which the policy breaks a constraint, if there are constraints
-    observed_mean: float | None = None  # the expected reward of the actions that were observed best
+    violation: float | None = None  # probability that the policy violates a constraint, if there are constraints
+    observed_mean: float | None = None  # mean over states of the expected reward of the best observed actions
 
 
 @dataclass
 class Run:
-    """A run as read from its file."""
+    """The content of a run's file."""
 
     settings: RunSettings
     origins: list[Origin] = field(default_factory=list)  # more than one if other code continued the run
@@ -114,12 +115,12 @@ class Run:
 
     @property
     def evaluations(self) -> int:
-        """Number of evaluations so far."""
+        """Number of evaluations so far, also for a packed run, which has checkpoints but no trials."""
         return max(len(self.trials), self.checkpoints[-1].evaluations if self.checkpoints else 0)
 
     @property
     def is_complete(self) -> bool:
-        """Whether the run ended as planned."""
+        """Whether the run has reached its planned number of evaluations."""
         return self.complete == self.evaluations > 0
 
 
@@ -129,12 +130,12 @@ def header(settings: RunSettings) -> dict[str, Any]:
 
 
 def origin_line(origin: Origin) -> dict[str, Any]:
-    """The line that says which code makes the next part of a run."""
+    """The line that says which code makes the lines that follow."""
     return {"origin": asdict(origin)}
 
 
 def trial_line(trial: Trial, seconds: Seconds | None) -> dict[str, Any]:
-    """The line of a completed trial."""
+    """The line of a completed trial; `seconds` are given for the first trial of each suggestion."""
     line = {"trial": trial.number, "state": trial.state, "action": trial.action, "reward": trial.reward}
     line |= {} if trial.seed is None else {"seed": trial.seed}
     line |= {"outcomes": dict(trial.measured)} if trial.measured else {}
@@ -142,13 +143,13 @@ def trial_line(trial: Trial, seconds: Seconds | None) -> dict[str, Any]:
 
 
 def checkpoint_line(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The line of a checkpoint, without values that are unknown."""
+    """The line of a checkpoint, without values that are None."""
     record = asdict(checkpoint)
     return {"checkpoint": record.pop("evaluations"), **{k: _brief(v) for k, v in record.items() if v is not None}}
 
 
 def complete_line(evaluations: int) -> dict[str, Any]:
-    """The line that says that a run ended as planned."""
+    """The line that says that a run has reached its planned number of evaluations."""
     return {"complete": evaluations}
 
 
@@ -158,7 +159,7 @@ def failure_line(error: str) -> dict[str, Any]:
 
 
 def append(path: Path, *lines: Mapping[str, Any]) -> None:
-    """Add lines to a run's file, all of them or none."""
+    """Append lines to a run's file, and wait until they are on the disk."""
     text = "".join(json.dumps(line) + "\n" for line in lines)
     with path.open("a", encoding="utf-8") as file:
         file.write(text)
@@ -167,7 +168,7 @@ def append(path: Path, *lines: Mapping[str, Any]) -> None:
 
 
 def read_folder(folder: Path) -> dict[Key, Run]:
-    """All runs of a folder by their keys; a run's own file takes precedence over packs."""
+    """All runs of a folder by their keys; if a run is also in a pack, its own file counts."""
     packs, files = sorted(folder.glob(f"*{PACK_SUFFIX}")), sorted(folder.glob(f"*{RUN_SUFFIX}"))
     packed = sorted((run for path in packs for run in read_file(path)), key=lambda run: run.evaluations)
     single = [run for path in files for run in read_file(path)]
@@ -175,12 +176,12 @@ def read_folder(folder: Path) -> dict[Key, Run]:
 
 
 def read_file(path: Path) -> Iterator[Run]:
-    """The run of a file, or the runs of a pack.
+    """Yield the run of a file, or the runs of a pack.
 
     Raises
     ------
     RecordError
-        If a line is damaged, or the trials are not numbered 0, 1, 2, …; it names the file and the line.
+        If a line is damaged, or the trials are not numbered 0, 1, 2, …; the message names the file and the line.
     """
     run: Run | None = None
     for number, line in enumerate(_lines(path), start=1):
@@ -199,24 +200,27 @@ def read_file(path: Path) -> Iterator[Run]:
 
 
 def open_run(path: Path, settings: RunSettings) -> Run:
-    """The run of a file, ready to be appended to; a new run if there is none."""
+    """Read the run of a file, or begin the file if there is none; afterwards lines can be appended to the file.
+
+    Raises RecordError if the file holds a run with other settings.
+    """
     content = path.read_bytes() if path.exists() else b""
     whole = content[: content.rfind(b"\n") + 1]
     if not whole:
         path.write_text(json.dumps(header(settings)) + "\n", encoding="utf-8")
     elif whole != content:
-        path.write_bytes(whole)  # without a last line that was only half written
+        path.write_bytes(whole)  # drops an incomplete last line
     runs = list(read_file(path))
     if len(runs) > 1:
         raise RecordError(f"'{path}' must hold one run, but holds {len(runs)}.")
-    # the recipe may differ: the sweep decides whether such a run is kept
+    # the recipe may differ, because the sweep has already decided whether such a run is kept
     if replace(runs[0].settings, recipe="") != replace(settings, recipe=""):
         raise RecordError(f"'{path}' must hold the run {settings}, but holds {runs[0].settings}.")
     return runs[0]
 
 
 def lines_of(run: Run, with_trials: bool = True) -> Iterator[dict[str, Any]]:
-    """The lines that describe a run."""
+    """Yield the lines of a run's file, with or without its trials."""
     yield header(run.settings)
     yield from map(origin_line, run.origins)
     if with_trials:
@@ -242,7 +246,7 @@ def _brief(value: float | str) -> float | str:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """The complete lines; an incomplete last line is dropped, and its evaluation is made again."""
+    """Yield the complete lines of a file; an incomplete last line is dropped, so that its evaluation is made again."""
     try:
         with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as file:
             while (line := file.readline(LONGEST_LINE)).endswith("\n"):

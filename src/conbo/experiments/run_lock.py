@@ -11,10 +11,10 @@ LOCK_SUFFIX = ".lock"
 
 @contextmanager
 def run_lock(path: Path) -> Iterator[bool]:
-    """A context that locks the run of this file; yields False if another process has the lock.
+    """A context that locks the run of this file, and yields whether it got the lock: not if another process has it.
 
-    The lock is on a file of its own, since a run's file may be replaced. That file stays behind: removing it would
-    let two processes hold locks on two files of the same name.
+    The lock is on a separate file, because a run's own file may be replaced. The lock file is not removed: otherwise
+    two processes could hold locks on two files of the same name.
     """
     lock = FileLock(path.with_name(path.name + LOCK_SUFFIX), timeout=0)
     try:

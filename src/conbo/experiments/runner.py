@@ -1,7 +1,8 @@
-"""One run: a method on a problem with one seed, written to its file as it goes and continued where it stopped.
+"""Makes one run: a method on a problem with one seed. It is written to its file at once, and can be continued later.
 
-A run is a function of its settings.  Suggestions depend on the seed and the trials before them, the noise of an
-evaluation on the seed and the trial's number, and the initial design on the seed alone: all methods share it.
+A run is a function of its settings. A suggestion depends on the seed and the trials before it. The noise of an
+evaluation depends on the seed and the trial's number. The initial design depends on the seed alone, so all methods
+share it.
 """
 
 import time
@@ -44,7 +45,7 @@ Outcome: TypeAlias = Literal["complete", "failed", "paused", "busy"]
 
 @dataclass(frozen=True)
 class Task:
-    """A run to be made."""
+    """A run to be made, with its planned number of evaluations."""
 
     settings: RunSettings
     method: Entry
@@ -53,7 +54,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended, and how many evaluations were made in this call."""
+    """How a call of `make_run` ended, and how many evaluations it made."""
 
     outcome: Outcome
     evaluations: int
@@ -76,14 +77,14 @@ def _make(task: Task, path: Path, deadline: float | None) -> Result:
     torch.set_num_threads(1)
     run = open_run(path, task.settings)
     if run.complete >= task.evaluations:
-        return Result("complete", 0)  # another process completed it after the sweep began
+        return Result("complete", 0)  # another process has completed the run since the sweep began
     if run.origins[-1:] != [origin := origin_of(task.settings, task.method)]:
         run.origins.append(origin)
         append(path, origin_line(origin))
     before = run.evaluations
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # warnings of policies are meant for users
+            warnings.simplefilter("ignore")  # policies warn users, who do not see this run
             complete = _continue(run, path, task, deadline)
     except Exception:
         append(path, failure_line(traceback.format_exc()))
@@ -92,7 +93,7 @@ def _make(task: Task, path: Path, deadline: float | None) -> Result:
 
 
 def _continue(run: Run, path: Path, task: Task, deadline: float | None) -> bool:
-    """Continue the run, and return whether it is complete."""
+    """Continue the run until it is complete or the deadline has passed; return whether it is complete."""
     settings, problem = task.settings, load_problem(task.settings.problem)
     judge = _judge(settings.problem, Scoring(settings.test_states, settings.replications))
     optimizer = contestant(task.method, problem, settings, task.evaluations)

@@ -1,7 +1,8 @@
 """Scores policies over P[s], on test states that are the same for all methods and seeds.
 
-Every test state has its own random numbers, which are the same for every policy.  So differences between policies are
-far more precise than their rewards, and the errors of the states average out.
+In a test state, all policies are evaluated with the same random numbers, and every test state has its own. So
+differences between policies are far more precise than their mean rewards, and the errors of different states average
+out.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ Measure: TypeAlias = Literal["opportunity cost", "mean reward"]
 
 @dataclass(frozen=True)
 class Scoring:
-    """The number of test states on which a policy is tried, and the number of replications in each state."""
+    """The number of test states in which a policy is scored, and the number of replications in each of them."""
 
     states: int = 128
     replications: int = 100
@@ -37,17 +38,17 @@ class Scoring:
 
 @dataclass(frozen=True)
 class Scorer:
-    """The test states of a problem, ready to try policies on."""
+    """The test states of a problem, and the methods that score policies in them."""
 
     problem: Problem
     replications: int
     states: Sequence[dict[str, Value]]
-    weights: Array
-    optimal: Array | None  # the best expected rewards in these states; None if they are not known
+    weights: Array  # probabilities of the states under P[s]
+    optimal: Array | None  # the highest expected reward in each of these states; None if they are not known
 
     @property
     def measure(self) -> Measure:
-        """The kind of the scores: an opportunity cost (low is good) or a reward (high is good)."""
+        """What the scores are: opportunity costs (lower is better) or mean rewards (higher is better)."""
         return "mean reward" if self.optimal is None else "opportunity cost"
 
     def score(self, policy: ActionRule) -> float:
@@ -63,7 +64,7 @@ class Scorer:
         return min(scored, key=lambda pair: sign * pair[0])
 
     def violation(self, policy: ActionRule) -> float | None:
-        """The share of states, by P[s], in which a policy truly violates a constraint; None without constraints."""
+        """The probability under P[s] that a policy truly violates a constraint; None without constraints."""
         breaks = self.problem.violates
         if breaks is None:
             return None
@@ -76,7 +77,10 @@ class Scorer:
         return None if best is None else float(self.weights @ np.array([reward for reward, _ in best]))
 
     def mean_of_best_observed(self, trials: Sequence[Trial]) -> float | None:
-        """The expected reward of the best observed actions, which does not profit from lucky noise."""
+        """The expected rewards of the best observed actions, averaged over P[s]; None if some test state was not tried.
+
+        Unlike the observed rewards, they do not profit from lucky noise.
+        """
         best = self._best_trials(trials)
         if best is None:
             return None
@@ -100,7 +104,7 @@ class Scorer:
 
 
 def scorer(problem: Problem, scoring: Scoring) -> Scorer:
-    """The scorer of a problem: its test states are all states if these are few, else Sobol states that follow P[s]."""
+    """The scorer of a problem. Its test states are all states if there are few, else a Sobol sample of P[s]."""
     distribution = bind(problem.state_distribution, problem.space)
     if (finite := distribution.finite(max_states=scoring.states)) is not None:
         points, weights = finite

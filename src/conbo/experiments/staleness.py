@@ -1,4 +1,4 @@
-"""Finds recorded runs that are stale, because the code or the recipe that made them has changed since."""
+"""Finds recorded runs that are stale: the code or the recipe that made them has changed since."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ OTHER_CODE = "code that they depend on has changed since {versions}"
 
 
 def why_stale(run: Run, task: Task) -> str | None:
-    """Why a run has to be made again, or None if the same code would make it today."""
+    """A text that says why a run is stale, or None if the present code would make the same run."""
     if not run.origins:
         return NO_RECORD
     if run.settings.recipe != task.settings.recipe:
@@ -28,7 +28,7 @@ def why_stale(run: Run, task: Task) -> str | None:
 
 
 def stale_table(figures: Sequence[Figure], runs: Mapping[Key, Run]) -> str:
-    """A Markdown table of stale runs, with a row for each method on a problem, and the number of stale runs."""
+    """A Markdown table that counts the stale runs of each method on each problem."""
     stale: Counter[tuple[str, str, str, str]] = Counter()
     keys: dict[Key, bool] = {}
     for figure in figures:

@@ -1,4 +1,4 @@
-"""Summaries of a folder of runs: means with standard errors, ranks, paired differences, shares of evaluations.
+"""Compares methods over many runs: mean costs with standard errors, ranks, paired differences, evaluations needed.
 
 Scores are treated as costs: rewards are negated, so that lower is always better.
 """
@@ -18,10 +18,10 @@ from conbo.experiments.run_file import Checkpoint, Run
 from conbo.rounding import counted
 from conbo.spaces import Array, closest
 
-FEWEST_PAIRS = 10  # number of pairs below which a percentile bootstrap interval is clearly too narrow
+FEWEST_PAIRS = 10  # number of pairs of runs below which a percentile bootstrap interval is clearly too narrow
 WIDEST = 60  # largest width of a table column that is aligned, in characters
 
-# fields of a checkpoint
+# the fields of a checkpoint that can be compared
 Score: TypeAlias = Literal["score", "best_observed", "observed_mean", "final_round", "violation"]
 MEASURES = {
     "score": "true mean of the policy's action",
@@ -35,7 +35,7 @@ LOW_IS_GOOD = ("opportunity cost", MEASURES["violation"])
 
 @dataclass(frozen=True)
 class Comparison:
-    """The runs of one problem, with batches of one size: their costs at the checkpoints that all methods share."""
+    """The costs of all methods on one problem with one batch size, at the checkpoints that their runs share."""
 
     problem: str
     batch: int
@@ -43,17 +43,17 @@ class Comparison:
     evaluations: Array  # (checkpoints,)
     seeds: Array  # (seeds,)
     costs: dict[str, Array]  # by method: (seeds, checkpoints), NaN if a run has not reached the checkpoint
-    fit_seconds: dict[str, float]  # mean seconds per suggestion, by method
-    suggest_seconds: dict[str, float]
+    fit_seconds: dict[str, float]  # by method: median over checkpoints of the mean seconds to fit the model
+    suggest_seconds: dict[str, float]  # by method: median over checkpoints of the mean seconds of a suggestion
 
     @property
     def sign(self) -> int:
-        """The factor that turns a cost back into the score."""
+        """The factor, 1 or -1, that turns a cost back into the score."""
         return 1 if self.measure in LOW_IS_GOOD else -1
 
     @cached_property
     def methods(self) -> list[str]:
-        """The methods, the best first."""
+        """The methods in the order of their final mean costs, the best first."""
         return sorted(self.costs, key=lambda method: float(self.mean(method)[-1]))
 
     def runs(self, method: str) -> int:
@@ -61,11 +61,11 @@ class Comparison:
         return int(np.isfinite(self._of(method)[:, -1]).sum())
 
     def mean(self, method: str) -> Array:
-        """Mean costs (checkpoints,) over the seeds that are complete."""
+        """Mean costs (checkpoints,) of a method over its complete runs."""
         return np.asarray(self._complete(method).mean(0))
 
     def error(self, method: str) -> Array:
-        """Standard errors (checkpoints,) of the means."""
+        """Standard errors (checkpoints,) of the method's mean costs."""
         costs = self._complete(method)
         if len(costs) < 2:
             return np.full(costs.shape[1], np.nan)
@@ -73,7 +73,7 @@ class Comparison:
 
     @cached_property
     def ranks(self) -> dict[str, float]:
-        """Mean ranks at the last checkpoint over the seeds that all methods have; 1 is best."""
+        """Mean rank of each method at the last checkpoint, over the seeds that all methods have; 1 is best."""
         last = np.stack([costs[:, -1] for costs in self.costs.values()], axis=1)  # (seeds, methods)
         shared = last[np.isfinite(last).all(1)]
         if len(shared) == 0:
@@ -81,11 +81,11 @@ class Comparison:
         return dict(zip(self.costs, rankdata(shared, axis=1).mean(0).tolist(), strict=True))
 
     def difference(self, method: str, against: str, checkpoint: int = -1) -> Difference:
-        """How much more a method costs than another at the same seeds; positive is worse."""
+        """The cost of `method` minus that of `against`, paired by seed, at a checkpoint; positive is worse."""
         return paired_difference(self._of(method)[:, checkpoint], self._of(against)[:, checkpoint])
 
     def evaluations_to_reach(self, method: str, cost: float) -> float:
-        """Number of evaluations after which the mean cost stays at or below `cost`, interpolated if necessary."""
+        """Number of evaluations, interpolated, after which a method's mean cost stays at or below `cost`."""
         return last_crossing(self.evaluations, self.mean(method), cost)
 
     def share_of_evaluations(self, method: str, against: str) -> float:
@@ -110,7 +110,10 @@ class Comparison:
 
 
 def last_crossing(evaluations: Array, means: Array, cost: float) -> float:
-    """Number of evaluations after which a curve of mean costs stays at or below a cost; NaN if it ends above it."""
+    """Number of evaluations after which a curve of mean costs stays at or below a cost; NaN if it ends above the cost.
+
+    Between checkpoints the curve is interpolated linearly.
+    """
     above = np.flatnonzero(~(means <= cost))
     if not above.size:
         return float(evaluations[0])
@@ -122,7 +125,7 @@ def last_crossing(evaluations: Array, means: Array, cost: float) -> float:
 
 
 def compare(runs: Iterable[Run], score: Score = "score") -> list[Comparison]:
-    """Comparisons of the runs, one for each problem and batch size."""
+    """Comparisons of the runs, one for each problem and batch size, by the given field of their checkpoints."""
     groups: dict[tuple[str, int], list[Run]] = {}
     for run in runs:
         if run.checkpoints:
@@ -159,7 +162,7 @@ def _comparison(problem: str, batch: int, runs: Sequence[Run], score: Score) -> 
 
 
 def table(comparison: Comparison, against: str) -> str:
-    """A comparison as a Markdown table, the best method first."""
+    """A Markdown table of a comparison, the best method first; every method is compared with `against`."""
     sign, last = comparison.sign, int(comparison.evaluations[-1])
     middle = len(comparison.evaluations) // 2
     columns = list(dict.fromkeys([0, middle, len(comparison.evaluations) - 1]))
@@ -182,7 +185,7 @@ def table(comparison: Comparison, against: str) -> str:
 
 
 def caution(comparisons: Sequence[Comparison], against: str) -> str | None:
-    """A warning about intervals that rest on too few runs, if there are any."""
+    """A warning if some intervals of the tables are from too few pairs of runs, or None."""
     pairs = [
         comparison.difference(method, against).pairs
         for comparison in comparisons
@@ -197,7 +200,7 @@ def caution(comparisons: Sequence[Comparison], against: str) -> str | None:
 
 
 def with_error(mean: float, error: float) -> str:
-    """A mean and its standard error, to two digits of the latter."""
+    """A text of a mean and its standard error, with two significant digits of the error."""
     if not error > 0:
         return f"{mean:.3g}"
     digits = max(0, 1 - math.floor(math.log10(error)))

@@ -1,4 +1,7 @@
-"""Sweeps over problem × method × seed on all cores: complete runs are kept, the others are continued."""
+"""Makes the runs of all combinations of problem, method and seed, in several processes.
+
+Complete runs are kept, and interrupted ones are continued.
+"""
 
 import logging
 import os
@@ -25,20 +28,20 @@ from conbo.method_list import PUBLISHED_MODEL, Method
 Changed: TypeAlias = Literal["stop", "keep", "again"]
 
 DEFAULT_SCORING = Scoring()
-PAUSE = 0.5  # seconds between two looks at the runs of other processes
+PAUSE = 0.5  # seconds between two checks of whether other processes have ended their runs
 
 _log = logging.getLogger("conbo")
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """The settings of a sweep: every problem with every method at every seed."""
+    """The settings of a sweep: every problem with every method at every seed; see `RunSettings` for the fields."""
 
     problems: Sequence[str]
-    methods: Sequence[Entry]  # their names are the labels
+    methods: Sequence[Entry]  # their names are the labels in tables and files
     evaluations: int
     initial: int
-    seeds: int
+    seeds: int  # number of seeds
     batch: int = 1
     every: int = 5
     scoring: Scoring = DEFAULT_SCORING
@@ -55,7 +58,7 @@ class Sweep:
             raise SettingError(f"`seeds`, `batch` and `every` must be at least 1, but got {given}.")
 
     def tasks(self) -> list[Task]:
-        """All runs, ordered by seed, so that a sweep that is stopped has compared all methods at some seeds."""
+        """The tasks of all runs, ordered by seed, so that a sweep that is stopped has run all methods at some seeds."""
         return [
             Task(self._settings(problem, method, seed), method, self.evaluations)
             for seed in range(self.first_seed, self.first_seed + self.seeds)
@@ -80,7 +83,7 @@ class Sweep:
 
 
 def recipe_of(method: Entry) -> str:
-    """All settings that distinguish a method from others, as text."""
+    """A text with all settings that distinguish a method from others."""
     if not isinstance(method, Method):
         return repr(method)
     policy = f", {method.policy!r}" if method.policy else ""
@@ -90,7 +93,7 @@ def recipe_of(method: Entry) -> str:
 
 @dataclass(frozen=True)
 class Report:
-    """The numbers of runs that are complete, paused and failed, and why the first one failed."""
+    """The numbers of runs of a sweep that are complete, paused and failed, and the error of the first failure."""
 
     complete: int
     paused: int
@@ -107,9 +110,10 @@ def sweep(
     changed: Changed = "stop",
     progress: bool = True,
 ) -> Report:
-    """Make or continue all runs in a folder.
+    """Make or continue the runs of all tasks, whose files are in a folder.
 
-    Several sweeps may work in one folder: each run is made by one of them, and all wait for the last run.
+    Several sweeps may work in one folder at the same time: each run is made by one of them, and all wait for the last
+    run.
 
     - Runs are made in `jobs` processes of this machine, or in an `executor` with the interface of concurrent.futures
       whose workers see the same folder.
@@ -146,7 +150,7 @@ def _results(
     jobs: int,
     executor: Executor | None,
 ) -> Iterator[Result]:
-    """Yield results as they come; a run that another process is making is tried again until it is free."""
+    """Yield the results of all tasks as they end; a run that another process is making is tried again later."""
     if executor is None and jobs == 1:
         yield from _until_free(todo, lambda tasks: ((task, make_run(task, folder, deadline)) for task in tasks))
         return
@@ -184,7 +188,7 @@ def _until_free(
 
 
 def _pool(jobs: int) -> Executor:
-    # one thread for each process: the runs themselves fill the cores
+    # one thread for each process, because the processes already use all cores
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
 
@@ -196,9 +200,9 @@ def _left_open(executor: Executor) -> Iterator[Executor]:
 
 
 def _check(task: Task, run: Run | None, changed: Changed) -> None:
-    """Raise an error if a task cannot be run, before any run begins."""
+    """Raise an error if a task cannot be run; all tasks are checked before any run begins."""
     problem = load_problem(task.settings.problem)
-    # raises if method and problem do not fit together
+    # raises an error if the method cannot be used on the problem
     contestant(task.method, problem, task.settings, task.evaluations)
     if task.settings.seed_habit != "new" and not problem.takes_seed:
         raise SettingError(f"the problem must take seeds, but `evaluate` of '{task.settings.problem}' does not.")
@@ -222,7 +226,7 @@ def _check(task: Task, run: Run | None, changed: Changed) -> None:
 
 
 def _prepare(task: Task, known: dict[Key, Run], folder: Path, changed: Changed) -> None:
-    """Prepare the file of a run: remove a stale file, and unpack a run that is to be continued."""
+    """Prepare the file of a run: remove it if it is stale, and unpack a run that is to be continued."""
     path, run = folder / task.settings.file_name, known.get(task.settings.key)
     stale = run is not None and _is_stale(task, run, changed)
     if run is None or (not stale and (path.exists() or _is_made(task, run))):

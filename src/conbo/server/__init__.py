@@ -1,1 +1,1 @@
-"""The HTTP service for studies, with a dashboard. It needs the extra `server`."""
+"""The HTTP service for studies, with a dashboard in the browser. It needs the extra `server`."""

@@ -1,7 +1,8 @@
-"""Access control: every request passes these checks before anything else handles it.
+"""Access control: every request passes the checks of `Guard` before the application handles it.
 
-Without a token file the service is for this machine alone. But requests of a web page that the user visits also come
-from this machine, so Host (DNS rebinding), Origin (requests across sites) and the content type (forms) are checked.
+Without a token file, only this machine can reach the service. But a web page of another site, open in a browser of this
+machine, can send requests too. So three headers are checked: Host (against DNS rebinding), Origin (against requests
+from other sites) and the content type (against forms).
 """
 
 import asyncio
@@ -23,13 +24,13 @@ from conbo.server.tokens import Right, Token, TokenFile
 
 MAX_BODY = 1_048_576  # largest size of a request's body, in bytes
 BODY_SECONDS = 30.0  # seconds within which a body must have arrived
-RATE, BURST = 200.0, 400.0  # requests per second of one caller in the long run, and in a burst
-WRONG_TOKEN = 20.0  # number of requests that a wrong token counts as
+RATE, BURST = 200.0, 400.0  # requests per second that one caller may send in the long run, and requests in one burst
+WRONG_TOKEN = 20.0  # number of requests that a request with a wrong token counts as in the rate limit
 
 READS = ("GET", "HEAD")
 # paths that need no token, because they show nothing of a study
 PUBLIC = ("/", "/healthz", "/openapi.json", "/v1/session")
-PUBLIC_FOLDERS = ("/assets/", "/studies/")  # need no token either: the pages ask for it themselves
+PUBLIC_FOLDERS = ("/assets/", "/studies/")  # need no token either, because the pages themselves ask for one
 
 NOTHING_ALLOWED = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 HEADERS = {
@@ -52,15 +53,15 @@ _log = logging.getLogger("conbo.server")
 class Caller:
     """Who sends a request. Without a token file, everybody on this machine may do everything."""
 
-    token: Token | None
-    tokens: TokenFile | None
+    token: Token | None  # token of the request, if it has one
+    tokens: TokenFile | None  # all tokens that the service knows; None if it asks for none
 
     def allows(self, right: Right) -> bool:
         """Return whether the caller has this right."""
         return self.tokens is None or (self.token is not None and self.token.allows(right))
 
     def is_valid(self) -> bool:
-        """Return whether the caller would still be admitted, because tokens expire and are revoked."""
+        """Return whether the caller's token is still valid; tokens expire and can be revoked."""
         return self.tokens is None or (self.token is not None and self.tokens.valid(self.token.id) is not None)
 
 
@@ -91,7 +92,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_host(host: str, tokens: TokenFile | None) -> None:
-    """Refuse an address at which others could reach a service that asks for no token.
+    """Raise SettingError if other machines could reach a service that asks for no token.
 
     Parameters
     ----------
@@ -116,13 +117,13 @@ class Guard:
     Parameters
     ----------
     app
-        The application that answers what is allowed. It finds the `Caller` in ``scope["state"]["caller"]``.
+        The application that answers the allowed requests. It finds the `Caller` in ``scope["state"]["caller"]``.
     tokens
         The tokens that the service knows; None if it asks for none.
     sessions
         The sessions of the dashboard; None if there are no tokens.
     end
-        Ends the streams that would keep the server from ending.
+        Ends the event streams, which would otherwise keep the server from shutting down.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class Guard:
         self._rates = RateLimit(RATE, BURST)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse it."""
+        """Check a request, and pass it to the application or answer with an error."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -226,7 +227,7 @@ def _unauthorized(what: str) -> RefusedError:
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    """Return the headers of a request; headers that decide about access must not occur twice."""
+    """Return the headers of a request by name; refuse a request in which one that decides about access occurs twice."""
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key = name.decode("latin-1").lower()
@@ -237,7 +238,7 @@ def _headers(scope: Scope) -> dict[str, str]:
 
 
 async def _body(headers: Mapping[str, str], receive: Receive) -> bytes:
-    """Return the body of a request that writes; it must be JSON, not too long, and arrive in time."""
+    """Return the body of a request that writes; refuse it unless it is JSON, not too long, and arrives in time."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise RefusedError(415, f"the Content-Type must be application/json, but got {kind!r}.")
@@ -268,17 +269,17 @@ def _too_long() -> RefusedError:
 
 
 def _replay(body: bytes, later: Receive) -> Receive:
-    """Return a `receive` function that gives the application the body that was already read."""
+    """Return a `receive` function that first gives the application the body, which was already read."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Message:
-        return messages.pop() if messages else await later()  # reports when the client disconnects
+        return messages.pop() if messages else await later()  # `later` reports when the client disconnects
 
     return receive
 
 
 def _add_headers(message: MutableMapping[str, Any]) -> None:
-    """Add the security headers, except those that a page has chosen for itself."""
+    """Add the security headers to a response, except those that it already has."""
     headers = list(message.get("headers", ()))
     there = {bytes(name).lower() for name, _ in headers}
     more = [(name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in there]

@@ -1,4 +1,4 @@
-"""Answers as JSON. Errors carry the library's text and a suitable HTTP status."""
+"""JSON answers of the service; errors have the text of the library's error and a suitable HTTP status."""
 
 import json
 import logging
@@ -21,7 +21,7 @@ _WRONG = (PointError, RewardError, SettingError, SpaceError, RecordError)
 
 
 class Json(Response):
-    """A JSON answer in plain ASCII, so that any text of a client can be sent back."""
+    """A JSON answer in plain ASCII, so that any text that a client has sent can be sent back."""
 
     media_type = "application/json"
 
@@ -36,7 +36,7 @@ def error_answer(status: int, kind: str, text: str, headers: dict[str, str] | No
 
 
 def status_of(error: ConboError) -> int:
-    """Return the status of an error: 4xx if the client should change something, 503 if it may try again."""
+    """Return the HTTP status of an error: 4xx if the client should change something, 503 if it may try again."""
     if isinstance(error, UnknownError):
         return 404
     if isinstance(error, StorageError):
@@ -45,14 +45,14 @@ def status_of(error: ConboError) -> int:
 
 
 def add_error_answers(app: FastAPI, without_place: Callable[[str], str]) -> None:
-    """Make all errors JSON. What clients need not know goes to the log.
+    """Answer all errors as JSON; details that clients need not know are written to the log instead.
 
     Parameters
     ----------
     app
         The application.
     without_place
-        Removes the name of the database from a text.
+        Function that removes the name of the database from a text.
     """
 
     @app.exception_handler(ConboError)
@@ -83,11 +83,11 @@ def add_error_answers(app: FastAPI, without_place: Callable[[str], str]) -> None
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
-        return error_answer(500, "InternalError", INTERNAL)  # the guard logs the error
+        return error_answer(500, "InternalError", INTERNAL)  # `Guard` logs the error
 
 
 def _in_words(error: RequestValidationError) -> str:
-    """Return a sentence about the first field of a request that has the wrong form."""
+    """Return a sentence that names the first wrong field of a request, and what is wrong with it."""
     first = error.errors()[0]
     _, *path = first["loc"]
     if first["type"] == "json_invalid" or not path:

@@ -41,12 +41,12 @@ def create_app(storage: str, tokens: TokenFile | None = None, new: NewExecutor =
     tokens
         The tokens that clients need; None lets everybody on this machine do everything.
     new
-        Makes the executors that fit models; by default each is a process of its own.
+        Makes the executors in which models are fitted; by default each executor is a separate process.
 
     Returns
     -------
     Guard
-        The application behind its checks.
+        The application behind the checks of access.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def create_app(storage: str, tokens: TokenFile | None = None, new: NewExecutor =
         version=version("conbo"),
         description=DESCRIPTION,
         lifespan=lifespan,
-        docs_url=None,  # FastAPI's pages load scripts from other sites
+        docs_url=None,  # off, because FastAPI's pages load scripts from other sites
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -80,7 +80,7 @@ def create_app(storage: str, tokens: TokenFile | None = None, new: NewExecutor =
 
 
 class Server(uvicorn.Server):
-    """A server that logs its address as soon as it listens, and ends its streams when it ends."""
+    """A server that logs its address as soon as it listens, and ends the event streams when it shuts down."""
 
     def __init__(self, config: uvicorn.Config, end: Callable[[], None]) -> None:
         super().__init__(config)
@@ -94,7 +94,7 @@ class Server(uvicorn.Server):
             LOG.info("Serving http://%s:%d/ now; Ctrl-C ends it.", f"[{host}]" if ":" in host else host, port)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer the requests that have arrived, and end."""
+        """End the event streams, answer the requests that have arrived, and shut down."""
         self._end()
         await super().shutdown(sockets)
 
@@ -105,11 +105,11 @@ def server(app: Guard, host: str, port: int, behind_proxy: bool) -> Server:
     Parameters
     ----------
     app
-        What `create_app` has made.
+        The application that `create_app` returned.
     host, port
         Where to listen; port 0 takes a free one.
     behind_proxy
-        Whether to believe the forwarding headers of a proxy on this machine.
+        Whether to trust the forwarding headers of a proxy on this machine.
 
     Returns
     -------
@@ -123,7 +123,7 @@ def server(app: Guard, host: str, port: int, behind_proxy: bool) -> Server:
         log_level="warning",
         access_log=False,
         server_header=False,
-        proxy_headers=behind_proxy,  # from a proxy on this machine
+        proxy_headers=behind_proxy,  # uvicorn trusts these headers only from this machine
         http="h11",
         ws="none",
         limit_concurrency=MAX_CONNECTIONS,

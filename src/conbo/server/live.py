@@ -1,4 +1,4 @@
-"""What the dashboard shows while a study runs: its progress, as events, and its report, which is redrawn."""
+"""Keeps the dashboard up to date while a study runs: its progress is sent as events, and its report is redrawn."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from conbo.server.served_study import ServedStudy
 from conbo.server.service import Service
 from conbo.trials import Trial
 
-POLL_SECONDS = 1.0  # seconds between two looks at a study
+POLL_SECONDS = 1.0  # seconds between two checks of a study for changes
 HEARTBEAT_SECONDS = 15.0  # seconds between two heartbeats of a stream, at which its token is checked
 MAX_STREAMS = 200
 MAX_RUNNING = 20  # largest number of running trials that are listed
@@ -28,23 +28,23 @@ _log = logging.getLogger("conbo.server")
 
 @dataclass
 class Drawing:
-    """The newest report of a study."""
+    """The newest report of a study, and the state of its next drawing."""
 
     page: str = ""  # HTML; empty before the first report
-    number: int = 0  # counts the reports
+    number: int = 0  # number of reports drawn so far
     of: tuple[int, int] = (0, 0)  # numbers of completed and failed trials in the report
     trouble: str = ""  # why there is no report
     again: float = 0.0  # earliest time of the next report, by time.monotonic
-    task: "asyncio.Task[None] | None" = None
+    task: "asyncio.Task[None] | None" = None  # the drawing that is under way
 
 
 class Live:
-    """The studies that somebody watches.
+    """The reports and event streams of the studies that are open in a dashboard.
 
     Parameters
     ----------
     service
-        Reads the studies, and draws their reports in a process of its own.
+        Reads the studies, and draws their reports in another process.
     """
 
     def __init__(self, service: Service) -> None:
@@ -54,11 +54,11 @@ class Live:
         self._ending = asyncio.Event()
 
     def end(self) -> None:
-        """End all streams, because the service ends."""
+        """End all event streams, because the service shuts down."""
         self._ending.set()
 
     async def drawing(self, name: str) -> Drawing:
-        """Return the newest report of a study, and begin another one if it is outdated.
+        """Return the newest report of a study, and begin to draw the next one if it is outdated.
 
         Parameters
         ----------
@@ -68,7 +68,7 @@ class Live:
         Returns
         -------
         Drawing
-            The report, whose page is empty before the first one is drawn.
+            The report; its page is empty before the first report is drawn.
 
         Raises
         ------
@@ -99,7 +99,7 @@ class Live:
         drawing.again = ended + PAUSE_FACTOR * (ended - began)
 
     async def events(self, name: str, caller: Caller) -> AsyncIterator[str]:
-        """Follow a study.
+        """Return a stream of server-sent events about the progress of a study.
 
         Parameters
         ----------
@@ -111,7 +111,8 @@ class Live:
         Returns
         -------
         AsyncIterator of str
-            Server-sent events: `progress` with counts and running trials, `report` with the number of the newest one.
+            The events: `progress` with the counts of trials and the running ones, and `report` with the number of the
+            newest report.
 
         Raises
         ------
@@ -152,7 +153,7 @@ class Live:
 
 
 def progress(study: ServedStudy) -> dict[str, Any]:
-    """Return the progress of a study: counts of trials, and which workers evaluate which trials."""
+    """Return the progress of a study as a record: counts of trials, and which workers evaluate which trials."""
     running = [trial for trial in study.trials() if trial.status == "running"]
     workers = {trial.worker for trial in running if not trial.is_enqueued}
     return {

@@ -9,21 +9,21 @@ from typing import Any, Protocol, TypeVar
 from conbo.errors import ConboError
 from conbo.study.worker_process import prepare
 
-MEMORY = 4e9  # bytes by which a process may grow before it is replaced, more than torch and a large model need
+MEMORY = 4e9  # bytes by which a process may grow before it is replaced; torch and a large model need less
 
 Result = TypeVar("Result")
-NICENESS = 5  # priority of background processes, so that fits do not delay readers on a machine with few cores
+NICENESS = 5  # added to the niceness of background processes, so that fits do not delay readers on few cores
 
 
 class NewExecutor(Protocol):
-    """Makes an executor, at low priority if it works in the background."""
+    """The type of functions that make an executor."""
 
     def __call__(self, *, background: bool = False) -> Executor:
-        """Return an executor that does one piece of work at a time."""
+        """Return an executor that runs one call at a time, at low priority if it is for the background."""
 
 
 class OneProcess(Executor):
-    """A process that starts with its first piece of work, and ends with this executor.
+    """An executor with one process, which starts at the first call and ends with the executor.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class OneProcess(Executor):
         self._pool: Any = ProcessPoolExecutor(max_workers=1, **start)
 
     def submit(self, work: Callable[..., Result], /, *arguments: Any, **named: Any) -> "Future[Result]":
-        """Put work into the queue of the process."""
+        """Queue a call of the function `work` for the process."""
         future: Future[Result] = self._pool.submit(work, *arguments, **named)
         return future
 
@@ -58,16 +58,16 @@ def _begin(parent: int, background: bool) -> None:
 
 
 class ModelProcesses:
-    """A pool of processes that are started when they are needed.
+    """A pool of processes, which are started when they are needed.
 
-    A study goes to the process that worked on it last, if that one is idle, because it still has the study's model.
+    Work on a study goes to the process that worked on this study last, if it is idle, because it still has the model.
 
     Parameters
     ----------
     most
         Largest number of processes.
     new
-        Makes an executor that does one piece of work at a time.
+        Makes an executor that runs one call at a time.
     """
 
     def __init__(self, most: int, new: Callable[[], Executor]) -> None:
@@ -76,14 +76,14 @@ class ModelProcesses:
         self._busy: set[Executor] = set()
 
     async def call(self, study: str, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Do work in the next process that is free.
+        """Run a function in a process, as soon as one is free.
 
         Parameters
         ----------
         study
             Name of the study that the work is about.
         work, arguments
-            A function of `model_work`, and what to call it with.
+            A function of `model_work`, and its arguments.
 
         Returns
         -------

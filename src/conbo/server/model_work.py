@@ -1,7 +1,7 @@
-"""Work that needs a model: suggestions, policies, pictures. It runs in separate processes.
+"""Functions that need a model: suggestions, policies, reports. They run in separate processes.
 
-So the service answers everything else while a model is fitted. Arguments and results are plain records. A process keeps
-the studies that it has seen; all that it writes goes to the database.
+So the service can answer other requests while a model is fitted. Arguments and results can be pickled. A process keeps
+the studies that it has opened, with their models; results are stored in the database or in the files of policies.
 """
 
 import json
@@ -30,19 +30,19 @@ MAX_STATES = 1000  # largest number of states in one request
 
 
 def suggest(storage: str, name: str, owner: str, n: int, state: Any, lease: float, total: int | None) -> list[Trial]:
-    """Suggest trials for the owner, and lease them."""
+    """Suggest n trials and lease them to the owner; see `conbo.study.on_behalf.ask_for`."""
     return ask_for(_study(storage, name), owner, n, state, lease, total)
 
 
 @dataclass(frozen=True)
 class FittedPolicy:
-    """The file of a policy, and the number of trials that it rests on."""
+    """The file of a policy, and the number of completed trials that it was fitted to."""
 
     path: str  # path of a file that only the processes of this service write and read
     evaluations: int
 
 
-# with all ended trials, because failed ones may be learned from too
+# by storage and study: the policy, and all trials that had ended by then (a study may also learn from failed ones)
 _fitted: dict[tuple[str, str], tuple[FittedPolicy, list[Trial]]] = {}
 
 
@@ -74,7 +74,7 @@ def fit_policy(storage: str, name: str, folder: Path, last: str) -> FittedPolicy
     if fitted is not None and fitted.path == last and seen == ended:
         return fitted
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # nobody reads warnings here
+        warnings.simplefilter("ignore")  # nobody would see warnings in this process
         policy = study.policy()
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".pickle", delete=False) as file:
         pickle.dump((policy.belief, policy.maximize, policy.recipe), file, protocol=pickle.HIGHEST_PROTOCOL)
@@ -84,12 +84,12 @@ def fit_policy(storage: str, name: str, folder: Path, last: str) -> FittedPolicy
 
 
 def get_ready() -> None:
-    """Import the modules that `answer` needs, which takes seconds."""
+    """Import the modules that `answer` needs ahead of time, because this takes seconds."""
     import_module("conbo.policies.policy")
 
 
 def answer(path: str, states: Sequence[Any], extrapolate: bool) -> list[dict[str, Any]]:
-    """Return the actions for states, with their predicted rewards, by the policy of a file."""
+    """Return the actions that the policy in a file takes in some states, with their predicted rewards."""
     predictions = _policy(path).predict_many(states, extrapolate=extrapolate) if states else []
     return [
         {"action": p.action, "mean": p.mean, "std": p.std}
@@ -107,12 +107,12 @@ def _policy(path: str) -> "Policy":
 
 
 def summarize(storage: str, name: str) -> dict[str, Any]:
-    """Return the summary of what was learned, as `Study.summary` makes it, as a plain record."""
+    """Return the summary of `Study.summary` as a plain record."""
     return _study(storage, name).summary().to_dict()
 
 
 def plot(storage: str, name: str, kind: str) -> dict[str, Any]:
-    """Return a picture of `conbo.plots`, as plotly's JSON."""
+    """Return a figure of `conbo.plots`, as plotly's JSON; `kind` names the figure."""
     from conbo import plots
 
     kinds = [each.replace("_", "-") for each in plots.__all__ if each != "save"]
@@ -123,14 +123,14 @@ def plot(storage: str, name: str, kind: str) -> dict[str, Any]:
 
 
 def report(storage: str, name: str) -> str:
-    """Return the self-contained page of `conbo.report`."""
+    """Return the report of a study as one self-contained HTML page, as `conbo.report` writes it."""
     from conbo.reports.html import page
 
     return page(_view(storage, name))
 
 
 def live_page(storage: str, name: str) -> str:
-    """Return the report as a page of the dashboard."""
+    """Return the report of a study as an HTML page of the dashboard, which updates itself."""
     from conbo.reports.html import page
 
     return page(_view(storage, name), live=name)

@@ -1,4 +1,4 @@
-"""Studies from the JSON of clients, which may hold plain settings but no code."""
+"""Creates studies from the JSON of clients, which can hold plain settings but no functions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,14 +29,14 @@ OPTIONAL = (
 
 
 def create_study(storage: str, description: Mapping[str, Any]) -> str:
-    """Create a study; do nothing if it is there with the same settings.
+    """Create a study; do nothing if it already exists with the same settings.
 
     Parameters
     ----------
     storage
         An SQLite file or the URL of a database.
     description
-        Name, space and settings. What is left out has the library's default.
+        Name, space and settings; settings that are left out have the library's defaults.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def create_study(storage: str, description: Mapping[str, Any]) -> str:
 
 
 def _usual(space: Space, method: str) -> dict[str, Any]:
-    """Return the record of a study with default settings."""
+    """Return the record of all settings of a study with this space and method, and defaults for the other settings."""
     made = Optimizer(space, method=method)
     usual = Settings(space, "maximize", method, None, made.model, made.seed, made.initial, failures="learn")
     return usual.to_record()

@@ -1,7 +1,7 @@
 """The dashboard's pages: a list of studies, and for each study a report that updates itself.
 
-Pages load scripts and styles from `/assets` alone, and the content security policy allows no others. So nothing that a
-client has sent could run in them, even if it were not escaped.
+Pages load scripts and styles from `/assets` alone, and the content security policy allows no other scripts. So text
+that a client has sent could not run as a script in a page, even if it were not escaped.
 """
 
 from functools import cache
@@ -22,7 +22,8 @@ from conbo.server.records import UnknownError
 from conbo.server.routes import READ
 from conbo.server.service import Service
 
-# needed because charts set styles in scripts, and panels set their heights in attributes
+# Content security policy. Inline styles are allowed, because charts set styles in scripts, and panels set their heights
+# in attributes.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
@@ -33,7 +34,7 @@ ASSET_CACHING = "private, max-age=600"  # cache header of assets, which have no 
 
 
 def page_routes(service: Service, live: Live) -> APIRouter:
-    """Return the routes of the pages and of what they load."""
+    """Return the routes of the pages, and of the scripts and styles that they load."""
     routes = APIRouter(include_in_schema=False)
 
     @routes.get("/")
@@ -65,7 +66,7 @@ def page_routes(service: Service, live: Live) -> APIRouter:
 
 
 def event_routes(live: Live) -> APIRouter:
-    """Return the route of the events of a study."""
+    """Return the route of a study's stream of events."""
     routes = APIRouter()
 
     @routes.get(f"{STUDY}/events", dependencies=READ, summary="Progress as server-sent events")
@@ -99,13 +100,13 @@ def _environment() -> Environment:
 
 @cache
 def _files(*folders: str) -> dict[str, Traversable]:
-    """Return the files of a folder of the package by name, without importing it."""
+    """Return the files of a folder of this package by name, without importing the folder as a module."""
     return {file.name: file for file in files("conbo").joinpath(*folders).iterdir()}
 
 
 @cache
 def _asset(name: str) -> str | None:
-    """Return the text of a file that pages load, or None if there is none of this name."""
+    """Return the text of the script or style with this name, or None if there is none."""
     if name == "plotly.js":
         return str(get_plotlyjs())
     known = {**_files("reports"), **_files("server", "static")}

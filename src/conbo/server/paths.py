@@ -1,7 +1,7 @@
 """URL paths that contain the name of a study.
 
-A name is one percent-encoded segment, so a study may be called `spring/trials` without being taken for the trials of
-`spring`. Servers usually decode a path before it is routed, which loses the difference. Here routes match the
+A name is one percent-encoded segment of the path, so that a study called `spring/trials` is not confused with the
+trials of `spring`. Servers usually decode a path before it is routed, which loses the difference. Here routes match the
 encoded path, and only the name is decoded.
 """
 
@@ -10,12 +10,12 @@ from urllib.parse import quote, unquote
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.types import Scope
 
-STUDY = "/v1/studies/{name:study}"  # paths of the service
-STUDY_PAGE = "/studies/{name:study}"  # pages of the dashboard
+STUDY = "/v1/studies/{name:study}"  # path of a study in the service
+STUDY_PAGE = "/studies/{name:study}"  # path of a study's page in the dashboard
 
 
 class _StudyName(Convertor[str]):
-    """A name as one segment of a path."""
+    """Converts between the name of a study and the path segment that encodes it."""
 
     regex = "[^/]+"
 

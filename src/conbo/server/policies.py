@@ -1,4 +1,4 @@
-"""The newest policy of every study: fitted in one process, asked in another, so that no answer waits for a fit."""
+"""Keeps the newest policy of every study. One process fits policies and another one uses them, so no answer waits."""
 
 import asyncio
 import logging
@@ -24,13 +24,13 @@ class _Newest:
 
     lock: asyncio.Lock
     fitted: "model_work.FittedPolicy | None" = None
-    before: str = ""  # file of the previous policy, which may still be in use
+    before: str = ""  # path of the previous policy's file, which may still be in use
     again: float = 0.0  # earliest time of the next fit, by time.monotonic
-    task: "asyncio.Task[object] | None" = None  # a fit in the background
+    task: "asyncio.Task[object] | None" = None  # the fit that is under way in the background
 
 
 class Policies:
-    """The policies of a service.
+    """The newest fitted policies of all studies of a service.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Policies:
         self._newest: dict[str, _Newest] = {}
 
     def close(self) -> None:
-        """Remove all files."""
+        """Remove the files of all policies."""
         self._folder.cleanup()
 
     def __contains__(self, name: object) -> bool:
@@ -54,19 +54,19 @@ class Policies:
         return known is not None and known.fitted is not None
 
     async def newest(self, name: str, fresh: bool) -> "model_work.FittedPolicy":
-        """Return the newest policy of a study, and begin to fit another one if it is due.
+        """Return the newest policy of a study, and begin to fit the next one if it is due.
 
         Parameters
         ----------
         name
             Name of the study.
         fresh
-            Whether to wait until the policy knows all rewards.
+            Whether to wait for a policy that is fitted to all rewards.
 
         Returns
         -------
         FittedPolicy
-            The file of the policy, and what it rests on.
+            The file of the policy, and the number of trials that it was fitted to.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Questions to a policy, batched if they arrive while it answers, because many states take little longer than one."""
+"""Batches requests to a policy that arrive while it answers others, because many states take little longer than one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -6,16 +6,17 @@ from typing import Any, TypeAlias
 
 from conbo.server.model_work import MAX_STATES
 
-Ask: TypeAlias = Callable[[Sequence[Any]], Awaitable[dict[str, Any]]]  # from states to an answer of `model_work`
+# from states to a dict with the policy's `predictions` and the number of `evaluations` that it was fitted to
+Ask: TypeAlias = Callable[[Sequence[Any]], Awaitable[dict[str, Any]]]
 
 
 class Questions:
-    """The questions of many readers to one policy.
+    """The requests of many clients to one policy.
 
     Parameters
     ----------
     ask
-        Answers for many states in one call.
+        Function that returns the policy's answer for many states.
     """
 
     def __init__(self, ask: Ask) -> None:
@@ -24,22 +25,22 @@ class Questions:
         self._task: asyncio.Task[None] | None = None
 
     async def answer(self, states: Sequence[Any]) -> dict[str, Any]:
-        """Ask for the best actions in some states, in one batch with other readers that ask now.
+        """Return the policy's actions in some states, computed in one batch with those of other clients that wait.
 
         Parameters
         ----------
         states
-            The states by name.
+            The states, each a mapping from names to values.
 
         Returns
         -------
         dict
-            The answer of `model_work.answer` for these states.
+            The `predictions`, one for each of these states, and the number of `evaluations` behind the policy.
 
         Raises
         ------
         ConboError
-            If one of these states is not valid. The states of other readers do not matter.
+            If one of these states is not valid. The states of other clients do not matter.
         """
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting.append((states, future))
@@ -54,7 +55,7 @@ class Questions:
                 together.append(self._waiting.pop(0))
             try:
                 found = await self._ask([state for states, _ in together for state in states])
-            except Exception:  # one of the states may be wrong, so each reader gets its own answer
+            except Exception:  # one of the states may be wrong, so each client's states are asked for alone
                 for states, future in together:
                     await self._alone(states, future)
                 continue
@@ -62,7 +63,7 @@ class Questions:
             for states, future in together:
                 if not future.done():
                     future.set_result({**found, "predictions": [next(rows) for _ in states]})
-                else:  # the reader has gone
+                else:  # the client has gone
                     _ = [next(rows) for _ in states]
 
     async def _alone(self, states: Sequence[Any], future: "asyncio.Future[dict[str, Any]]") -> None:

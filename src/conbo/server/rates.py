@@ -1,13 +1,13 @@
-"""Rate limits, with a token bucket for every caller."""
+"""A rate limit for requests, with a token bucket for every caller."""
 
 import time
 from collections import OrderedDict
 
-MAX_CALLERS = 10_000  # largest number of callers that are remembered; the longest silent one is forgotten first
+MAX_CALLERS = 10_000  # largest number of callers that are remembered; the one silent for longest is forgotten first
 
 
 class RateLimit:
-    """A limit for every caller.
+    """A limit on the requests of each caller.
 
     Parameters
     ----------
@@ -19,11 +19,11 @@ class RateLimit:
 
     def __init__(self, rate: float, burst: float) -> None:
         self._rate, self._burst = rate, burst
-        # requests left in the bucket, and the time at which this was counted
+        # by caller: the number of requests left in the bucket, and the time (time.monotonic) of this number
         self._callers: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, caller: str, cost: float = 1.0) -> float:
-        """Count a request.
+        """Count a request, and return how long the caller should wait.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Plain records for JSON, and the rules for workers' labels, idempotency keys, leases and counts of trials."""
+"""Makes plain records for JSON, and checks the labels, idempotency keys, leases and numbers of trials of requests."""
 
 import hashlib
 import secrets
@@ -13,12 +13,12 @@ from conbo.trials import Trial
 LEASE = 300.0  # seconds for which a trial is leased, unless the client says otherwise
 MAX_LEASE = 604_800.0  # seconds: a week
 MAX_TRIALS = 100  # largest number of trials in one request
-MAX_LABEL = 60  # characters of a worker's label
-MAX_KEY = 200  # characters of an idempotency key
+MAX_LABEL = 60  # largest number of characters in a worker's label
+MAX_KEY = 200  # largest number of characters in an idempotency key
 
 
 class UnknownError(ConboError):
-    """Raised for a study or a trial that does not exist. `kind` names the error that the library raises."""
+    """Raised for a study or a trial that does not exist; `kind` is the name of the error that the library raises."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -26,7 +26,7 @@ class UnknownError(ConboError):
 
 
 def trial_record(trial: Trial) -> dict[str, Any]:
-    """Return a trial with all that is recorded of it."""
+    """Return everything that is recorded about a trial, as plain values."""
     return {
         "number": trial.number,
         "state": trial.state,
@@ -46,7 +46,7 @@ def trial_record(trial: Trial) -> dict[str, Any]:
 
 
 def listed_record(study: ListedStudy) -> dict[str, Any]:
-    """Return a study as the list of all studies shows it."""
+    """Return a study's name, time of creation and counts of trials, as the list of all studies shows them."""
     counts = {status: study.counts.get(status, 0) for status in ("completed", "running", "failed")}
     return {"name": study.name, "created": study.created, **counts}
 
@@ -62,12 +62,12 @@ def owner_name(worker: Any, key: Any) -> str:
     worker
         The label that the client has given, or None.
     key
-        The idempotency key that the client has given; None takes a random one.
+        The idempotency key that the client has given; None stands for a random one.
 
     Returns
     -------
     str
-        The same name for the same label and key.
+        The name, which is the same for the same label and key.
 
     Raises
     ------

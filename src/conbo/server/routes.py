@@ -1,4 +1,4 @@
-"""The paths of the service, version 1."""
+"""The routes of version 1 of the service, which call `Service` and answer with JSON."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from conbo.server.tokens import Right, TokenFile
 
 
 def needs(right: Right) -> Callable[[Request], None]:
-    """Return a check that refuses a request whose token does not have the right."""
+    """Return a dependency for FastAPI that refuses a request whose token does not have this right."""
 
     def check(request: Request) -> None:
         caller: Caller = request.state.caller

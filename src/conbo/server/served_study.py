@@ -1,4 +1,4 @@
-"""A study as the process of the service knows it: settings and trials, without a model."""
+"""A study in the main process of the service, which reads its settings and trials but fits no model."""
 
 import threading
 from collections import Counter
@@ -14,7 +14,7 @@ STATUSES: tuple[Status, ...] = ("completed", "running", "failed")
 
 
 class ServedStudy:
-    """One study of a database. It reads with a connection of its own, so readers never wait for writers.
+    """One study of a database, read over a separate connection, so that readers never wait for writers.
 
     Parameters
     ----------
@@ -35,8 +35,8 @@ class ServedStudy:
         self._records = stored_records(storage, name)
         self._trials: list[Trial] = []
         self._lock = threading.Lock()
-        self.version = 0  # number of changes since this object was made
-        self._counted: tuple[int, dict[str, int]] = -1, {}  # a version, and the counts of trials at that version
+        self.version = 0  # increases whenever changes of trials or settings were read
+        self._counted: tuple[int, dict[str, int]] = -1, {}  # cache: a version, and the counts of trials at that version
         self.why_read_only = ""
         self._study: Study | None = None
         try:
@@ -45,7 +45,7 @@ class ServedStudy:
             self.why_read_only = f"the study is read-only here, because {error}"
 
     def trials(self) -> tuple[Trial, ...]:
-        """Return all trials as they are now."""
+        """Return all trials, after reading the changes from the database."""
         with self._lock:
             news = self._records.news()
             if news.settings is not None:
@@ -64,7 +64,7 @@ class ServedStudy:
         return trials[number]
 
     def writable(self) -> Study:
-        """Return the study itself; raise StudyError if it needs a function that only its user has."""
+        """Return the study for changes; raise StudyError if it needs a function that only its user has."""
         if self._study is None:
             raise StudyError(self.why_read_only)
         return self._study
@@ -72,7 +72,7 @@ class ServedStudy:
     def counts(self) -> dict[str, int]:
         """Return how many trials are completed, running and failed."""
         trials, version = self.trials(), self.version
-        if version != self._counted[0]:  # many dashboards may ask every second
+        if version != self._counted[0]:  # counts are cached, because many dashboards may ask every second
             found = Counter(trial.status for trial in trials)
             self._counted = version, {status: found[status] for status in STATUSES}
         return dict(self._counted[1])

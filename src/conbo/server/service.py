@@ -1,6 +1,6 @@
-"""What the service does for each request. Slow work runs in other threads or processes, never in the event loop.
+"""The work of the service for each kind of request. Slow work runs in other threads or processes, not the event loop.
 
-Arguments named `body` are the fields of the request, as `bodies` declares them; answers are plain records for JSON.
+Arguments named `body` are the fields of the request, as `bodies` declares them. Results are plain records for JSON.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from conbo.trials import Outcomes, Trial
 
 Result = TypeVar("Result")
 
-READERS, WRITERS = 8, 8  # numbers of threads; there are several writers because they wait for the disk
+READERS, WRITERS = 8, 8  # numbers of threads that read and write; several write, because they mostly wait for the disk
 MAX_PAGE = 1000  # largest number of trials in one answer
 
 
@@ -45,7 +45,7 @@ class Service:
     storage
         An SQLite file or the URL of a database.
     new
-        Makes the executors for what needs a model; by default each is a process.
+        Makes the executors in which models are used; by default each executor is a separate process.
 
     Raises
     ------
@@ -58,7 +58,7 @@ class Service:
         self._database = Database(storage)
         self._database.create()
         self._studies: dict[str, ServedStudy] = {}
-        self._asking: dict[str, asyncio.Lock] = {}  # by study: suggestions wait for each other in a queue
+        self._asking: dict[str, asyncio.Lock] = {}  # by study: held while trials are suggested, one request at a time
         self._questions: dict[tuple[str, bool], Questions] = {}  # by study, and whether to extrapolate
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="conbo reader")
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="conbo writer")
@@ -67,7 +67,7 @@ class Service:
         self._suggesting = ModelProcesses(max(2, cores // 2), in_background)
         self._fitting = ModelProcesses(1, in_background)
         self._drawing = ModelProcesses(1, in_background)
-        self._answering = ModelProcesses(1, new)  # a process of its own, because readers wait for its answers
+        self._answering = ModelProcesses(1, new)  # answers for policies, apart from slow work, because clients wait
         self._policies = Policies(storage, self._fitting)
 
     def close(self) -> None:
@@ -83,11 +83,11 @@ class Service:
         return text.replace(f" in the database {self._database.name}", "").replace(self._database.name, "the database")
 
     async def read(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Read the database in a thread, and return the result."""
+        """Run `work`, which reads the database, in a thread, and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, work, *arguments)
 
     async def write(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Write to the database in a thread, and return the result."""
+        """Run `work`, which writes to the database, in a thread, and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._writers, work, *arguments)
 
     async def study(self, name: str) -> ServedStudy:
@@ -105,12 +105,12 @@ class Service:
         return [listed_record(study) for study in await self.read(list_studies, self._database)]
 
     async def create(self, description: dict[str, Any]) -> dict[str, Any]:
-        """Create a study, or do nothing if it is there with the same settings; return its status."""
+        """Create a study, or do nothing if it exists with the same settings; return its status."""
         name = await self.write(create_study, self.storage, description)
         return await self.status(name)
 
     async def status(self, name: str, model: bool = False) -> dict[str, Any]:
-        """Return settings and progress of a study; with `model`, also what was learned."""
+        """Return settings and progress of a study; with `model`, also the summary of what was learned."""
         study = await self.study(name)
         status = await self._looked_at(study, study.status)
         if model:
@@ -171,7 +171,7 @@ class Service:
         return trial_record(added)
 
     async def ask(self, name: str, body: dict[str, Any], is_gone: Callable[[], Awaitable[bool]]) -> dict[str, Any]:
-        """Suggest trials, and lease them to the client. A repeated request with the same key gets the same ones.
+        """Suggest trials and lease them to the client. A repeated request with the same key gets the same trials.
 
         Parameters
         ----------
@@ -180,7 +180,7 @@ class Service:
         body
             The fields of the request.
         is_gone
-            Says whether the client has closed the connection while it waited for its turn.
+            Returns whether the client has closed the connection while it waited for its turn.
 
         Returns
         -------
@@ -192,27 +192,30 @@ class Service:
         SettingError, PointError
             If a field is wrong.
         StudyError
-            If the study is read-only here.
+            If the study is read-only for the service, because it needs a function that only its user has.
         """
         study = await self.study(name)
         study.writable()
         owner, lease = owner_name(body["worker"], body["key"]), checked_lease(body["lease"])
         wanted = checked_number_of_trials(body["n"])
         async with self._asking.setdefault(name, asyncio.Lock()):
-            if await is_gone():  # otherwise nobody would evaluate the trial until its lease ends
+            if await is_gone():  # a trial for a client that has gone would not be evaluated until its lease ends
                 return {}
             arguments = self.storage, name, owner, wanted, body["state"], lease, body["evaluations"]
             trials = await self._suggesting.call(name, model_work.suggest, *arguments)
         return {"trials": [trial_record(trial) for trial in trials], "worker": owner, "lease": lease}
 
     async def tell(self, name: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
-        """Record the outcomes of a trial, and say whether they count. A repeated request changes nothing."""
+        """Record the outcomes of a trial; return whether they count (`stands`), and the trial.
+
+        A repeated request changes nothing.
+        """
         study = await self.study(name)
         told = Outcomes(body["reward"], body["noise"], with_cost(body["outcomes"], body["cost"]))
         return await self._ended(study, number, tell_for, body["worker"], told)
 
     async def fail(self, name: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
-        """Record that a trial will have no reward, and say whether that counts."""
+        """Record that a trial has failed; return whether that counts (`stands`), and the trial."""
         study = await self.study(name)
         return await self._ended(study, number, fail_for, body["worker"], str(body["error"]))
 
@@ -224,7 +227,7 @@ class Service:
         return {"number": number, "lease": lease}
 
     async def release(self, name: str, number: int, body: dict[str, Any]) -> dict[str, Any]:
-        """Give a trial back, so that others get it."""
+        """Give a trial back, so that others can get it."""
         study = await self.study(name)
         await self._known(study, number)
         await self.write(release_for, study.writable(), _owner(body["worker"]), number)
@@ -238,16 +241,16 @@ class Service:
         name
             Name of the study.
         states
-            The states by name.
+            The states, each a mapping from names to values.
         extrapolate
-            Whether a number out of range counts as the nearest one in range.
+            Whether a number out of range is replaced by the nearest one in range.
         fresh
-            Whether to wait until the policy knows all rewards. Otherwise the newest policy that is ready answers.
+            Whether to wait for a policy that is fitted to all rewards. Otherwise the newest fitted policy is used.
 
         Returns
         -------
         dict
-            The `predictions`, and the number of `evaluations` that they rest on.
+            The `predictions`, one for each state, and the number of `evaluations` that the policy was fitted to.
 
         Raises
         ------
@@ -275,7 +278,7 @@ class Service:
         return await self._questions.setdefault((name, extrapolate), Questions(ask)).answer(states)
 
     async def draw(self, name: str, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Draw something of a study in the process for pictures, and return it."""
+        """Run `work`, which draws a figure or a report of the study, in the process for drawing; return its result."""
         (await self.study(name)).writable()
         return await self._drawing.call(name, work, self.storage, name, *arguments)
 
@@ -294,7 +297,7 @@ class Service:
         return {"stands": stands, "trial": trial_record(await self._known(study, number))}
 
     async def _looked_at(self, study: ServedStudy, look: Callable[..., Result], *arguments: Any) -> Result:
-        """Return the result of `look` at a study. A study that was deleted is forgotten."""
+        """Run `look`, which reads a study, in a thread, and return its result; raise UnknownError if it was deleted."""
         try:
             return await self.read(look, *arguments)
         except StudyError as error:
@@ -303,7 +306,7 @@ class Service:
 
 
 def _owner(worker: Any) -> str:
-    """Return the worker's name unchanged; raise SettingError unless it has the form of the names that `ask` gives."""
+    """Return the worker's name unchanged; raise SettingError unless it has the form of the names that `ask` returns."""
     if not isinstance(worker, str) or "/" not in worker:
         raise SettingError(f"`worker` must be the one that `ask` has named, but got {shortened(repr(worker))}.")
     return worker

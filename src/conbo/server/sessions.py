@@ -1,4 +1,4 @@
-"""Sessions of the dashboard, which exchanges a token for a cookie that scripts cannot read."""
+"""Sessions of the dashboard: a user signs in with a token, and gets a cookie that scripts cannot read."""
 
 import hashlib
 import secrets
@@ -10,13 +10,13 @@ from http.cookies import CookieError, SimpleCookie
 from conbo.server.tokens import Token, TokenFile
 
 COOKIE = "conbo_session"
-HOURS = 12.0  # hours for which a session lasts, if its token does not expire before
+HOURS = 12.0  # hours for which a session lasts, unless its token expires earlier
 MAX_SESSIONS = 1000  # when there are more, the oldest session is ended
 
 
 @dataclass(frozen=True)
 class Session:
-    """A session: its token, and when it ends."""
+    """A session: the id of the token that opened it, and the time at which it ends."""
 
     token_id: str
     expires: float  # seconds since 1970
@@ -30,7 +30,7 @@ class Sessions:
         self._sessions: OrderedDict[str, Session] = OrderedDict()  # by the hash of the cookie
 
     def open(self, token: Token) -> str:
-        """Open a session, and return the value of its cookie."""
+        """Open a session for the holder of a token, and return the value of its cookie."""
         value = secrets.token_urlsafe(32)
         self._sessions[_hash(value)] = Session(token.id, min(token.expires, time.time() + 3600 * HOURS))
         if len(self._sessions) > MAX_SESSIONS:
@@ -38,7 +38,7 @@ class Sessions:
         return value
 
     def find(self, value: str) -> Token | None:
-        """Return the token of a session, or None if the session or the token is no longer valid."""
+        """Return the token of the session with this cookie, or None if the session or the token is no longer valid."""
         session = self._sessions.get(_hash(value))
         if session is None or time.time() >= session.expires:
             self.close(value)
@@ -46,12 +46,12 @@ class Sessions:
         return self._tokens.valid(session.token_id)
 
     def close(self, value: str) -> None:
-        """End a session."""
+        """End the session with this cookie."""
         self._sessions.pop(_hash(value), None)
 
 
 def cookie_value(header: str) -> str | None:
-    """Return the session in a Cookie header, or None if there is none."""
+    """Return the value of the session's cookie in a Cookie header, or None if there is none."""
     try:
         morsel = SimpleCookie(header).get(COOKIE)
     except CookieError:
@@ -60,11 +60,11 @@ def cookie_value(header: str) -> str | None:
 
 
 def cookie(value: str, secure: bool) -> str:
-    """Return a Set-Cookie header. An empty value removes the cookie."""
+    """Return the Set-Cookie header that sets the session's cookie; an empty value removes the cookie."""
     kept = f"Max-Age={int(3600 * HOURS)}" if value else "Max-Age=0"
     return f"{COOKIE}={value}; Path=/; {kept}; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}"
 
 
 def _hash(value: str) -> str:
-    """Return the hash by which sessions are looked up, so that timing reveals nothing about valid values."""
+    """Return the hash of a cookie's value. Sessions are found by it, so that timing reveals no valid values."""
     return hashlib.sha256(value.encode("utf-8", "backslashreplace")).hexdigest()

@@ -1,4 +1,7 @@
-"""Tokens, which say who may do what. A file keeps their hashes, and a running service rereads it when it changes."""
+"""Tokens, each with a right: its holder may read, run or administrate studies.
+
+A file stores the hashes of all tokens, and a running service reads it again whenever it changes.
+"""
 
 import hashlib
 import hmac
@@ -18,7 +21,7 @@ from filelock import FileLock
 from conbo.errors import RecordError, SettingError, StorageError, closest
 from conbo.record_fields import Fields, errors_about, parse_json
 
-Right: TypeAlias = Literal["read", "run", "admin"]  # each includes those before it
+Right: TypeAlias = Literal["read", "run", "admin"]  # each right includes those before it
 RIGHTS: tuple[Right, ...] = get_args(Right)
 
 DAYS = 90.0  # number of days for which a token is valid by default
@@ -29,7 +32,7 @@ DAY = 86_400.0  # seconds
 
 @dataclass(frozen=True)
 class Token:
-    """The record of a token. The secret itself is known only to its holder."""
+    """The stored record of a token; the token itself is known only to its holder."""
 
     id: str
     right: Right
@@ -44,7 +47,7 @@ class Token:
 
 
 class TokenFile:
-    """The tokens of a file, as they are now.
+    """The tokens in a file, which is read again whenever it has changed.
 
     Parameters
     ----------
@@ -85,7 +88,10 @@ class TokenFile:
         return self._tokens
 
     def find(self, secret: str) -> Token | None:
-        """Return the valid token with this secret, or None. A wrong secret takes as long as a right one."""
+        """Return the record of this token, or None if it is unknown or has expired.
+
+        Comparing a wrong secret takes as long as comparing a right one, so that timing reveals nothing.
+        """
         digest = digest_of(secret)
         found = None
         for token in self.tokens():
@@ -98,7 +104,7 @@ class TokenFile:
         return next((t for t in self.tokens() if t.id == token_id and time.time() < t.expires), None)
 
     def add(self, right: Right, days: float = DAYS, label: str = "") -> str:
-        """Make a token. The file keeps only its hash.
+        """Make a new token; the file stores only its hash.
 
         Parameters
         ----------
@@ -107,7 +113,7 @@ class TokenFile:
         days
             Days after which the token expires.
         label
-            Whose token it is, for the list.
+            Whose token it is; shown in the list of tokens.
 
         Returns
         -------
@@ -154,7 +160,7 @@ class TokenFile:
 
 
 def digest_of(secret: str) -> str:
-    """Return the hash of a token. A token is 256 random bits, so it needs neither salt nor a slow hash."""
+    """Return the hash of a token. A token has 256 random bits, so neither a salt nor a slow hash is needed."""
     return hashlib.sha256(secret.encode("utf-8", "backslashreplace")).hexdigest()
 
 
