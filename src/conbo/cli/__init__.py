@@ -1,7 +1,8 @@
-"""The command line: parse, call, print.
+"""The command line `conbo`: the list of commands, and how they are loaded, run and ended.
 
-A command's module is imported when the command is called, and torch when it is needed: `conbo --help` is quick.
-Exit codes: 0 done, 1 an error, 2 wrong usage, 3 nothing left to do or evaluations that failed, 130 interrupted.
+The module of a command is imported only when the command is called, and torch only when it is needed, so that
+`conbo --help` is quick. Exit codes: 0 done, 1 an error, 2 wrong usage, 3 nothing left to do or failed evaluations,
+130 interrupted.
 """
 
 import gc
@@ -19,7 +20,7 @@ from conbo.cli.exit_codes import INTERRUPTED
 from conbo.errors import ConboError
 from conbo.notices import listening
 
-# section → command → (its module, the first line of its help, which a test compares)
+# from sections to commands; for each its module and the first line of its help, which a test compares with the command
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Learn": {
         "init": ("study_commands", "Write a commented study.toml to begin with."),
@@ -56,13 +57,13 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "reproduce": ("experiment_commands", "Run the experiments of the paper."),
     },
 }
-# with Python's default thresholds, garbage collection takes a tenth of the time of imports
+# Higher than Python's default thresholds, with which garbage collection takes a tenth of the time of imports.
 GC_THRESHOLDS = 200_000, 30, 30
 _HOME = {name: home for commands in SECTIONS.values() for name, (home, _) in commands.items()}
 
 
 class Commands(click.Group):
-    """All commands, each imported on its first use; errors become one line and an exit code."""
+    """The group of all commands, each imported on its first use; an error is printed as one line, with an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of the commands, in the order in which the help lists them."""
@@ -90,12 +91,12 @@ class Commands(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> NoReturn:
-        """Run one command and exit with its code; `--debug`, anywhere, lets an error show its traceback."""
+        """Run one command and exit with its code; `--debug`, anywhere in the line, shows the traceback of an error."""
         gc.set_threshold(*GC_THRESHOLDS)
         given = list(sys.argv[1:] if args is None else args)
         debug = "--debug" in given
         arguments = [argument for argument in given if argument != "--debug"]
-        color = False if os.environ.get("NO_COLOR") else None  # None: color only on a terminal
+        color = False if os.environ.get("NO_COLOR") else None  # None stands for color on a terminal only
         with warnings.catch_warnings(), listening(_say):
             warnings.showwarning = _show_warning  # type: ignore[assignment]
             try:

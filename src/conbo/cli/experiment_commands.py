@@ -271,9 +271,10 @@ def _show(folder: Path, against: str, plot: Path | None, problems: Sequence[str]
 
 
 def _truth(name: str, named: Sequence[str]) -> str | None:
-    """What it is worth to know the state of a problem; None if that is unknown.
+    """A sentence on what it is worth to know the state of a problem; None if that is unknown.
 
-    A problem file is read only if this call names it, because the runs of a folder may be somebody else's.
+    A user's problem file is executed only if it is in `named`, the problems of this command, because the runs in a
+    folder may be somebody else's.
     """
     from conbo.experiments.problem_names import load_problem
     from conbo.problems.value_of_state import value_of_state

@@ -1,4 +1,4 @@
-"""The objective of a study on the command line: a Python function by its name, or any program that prints a number."""
+"""Objectives on the command line: a Python function, given by its name, or any program that prints a number."""
 
 import importlib
 import os
@@ -39,7 +39,7 @@ workers_option = click.option(
 
 
 def timeout_option(meaning: str) -> Callable[[Command], Command]:
-    """The option `--timeout`, in seconds."""
+    """The option `--timeout`, in seconds, with this help text."""
     seconds = click.FloatRange(0, min_open=True)
     return click.option("--timeout", metavar="SECONDS", type=seconds, help=meaning)
 
@@ -47,7 +47,10 @@ def timeout_option(meaning: str) -> Callable[[Command], Command]:
 def source_and_objective(
     arguments: tuple[str, ...], command: str | None, timeout: float | None
 ) -> "tuple[str, AnyObjective]":
-    """The source of the study, and the objective: the program of `--command`, or the function of the last argument."""
+    """The first argument, which names the study, and the objective.
+
+    The objective is the program of `--command` or, without that option, the function that the last argument names.
+    """
     if command is not None:
         (source,) = leading_study(arguments)
         return source, Program(command, timeout)
@@ -58,7 +61,7 @@ def source_and_objective(
 
 
 def checked(objective: "AnyObjective", space: "Space", seeded: bool = False) -> "AnyObjective":
-    """The objective, after a check that a program of `--command` can be started with the parameters of the space.
+    """Return the objective unchanged, after checking that a program of `--command` fits the parameters of the space.
 
     `seeded` says whether trials have seeds.
     """
@@ -76,7 +79,7 @@ def load_function(name: str) -> "AnyObjective":
     is_file = path.suffix == ".py"
     if is_file and not path.is_file():
         raise SettingError(f"the file of the objective must exist, but '{home}' does not.")
-    # added to the path, not only loaded, because worker processes import it again by its name
+    # the folder is added to the path, because worker processes import the module again by its name
     sys.path.insert(0, str(path.resolve().parent if is_file else Path.cwd()))
     try:
         module = importlib.import_module(path.stem if is_file else home)
@@ -97,18 +100,18 @@ def _functions(members: dict[str, object]) -> str:
 
 @dataclass(frozen=True)
 class Program:
-    """Runs a program for every evaluation; the last line that it prints is the reward.
+    """An objective that runs a program for every evaluation; the last line that the program prints is the reward.
 
-    Each word of the template may have {names} of states and actions, also with a format, as in {stock:.2f}, and {seed}
-    if trials have seeds. The words are split before the values are put in, and no shell is involved: a value is never
-    taken for a command.
+    Each word of the template may contain {names} of states and actions, also with a format, as in {stock:.2f}, and
+    {seed} if trials have seeds. The template is split into words before values are inserted, and no shell is involved,
+    so that a value can never run as a command.
     """
 
-    template: str
+    template: str  # command line with {names}
     timeout: float | None = None  # seconds
 
     def __call__(self, state: "Point", action: "Point", seed: int | None = None) -> float:
-        """The reward that the program prints."""
+        """Run the program, and return the reward that it prints."""
         words = self.words(state, action, seed)
         code, printed, complaints = self._run(words)
         if code != 0:
@@ -122,7 +125,10 @@ class Program:
             raise ConboError(f"{rule}, but printed {_last_line(printed)!r}.") from None
 
     def _run(self, words: list[str]) -> tuple[int, str, str]:
-        """Exit code, output and error output; the program runs in its own session, which Ctrl-C does not reach."""
+        """Run these words, and return exit code, output and error output.
+
+        The program runs in a session of its own, which Ctrl-C does not reach.
+        """
         try:
             process = subprocess.Popen(
                 words,
@@ -146,7 +152,7 @@ class Program:
         return process.returncode, printed, complaints
 
     def words(self, state: "Point", action: "Point", seed: int | None = None) -> list[str]:
-        """The program and its arguments, with the values put in."""
+        """The words of the command line, with the values inserted."""
         values = {**state, **action, **({} if seed is None else {SEED: seed})}
         return ["".join(_filled(word, values)) for word in shlex.split(self.template)]
 

@@ -31,7 +31,7 @@ _EVALUATIONS = 20
 
 
 def _fresh_evaluations(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that `validate` and `compare` share."""
+    """Add the options that `validate` and `compare` share to a command."""
     options = (
         command_option,
         click.option(

@@ -1,4 +1,4 @@
-"""`conbo serve`, which runs the HTTP service, and `conbo token`, which says who may use it."""
+"""`conbo serve`, which runs the HTTP service, and `conbo token`, which makes, lists and revokes its tokens."""
 
 import time
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ from conbo.cli.tables import as_columns
 from conbo.errors import ConboError
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
-_NEEDED = ("fastapi", "jinja2", "matplotlib", "plotly", "uvicorn")  # the extra `server`
+_NEEDED = ("fastapi", "jinja2", "matplotlib", "plotly", "uvicorn")  # modules that the extra `server` installs
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""The trials of a stored study without its model: reading trials or telling a reward does not need torch."""
+"""Reads the trials of a stored study and records their results without the study's model, so torch is not needed."""
 
 from conbo.cost_rules import COST, LEARNED, Cost, check_told
 from conbo.errors import TrialError
@@ -22,7 +22,7 @@ class StoredTrials:
 
     @property
     def parameters(self) -> set[str]:
-        """The names of the states and actions, if there is a trial yet."""
+        """The names of the states and actions; empty before the first trial."""
         return {name for trial in self.trials[:1] for name in (*trial.state, *trial.action)}
 
     @property
@@ -37,7 +37,7 @@ class StoredTrials:
         self._records.tell(number, outcomes)
 
     def check(self, outcomes: Outcomes) -> None:
-        """Raise RewardError unless the outcomes have a value for every constraint, and a cost if that is learned."""
+        """Raise RewardError unless the outcomes have a value for every constraint, and a cost if costs are learned."""
         check_told(self._cost, outcomes.measured)
         check_constrained(self._constraints, outcomes.measured)
 
@@ -47,7 +47,7 @@ class StoredTrials:
         self._records.fail(number, error)
 
     def known(self, number: int) -> int:
-        """The number itself; raises TrialError unless a trial has this number."""
+        """Return the number; raise TrialError unless a trial has this number."""
         if not 0 <= number < len(self.trials):
             known = f"known are 0 to {len(self.trials) - 1}" if self.trials else "none was asked for yet"
             raise TrialError(f"unknown trial {number}: {known}.")

@@ -1,4 +1,4 @@
-"""Commands that begin a study and let it run."""
+"""Commands that begin a study, check its file and run it: `init`, `check`, `run` and `worker`."""
 
 import json
 import sys
@@ -72,7 +72,7 @@ def check(arguments: tuple[str, ...], name: str | None) -> None:
 
 
 def _evaluation_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that `run` and `worker` share."""
+    """Add the options that `run` and `worker` share to a command."""
     options = (
         study_arguments("[STUDY] [OBJECTIVE]"),
         command_option,
@@ -176,7 +176,7 @@ def run(
     source, objective = source_and_objective(arguments, command, timeout)
     if source.endswith(".toml"):
         study_file = read_study_file(existing_file(source))
-        checked(objective, study_file.space, study_file.has_seeds)  # before a study is begun
+        checked(objective, study_file.space, study_file.has_seeds)  # checked before the study is created
     study = create_or_resume(source, name, device)
     if command is None:
         settings["timeout"] = timeout

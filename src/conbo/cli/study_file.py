@@ -29,7 +29,7 @@ _TABLES = ("states", "actions", "distribution", "outcome_constraints")
 
 @dataclass(frozen=True)
 class StudyFile:
-    """The content of a study file, with the setting names of `conbo.Study`."""
+    """The content of a study file; the fields have the names of the settings of `conbo.Study`."""
 
     space: "Space"
     storage: str
@@ -48,12 +48,12 @@ class StudyFile:
 
     @property
     def has_seeds(self) -> bool:
-        """Whether trials have seeds."""
+        """Whether trials of the study have seeds."""
         return bool(self.common_random_numbers) or self.seeds is not None
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings of `conbo.Study` that the file gives."""
+        """The keyword arguments of `conbo.Study` that the file gives."""
         given = {key: getattr(self, key) for key in ("state_distribution", "outcome_constraints", *_SIMPLE)}
         return {key: value for key, value in given.items() if value is not None}
 
@@ -63,7 +63,7 @@ class StudyFile:
 
 
 def read_study_file(path: Path) -> StudyFile:
-    """The file's content, all of it checked; raises SettingError with the file, the key and the value."""
+    """Read and check a study file; raises SettingError, which names the file, the key and the value."""
     with _errors_name(path):
         found = _study_file(path, _read(path))
         conbo.Optimizer(found.space, **found.settings)  # checks all settings, and does not import torch
@@ -84,7 +84,7 @@ def _read(path: Path) -> dict[str, Any]:
         record = tomllib.loads(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
         raise SettingError("this is not a text file in UTF-8.") from error
-    except (ValueError, RecursionError) as error:  # syntax, a number of thousands of digits, thousands of brackets
+    except (ValueError, RecursionError) as error:  # wrong syntax, thousands of digits, or thousands of brackets
         raise SettingError(f"this is not TOML: {error}.") from error
     except OSError as error:
         raise SettingError(f"this cannot be read: {error}.") from error
@@ -101,7 +101,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _storage(path: Path, record: dict[str, Any]) -> str:
-    """The storage of the study: a URL as it is, or a file in the folder of the study file."""
+    """The storage of the study: a URL unchanged, or a path relative to the folder of the study file."""
     storage: str = record.get("storage", f"{path.stem}.db")
     return storage if "://" in storage else str(path.parent / storage)
 
@@ -161,7 +161,10 @@ def _recipe(where: str, entry: object, parameter: "Parameter") -> "MarginalRecip
 
 
 def _built(where: str, entry: object, kinds: Mapping[str, Callable[..., Any]]) -> Any:
-    """The object that a table describes: its `type` names one of these kinds, the other keys are settings."""
+    """The object that a table describes: its `type` names one of these kinds, and its other keys are the arguments.
+
+    `where` is the place of the table in the file, for error messages.
+    """
     settings = dict(_table(where, entry))
     kind = settings.pop("type", None)
     if not isinstance(kind, str) or kind not in kinds:
@@ -191,7 +194,10 @@ def _check_keys(where: str, table: Mapping[str, object], known: Mapping[str, obj
 
 
 def parse_value(parameter: "Parameter", text: str) -> "Value":
-    """The value that a text stands for; a text that stands for none is returned as it is, and the space refuses it."""
+    """The value of the parameter that a text stands for; a text that stands for none is returned unchanged.
+
+    The space refuses such a text later.
+    """
     if isinstance(parameter, conbo.Categorical):
         return next((choice for choice in parameter.choices if text in (str(choice), _as_toml(choice))), text)
     for number in (int, float):

@@ -1,4 +1,7 @@
-"""Which study a command is for, and how it is opened."""
+"""Finds and opens the study that a command is for, from its arguments.
+
+The source of a study is a study file, which ends in .toml, or a storage: an SQLite file or the URL of a database.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +23,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def study_arguments(metavar: str = "[STUDY]") -> Callable[[Command], Command]:
-    """The positional arguments, the first of which may be the study, and the option `--name`."""
+    """A decorator that adds positional arguments, the first of which may be the study, and the option `--name`."""
 
     def decorate(command: Command) -> Command:
         named = click.option("--name", help="Name of the study, if the storage has several.")(command)
@@ -30,7 +33,7 @@ def study_arguments(metavar: str = "[STUDY]") -> Callable[[Command], Command]:
 
 
 def leading_study(arguments: Sequence[str], *names: str) -> tuple[str, ...]:
-    """The study (study.toml unless it is given), followed by a value for each of `names`."""
+    """The source of the study (study.toml unless it is given), followed by the arguments that `names` lists."""
     if len(arguments) == len(names):
         return STUDY_FILE, *arguments
     if len(arguments) == len(names) + 1:
@@ -40,7 +43,7 @@ def leading_study(arguments: Sequence[str], *names: str) -> tuple[str, ...]:
 
 
 def create_or_resume(source: str, name: str | None, device: str = "cpu") -> "Study":
-    """The study of a study file, created if need be, or an existing one of a storage."""
+    """The study of a study file, which is created if it does not exist, or an existing study of a storage."""
     if not source.endswith(".toml"):
         return open_existing(source, name, device)
     study_file = read_study_file(existing_file(source))
@@ -49,12 +52,12 @@ def create_or_resume(source: str, name: str | None, device: str = "cpu") -> "Stu
 
 
 def open_existing(source: str, name: str | None, device: str = "cpu") -> "Study":
-    """The study of a study file or of a storage; raises if there is none."""
+    """The study of a study file or of a storage; raises StudyError or StorageError if it does not exist."""
     return conbo.open_study(*location(source, name), device=device)
 
 
 def location(source: str, name: str | None) -> tuple[str, str]:
-    """Storage and name of the study; without a name, the only study of a storage."""
+    """The storage and the name of the study; without a name, that of the only study in the storage."""
     if source.endswith(".toml"):
         study_file = read_study_file(existing_file(source))
         _name_distant_storage(source, study_file.storage)
@@ -73,14 +76,14 @@ def location(source: str, name: str | None) -> tuple[str, str]:
 
 
 def stored_names(storage: str) -> list[str]:
-    """The names of the studies that a storage has; none if it does not exist."""
+    """The names of the studies in a storage; empty if the storage does not exist."""
     from conbo.study.database import Database
 
     return conbo.study_names(storage) if Database(storage).exists() else []
 
 
 def unfolded_log(source: str) -> str | None:
-    """The log file beside an SQLite database, if it holds changes that the database file may lack; otherwise None."""
+    """The name of an SQLite database's write-ahead log, if it has changes that the database file may lack, or None."""
     from conbo.study.database import Database
     from conbo.study.sqlite_file import log_size
 
@@ -89,7 +92,10 @@ def unfolded_log(source: str) -> str | None:
 
 
 def _name_distant_storage(source: str, storage: str) -> None:
-    """Print where a study file keeps its study, if that is in another folder: the file may be somebody else's."""
+    """Print where a study file stores its study, if that is outside of its folder.
+
+    A study file may come from somebody else, and the user should know which database it writes to.
+    """
     if "://" not in storage and Path(storage).resolve().is_relative_to(Path(source).resolve().parent):
         return
     from conbo.study.database import Database
@@ -98,14 +104,14 @@ def _name_distant_storage(source: str, storage: str) -> None:
 
 
 def existing_file(source: str) -> Path:
-    """The study file; raises SettingError if there is none."""
+    """The path of a study file; raises SettingError if the file does not exist."""
     if not Path(source).is_file():
         raise SettingError(f"a study file must exist, but '{source}' does not: `conbo init` writes one.")
     return Path(source)
 
 
 def parse_state(parameters: "Mapping[str, Parameter]", pairs: Sequence[str]) -> "dict[str, Value]":
-    """The state that texts such as demand=1.2 describe; the space checks names and values."""
+    """The state that texts such as `demand=1.2` describe; the space checks names and values later."""
     state: dict[str, Value] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -116,7 +122,7 @@ def parse_state(parameters: "Mapping[str, Parameter]", pairs: Sequence[str]) -> 
 
 
 def parse_row(parameters: "Mapping[str, Parameter]", row: Mapping[str, Any]) -> "dict[str, Value]":
-    """The columns of a row that are parameters; texts of a CSV file become values."""
+    """The values of those columns of a row that are parameters; texts of a CSV file are converted."""
     return {
         name: parse_value(parameter, row[name]) if isinstance(row[name], str) else row[name]
         for name, parameter in parameters.items()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Read = TypeVar("Read")
 
-# file ending → the libraries that can write it, one of which must be installed
+# from file endings to the libraries that can write such files, one of which must be installed
 TABLES: dict[str, tuple[str, ...]] = {
     ".csv": (),
     ".json": (),
@@ -31,7 +31,10 @@ READABLE = (".csv", ".json")
 
 
 def read_rows(path: Path) -> dict[str, dict[str, Any]]:
-    """The rows of a CSV file (all texts) or of a JSON list of objects, by their place in the file, such as "line 3"."""
+    """The rows of a CSV file or of a JSON list of objects, by their place in the file, such as "line 3".
+
+    All values of a CSV file are texts.
+    """
     if path.suffix.lower() in (".parquet", ".xlsx"):
         raise SettingError(f"a table must be read from a .csv or .json file, but got '{path}'.")
     if path.suffix.lower() != ".json":
@@ -47,7 +50,7 @@ def read_rows(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def from_rows(path: Path, rows: Mapping[str, dict[str, Any]], read: Callable[[dict[str, Any]], Read]) -> list[Read]:
-    """The results of `read` for the rows of a file; raises StudyError, which lists the rows that `read` refuses."""
+    """Apply `read` to all rows of a file; raises StudyError, which lists all rows for which `read` raised an error."""
     results: list[Read] = []
     wrong: list[str] = []
     for place, row in rows.items():
@@ -61,21 +64,21 @@ def from_rows(path: Path, rows: Mapping[str, dict[str, Any]], read: Callable[[di
 
 
 def _whole(row: dict[Any, Any]) -> dict[str, Any]:
-    """The row; raises PointError if it has more cells than there are columns, which decimal commas cause."""
+    """Return the row; raise PointError if it has more cells than there are columns, for example by decimal commas."""
     if any(beyond := row.get(None, [])):
         raise PointError(f"there must be a column for every value, but got {beyond} beyond the last.")
     return {name: cell for name, cell in row.items() if name is not None}
 
 
 def check_table(path: Path, endings: Iterable[str] = TABLES) -> None:
-    """Raise SettingError unless a table can be written to a file of this name; called before a long computation."""
+    """Raise SettingError unless a table can be written to a file of this name; call it before a long computation."""
     if path.suffix.lower() not in endings:
         raise SettingError(f"a table must be written as {', '.join(endings)}, but got '{path}'.")
     _library(path)
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write the rows in the format of the file's ending."""
+    """Write the rows to a file, in the format of its ending."""
     check_table(path)
     library, columns = _library(path), list(rows[0]) if rows else []
     if path.suffix.lower() == ".json":
@@ -121,7 +124,7 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _csv_line(cells: Sequence[object]) -> str:
     text = io.StringIO(newline="")
-    # with the default line ends, so that a carriage return in a cell is quoted
+    # written with the default line ends \r\n, so that a carriage return in a cell is quoted
     csv.writer(text).writerow(map(marked, cells))
     return text.getvalue().removesuffix("\r\n") + "\n"
 
@@ -135,7 +138,7 @@ def as_columns(rows: Sequence[Sequence[object]]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as it is printed, with six significant digits."""
+    """The text of a value, with six significant digits of a number with decimals."""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 

@@ -46,7 +46,7 @@ def ask(
 
     (source,) = leading_study(arguments)
     if output is not None:
-        check_table(output, READABLE)  # `tell` reads it again
+        check_table(output, READABLE)  # `conbo tell --file` must be able to read the file
     study = create_or_resume(source, name)
     trials = study.ask(number, parse_state(study.space.states, pairs) if pairs else None)
     if output is not None:
@@ -73,7 +73,7 @@ def _line(trial: "Trial") -> str:
     return f"{trial.number}  {values}"
 
 
-# unknown options are arguments: a reward may be negative
+# unknown options count as arguments, because a negative reward begins with a dash
 @click.command(context_settings={"ignore_unknown_options": True})
 @study_arguments("[STUDY] [ID VALUE]")
 @click.option("--noise", type=float, help="Variance of the reward, if it is known; for all trials or for none.")
@@ -127,7 +127,7 @@ def _tell_rows(study: "StoredTrials", path: Path) -> int:
     columns = {name: None for row in rows.values() for name in row if name is not None}
     if rows and ("number" not in columns or not {"reward", "error"} & columns.keys()):
         raise StudyError(f"'{path}' must have the columns 'number' and 'reward', but has {quoted(columns)}.")
-    told = {trial.number: trial for trial in study.trials}  # as they will be after the rows that were read
+    told = {trial.number: trial for trial in study.trials}  # the trials as they will be once the rows read are told
     known = from_rows(path, rows, lambda row: _result(study, told, row))  # all rows are read before any row is told
     results = [result for result in known if result is not None]
     for number, result in results:
@@ -143,11 +143,11 @@ def _tell_rows(study: "StoredTrials", path: Path) -> int:
 def _result(
     study: "StoredTrials", told: "dict[int, Trial]", row: Mapping[str, Any]
 ) -> "tuple[int, Outcomes | str] | None":
-    """The trial of a row, and its outcomes or its error; None if the row has nothing to tell yet.
+    """The number of a row's trial, and its outcomes or its error; None if the row has neither.
 
-    Raises TrialError if the trial, as it is in `told`, has another result already; otherwise it is updated there.
+    The trial in `told` is updated. Raises TrialError if it already has another result there.
     """
-    # a parameter may be called `error`
+    # columns of parameters do not count, because a parameter may be called `error`
     row = {name: cell for name, cell in row.items() if name not in study.parameters}
     if not _has(row, "reward") and not _has(row, "error"):
         return None

@@ -1,4 +1,4 @@
-"""Commands that show a study and what it has learned."""
+"""Commands that show a study and what it has learned, and the built-in methods and problems."""
 
 import json
 from collections import Counter
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from conbo.prediction import Prediction
     from conbo.spaces import Value
 
-# a test compares these names with conbo.plots, which is slow to import
+# The names are repeated here, because conbo.plots is slow to import; a test compares them.
 PLOTS = (
     "acquisition",
     "calibration",
@@ -46,7 +46,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(arguments: tuple[str, ...], name: str | None, with_model: bool, as_json: bool) -> None:
     """Show a study: its space and its trials; with --model, what the policy is worth."""
     (source,) = leading_study(arguments)
-    log = unfolded_log(source)  # before the study is opened and closed, which may merge the log
+    log = unfolded_log(source)  # read before the study is opened, because closing it may merge the log
     study = open_existing(source, name)
     trials = study.trials
     counts = Counter(trial.status for trial in trials)
@@ -179,7 +179,7 @@ def plot(arguments: tuple[str, ...], name: str | None, output: Path | None) -> N
     draw = getattr(conbo.plots, kind.replace("-", "_"))
     from conbo.plots.save import check_ending
 
-    check_ending(path)  # before a long computation
+    check_ending(path)  # checked before a long computation
     conbo.plots.save(draw(study), path)
     click.echo(f"Wrote {path}.")
 

@@ -1,10 +1,10 @@
-"""Ax: an experiment of a `Client` whose trials conbo suggests, by ask and tell.
+"""The bridge to Ax: conbo suggests the trials of an Ax `Client`'s experiment, and learns from their results.
 
 | Ax                              | conbo                                                  |
 |---------------------------------|--------------------------------------------------------|
 | range parameter                 | Real or Integer, on its scale                          |
 | choice parameter                | Categorical                                            |
-| one value only                  | no parameter                                           |
+| fixed parameter                 | no parameter; its value is added to suggestions        |
 | parameter constraint            | constraint of the space                                |
 | objective "profit", "-loss"     | maximize, minimize                                     |
 | completed trial, mean and sem   | completed trial, with noise sem² if sem is known       |
@@ -38,10 +38,10 @@ __all__ = ["AxBridge"]
 
 
 class AxBridge:
-    """Keeps an Ax experiment and a conbo study of the same trials in step.
+    """Connects an Ax experiment with a conbo study, which suggests its trials and learns from their results.
 
-    The experiment must be configured, with its parameters and one objective. Results that it has already are taken
-    over, whoever asked for them.
+    The experiment must already have its parameters and one objective. Completed trials that it already has are added to
+    the study, whoever suggested them.
 
     Parameters
     ----------
@@ -55,7 +55,8 @@ class AxBridge:
     Raises
     ------
     SettingError
-        If a state is not a parameter, or the experiment uses what conbo does not support, such as several objectives.
+        If a state is not a parameter, or the experiment has a feature that conbo does not support, such as several
+        objectives.
 
     Examples
     --------
@@ -84,11 +85,11 @@ class AxBridge:
         self._metric, minimize = _objective(client)
         direction = "minimize" if minimize else "maximize"
         self.study = Study(Space(*roles, constraints), direction=direction, **settings)  # type: ignore[arg-type]
-        self._numbers: dict[int, int] = {}  # trial of Ax → trial of conbo
+        self._numbers: dict[int, int] = {}  # from indices of Ax's trials to numbers of conbo's
         self.sync()
 
     def get_next_trials(self, max_trials: int = 1, state: Point | None = None) -> dict[int, dict[str, Value]]:
-        """Attach new trials to the experiment, as `client.get_next_trials` does.
+        """Suggest new trials and attach them to the experiment, as `client.get_next_trials` does.
 
         Parameters
         ----------
@@ -117,7 +118,7 @@ class AxBridge:
         return attached
 
     def sync(self) -> None:
-        """Tell the study the results and failures of the experiment's trials."""
+        """Tell the study all results and failures of the experiment's trials that it does not know yet."""
         trials, results = {trial.number: trial for trial in self.study.trials}, self._results()
         for index, ax_trial in self.client._experiment.trials.items():
             known = trials.get(self._numbers.get(index, -1))
@@ -129,7 +130,7 @@ class AxBridge:
                 self.study.fail(known, ax_trial.status_reason or ax_trial.status.name.lower())
 
     def policy(self) -> Policy:
-        """Learn the best action for every state from the results that the experiment has now.
+        """Learn the best action for every state from the experiment's results so far.
 
         Returns
         -------
@@ -155,7 +156,7 @@ class AxBridge:
         self._numbers[index] = self.study.add_trial(state, action, *result).number
 
     def _results(self) -> dict[int, tuple[float, float | None]]:
-        """Mean and variance of the objective, by trial index; None if the variance is not known."""
+        """Mean of the objective and its variance (None if it is not known), by trial index."""
         frame = self.client._experiment.lookup_data().df
         rows = frame[frame["metric_name"] == self._metric]
         pairs = zip(rows["trial_index"], rows["mean"], rows["sem"], strict=True)
@@ -184,6 +185,6 @@ def _parameter(parameter: AxParameter) -> Parameter:
 
 
 def _text(weights: Mapping[str, float], bound: float) -> str:
-    """The text of a linear constraint, as conbo reads it."""
+    """The text of a linear constraint Σ weight · parameter ≤ bound, as conbo reads it."""
     terms = " + ".join(f"{weight!r} * '{name}'" for name, weight in weights.items())
     return f"{terms} <= {bound!r}".replace("+ -", "- ")

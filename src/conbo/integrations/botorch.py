@@ -1,11 +1,12 @@
-"""BoTorch: the conditional knowledge gradient as an acquisition function, and test functions as problems.
+"""The bridge to BoTorch: the conditional knowledge gradient as an acquisition function, and test functions as problems.
 
     α(s, x) = Σ_i w_i KG(s_i; (s, x)),   KG(s_i; ·) = E_y[max_x' μⁿ⁺¹(s_i, x')] - max_x'' μⁿ(s_i, x'')
 
-The best actions x'_j of every state at every node z_j are found without autograd. Their derivative with respect to the
-candidate follows from the implicit function theorem, with v_j(x') = μ(s_i, x') + z_j σ̃(s_i, x') and its Hessian H:
+The expectation over the outcome y is estimated from nodes z_j of a standard normal variable. The best actions x'_j of
+every state at every node are found without autograd. Their derivative with respect to the candidate follows from the
+implicit function theorem, with v_j(x') = μ(s_i, x') + z_j σ̃(s_i, x') and its Hessian H:
 
-    ∂x'_j / ∂(s, x) = - H⁻¹ ∂² v_j / ∂x' ∂(s, x),   active bounds of x'_j held fixed
+    ∂x'_j / ∂(s, x) = - H⁻¹ ∂² v_j / ∂x' ∂(s, x),   coordinates of x'_j at a bound held fixed
 """
 
 from collections.abc import Sequence
@@ -32,16 +33,16 @@ from conbo.spaces import Real, Space
 
 __all__ = ["ConditionalKnowledgeGradient", "problem_of"]
 
-POLISHING_STEPS = 2  # steps of Newton's method from the end of the search for a best action
-AT_BOUND = 1e-9  # distance in the unit cube within which an action is at its bound
+POLISHING_STEPS = 2  # number of Newton steps that refine a best action after the search for it
+AT_BOUND = 1e-9  # distance in the unit cube within which an action counts as being at its bound
 
 
 @dataclass(frozen=True)
 class _Posterior:
-    """A BoTorch model at points of the unit cube, states first."""
+    """The posterior of a BoTorch model at points of the unit cube, whose first columns are the states."""
 
     model: Model
-    columns: Tensor  # columns of the model, states first
+    columns: Tensor  # indices of the model's columns, states first
     bounds: Tensor  # (2, d), in the order of the columns
     transform: PosteriorTransform | None
 
@@ -64,27 +65,29 @@ class _Posterior:
         return self._at(points[..., None, :]).variance[..., 0, 0]
 
     def noise_at(self, points: Tensor) -> Tensor:
-        """Variances of the noise of new observations at points (n, d)."""
+        """Noise variances (n,) of new observations at points (n, d)."""
         noisy = self._at(points[..., None, :], noise=True).variance[..., 0, 0]
         return (noisy - self.variance(points)).clamp_min(0)
 
     def pair_covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Posterior covariance of each pair of points a (n, d), b (n, d)."""
+        """Posterior covariances (n,) between rows of a (n, d) and the same rows of b (n, d)."""
         return self._at(torch.stack([a, b], -2)).distribution.covariance_matrix[:, 0, 1]
 
-    # Any: BoTorch does not declare posteriors with a distribution
+    # returns Any, because BoTorch does not declare that posteriors have a distribution
     def _at(self, points: Tensor, noise: bool = False) -> Any:
         return self.model.posterior(self.inputs(points), observation_noise=noise, posterior_transform=self.transform)
 
 
 class ConditionalKnowledgeGradient(AcquisitionFunction):
-    """The expected gain of the best action's mean, averaged over states, for one more observation (q = 1).
+    """The knowledge gradient of one more observation (q = 1), averaged over states.
+
+    In each state it is the expected increase of the best action's posterior mean.
 
     Parameters
     ----------
     model
-        Any BoTorch model with one output and a Gaussian posterior; more outputs need a `posterior_transform`. It is
-        maximized: to minimize, fit the model to the negative.
+        Any BoTorch model with one output and a Gaussian posterior; more outputs need a `posterior_transform`. Its
+        outcome is maximized; to minimize an outcome, fit the model to its negative.
     state_dims
         Columns of the model's inputs that are states. All others are actions.
     state_distribution
@@ -96,11 +99,11 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
         Lower and upper bounds (2, d) of the inputs, between which best actions are searched for; by default the unit
         cube.
     n_z
-        Number of nodes for the unknown outcome of the observation; odd and at least 3.
+        Number of nodes for the expectation over the outcome of the observation; odd and at least 3.
     n_states
         Number of states that are drawn from a torch distribution.
     n_actions
-        Number of Sobol actions from which best actions are searched for; by default 64 to 160.
+        Number of Sobol actions that are screened as starts of the searches for best actions; by default 64 to 160.
     posterior_transform
         As in BoTorch's own acquisition functions.
 
@@ -185,7 +188,7 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
         states = self.states.expand(len(candidates), -1, -1)
         with torch.no_grad():
             rows = torch.arange(len(candidates), device=X.device)
-            # (b, m, q, d_x): every node takes the best action that any node found
+            # (b, m, n_z, d_x): for every node, the best action that was found for any node
             actions = self._gains.at(states)(candidates.detach(), rows).lines.actions  # type: ignore[attr-defined]
         if candidates.requires_grad:
             actions = self._differentiable(candidates, states, actions)
@@ -198,7 +201,7 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
         return gains.best, gains.slope_derivative
 
     def _differentiable(self, candidates: Tensor, states: Tensor, actions: Tensor) -> Tensor:
-        """Polish the best actions (b, m, q, d_x), and make them differentiable with respect to the candidates."""
+        """Refine the best actions (b, m, n_z, d_x), and make them differentiable with respect to the candidates."""
         with torch.enable_grad():
             for _ in range(POLISHING_STEPS):
                 gradient, inverse, free = self._newton(candidates.detach(), states, actions)
@@ -209,9 +212,10 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
         return actions + torch.where(free, moved, 0.0)
 
     def _newton(self, candidates: Tensor, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients (b, m, q, d_x) and inverse Hessians of v at the actions, and which coordinates are free to move.
+        """Gradients (b, m, n_z, d_x) and inverse Hessians of v at the actions, and which coordinates are free to move.
 
-        If a Hessian is not negative definite, its inverse is set to zero, so the action stays where it is.
+        v is mean + z · slope, as in this module's docstring. If a Hessian is not negative definite, its inverse is set
+        to zero, so that the action does not move.
         """
         variable = actions.detach().requires_grad_(True)
         lines = BotorchLines.at(self._posterior, candidates, states, variable)
@@ -233,7 +237,7 @@ class ConditionalKnowledgeGradient(AcquisitionFunction):
 
 
 def _drawn(states: Tensor | Distribution, n: int) -> Tensor:
-    """The given states, or n states drawn from the distribution, the same draws each time."""
+    """The given states, or n states drawn from the distribution with a fixed seed."""
     if not isinstance(states, Distribution):
         return states.detach().to(torch.float64)
     with torch.random.fork_rng(devices=[]):
@@ -243,7 +247,7 @@ def _drawn(states: Tensor | Distribution, n: int) -> Tensor:
 
 
 def _columns(state_dims: Sequence[int], bounds: Tensor | None, model: Model, like: Tensor) -> tuple[Tensor, Tensor]:
-    """The bounds (2, d), and the model's columns with the states first."""
+    """The bounds (2, d) of the inputs, and the indices (d,) of the model's columns with the states first."""
     if bounds is None:
         seen = getattr(model, "train_inputs", None)
         if not isinstance(seen, tuple):

@@ -1,4 +1,4 @@
-"""Test functions of BoTorch as problems: some of their inputs are states, the others are actions."""
+"""Makes problems of conbo from test functions of BoTorch: some inputs become states, the others actions."""
 
 import math
 from collections.abc import Sequence
@@ -16,30 +16,31 @@ from conbo.quasi_random import sobol_points
 from conbo.spaces import Array, Point, Real, Space, Value
 from conbo.state_distributions import RecipeLike
 
-SCREENED, CLIMBED = 2048, 8  # number of screened actions per state, and of local searches from the best of them
+SCREENED, CLIMBED = 2048, 8  # numbers of actions screened in each state, and of local searches from the best of them
 
 
 def problem_of(function: BaseTestProblem, state_dims: Sequence[int], state_distribution: RecipeLike = None) -> Problem:
-    """Make a problem from a test function of BoTorch. Its rewards are to be maximized.
+    """Make a problem, whose rewards are maximized, from a test function of BoTorch.
 
     Parameters
     ----------
     function
-        A test function with one outcome and continuous inputs. What BoTorch minimizes is negated.
+        A test function with one outcome and continuous inputs. A function that BoTorch minimizes is negated.
     state_dims
-        Inputs that are states. Input i is named ``x{i}``, whether it is a state or an action.
+        Indices of the inputs that are states. Input i is named ``x{i}``, whether it is a state or an action.
     state_distribution
         As in `conbo.Study`.
 
     Returns
     -------
     Problem
-        The problem, with the function's own noise. The best action of a state is searched for from many starts.
+        The problem, with the function's own noise. The best action of a state is found by local searches from the best
+        of many actions.
 
     Raises
     ------
     SettingError
-        If the function has several outcomes or discrete inputs, or no input is left as an action.
+        If the function has several outcomes or discrete inputs, or all inputs are states.
 
     Examples
     --------
@@ -93,7 +94,7 @@ def _evaluate(reward: Any, noise: float, state: Point, action: Point, generator:
 
 
 def _best_action(function: BaseTestProblem, state: Point) -> dict[str, Value]:
-    """The best action: the best of Sobol actions, refined by local search."""
+    """The best action of a state: the best of many Sobol actions, refined by local search."""
     free = [i for i in range(function.dim) if f"x{i}" not in state]
     low, high = (bound[free] for bound in _bounds(function))
     fixed = np.array([float(state.get(f"x{i}", math.nan)) for i in range(function.dim)])

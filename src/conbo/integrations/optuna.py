@@ -1,8 +1,8 @@
-"""Optuna: a sampler that learns the best action of every state, and the policy that it learns.
+"""The bridge to Optuna: a sampler that learns the best action of every state, and functions that return the policy.
 
 Trial k of the Optuna study is trial k of a conbo optimizer. So suggestions depend only on the seed, the trial's number
-and the rewards, and a study that continues in another process goes on as if it had never stopped. Suggestions are kept
-in the trial's system attributes, where all workers see them as pending.
+and the rewards, and a study can be continued in another process as if it had never stopped. Suggestions are stored in
+the trial's system attributes, from which all workers know which points are pending.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ StatesLike = Mapping[str, MarginalRecipe] | Iterable[str]
 
 @dataclass(frozen=True)
 class _Roles:
-    """Which parameters are states, how the states are distributed, and which limits the actions have."""
+    """The parameters that are states, with their distributions, and the known limits of the actions."""
 
     states: dict[str, MarginalRecipe]
     constraints: tuple[str, ...] = ()
 
     def space(self, distributions: dict[str, BaseDistribution]) -> Space | None:
-        """The space of trials with these distributions; None if there is nothing to choose."""
+        """The space of trials with these distributions; None if no action has more than one value."""
         return space_of(distributions, tuple(self.states), self.constraints) if distributions else None
 
     def recipe(self, space: Space) -> Product:
@@ -78,8 +78,9 @@ class _Roles:
 class ConboSampler(BaseSampler):
     """An Optuna sampler that chooses states and actions to learn the best action of every state.
 
-    The first trial of a study is random, because its parameters are not known before. Pruned and failed trials have no
-    reward. A trial that was enqueued with all states fixed gets the most informative action in that state.
+    Until a trial is completed, points are random, because the parameters of the study are not known before. Pruned and
+    failed trials have no reward. For a trial that was enqueued with fixed values of all states, the sampler chooses the
+    action in this state.
 
     Parameters
     ----------
@@ -87,7 +88,7 @@ class ConboSampler(BaseSampler):
         Names of the parameters that are states, or a mapping from these names to the distributions of the states, such
         as ``{"demand": conbo.Triangular(60)}``. All other parameters are actions.
     constraints
-        Known limits of the actions, as in `conbo.Space`. The first trial does not know them yet.
+        Known limits of the actions, as in `conbo.Space`. The first, random trials ignore them.
     constraints_func
         Limits on outcomes, as in Optuna's own samplers: called with every completed trial, it returns values that are
         at most zero if the trial satisfies the limits. Values that an objective sets by `trial.set_constraint` (Optuna
@@ -135,7 +136,7 @@ class ConboSampler(BaseSampler):
         self._settings = {"method": method, "model": model, "initial": initial, "confidence": confidence}
         self._seed = secrets.randbits(32) if seed is None else seed
         self._optimizer: Optimizer | None = None
-        self._lock = threading.RLock()  # trials in other threads must see what was suggested in this one
+        self._lock = threading.RLock()  # held during a suggestion, so that the next thread sees it as pending
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_optimizer": None, "_lock": None}
@@ -145,11 +146,11 @@ class ConboSampler(BaseSampler):
 
     @property
     def states(self) -> dict[str, MarginalRecipe]:
-        """The states and their distributions."""
+        """The distributions of the states, by name."""
         return dict(self._roles.states)
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """The parameters of all completed trials; empty before the first trial is completed."""
+        """The distributions of the parameters of completed trials; empty before the first trial is completed."""
         self._raise_error_if_multi_objective(study)
         distributions = common_distributions(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
         space = self._roles.space(distributions)
@@ -158,7 +159,7 @@ class ConboSampler(BaseSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The state and the action to try next."""
+        """The values of state and action parameters that conbo suggests for a trial."""
         self._raise_error_if_multi_objective(study)
         if not search_space:
             return {}
@@ -176,7 +177,7 @@ class ConboSampler(BaseSampler):
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """A random value for a parameter that no completed trial has; a state follows its distribution."""
+        """A random value for a parameter that no completed trial has; a state is drawn from its distribution."""
         self._raise_error_if_multi_objective(study)
         generator = np.random.default_rng([self._seed, trial.number, *param_name.encode()])
         parameter = parameter_of(param_distribution)
@@ -187,7 +188,7 @@ class ConboSampler(BaseSampler):
     def after_trial(
         self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
     ) -> None:
-        """Store the result of `constraints_func` for a completed trial where all samplers of Optuna read it."""
+        """Store the values of `constraints_func` for a completed or pruned trial, where Optuna's samplers read them."""
         if self._constraints_func is None or state not in (TrialState.COMPLETE, TrialState.PRUNED):
             return
         found = self._constraints_func(trial)
@@ -196,11 +197,11 @@ class ConboSampler(BaseSampler):
         study._storage.set_trial_system_attr(trial._trial_id, CONSTRAINTS, [float(value) for value in found])
 
     def _up_to_date(self, study: optuna.Study, number: int, distributions: dict[str, BaseDistribution]) -> Optimizer:
-        """The optimizer with the trials before this number and, after the initial design, also with later trials."""
+        """An optimizer that knows the trials before this number and, after the initial design, also later ones."""
         found = study.get_trials(deepcopy=False)
         optimizer = _optimizer(study, found, distributions, self._roles, self._seed, self._settings)
         if self._optimizer is not None and _alike(self._optimizer, optimizer):
-            optimizer = self._optimizer  # the same optimizer again, because it remembers its fits
+            optimizer = self._optimizer  # reuse the previous optimizer, because it has cached its fits
         trials = trials_of(found, optimizer.space, distributions)
         optimizer.restore(trials[:number])
         later = [trial for trial in trials[number + 1 :] if trial.status != "failed"]
@@ -269,7 +270,7 @@ def from_optuna(study: optuna.Study, states: StatesLike | None = None, **setting
     Returns
     -------
     Study
-        A new study with the same trials.
+        A new study with the completed trials.
 
     Raises
     ------
@@ -307,7 +308,7 @@ def _states(states: StatesLike) -> dict[str, MarginalRecipe]:
 
 
 def _known_roles(study: optuna.Study, states: StatesLike | None) -> tuple[_Roles, dict[str, Any]]:
-    """Which parameters are states, and the settings of the study's sampler if it is a `ConboSampler`."""
+    """The roles of the parameters, and the settings of the study's sampler if it is a `ConboSampler`."""
     sampler = study.sampler
     if isinstance(sampler, ConboSampler):
         roles = sampler._roles if states is None else _Roles(_states(states))
@@ -350,7 +351,7 @@ def _alike(a: Optimizer, b: Optimizer) -> bool:
 def _given_state(
     space: Space, fixed: Mapping[str, Any], distributions: dict[str, BaseDistribution]
 ) -> dict[str, Value] | None:
-    """The state of a trial that was enqueued with all states fixed; None otherwise."""
+    """The state of a trial that was enqueued with fixed values of all states; None for other trials."""
     if not space.states or not fixed.keys() >= space.states.keys():
         return None
     with suppress(PointError, ValueError):  # Optuna accepts fixed values out of range with a warning
@@ -359,5 +360,5 @@ def _given_state(
 
 
 def _columns(trial: Trial) -> dict[str, float]:
-    """The outcomes of a trial, as columns of a table."""
+    """The measured outcomes of a trial by column name, as `Study.add_trials` reads them."""
     return {f"{MEASURED}{name}": value for name, value in trial.measured.items()}

@@ -1,4 +1,4 @@
-"""Converts the distributions of Optuna's trials to a space of conbo, and values in both directions.
+"""Converts the distributions of Optuna's parameters to a space of conbo, and parameter values in both directions.
 
 | Optuna                  | conbo                                                                             |
 |-------------------------|-----------------------------------------------------------------------------------|
@@ -7,7 +7,7 @@
 | CategoricalDistribution | Categorical, with texts for choices that conbo does not know, such as None        |
 | one value only          | no parameter                                                                      |
 
-A range that changed from trial to trial becomes the smallest one that holds all of them.
+If a parameter's range differs between trials, the smallest range that contains all of them is used.
 """
 
 import math
@@ -23,11 +23,11 @@ from conbo.spaces import Categorical, Integer, Parameter, Point, Real, Space, Va
 
 Distributions = Mapping[str, BaseDistribution]
 
-MOST_STEPPED = 8  # largest number of stepped actions whose neighbors are tried in all combinations
+MOST_STEPPED = 8  # largest number of actions with steps for which all roundings down and up are tried in combination
 
 
 def common_distributions(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistribution]:
-    """The distributions by parameter, merged over all trials; raises SpaceError if trials have different parameters."""
+    """The distribution of each parameter, merged over all trials; raises SpaceError if trials differ in parameters."""
     known: dict[str, BaseDistribution] = {}
     first: FrozenTrial | None = None
     for trial in trials:
@@ -47,7 +47,10 @@ def common_distributions(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistrib
 
 
 def space_of(distributions: Distributions, states: Sequence[str], constraints: Sequence[str] = ()) -> Space | None:
-    """The space, or None if no action has more than one value; raises SpaceError if a state is unknown."""
+    """The space of parameters with these distributions, or None if no action has more than one value.
+
+    `states` are the names of the states. Raises SpaceError if one of them is unknown.
+    """
     for name in states:
         if name not in distributions:
             raise SpaceError(
@@ -73,7 +76,7 @@ def params_of(point: Mapping[str, Value], distributions: Distributions) -> dict[
 
 
 def steps_of(distributions: Distributions, actions: Iterable[str]) -> list[tuple[int, float, float]]:
-    """The index, the first value and the step of every action that has steps."""
+    """The index, the lowest value and the step of every action that has steps."""
     steps: list[tuple[int, float, float]] = []
     for place, name in enumerate(actions):
         each = distributions[name]
@@ -83,7 +86,10 @@ def steps_of(distributions: Distributions, actions: Iterable[str]) -> list[tuple
 
 
 def on_steps(space: Space, state: Point, action: Point, distributions: Distributions) -> dict[str, Any]:
-    """The point as values of Optuna, rounded to the nearest steps that satisfy the known limits, if there are any."""
+    """A point as values of Optuna, with actions rounded to the nearest steps that satisfy the known limits.
+
+    If no steps satisfy them, the nearest steps are taken.
+    """
     there = params_of(state, distributions)
     stepped = [space.action_names[place] for place, *_ in steps_of(distributions, space.actions)]
     nearest = params_of(action, distributions)
@@ -99,7 +105,7 @@ def on_steps(space: Space, state: Point, action: Point, distributions: Distribut
 
 
 def parameter_of(distribution: BaseDistribution) -> Parameter:
-    """The parameter that has the values of a distribution."""
+    """The parameter of conbo with the same values as a distribution of Optuna."""
     if isinstance(distribution, FloatDistribution):
         return Real(distribution.low, distribution.high, distribution.log)
     if isinstance(distribution, IntDistribution):
@@ -109,7 +115,7 @@ def parameter_of(distribution: BaseDistribution) -> Parameter:
 
 
 def _choices(distribution: CategoricalDistribution) -> list[Value]:
-    """The choices themselves, or their texts if conbo would refuse some or treat some as equal."""
+    """The choices of a distribution, or their texts if conbo would refuse some or treat some as equal."""
     plain = [choice for choice in distribution.choices if isinstance(choice, str | int | float)]
     known = len(set(plain)) == len(distribution.choices)
     return [*plain] if known else [repr(choice) for choice in distribution.choices]
@@ -128,14 +134,14 @@ def _to_optuna(distribution: BaseDistribution, value: Value) -> Any:
 
 
 def _step(distribution: BaseDistribution) -> float | None:
-    """The step; None if every number or every integer is allowed."""
+    """The step of a distribution; None if every number or every integer is allowed."""
     if isinstance(distribution, FloatDistribution):
         return distribution.step
     return distribution.step if isinstance(distribution, IntDistribution) and distribution.step > 1 else None
 
 
 def _around(distribution: BaseDistribution, value: Value) -> list[tuple[float, float]]:
-    """The nearest stepped values below and above this one, as pairs (distance in steps, value)."""
+    """The nearest values on the steps, below and above this value, as pairs (distance in steps, value)."""
     assert isinstance(distribution, FloatDistribution | IntDistribution)
     assert isinstance(value, int | float)
     assert distribution.step is not None
@@ -146,7 +152,7 @@ def _around(distribution: BaseDistribution, value: Value) -> list[tuple[float, f
 
 
 def _merged(name: str, a: BaseDistribution, b: BaseDistribution) -> BaseDistribution:
-    """A distribution of the parameter that holds all values of the distributions a and b."""
+    """A distribution of the parameter that contains all values of the distributions a and b."""
     if isinstance(a, FloatDistribution) and isinstance(b, FloatDistribution) and a.log == b.log:
         return FloatDistribution(min(a.low, b.low), max(a.high, b.high), log=a.log)
     if isinstance(a, IntDistribution) and isinstance(b, IntDistribution) and a.log == b.log:

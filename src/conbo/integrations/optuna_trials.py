@@ -1,7 +1,7 @@
 """Converts Optuna's trials to conbo's; Optuna's constraints become outcomes that must be at most zero.
 
-Constraint values are read from the trials, wherever they came from: `trial.set_constraint` (Optuna 5), or a sampler's
-`constraints_func`, which stores a list of them.
+Constraint values are read from the trials, whether they were set by `trial.set_constraint` (Optuna 5) or stored as a
+list by a sampler with `constraints_func`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from conbo.spaces import Space
 from conbo.trials import LARGEST_REWARD, Outcomes, Trial
 
 SUGGESTED = "conbo:"  # prefix of the system attributes that hold the suggested value of each parameter
-CONSTRAINTS = "constraints"  # the system attribute in which samplers of Optuna store what `constraints_func` returned
+CONSTRAINTS = "constraints"  # name of the system attribute in which samplers of Optuna store the constraint values
 
 Range = tuple[float, float]
 
@@ -33,7 +33,7 @@ def constraints_of(trials: Iterable[FrozenTrial]) -> dict[str, AtMost]:
 
 
 def trials_of(found: Sequence[FrozenTrial], space: Space, distributions: dict[str, BaseDistribution]) -> list[Trial]:
-    """Convert all trials of a study to conbo's. Infinite values count as the lowest or highest finite one."""
+    """Convert all trials of a study to conbo's. Infinite rewards are replaced by the lowest or highest finite one."""
     completed = [trial for trial in found if trial.state == TrialState.COMPLETE]
     values = [trial.value for trial in completed if trial.value is not None]
     finite = [value for value in values if abs(value) <= LARGEST_REWARD] or [0.0]
@@ -51,7 +51,7 @@ def _constraint_values(trial: FrozenTrial) -> dict[str, float]:
 
 
 def _constraint_ranges(completed: Sequence[FrozenTrial]) -> dict[str, Range]:
-    """For every constraint, its lowest and highest finite value, which replace infinite values."""
+    """For every constraint, the two values ±m that replace infinite ones; m is its largest finite absolute value."""
     largest: dict[str, float] = {}
     for trial in completed:
         for name, value in _constraint_values(trial).items():
@@ -67,7 +67,10 @@ def _trial(
     rewards: Range,
     limits: Mapping[str, Range],
 ) -> Trial:
-    """A trial of Optuna as a trial of conbo; if its point is incomplete or outside the space, it counts as failed."""
+    """Convert a trial of Optuna to one of conbo; it counts as failed if its point is incomplete or outside the space.
+
+    Values of the reward and of constraints are clipped to the ranges `rewards` and `limits`.
+    """
     prefix = len(SUGGESTED)
     suggested = {name[prefix:]: value for name, value in trial.system_attrs.items() if name.startswith(SUGGESTED)}
     params = {**({} if trial.state.is_finished() else suggested), **trial.params}
@@ -93,7 +96,7 @@ def _trial(
 
 
 def _center(space: Space) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A valid point, which stands in for a point that is not known."""
+    """A valid state and action at the center of the space, for trials whose point is not known."""
     middle = space.snap(np.full((1, space.n_state_dims + space.n_action_dims), 0.5))
     d = space.n_state_dims
     return space.decode_states(middle[:, :d])[0], space.decode_actions(middle[:, d:])[0]

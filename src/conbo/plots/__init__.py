@@ -1,4 +1,4 @@
-"""Pictures of a study: each function takes a study and returns a plotly figure; `save` writes it as PNG or SVG.
+"""Plots of a study: each function takes a study and returns a plotly figure, which `save` writes to a file.
 
 Needs the extra `plots`.
 """

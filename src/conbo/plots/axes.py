@@ -1,6 +1,6 @@
-"""Parameters as axes of a plot: where their values are drawn, and how the axis looks.
+"""Parameters as axes of a plot: the positions of their values, and the layout of the axis.
 
-A number is drawn at its value, on its own scale; the choices of a category are drawn at 0, 1, 2, …
+A number is drawn at its value, on a linear or log scale. The choices of a categorical parameter are drawn at 0, 1, 2, …
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ import numpy as np
 from conbo.rounding import number
 from conbo.spaces import Array, Categorical, Integer, Parameter, Real, Value
 
-MOST_TICKS = 12  # largest number of categories that all get a label
+MOST_TICKS = 12  # largest number of choices or integers that all get a label
 # largest number of characters in a name, and in a line of a choice's label on an axis
 LONGEST_LABEL, LONGEST_TICK = 24, 16
 MOST_DECADES = 5  # largest number of powers of ten that get a label; more would overlap in a small chart
@@ -36,18 +36,18 @@ class ParameterAxis:
 
     @property
     def is_category(self) -> bool:
-        """Whether the parameter is a category, whose values have no order."""
+        """Whether the parameter is categorical, so that its values have no order."""
         return isinstance(self.parameter, Categorical)
 
     def places(self, most: int) -> Array:
-        """At most `most` points of the unit interval, in increasing order; in a category, one for every choice."""
+        """At most `most` points of the unit interval to draw, in increasing order; for a category, one per choice."""
         if isinstance(self.parameter, Categorical):
             return self.parameter.levels()
         places = np.linspace(0.0, 1.0, most)
         return np.unique(self.parameter.snap(places)) if isinstance(self.parameter, Integer) else places
 
     def positions(self, places: Array) -> Array:
-        """The positions on the axis of points of the unit interval."""
+        """Convert points of the unit interval to positions on the axis."""
         if isinstance(self.parameter, Categorical):
             return np.clip(np.floor(places * self.parameter.n_levels), 0, self.parameter.n_levels - 1)
         return np.array(self.parameter.decode(places), dtype=np.float64)
@@ -60,7 +60,7 @@ class ParameterAxis:
         return np.append(lower, upper[-1])
 
     def edges(self, bins: Array) -> Array:
-        """The positions on the axis of the edges of bins."""
+        """Convert the edges of bins in the unit interval to positions on the axis."""
         if isinstance(self.parameter, Categorical):
             return bins * self.parameter.n_levels - 0.5
         return self.parameter.scale.from_unit(bins)
@@ -82,7 +82,7 @@ class ParameterAxis:
         return {**title, "range": [low, high], **self._integers()}
 
     def _integers(self) -> dict[str, Any]:
-        """Ticks at integers if there are few, because plotly would also label numbers between them."""
+        """Ticks at integers if they are few, because plotly would also label numbers between them; otherwise none."""
         if not isinstance(self.parameter, Integer) or self.parameter.n_levels > MOST_TICKS:
             return {}
         every = 1 if self.parameter.n_levels <= MOST_TICKS // 2 else 2
@@ -91,7 +91,10 @@ class ParameterAxis:
 
 
 def _decades(low: float, high: float) -> dict[str, Any]:
-    """Ticks at powers of ten between two exponents, unless there are too few; plotly would write 100 µ for 1e-4."""
+    """Ticks at powers of ten, from the exponent `low` to `high`, if there are two or more; empty otherwise.
+
+    Plotly itself would write 100 µ for 1e-4.
+    """
     exponents = range(int(np.ceil(low)), int(np.floor(high)) + 1)
     chosen = exponents[:: -(-len(exponents) // MOST_DECADES) or 1]
     if len(chosen) < 2:
@@ -102,7 +105,7 @@ def _decades(low: float, high: float) -> dict[str, Any]:
 
 
 def _tick(choice: Value) -> str:
-    """A choice beside an axis, on two lines if it is long."""
+    """The label of a choice on an axis, on two lines if it is long."""
     lines = wrap(str(choice), LONGEST_TICK) or [""]
     if len(lines) > 2:
         lines = [lines[0], f"{lines[1][: LONGEST_TICK - 1]}…"]
@@ -110,7 +113,7 @@ def _tick(choice: Value) -> str:
 
 
 def label(value: Value, longest: int = LONGEST_LABEL) -> str:
-    """A name or a value for display, shortened, and without what plotly would read as markup or mathematics."""
+    """The text of a name or a value, shortened, with characters escaped that plotly would read as markup or math."""
     text = number(value) if isinstance(value, float) else str(value)
     short = text if len(text) <= longest else text[: longest - 1] + "…"
     return escape(short, quote=False).replace("$", "&#36;")

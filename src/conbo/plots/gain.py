@@ -1,6 +1,7 @@
-"""Where one more evaluation would help, by the knowledge gradient: how much it is expected to raise the best reward.
+"""Plots of where one more evaluation would help most, by the knowledge gradient.
 
-All gains are in units of the reward. The study's own method may prefer other points.
+The knowledge gradient is how much an evaluation is expected to raise the best posterior mean, in units of the reward.
+The study's own method may prefer other points.
 """
 
 import numpy as np
@@ -20,10 +21,10 @@ from conbo.rounding import counted
 from conbo.spaces import Array, Point
 from conbo.threads import threads_for
 
-STATES = 25
-RESOLUTION, COARSE = 25, 11  # points along each axis of the acquisition; the second for a BoTorch model, which is slow
-MOST_EXACT = 200  # largest number of observations for which the whole plane gets full values
-STARS = 8  # number of points with the best rough values, whose full values decide where the star is
+STATES = 25  # number of points along the axis of `remaining_gain`
+RESOLUTION, COARSE = 25, 11  # points along each axis of `acquisition`; the second for a BoTorch model, which is slow
+MOST_EXACT = 200  # largest number of observations for which all points of the plane get exact values, not rough ones
+STARS = 8  # number of points with the best rough values, among which the exact values decide where the star is
 
 
 def remaining_gain(study: Studied, state: str | None = None, *, at: Point | None = None) -> go.Figure:
@@ -165,7 +166,7 @@ def _add_gain_by_state(
 def _area(
     axis: ParameterAxis, x: Array, y: Array, name: str, color: str, **hover: object
 ) -> list[go.Scatter] | list[go.Bar]:
-    """An area (or bars) from zero up to the values, along a parameter."""
+    """The traces of an area from zero up to the values y, or of bars if the parameter is categorical."""
     if axis.is_category:
         return [go.Bar(x=x, y=y, name=name, width=0.5, marker={"color": color}, textposition="none", **hover)]
     return [band(x, np.zeros_like(y), y, "", color, showlegend=False), line(x, y, name, color, **hover)]

@@ -1,4 +1,7 @@
-"""Plots of where actions satisfy their limits, known and learned, and which limit binds the policy."""
+"""Plots of how probably actions satisfy their limits, and which limit binds the policy.
+
+Known limits belong to the space. Learned limits are constraints on measured outcomes.
+"""
 
 from dataclasses import replace
 
@@ -21,14 +24,14 @@ from conbo.spaces import Array, Point
 from conbo.threads import threads_for
 
 TITLE = "probability to keep all limits"
-TOUCHED = 1e-6  # slack, as a share of a limit's range, below which a limit binds
+TOUCHED = 1e-6  # slack, as a share of the limit's range over the space, below which a limit binds
 RANGE = (-0.02, 1.02)  # range of an axis of probabilities
 
 
 def feasibility(
     study: Studied, state: str | None = None, action: str | None = None, *, at: Point | None = None
 ) -> go.Figure:
-    """Draw how probably actions satisfy all limits, over one state and one action, with observations and policy.
+    """Draw the probability that all limits are satisfied, over one state and one action, with observations and policy.
 
     Where a known limit is violated, the probability is zero. Elsewhere it is the probability that all learned
     constraints are satisfied. Other states are at the middle of P[s], and other actions are the policy's.
@@ -75,7 +78,7 @@ def feasibility(
 
 
 def has_limits(view: View) -> bool:
-    """Whether some actions are not allowed, or some constraint is learned."""
+    """Whether the space has known limits, or constraints on outcomes are learned."""
     return view.space.feasible_set is not None or view.belief.constraints is not None
 
 
@@ -96,8 +99,8 @@ def limit_names(view: View) -> list[str]:
 def binding(view: View, points: Tensor) -> list[int]:
     """For points (m, d) of the policy, the index in `limit_names` of the limit that binds; -1 if none does.
 
-    A known limit binds if its slack is zero. A learned one binds if the best action without learned constraints would
-    not be sure enough, and is least likely to satisfy this one.
+    A known limit binds if its slack is zero. A learned limit binds if the best action without learned limits would
+    satisfy them with too low a probability, and this limit with the lowest.
     """
     found = np.full(len(points), -1)
     learned = view.belief.constraints
@@ -124,7 +127,11 @@ def _without_learned(view: View, states: Tensor) -> Tensor:
 
 
 def _tolerances(known: FeasibleSet, limits: LinearLimits) -> Array:
-    """Slack (J,) below which each limit binds: less than a step if it limits only integer actions."""
+    """Slack (J,) below which each of the J limits binds.
+
+    For a limit on integer actions only, it is the smallest change of slack by one step of an action, because the slack
+    can rarely be zero.
+    """
     coefficients = np.abs(np.where(known.actions, limits.coefficients, 0.0))
     whole = np.array([isinstance(parameter, Integer) for parameter in known.parameters])
     steps = np.where(coefficients > 0, coefficients, np.inf).min(-1) * (1 - TOUCHED)
@@ -133,7 +140,7 @@ def _tolerances(known: FeasibleSet, limits: LinearLimits) -> Array:
 
 
 def _along_action(view: View) -> go.Figure:
-    """A figure of the probability along the only parameter."""
+    """Draw the probability of satisfying all limits along the only parameter of a space."""
     (name,) = view.space.actions
     axis = view.axis(name)
     places = axis.places(4 * RESOLUTION)
@@ -147,7 +154,7 @@ def _along_action(view: View) -> go.Figure:
 
 
 def _add_observations(figure: go.Figure, view: View, plane: Plane) -> None:
-    """Draw evaluations that satisfied all limits and evaluations that violated one, by their measured outcomes."""
+    """Draw the evaluations in two colors: those whose outcomes satisfied all limits, and those that violated one."""
     x, y = plane.project(view.points)
     kept = contains(view.space, view.points).numpy()
     for one in view.belief.constraints.outcomes if view.belief.constraints is not None else ():

@@ -1,7 +1,6 @@
-"""Plotly figures drawn by matplotlib, so that pictures need no browser.
+"""Draws plotly figures with matplotlib, so that image files need no browser.
 
-This module draws the kinds of traces that the plots of this package use, and the panels, axes, titles and legend of a
-layout.
+It supports the kinds of traces that the plots of this package use, and the panels, axes, titles and legend of a layout.
 """
 
 from html import unescape
@@ -18,9 +17,9 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import NDArray
 from plotly import graph_objects as go
 
-PIXELS = 100  # CSS pixels per inch
-POINTS = 0.75  # points per pixel
-SHARPNESS = 2  # dots per pixel of a PNG
+PIXELS = 100  # pixels of plotly's layout per inch of matplotlib's figure
+POINTS = 0.75  # points of matplotlib's font and marker sizes per pixel of plotly
+SHARPNESS = 2  # dots of a PNG per pixel of plotly
 PAD = 0.1  # inches around the panels, so that a star at a corner is not cut
 WIDTH, HEIGHT = 760, 420
 LETTERS = 15  # number of letters of a legend's text that fit into an inch
@@ -36,7 +35,7 @@ def write(figure: go.Figure, path: Path) -> None:
 
 
 def draw(figure: go.Figure) -> Figure:
-    """The same figure in matplotlib."""
+    """Convert a plotly figure to a matplotlib figure."""
     layout = figure.layout
     size = (layout.width or WIDTH) / PIXELS, (layout.height or HEIGHT) / PIXELS
     result = Figure(size, layout=ConstrainedLayoutEngine(h_pad=PAD, w_pad=PAD))
@@ -59,7 +58,7 @@ def _ends(trace: Any) -> tuple[str, str]:
 
 
 def _panels(figure: go.Figure, result: Figure) -> dict[tuple[str, str], Axes]:
-    """The matplotlib axes for every pair of plotly axes in use, in rows and columns by their domains."""
+    """The matplotlib axes for every pair of plotly axes in use, placed in rows and columns as plotly places them."""
     pairs = list(dict.fromkeys(_ends(trace) for trace in figure.data))
     sides = {pair: (_axis(figure, pair[0]), _axis(figure, pair[1])) for pair in pairs}
     lefts = sorted({_domain(x)[0] for x, _ in sides.values()})
@@ -206,5 +205,5 @@ def _color(text: str) -> Any:
 
 
 def _plain(text: str) -> str:
-    """The text without markup, except line breaks, and without mathematics."""
+    """The text of plotly for matplotlib: line breaks are kept, escapes are undone, and dollar signs are not math."""
     return unescape(text.replace("<br>", "\n")).replace("$", r"\$")

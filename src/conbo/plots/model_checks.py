@@ -1,4 +1,4 @@
-"""Plots that check the model: is it calibrated, and do the evaluations cover the states that matter?"""
+"""Plots that check the model: whether its predictions are calibrated, and whether the evaluations cover P[s]."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ SAMPLES = 4096  # number of states drawn from P[s]
 
 
 def covered(view: View) -> NDArray[np.bool_]:
-    """Which observed rewards are inside the 95 % interval of their leave-one-out prediction."""
+    """Whether each observed reward is inside the 95 % interval of its leave-one-out prediction, as booleans (n,)."""
     mean, std = view.leave_one_out
     return np.abs(view.rewards - mean) <= NINETY_FIVE * std
 
@@ -26,7 +26,8 @@ def covered(view: View) -> NDArray[np.bool_]:
 def calibration(study: Studied) -> go.Figure:
     """Draw every observed reward against its leave-one-out prediction.
 
-    The whiskers hold 95 % of the rewards if the model is right.
+    The whiskers are 95 % intervals of the reward, with its noise. If the model is right, 95 % of them cross the
+    diagonal.
 
     Parameters
     ----------
@@ -69,9 +70,9 @@ def calibration(study: Studied) -> go.Figure:
 
 
 def fresh_evaluations(found: Validation) -> go.Figure:
-    """Every fresh reward of a validation against its expectation by the model; points below the line earned less.
+    """Draw every fresh reward of a validation against the reward that the model expected.
 
-    If low rewards are good, points above the line are the bad ones.
+    Points below the line earned less than expected; if rewards are minimized, points above the line are the bad ones.
     """
     named = [("policy", [check.policy for check in found.checks], POLICY)]
     if found.rule_name is not None:
@@ -87,7 +88,7 @@ def fresh_evaluations(found: Validation) -> go.Figure:
 
 
 def state_coverage(study: Studied, names: Sequence[str] = ()) -> go.Figure:
-    """Draw where the evaluations were, state by state, against P[s]; without states, along every action.
+    """Draw how the evaluations are distributed along each state, compared with P[s]; without states, along each action.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Plots of the parameters: slices through the model, and how much each parameter matters."""
+"""Plots of the parameters: slices of the expected reward along each one, and how much each one matters."""
 
 from collections.abc import Sequence
 
@@ -12,14 +12,14 @@ from conbo.plots.view import Studied, View, view_of
 from conbo.rounding import BAND, NINETY_FIVE
 from conbo.spaces import Point
 
-PLACES = 61  # points along a slice
-MOST_COLUMNS = 2  # columns of panels
+PLACES = 61  # number of points along a slice
+MOST_COLUMNS = 2  # largest number of panels side by side
 
 
 def slices(study: Studied, names: Sequence[str] = (), *, at: Point | None = None) -> go.Figure:
-    """Draw the expected reward against every parameter, ± 1.96 standard deviations of that estimate.
+    """Draw the expected reward against every parameter, ± 1.96 standard deviations of this estimate.
 
-    The other parameters stay at one state and at the policy's action there.
+    While one parameter varies, all others are fixed: at one state, and at the policy's action in this state.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def slices(study: Studied, names: Sequence[str] = (), *, at: Point | None = None
     names
         The parameters to draw; by default all.
     at
-        The state that is held; by default the middle of P[s].
+        The state at which parameters are fixed; by default the middle of P[s].
 
     Returns
     -------
@@ -66,7 +66,7 @@ def slices(study: Studied, names: Sequence[str] = (), *, at: Point | None = None
 
 
 def _slice(view: View, axis: ParameterAxis, column: int, here: Tensor, showlegend: bool) -> list[go.Scatter]:
-    """The curve through the point here (d,), along one of its columns."""
+    """The traces of the expected reward along one column, with the other columns as in the point `here` (d,)."""
     places = axis.places(PLACES)
     points = here.repeat(len(places), 1)
     points[:, column] = torch.from_numpy(places)
@@ -89,7 +89,8 @@ def _slice(view: View, axis: ParameterAxis, column: int, here: Tensor, showlegen
 def importance(study: Studied) -> go.Figure:
     """Draw how much reward the policy would lose, over P[s], by getting one parameter wrong.
 
-    For a state, the loss of acting as if it had another value from P[s]. For an action, the loss of a random value.
+    For a state, it is the loss of acting as if the state had another value drawn from P[s]. For an action, it is the
+    loss of choosing a random value.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Plots of the model over two parameters at a time."""
+"""Plots over two parameters at a time: the plane and its grid of points, and the surface of the expected reward."""
 
 from dataclasses import dataclass
 
@@ -15,18 +15,18 @@ from conbo.problems import Problem
 from conbo.rounding import counted
 from conbo.spaces import Array, Point
 
-RESOLUTION = 61  # points along each axis
-HEIGHT = 420
+RESOLUTION = 61  # number of points along each axis
+HEIGHT = 420  # pixels
 
 
 @dataclass(frozen=True)
 class Plane:
-    """A grid over two parameters; all others are at the policy's choice, or fixed."""
+    """A grid of points over two parameters; other states are fixed, and other actions are the policy's."""
 
     horizontal: ParameterAxis
     vertical: ParameterAxis
-    columns: tuple[int, int]  # columns of the two parameters
-    points: Tensor  # (rows, columns, d)
+    columns: tuple[int, int]  # columns of the two parameters in `points`
+    points: Tensor  # (rows, columns, d), in the unit cube
 
     @property
     def x(self) -> Array:
@@ -40,11 +40,11 @@ class Plane:
 
     @property
     def smooth(self) -> bool:
-        """Whether values between the points of the grid have a meaning."""
+        """Whether values may be interpolated between the points of the grid."""
         return not (self.horizontal.is_category or self.vertical.is_category) and min(self.points.shape[:2]) > 4
 
     def project(self, points: Tensor) -> tuple[Array, Array]:
-        """Positions of points (n, d) on both axes."""
+        """Positions of points (n, d) of the unit cube on both axes."""
         pairs = zip((self.horizontal, self.vertical), self.columns, strict=True)
         x, y = (axis.positions(points[:, column].numpy()) for axis, column in pairs)
         return x, y
@@ -99,7 +99,7 @@ def posterior_surface(
     at
         Values of the other states; by default the middle of P[s].
     problem
-        A problem whose best actions are known: these are drawn as well.
+        The problem behind the study, if its best actions are known; they are drawn as well.
 
     Returns
     -------
@@ -129,7 +129,7 @@ def posterior_surface(
             plane.x, plane.y, mean.reshape(shape), "expected reward", smooth=plane.smooth, high_is_good=view.sign > 0
         )
     )
-    # points are projected onto the plane, because other parameters differ too
+    # with more than two parameters, observed points are projected onto the plane
     flat = len(view.space.states) + len(view.space.actions) > 2
     shown = view.points[view.drawn]
     hover = {"text": [view.texts[i] for i in view.drawn], "hovertemplate": "%{text}<extra></extra>"}
@@ -142,7 +142,7 @@ def posterior_surface(
 
 
 def add_policy(figure: go.Figure, view: View, plane: Plane, problem: Problem | None) -> None:
-    """Draw the policy over a plane, and the true one if it is known."""
+    """Draw the policy's actions over a plane, and the truly best actions if the problem knows them."""
     if not view.space.states:
         best = torch.cat([view.center(), view.actions(view.center()[None])[0]])[None]
         figure.add_trace(dots(*plane.project(best), "policy", POLICY, size=15, symbol="star", cliponaxis=False))

@@ -1,4 +1,4 @@
-"""The policy along one state: its actions, their uncertainty, and the rewards they should earn."""
+"""Plots of the policy along one state: its actions, their uncertainty, and their predicted rewards."""
 
 from collections.abc import Sequence
 
@@ -14,8 +14,8 @@ from conbo.problems import Problem
 from conbo.rounding import BAND, NINETY_FIVE, with_margin
 from conbo.spaces import Array, Categorical, Point
 
-STATES = 25  # points along a numeric state
-BINS = 30
+STATES = 25  # number of points along a numeric state
+BINS = 30  # number of bins of a histogram of best actions
 BEST_OF_DRAWS = "best action of 80 % of drawn functions"
 INSIDE = (0.1, 0.9)  # quantiles of the drawn functions' best actions that bound the band
 
@@ -85,7 +85,7 @@ def policy_map(
 def predicted_reward(
     study: Studied, state: str | None = None, *, at: Point | None = None, problem: Problem | None = None
 ) -> go.Figure:
-    """Draw the reward that the policy is expected to earn against one state, ± 1.96 standard deviations of it.
+    """Draw the predicted reward of the policy against one state, ± 1.96 standard deviations of this estimate.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def predicted_reward(
     at
         Values of the other states; by default the middle of P[s].
     problem
-        A problem whose best rewards are known: these are drawn as well.
+        The problem behind the study, if its best rewards are known; they are drawn as well.
 
     Returns
     -------
@@ -151,7 +151,7 @@ def predicted_reward(
 
 
 def along(view: View, name: str, at: Point | None, most: int = STATES) -> tuple[ParameterAxis, Tensor]:
-    """States (m, d_s) along one parameter, with the others fixed."""
+    """The axis of one state parameter, and states (m, d_s) along it; other state parameters are fixed, as `at` says."""
     axis = view.axis(name)
     places = axis.places(most)
     states = view.center(at).repeat(len(places), 1)
@@ -160,7 +160,7 @@ def along(view: View, name: str, at: Point | None, most: int = STATES) -> tuple[
 
 
 def _best_action(view: View, names: Sequence[str]) -> go.Figure:
-    """Without states: the recommended value of every action, and how often drawn functions peak near each value."""
+    """For a space without states, draw the recommended value of every action, and where drawn functions are highest."""
     state = view.center()[None]
     best, drawn = view.actions(state)[0], view.best_of_draws(state)
     figure = canvas(len(names), height=_height(names), vertical_spacing=0.5 / max(len(names), 2))
@@ -190,8 +190,8 @@ def _height(names: Sequence[str]) -> int:
 def _spread(
     axis: ParameterAxis, vertical: ParameterAxis, x: Array, drawn: Array, options: dict[str, bool]
 ) -> go.Scatter:
-    """The trace that shows how the best actions (states, draws) of drawn functions are spread."""
-    # a dot for every choice; its size shows how often the choice is the best
+    """The trace of the spread of the best actions `drawn` (states, draws) of functions drawn from the posterior."""
+    # a dot for every choice, whose size shows how often the choice is the best
     if isinstance(vertical.parameter, Categorical):
         counts = np.stack([(drawn == choice).mean(1) for choice in range(vertical.parameter.n_levels)], 1)
         places, choices = np.nonzero(counts)
@@ -208,7 +208,7 @@ def _spread(
 
 
 def around(observed: Array, *curves: Array) -> list[float]:
-    """A range of the axis that shows all curves, and the observed rewards that are not far from them."""
+    """The range of an axis that contains all curves, and those observed rewards that are not far from the curves."""
     low, high = (float(end) for end in (min(c.min() for c in curves), max(c.max() for c in curves)))
     far = high - low or float(np.ptp(observed)) or 1.0
     return [

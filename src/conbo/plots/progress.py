@@ -1,4 +1,4 @@
-"""The history of a study: what the policy was worth at each stage, and which worker evaluated what and when."""
+"""Plots of a study's history: the policy's value after each number of evaluations, and the times of all evaluations."""
 
 import re
 from dataclasses import replace
@@ -19,7 +19,7 @@ from conbo.study.workers import process_of
 from conbo.threads import threads_for
 from conbo.trials import Trial
 
-CHECKPOINTS = 8
+CHECKPOINTS = 8  # largest number of checkpoints, which are numbers of evaluations after which the policy is judged
 FEWEST = 3  # number of evaluations at the first checkpoint
 MOST_FITTED = 300  # largest number of observations for which the model of a checkpoint is fitted anew
 MOST_PROCESSES = 24  # largest number of processes that have a row each; with more, each machine has one
@@ -31,11 +31,11 @@ COLORS = {"completed": MODEL, "failed": FAILED, "running": WAITING}
 def policy_value(study: Studied) -> go.Figure:
     """Draw the policy's expected reward over P[s], as the model estimated it after each number of evaluations.
 
-    At checkpoints the model is fitted to the rewards up to there, as if the study had stopped; the band is ± 1.96
-    standard deviations of that estimate. Beyond 300 rewards, checkpoints use the hyperparameters of the whole study,
-    and a BoTorch model has the last checkpoint only. The second line judges the same policies by the model of all
-    rewards. Watch these lines rather than the best observed reward, which means little if rewards are noisy and depend
-    on the state.
+    The value is estimated at some numbers of evaluations, the checkpoints. The model is fitted to the rewards up to the
+    checkpoint, as if the study had ended there; the band is ± 1.96 standard deviations of the estimate. Checkpoints
+    with more than 300 rewards use the hyperparameters of the whole study, and a BoTorch model has the last checkpoint
+    only. The second line evaluates the same policies with the model of all rewards. Both lines say more than the best
+    observed reward, which means little if rewards are noisy and depend on the state.
 
     Parameters
     ----------
@@ -77,15 +77,16 @@ def policy_value(study: Studied) -> go.Figure:
 
 
 def checkpoints(n: int) -> list[int]:
-    """Numbers of evaluations up to n, closer together at the beginning."""
+    """The numbers of evaluations, up to n, at which the policy is judged; they are closer together at the beginning."""
     steps = np.geomspace(min(FEWEST, n), n, CHECKPOINTS) if n > CHECKPOINTS else np.arange(min(FEWEST, n), n + 1)
     return sorted({round(step) for step in steps.tolist()} | {n})
 
 
 def _value_after(view: View, n: int) -> tuple[float, float, float] | None:
-    """The policy's value after n rewards, its standard deviation, and its value by the model of all rewards.
+    """The value of the policy after n rewards: by the model of these rewards, with its standard deviation, and of all.
 
-    The result is None if the model cannot be conditioned on fewer rewards.
+    The third number is the value of the same policy by the model of all rewards. The result is None if the model cannot
+    be conditioned on fewer rewards.
     """
     if n == len(view.points):
         return *view.value, view.value[0]
@@ -112,7 +113,9 @@ def earlier(belief: Belief, n: int, model: ModelLike) -> Belief | None:
 
 
 def timeline(study: Studied) -> go.Figure:
-    """Draw who evaluated what and when, and what failed; without recorded times, trial by trial.
+    """Draw when each trial was evaluated, by which worker, and whether it failed.
+
+    Without recorded times, the trials are drawn in the order of their numbers.
 
     Parameters
     ----------
@@ -136,7 +139,8 @@ def timeline(study: Studied) -> go.Figure:
     trials = view_of(study).trials
     timed = [trial for trial in trials if trial.started is not None]
     moments = {moment for trial in timed for moment in (trial.started, trial.finished) if moment is not None}
-    return _by_worker(timed) if len(moments) > 1 else _by_number(trials)  # imported results all have the same time
+    # results that were imported together all have the same time
+    return _by_worker(timed) if len(moments) > 1 else _by_number(trials)
 
 
 def _by_worker(trials: list[Trial]) -> go.Figure:
@@ -147,7 +151,7 @@ def _by_worker(trials: list[Trial]) -> go.Figure:
     def since(moment: datetime | None) -> float:
         return ((moment or last) - first).total_seconds() / seconds
 
-    least = since(last) / 400  # otherwise quick evaluations would not be visible
+    least = since(last) / 400  # smallest length of a bar, so that quick evaluations are visible
     spans = [(since(t.started), max(since(t.finished), since(t.started) + least)) for t in trials]
     whose = _evaluators(trials)
     workers = list(dict.fromkeys(whose))
@@ -182,14 +186,14 @@ def _by_worker(trials: list[Trial]) -> go.Figure:
 
 
 def _evaluators(trials: list[Trial]) -> list[str]:
-    """Who evaluated each trial: a process or a client of a service, or a machine if there are many processes."""
+    """The name of whoever evaluated each trial: a process or a client, or a machine if there are many processes."""
     processes = [process_of(trial.worker or BY_HAND) for trial in trials]
     return processes if len(set(processes)) <= MOST_PROCESSES else [re.sub(r":\d+$", "", name) for name in processes]
 
 
 def _lanes(spans: list[tuple[float, float]]) -> list[int]:
-    """A lane for every span (begin, end), so that spans in one lane do not overlap, unless there are too few lanes."""
-    free = [-np.inf]  # when each lane becomes free
+    """The lane of every span (begin, end) of time. Spans in one lane do not overlap, unless there are too few lanes."""
+    free = [-np.inf]  # time at which each lane becomes free
     lanes = [0] * len(spans)
     for i in sorted(range(len(spans)), key=lambda i: spans[i]):
         lane = next((k for k, end in enumerate(free) if end <= spans[i][0]), len(free))
@@ -222,7 +226,7 @@ def _told(trial: Trial) -> str:
 
 
 def _unit(span: float) -> tuple[str, float]:
-    """A time unit in which a span of this many seconds is a number with few digits."""
+    """A time unit in which a span of this many seconds is a number with few digits, and the seconds in the unit."""
     for unit, seconds in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if span > 3 * seconds:
             return unit, seconds

@@ -16,7 +16,7 @@ def save(figure: go.Figure, path: str | Path) -> None:
     Parameters
     ----------
     figure
-        What a function of `conbo.plots` returned.
+        A figure that a function of `conbo.plots` returned.
     path
         A file that ends in .png, .svg, .pdf or .html. It is overwritten.
 
@@ -36,7 +36,7 @@ def save(figure: go.Figure, path: str | Path) -> None:
         return
     if other := [trace.type for trace in figure.data if trace.type not in KINDS]:
         raise SettingError(f"a figure must be made of {', '.join(KINDS)} traces to be saved, but got '{other[0]}'.")
-    from conbo.plots import matplotlib_figures  # takes a second to import, and reports do without it
+    from conbo.plots import matplotlib_figures  # imported here, because it takes a second and reports do not need it
 
     matplotlib_figures.write(figure, path)
 

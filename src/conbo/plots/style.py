@@ -1,4 +1,4 @@
-"""How all plots look: colors, the canvas, and a few marks. `save` only has to draw a figure's traces."""
+"""The common look of all plots: colors, the layout of a figure, and functions that make traces."""
 
 from typing import Any
 
@@ -12,17 +12,17 @@ from conbo.rounding import number
 
 POLICY, MODEL, TRUTH = "#f26419", "#2f7ebc", "#0a9f8f"
 INK, QUIET, FAILED, WAITING = "#22223b", "#8d93a5", "#d1345b", "#e0a100"
-# colors from bad to good
+# colors of a surface, from bad values to good ones
 SURFACE = ("#081d58", "#253494", "#225ea8", "#1d91c0", "#41b6c4", "#7fcdbb", "#c7e9b4", "#edf8b1", "#ffffd9")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 GRID = "#e6e8ee"
 
-ROW_HEIGHT, MARGIN_HEIGHT = 210, 120  # pixels
+ROW_HEIGHT, MARGIN_HEIGHT = 210, 120  # height of a row of panels, and of title and axes together, in pixels
 MOST_DRAWN = 2000  # largest number of dots or bars of one kind in a plot, because browsers are slow with more
-MOST_LARGE = 300  # largest number of points over a surface that are drawn large
+MOST_LARGE = 300  # number of points over a surface above which they are drawn small
 BANDS = 16  # largest number of bands of a surface's colors
 MOST_TICKS = 6  # largest number of ticks of the color scale
-TENTHS = 11  # number of edges of bands if the ends of the scale are given
+TENTHS = 11  # number of edges between color bands if the ends of the scale are given
 
 _AXIS = {
     "gridcolor": GRID,
@@ -38,10 +38,10 @@ _TEMPLATE = go.layout.Template(
         "font": {"family": FONT, "size": 13, "color": INK},
         "paper_bgcolor": "#ffffff",
         "plot_bgcolor": "#ffffff",
-        # each only to its own side: a label that stands out at a corner would move the plot, and so all labels
+        # Margins grow only on the axis's own side. Otherwise a label that sticks out at a corner would move the plot.
         "xaxis": {**_AXIS, "automargin": "height"},
         "yaxis": {**_AXIS, "automargin": "width"},
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},  # plotly reserves space for it
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},  # plotly reserves space for this legend
         "margin": {"l": 16, "r": 24, "t": 16, "b": 16},
         "hoverlabel": {"font": {"family": FONT}},
         "barcornerradius": 2,
@@ -50,13 +50,13 @@ _TEMPLATE = go.layout.Template(
 
 
 def canvas(rows: int = 1, columns: int = 1, *, height: int | None = None, **options: Any) -> go.Figure:
-    """An empty figure with this number of panels."""
+    """An empty figure with this number of rows and columns of panels."""
     figure: go.Figure = make_subplots(rows, columns, **options)
     return figure.update_layout(template=_TEMPLATE, height=height or ROW_HEIGHT * rows + MARGIN_HEIGHT)
 
 
 def line(x: ArrayLike, y: ArrayLike, name: str, color: str, **options: Any) -> go.Scatter:
-    """A line; `dash` and `width` as in plotly."""
+    """The trace of a line; `dash` and `width` are as in plotly."""
     style = {"color": color, "width": options.pop("width", 2.5), "dash": options.pop("dash", "solid")}
     return go.Scatter(x=np.asarray(x), y=np.asarray(y), name=name, mode="lines", line=style, **options)
 
@@ -64,7 +64,7 @@ def line(x: ArrayLike, y: ArrayLike, name: str, color: str, **options: Any) -> g
 def band(
     x: ArrayLike, low: ArrayLike, high: ArrayLike, name: str, color: str, opacity: float = 0.22, **options: Any
 ) -> go.Scatter:
-    """A filled area between two lines."""
+    """The trace of a filled area between two lines."""
     x, low, high = np.asarray(x), np.asarray(low), np.asarray(high)
     return go.Scatter(
         x=np.concatenate([x, x[::-1]]),
@@ -80,7 +80,7 @@ def band(
 
 
 def dots(x: ArrayLike, y: ArrayLike, name: str, color: str, **options: Any) -> go.Scatter:
-    """Points; `size` and `symbol` as in plotly, `low` and `high` for the ends of whiskers."""
+    """The trace of points; `size` and `symbol` are as in plotly, and `low` and `high` are the ends of whiskers."""
     x, y = np.asarray(x), np.asarray(y)
     marker = {"color": color, "size": options.pop("size", 7), "symbol": options.pop("symbol", "circle")}
     marker["line"] = {"color": "#ffffff", "width": options.pop("rim", 1)}
@@ -103,14 +103,14 @@ def with_count(name: str, drawn: int, of: int) -> str:
 
 
 def crowd(n: int, opacity: float = 1.0) -> dict[str, Any]:
-    """The style of n points over a surface: small and faint if there are many, so that they do not hide it."""
+    """Options of `dots` for n points over a surface: small and faint if there are many, so that they do not hide it."""
     return {"opacity": opacity} if n <= MOST_LARGE else {"opacity": 0.35, "size": 2.5, "rim": 0}
 
 
 def steps(
     axis: ParameterAxis, bins: ArrayLike, heights: ArrayLike, name: str, color: str, **options: Any
 ) -> go.Scatter:
-    """A histogram: heights (n,) over bins with edges (n + 1,) in the unit interval."""
+    """The trace of a histogram: heights (n,) over bins with edges (n + 1,) in the unit interval."""
     edges, heights = axis.edges(np.asarray(bins)), np.asarray(heights)
     gap = 0.1 if axis.is_category else 0.0
     # every bin goes down to zero and up again, so that bars of categories are separate
@@ -130,10 +130,10 @@ def surface(
     ends: tuple[float, float] | None = None,
     **options: Any,
 ) -> go.Contour | go.Heatmap:
-    """Values z (rows of y, columns of x) as colors in even bands, bright where they are good.
+    """The trace of values z (rows of y, columns of x) as bands of color, bright where values are good.
 
-    If one steep corner would take nearly all colors, the worst values share the last color, unless the `ends` of the
-    scale are given.
+    If a few bad values would take nearly all colors, the worst values share one color, unless the `ends` of the scale
+    are given.
     """
     z = np.asarray(z, dtype=np.float64)
     levels, clipped = _levels(z, high_is_good) if ends is None else (np.linspace(*ends, TENTHS), False)
@@ -164,9 +164,9 @@ def surface(
 
 
 def _levels(z: NDArray[np.float64], high_is_good: bool) -> tuple[NDArray[np.float64], bool]:
-    """The edges of bands, which are round and evenly spaced, and whether the worst values lie beyond them.
+    """The edges of the color bands, which are round and evenly spaced, and whether the worst values lie beyond them.
 
-    The bands reach as far below the median as the best value lies above it.
+    The bands reach at most as far to the bad side of the median as the best value lies to its good side.
     """
     low, median, high = (float(part) for part in (z.min(), np.median(z), z.max()))
     if high_is_good and high > median:
@@ -180,7 +180,10 @@ def _levels(z: NDArray[np.float64], high_is_good: bool) -> tuple[NDArray[np.floa
 
 
 def _round_step(step: float, size: float) -> float:
-    """The next larger of 1, 2 and 5 times a power of ten; if all values are equal, a part of their size."""
+    """The smallest number of the form 1, 2 or 5 times a power of ten that is at least `step`.
+
+    `size` is the size of the values; if they are all equal and the step is zero, a billionth of it is used.
+    """
     least = max(step, 1e-9 * size, 1e-300)
     power = 10.0 ** np.floor(np.log10(least))
     return float(next(factor * power for factor in (1, 2, 5, 10) if factor * power >= 0.999 * least))
@@ -195,6 +198,6 @@ def _even_number(value: float, step: float) -> str:
 
 
 def faint(color: str, opacity: float) -> str:
-    """The color, partly transparent."""
+    """A color `#rrggbb` with this opacity, as plotly writes it."""
     red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{opacity})"

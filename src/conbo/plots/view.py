@@ -1,4 +1,4 @@
-"""A view of a study: all plots of a report see the same trials and the same model."""
+"""The view of a study: a snapshot of its trials and its fitted model, from which all plots are drawn."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,15 +30,15 @@ from conbo.threads import threads_for
 from conbo.trials import Trial
 from conbo.validation import Validation
 
-DRAWS, FEATURES = 48, 512  # functions drawn from the posterior, and random features of each
-CANDIDATES = 128  # number of actions among which the peak of a drawn function is sought
-CLIMB = 3  # steps of local search from the best of them towards the peak
+DRAWS, FEATURES = 48, 512  # number of functions drawn from the posterior, and of random Fourier features of each
+CANDIDATES = 128  # number of actions among which the maximum of a drawn function is searched for
+CLIMB = 3  # number of steps of local search from the best of these actions
 MOST_DESCRIBED = 1000  # largest number of observations whose hover labels show the whole point
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """The trials of a study and the policy that was learned from them."""
+    """The trials of a study at one moment, and the policy that was learned from them."""
 
     policy: Policy
     trials: tuple[Trial, ...]
@@ -46,11 +46,11 @@ class View:
     settings: Mapping[str, str] = field(default_factory=dict)  # settings of the study that are shown
     model: ModelLike = field(default_factory=GaussianProcess)  # the model that was fitted
     validations: tuple[Validation, ...] = ()  # validations by fresh evaluations
-    _drawn: dict[bytes, Tensor] = field(default_factory=dict)  # best actions of drawn functions, by their states
+    _drawn: dict[bytes, Tensor] = field(default_factory=dict)  # cache of `best_of_draws`, by the bytes of its states
 
     @property
     def belief(self) -> Belief:
-        """The belief that the policy rests on."""
+        """The belief (space, P[s], observations and fitted model) that the policy was made from."""
         return self.policy.belief
 
     @property
@@ -78,18 +78,18 @@ class View:
         return (self.policy.recipe or GpArgmax()).build(self.belief, torch.Generator().manual_seed(0))
 
     def actions(self, states: Tensor) -> Tensor:
-        """The policy in the unit cube: from states (m, d_s) to actions (m, d_x)."""
+        """The policy's actions (m, d_x) in states (m, d_s), both in the unit cube."""
         with threads_for(len(self.points)), torch.no_grad():
             return self.belief.feasible_actions(states, self._rule(states))
 
     def mean(self, points: Tensor) -> Array:
-        """The expected rewards of points (m, d), in the user's units and sign."""
+        """The expected rewards (m,) at points (m, d) of the unit cube, in the user's units and sign."""
         with threads_for(len(self.points)), torch.no_grad():
             mean = self.belief.to_reward(self.belief.predictive.mean(points)) * self.sign
         return mean.numpy()
 
     def predict(self, points: Tensor) -> tuple[Array, Array]:
-        """The expected rewards of points (m, d), and the standard deviations of these estimates."""
+        """The expected rewards (m,) at points (m, d) of the unit cube, and the standard deviations of the estimates."""
         with threads_for(len(self.points)), torch.no_grad():
             std = self.belief.scale * self.belief.predictive.variance(points).sqrt()
         return self.mean(points), std.numpy()
@@ -107,7 +107,10 @@ class View:
         return self.value_of(self.belief, torch.cat([states, self.actions(states)], -1))
 
     def value_of(self, belief: Belief, points: Tensor) -> tuple[float, float]:
-        """Mean reward that `belief` expects of points (m, d), one per typical state, and its standard deviation."""
+        """The mean reward that `belief` expects over typical states, and the standard deviation of this estimate.
+
+        `points` (m, d) holds one point for each typical state.
+        """
         mean, std = mean_over_states(belief, points, self.typical_states[1])
         return mean * self.sign, std
 
@@ -117,9 +120,9 @@ class View:
         return summarize(self.belief, self.actions, self.policy.maximize)
 
     def best_of_draws(self, states: Tensor) -> Tensor | None:
-        """The best actions (m, draws, d_x), in states (m, d_s), of some functions drawn from the posterior.
+        """The best actions (m, draws, d_x) in states (m, d_s), by functions that are drawn from the posterior.
 
-        The result is None if the model cannot draw whole functions, or if the policy does not follow the model alone.
+        The result is None if the model cannot draw whole functions, or if the policy is not the model's best action.
         """
         if self.policy.recipe is not None or self.belief.constraints is not None:
             return None
@@ -135,7 +138,7 @@ class View:
         return self._drawn[key]
 
     def center(self, at: Point | None = None) -> Tensor:
-        """The middle of P[s], except for states that `at` gives: (d_s,)."""
+        """The middle of P[s] in the unit cube (d_s,), with the values of `at` for the states that it names."""
         d_s = self.space.n_state_dims
         middle = self.belief.states.from_uniform(torch.full((1, d_s), 0.5, dtype=torch.float64))[0]
         for name, value in (at or {}).items():
@@ -146,11 +149,11 @@ class View:
 
     @cached_property
     def typical_states(self) -> tuple[Tensor, Tensor]:
-        """States (m, d_s) and their weights (m,): all if they are few, else quasi-random ones that follow P[s]."""
+        """States (m, d_s) and their weights (m,): all states if they are few, else a quasi-random sample of P[s]."""
         return typical_states(self.belief)
 
     def parameter(self, name: str, role: str) -> Parameter:
-        """The state or action of this name; `role` is "states" or "actions"."""
+        """The parameter of this name; `role` is "states" or "actions"."""
         parameters: Mapping[str, Parameter] = getattr(self.space, role)
         if name not in parameters:
             raise SettingError(f"unknown {role[:-1]} '{name}': {closest(str(name), parameters)}")
@@ -158,9 +161,10 @@ class View:
 
     @cached_property
     def leave_one_out(self) -> tuple[Array, Array]:
-        """Mean and standard deviation of every reward, predicted from all others, in the user's units and sign.
+        """Predictive mean and standard deviation (n,) of every reward from all other rewards, in the user's units.
 
-        The noise of the reward is included, and the hyperparameters stay as fitted to all rewards.
+        The noise of the reward is included in the standard deviation. The hyperparameters are those fitted to all
+        rewards.
         """
         left_out = self.belief.posterior.leave_one_out()
         if left_out is None:
@@ -169,19 +173,19 @@ class View:
         return self.rewards - above * self.sign, std
 
     def axis(self, name: str) -> ParameterAxis:
-        """A state or an action as an axis."""
+        """The axis of a plot for the state or action with this name."""
         role = "state" if name in self.space.states else "action"
         return ParameterAxis(role, name, self.parameter(name, f"{role}s"))
 
     def decode(self, points: Tensor) -> list[dict[str, Value]]:
-        """Points (m, d) as named values, states and actions together."""
+        """Convert points (m, d) of the unit cube to values by name, states and actions together."""
         rows, d_s = points.numpy(), self.space.n_state_dims
         states, actions = self.space.decode_states(rows[:, :d_s]), self.space.decode_actions(rows[:, d_s:])
         return [{**state, **action} for state, action in zip(states, actions, strict=True)]
 
     @cached_property
     def texts(self) -> list[str]:
-        """The hover label of every observation, with its point unless there are too many."""
+        """The hover label of every observation: its reward and, unless there are too many observations, its point."""
         rewards = [f"reward {number(reward)}" for reward in self.rewards.tolist()]
         if len(rewards) > MOST_DESCRIBED:
             return rewards
@@ -196,10 +200,10 @@ class View:
 
     @cached_property
     def given_away(self) -> dict[str, float]:
-        """By parameter, the reward that the policy would lose by not knowing a state or by leaving an action to chance.
+        """By parameter, the reward that the policy would lose if it got this parameter wrong, averaged over P[s].
 
-        For a state parameter, the policy sees its value in another state drawn from P[s]; for an action, its value is
-        uniformly random. Both are averages over P[s], by the model's mean.
+        For a state, the policy acts as if the state had the value of another state drawn from P[s]. For an action, the
+        value is uniformly random. Losses are by the model's mean.
         """
         states, weights = self.typical_states
         generator = torch.Generator().manual_seed(0)
@@ -224,7 +228,10 @@ class View:
         return max(0.0, float(np.dot(weights.numpy(), lost)) * self.sign)
 
     def most_important(self, role: str, name: str | None = None) -> str:
-        """The named state or action, or else the one that costs most to get wrong."""
+        """The given name of a state or action or, without one, the name of the parameter that costs most to get wrong.
+
+        `role` is "states" or "actions".
+        """
         if name is not None:
             self.parameter(name, role)
             return name
@@ -235,7 +242,7 @@ Studied: TypeAlias = Study | View
 
 
 def view_of(study: Studied) -> View:
-    """The view of a study as it is now; a view is returned as it is."""
+    """The view of a study as it is now; if the argument is already a view, it is returned."""
     if isinstance(study, View):
         return study
     if not isinstance(study, Study):

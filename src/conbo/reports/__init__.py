@@ -1,4 +1,4 @@
-"""A study as one self-contained HTML page. Making the page needs the extra `plots`; showing it needs only a browser."""
+"""Writes a study as one self-contained HTML page. Writing needs the extra `plots`; reading needs only a browser."""
 
 from conbo.reports.html import report
 

@@ -3,7 +3,8 @@
 
 const STEPS = 200; // number of positions of a slider, unless it has one for each integer
 
-// Calls `changed(unit)` with the new value, scaled to the unit interval; `set(unit)` moves the control without that call.
+// Returns the control's element `host` and a function `set(unit)`, which moves the control. When the reader moves it,
+// `changed(unit)` is called. `unit` is the value, scaled to the unit interval.
 function createControl(parameter, id, start, changed) {
   const label = element("label", { htmlFor: id }, ...breakable(parameter.name));
   return parameter.choices ? choiceControl(parameter, id, label, start, changed) : numberControl(parameter, id, label, start, changed);

@@ -13,9 +13,10 @@ const explorer = (function () {
   const FONT = { family: getComputedStyle(document.body).fontFamily, size: 13 };
   let shownAction = 0;
 
-  // An answer holds the state that it is `of` and its best `action`, both in the unit cube, the `mean` reward, the
-  // functions `std(action)` and `differenceStd(action, other)`, which return null until the model is prepared, and
-  // `at(action)`, the mean reward of any action. An answer from a table knows the best action only.
+  // An answer is an object about one state. It holds the state (`of`) and its best `action`, both in the unit cube, the
+  // `mean` reward of this action, the function `at(action)`, which returns the mean reward of any action, and the
+  // functions `std(action)` and `differenceStd(action, other)`, which return null until the model is prepared. An answer
+  // from a table knows the best action only.
 
   function fromModel(packed) {
     packed.integers = packed.integers.map((is, j) => (is ? actions[j] : null));
@@ -75,7 +76,7 @@ const explorer = (function () {
   const actionControls = !record.model ? [] : actions.map((parameter, j) => {
     const control = createControl(parameter, `action-${j}`, 0.5, (unit) => {
       own[j] = unit;
-      if (which.selectedIndex !== j) which.selectedIndex = shownAction = j; // the curve along which it moves
+      if (which.selectedIndex !== j) which.selectedIndex = shownAction = j; // show the curve along the moved action
       update();
     });
     const recommended = element("span", { className: "recommended quiet" });
@@ -139,14 +140,15 @@ const explorer = (function () {
     { row, point: parameters.map((p, j) => p.encode(row[columns[j]])) }
   ));
   let observed = observations();
-  // states come first: the same state with another action is nearer than another state with the same action
+  // States count more than actions, so the same state with another action is nearer than another state with the same
+  // action.
   const weightOfAction = 1 / 16;
 
   function showNearest(now, taken) {
     const away = ({ point }) => distance(now.of, point.slice(0, states.length), states)
       + weightOfAction * distance(taken, point.slice(states.length), actions);
     const nearest = observed.map((one) => [away(one), one.row]).sort((a, b) => a[0] - b[0]).slice(0, NEAREST_SHOWN);
-    const shown = [trials.columns.indexOf("number"), rewards, ...columns]; // the reward stays in sight, however many columns there are
+    const shown = [trials.columns.indexOf("number"), rewards, ...columns]; // the reward comes early, so that it is visible
     const head = shown.map((column) => element("th", { scope: "col" }, ...breakable(trials.columns[column])));
     nearby.classList.toggle("crowded", shown.length > MANY_COLUMNS);
     nearby.replaceChildren(
@@ -229,7 +231,7 @@ const explorer = (function () {
   return {
     ready: answer.ready,
     show,
-    renew() { // takes the page's new data over; the reader's state and actions stay
+    renew() { // reads the page's new data, and keeps the state and actions that the reader has chosen
       record = JSON.parse(data("explorer-record"));
       answer = record.model ? fromModel(record.model) : fromTable(record.table);
       observed = observations();

@@ -1,8 +1,8 @@
-"""The explorer's data: what the page needs to compute the policy's action for any state.
+"""The data of the report's explorer, with which the page computes the policy's action for any state.
 
-The page gets a built-in model as a whole: kernels, observed points and weights, and a pool of actions from which local
-searches start. Other policies (of a BoTorch model, with limited actions, or not the model's best action) become a table
-of states.
+If the policy is the best action of a built-in model, the page gets the whole model: kernels, observed points and
+weights, and a pool of actions from which local searches start. For other policies (of a BoTorch model, with limits on
+actions, or with a recipe of their own) it gets a table of states and actions.
 """
 
 from base64 import b64encode
@@ -20,7 +20,7 @@ from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates
 from conbo.spaces import Integer
 
-POLICY_STATES = 64  # number of states whose best actions join the pool
+POLICY_STATES = 64  # number of states whose best actions are added to the pool of starting actions
 TABLE_STATES = 1024  # number of states in the table of a policy
 
 
@@ -32,7 +32,7 @@ def explorer_record(view: View) -> dict[str, Any]:
 
 def _answers(view: View) -> dict[str, Any]:
     posterior = view.belief.posterior
-    # local searches of the page know no limits
+    # the page's local searches cannot take limits into account
     limited = view.space.feasible_set is not None or view.belief.constraints is not None
     whole = view.policy.recipe is None and not limited
     model = posterior.page_record(view.space) if whole else None
@@ -43,7 +43,7 @@ def _answers(view: View) -> dict[str, Any]:
 
 
 def _model(view: View, record: Mapping[str, Any]) -> dict[str, Any]:
-    """The posterior's record, plus the units, kinds of parameters, points and action pool that the page needs."""
+    """The record of the posterior, with the reward's units, the kinds of parameters, and the points and actions."""
     return {
         **_plain(record),
         "shift": view.belief.shift,
@@ -58,7 +58,7 @@ def _model(view: View, record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """The same value with all tensors packed as texts."""
+    """A record with all its tensors packed as texts."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -67,7 +67,7 @@ def _plain(value: Any) -> Any:
 
 
 def _pool(view: View) -> Tensor:
-    """The actions from which the policy's searches start, and its best actions in some states."""
+    """The pool of starting actions: the candidates of the policy's own searches, and its actions in some states."""
     candidates = action_candidates(view.belief, GpArgmax().candidates, torch.Generator().manual_seed(0))
     states = view.typical_states[0]
     chosen = states[:: -(-len(states) // POLICY_STATES)]
@@ -75,7 +75,7 @@ def _pool(view: View) -> Tensor:
 
 
 def _table(view: View) -> dict[str, Any]:
-    """The policy at states that are spread evenly, or at all of finitely many."""
+    """A table of the policy's actions and predictions: in all states if there are few, else in evenly spread ones."""
     finite = view.belief.states.finite(TABLE_STATES)
     spread = view.space.snap_states(sobol(TABLE_STATES, max(view.space.n_state_dims, 1), seed=0).numpy())
     states = finite[0] if finite is not None else torch.from_numpy(spread)
@@ -92,5 +92,5 @@ def _table(view: View) -> dict[str, Any]:
 
 
 def _packed(tensor: Tensor) -> str:
-    """The numbers, row by row, for JavaScript's Float64Array."""
+    """The numbers of a tensor, row by row, as base64 text for JavaScript's Float64Array."""
     return b64encode(np.ascontiguousarray(tensor.numpy(), dtype="<f8").tobytes()).decode("ascii")

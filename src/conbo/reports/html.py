@@ -1,4 +1,4 @@
-"""`conbo.report`: the study as one self-contained page."""
+"""`conbo.report`, which writes a study as one self-contained HTML page."""
 
 import json
 import re
@@ -39,7 +39,9 @@ SCRIPTS = (
 
 
 def report(study: Studied, path: str | Path, *, problem: Problem | None = None) -> None:
-    """Write a study as one HTML page with policy, model, trials and an explorer. It works without a network.
+    """Write a study as one HTML page, with its policy, model and trials, and an explorer of the policy.
+
+    The page works without a network.
 
     Parameters
     ----------
@@ -48,7 +50,7 @@ def report(study: Studied, path: str | Path, *, problem: Problem | None = None) 
     path
         A file that ends in .html or .htm. It is overwritten.
     problem
-        The problem that the study is about, if its truth is known: then the truth is drawn as well.
+        The problem behind the study, if its best actions and rewards are known; they are drawn as well.
 
     Raises
     ------
@@ -68,7 +70,10 @@ def report(study: Studied, path: str | Path, *, problem: Problem | None = None) 
 
 
 def page(view: View, problem: Problem | None = None, live: str = "") -> str:
-    """The text of the page. `live` names a study behind a service: its page loads all but the data from `/assets`."""
+    """The HTML of the page. For a page of the dashboard, `live` is the study's name.
+
+    A dashboard page loads scripts and styles from `/assets`; any other page contains them.
+    """
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["script_json"] = _script_json
     return environment.from_string(asset("template.html.j2")).render(
@@ -91,7 +96,7 @@ def page(view: View, problem: Problem | None = None, live: str = "") -> str:
 
 
 def asset(name: str) -> str:
-    """The text of a file that belongs to the page."""
+    """The text of a file of this package, such as a script or a style sheet of the page."""
     return files("conbo.reports").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -99,7 +104,7 @@ def _script_json(value: Any) -> Markup:
     """A value or a figure as JSON for a script element, escaped so that nothing in it can end the script."""
     plain = json.loads(value.to_json()) if hasattr(value, "to_json") else value
     text = json.dumps(plain, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    # escape what HTML would read inside a script: its end, a comment, another script
+    # escape the texts that HTML recognizes inside a script: its end, a comment, another script
     return Markup(re.sub("<(?=/|!--|script)", r"\\u003c", text, flags=re.IGNORECASE))
 
 
@@ -110,7 +115,7 @@ def _settings(view: View) -> dict[str, str]:
 
 
 def _facts(view: View, is_live: bool) -> list[tuple[str, str]]:
-    """The figures at the top of the page. A live page counts running trials itself, more often than it is redrawn."""
+    """The numbers at the top of the page, by name; on a live page, a script adds the number of running trials."""
     counts = {status: sum(t.status == status for t in view.trials) for status in ("completed", "failed", "running")}
     summary = view.summary
     facts = [("policy value", with_margin(summary.policy_value, summary.policy_value_std))]

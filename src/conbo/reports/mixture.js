@@ -7,10 +7,10 @@
 // A member may model mapped rewards (output_maps.js). The mean of the reward then depends on the variance, so it is
 // approximate until `prepare` is done.
 //
-// Searches run over actions that are warped by the most probable member, the leader. They lie in the unit cube again,
-// so a model of one member needs no slopes of the warp.
+// Searches run over actions that are warped by the most probable member, the leader. Warped actions lie in the unit cube
+// too, so a model of one member needs no slopes of the warp.
 
-const STARTS = 10, FINALISTS = 3; // number of climbs that begin, and of the best of these that go on
+const STARTS = 10, FINALISTS = 3; // number of local searches with few steps, and of the best of these that are continued
 
 function createModel(record) {
   const several = record.members ?? [record], shares = record.members ? record.weights : [1];
@@ -24,7 +24,7 @@ function createModel(record) {
   const pool = rows(floats(record.pool), actionCounts.length).map(warped);
   const average = (values) => values.reduce((sum, value, j) => sum + shares[j] * value, 0);
 
-  // the mean reward as a function of the warped action, given what each member says about a state
+  // the mean reward in one state as a function of the warped action; `parts` are the members' predictions in this state
   function meanFunction(parts, rough) {
     return {
       at: (action) => average(parts.map((part) => part.mean(action, rough))),
@@ -40,7 +40,7 @@ function createModel(record) {
     };
   }
 
-  // the local maximum that Newton's method reaches from a warped action
+  // the local maximum of f that Newton's method reaches from a warped action
   function climb(f, start, steps) {
     const action = Float64Array.from(start);
     let value = f.at(action);
@@ -83,8 +83,8 @@ function createModel(record) {
     return actionCounts.every((count, j) => !count || choice(a[j], count) === choice(b[j], count));
   }
 
-  // The action without the warp. Integers are rounded to the nearest value, and moved one step down or up if that is
-  // better.
+  // Undoes the warp of an action, and rounds integers to the nearest value, or to the value one step below or above if
+  // that is better.
   function polish(at, end) {
     let action = end.map(unwarp).map((u, j) => (integers[j] ? integers[j].snap(u) : u)), value = at(action);
     integers.forEach((scale, j) => {
@@ -143,8 +143,8 @@ function createModel(record) {
   return { best, about, prepare, toReward, unwarp, size: members[0].process.size };
 }
 
-// One member of a mixture. It is asked about actions that the leader has warped; `leader` is null if the member warps
-// them in the same way.
+// One member of a mixture. Its functions take actions that are warped as by the leader. `leader` is null if the member
+// warps actions in the same way.
 function createMember(record, leader) {
   const process = createProcess(record), { numbers } = process, m = numbers.length;
   const own = createWarp(record.actionExponents), { unwarp } = leader ?? own;

@@ -22,8 +22,8 @@ function createOutputMap(record) {
   };
 }
 
-// E[g⁻¹(z)], clipped to the limits, and its variance, both by quadrature, with the derivatives of the former with respect
-// to the mean, the variance and the noise of the process
+// The mean and the variance of the expected reward E[g⁻¹(z)], clipped to the limits, by quadrature; and the derivatives
+// of the mean with respect to the mean and variance of the process and the variance of the noise
 function tailMoments({ pivot, width, shift, scale, power = 0, nodes, nodeWeights }, low, high) {
   function inverse(z) {
     const below = -(shift + scale * z) / width, deep = Math.max(0, below);
@@ -58,7 +58,7 @@ function tailMoments({ pivot, width, shift, scale, power = 0, nodes, nodeWeights
   };
 }
 
-// in closed form: the moments of a rectified Gaussian variable
+// the mean and the variance of a Gaussian variable that is clipped to [low, high], in closed form
 function limitedMoments(low, high) {
   const times = (bound, weight) => (Number.isFinite(bound) ? bound * weight : 0);
   return (mean, variance) => {
@@ -100,7 +100,7 @@ function createNoise(record, counts) {
   ), logLevel);
   return {
     at: (point) => Math.exp(Math.min(high, Math.max(low, logarithm(point)))),
-    slope(point, j) { // in number j
+    slope(point, j) { // derivative with respect to column j of the point
       const value = logarithm(point);
       return value > low && value < high ? Math.exp(value) * terms[j][0] : 0;
     },

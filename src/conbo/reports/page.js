@@ -9,7 +9,7 @@ const MANY_CHARTS = 9;
 const PAPER_HEIGHT = 190, CROWDED_HEIGHT = 145; // pixels on paper; the second among more than MANY_CHARTS charts
 const NARROW_CHART = 420, SMALL_CHART = 300; // widths below which a chart has few ticks, and short labels, in pixels
 const PLOT_MARGINS = 115, LETTER_WIDTH = 8.5, LINE_HEIGHT = 17; // pixels
-const FEWEST_LETTERS = 6; // a label below the plot is turned if there is room for fewer letters
+const FEWEST_LETTERS = 6; // labels below the plot are rotated if there is room for fewer letters
 const CHART = { displayModeBar: false, responsive: true, scrollZoom: false };
 
 const data = (id) => document.getElementById(id).textContent;
@@ -39,7 +39,7 @@ const plotly = new Promise((ready) => {
 
 const onPaper = () => document.documentElement.classList.contains("paper");
 
-const drawn = new Map(); // chart → figure as text
+const drawn = new Map(); // from the element of a chart to its figure, as JSON text
 
 function draw(chart, text) {
   const { data: traces, layout } = themed(text);
@@ -71,11 +71,11 @@ function fitLabels(layout, width) {
       if (turned) axis.tickangle = -90;
       const room = turned ? layout.height / 20 : across ? each / LETTER_WIDTH : width < SMALL_CHART ? 10 : Infinity;
       axis.ticktext = axis.ticktext.map((text) => cut(text, room, !turned && (across || each > 2 * LINE_HEIGHT) ? 2 : 1));
-    } else if (across && !axis.ticktext && !axis.range && width < NARROW_CHART) axis.nticks = 3; // rewards may be long
+    } else if (across && !axis.ticktext && !axis.range && width < NARROW_CHART) axis.nticks = 3; // long labels of rewards
   }
 }
 
-// the first lines of a text of plotly's, each with at most the given number of letters
+// the first lines of a label of plotly, each cut to the given number of letters
 function cut(text, letters, lines = 1) {
   const all = text.split("<br>").map(plain), kept = all.slice(0, lines);
   if (kept.length < all.length) kept.push(`${kept.pop()}…`);
@@ -123,7 +123,7 @@ const plain = (name) => new DOMParser().parseFromString(name, "text/html").body.
 
 const sight = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
-    if (isIntersecting) { // a hidden chart never is
+    if (isIntersecting) { // never true for a hidden chart
       sight.unobserve(target);
       draw(target, data(target.dataset.figure));
     }

@@ -13,13 +13,13 @@ from conbo.problems import Problem
 from conbo.rounding import counted, listed, number, with_margin
 from conbo.validation import INTERVAL_IN_WORDS, Validation
 
-MOST_PROOFS = 4  # largest number of validations that are shown: the newest
-MOST_STATES = 3  # largest number of states along which a plot is shown: the most important
+MOST_PROOFS = 4  # largest number of validations that are shown; the newest ones
+MOST_STATES = 3  # largest number of states along which a plot is shown; the most important ones
 
 
 @dataclass(frozen=True)
 class Group:
-    """Figures that are shown together."""
+    """Figures that are shown together, under one name."""
 
     name: str
     figures: tuple[go.Figure, ...]
@@ -27,7 +27,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Panel:
-    """Figures that answer one question; if there are several groups, one is shown at a time."""
+    """A titled box of the report with a text and figures; of several groups of figures, one is shown at a time."""
 
     key: str
     title: str
@@ -38,16 +38,16 @@ class Panel:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with its panels."""
+    """A heading of the report with its panels."""
 
     key: str
     title: str
     panels: tuple[Panel, ...]
-    folded: str = ""  # title of a section that is folded up; empty if the section is open
+    folded: str = ""  # title of a section that is collapsed at first; empty if the section is open
 
 
 def sections(view: View, problem: Problem | None) -> list[Section]:
-    """All sections, in the order of the page."""
+    """All sections of the report, in the order of the page."""
     proofs = tuple(_validation(number, found) for number, found in enumerate(view.validations) if found.has_result)
     newest = proofs[-MOST_PROOFS:]
     if len(newest) % 2:  # the last panel is alone in its row
@@ -88,7 +88,7 @@ def _validation(number: int, found: Validation) -> Panel:
 
 
 def policy_map_panel(view: View) -> Panel:
-    """The actions of the policy along every state; the text mentions a band only if there is one."""
+    """The panel of the policy's actions along the most important states; its text mentions a band if there is one."""
     drawn = view.best_of_draws(view.typical_states[0][:1]) is not None
     if view.space.states:
         band = (
@@ -119,7 +119,7 @@ def _predicted_reward(view: View, problem: Problem | None) -> Panel:
 
 
 def limits_panel(view: View) -> tuple[Panel, ...]:
-    """A panel with the probability that actions satisfy their limits; no panel if there are no limits."""
+    """A tuple of one panel, on the probability that actions satisfy their limits; empty if there are no limits."""
     if not limits.has_limits(view):
         return ()
     over = "one state and one action" if view.space.states else "the actions that matter most"
@@ -128,7 +128,7 @@ def limits_panel(view: View) -> tuple[Panel, ...]:
 
 
 def _binding(view: View) -> str:
-    """A sentence on which limits bind the policy, and how often."""
+    """A sentence that says which limits bind the policy, and in which share of the states."""
     states, weights = view.typical_states
     places = limits.binding(view, torch.cat([states, view.actions(states)], -1))
     names = limits.limit_names(view)
@@ -215,18 +215,21 @@ def _one(figure: go.Figure) -> tuple[Group, ...]:
 
 
 def _states(view: View) -> list[tuple[str, str | None]]:
-    """The most important states, as pairs (name of the group, state); the name is empty if there is one group only."""
+    """The most important states, as pairs (name of the group, name of the state).
+
+    The first name is empty if there is only one group. In a space without states, the only pair is ("", None).
+    """
     names = sorted(view.space.states, key=lambda name: -view.given_away[name])[:MOST_STATES]
     return [(name if len(names) > 1 else "", name) for name in names] or [("", None)]
 
 
 def _along(view: View, plot: Callable[[View, str | None], go.Figure]) -> tuple[Group, ...]:
-    """A group for each of the states that matter most."""
+    """A group of figures for each of the most important states, drawn by `plot`."""
     return tuple(Group(name, (plot(view, state),)) for name, state in _states(view))
 
 
 def _fixed(view: View) -> str:
-    """The values at which a plot along one state holds the other states."""
+    """A sentence with the values at which the other states are fixed in a plot along one state."""
     if len(view.space.states) < 2:
         return ""
     middle = view.space.decode_states(view.center()[None].numpy())[0]

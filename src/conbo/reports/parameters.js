@@ -1,5 +1,5 @@
 "use strict";
-// Parameters in the browser: values in the user's units, places in the unit interval, and text.
+// Parameters in the browser: conversion between values in the user's units and the unit interval, and numbers as text.
 
 function createParameter({ name, type, low, high, log, choices }) {
   if (type === "categorical") {

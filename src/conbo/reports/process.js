@@ -23,7 +23,7 @@ function createProcess(record) {
 
   const { value: phi, slopes } = PROFILES[profile];
 
-  // index of a state's combination of categories in the tables T and U
+  // the index, in the tables T and U, of the combination of categories in a state
   function combination(point, at) {
     let index = 0;
     for (const column of tables.columns) {

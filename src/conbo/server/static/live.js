@@ -54,7 +54,7 @@
     document.querySelectorAll("article .legend").forEach((legend) => legend.replaceChildren());
     for (const chart of [...drawn.keys()].filter(({ dataset }) => dataset.figure)) {
       if (chart.offsetParent) draw(chart, data(chart.dataset.figure));
-      else { // folded away: it is drawn when it is seen again
+      else { // the chart is folded away, so it is drawn when it is visible again
         drawn.delete(chart);
         sight.observe(chart);
       }
