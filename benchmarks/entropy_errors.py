@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conbo.acquisition.entropy import EntropySearch, MaxValueEntropySearch, PredictiveEntropySearch, log_ratio
+from conbo.acquisition.entropy import EntropySearch, MaxValueEntropySearch, PredictiveEntropySearch
+from conbo.acquisition.entropy_estimates import log_ratio
 from conbo.belief import Belief
 from conbo.bound_states import bind
 from conbo.models.columns import Columns

@@ -10,10 +10,8 @@ from conbo.acquisition.entropy import (
     EntropySearch,
     MaxValueEntropySearch,
     PredictiveEntropySearch,
-    log_ratio,
-    which_peak,
-    which_value,
 )
+from conbo.acquisition.entropy_estimates import log_ratio, which_peak, which_value
 from conbo.belief import Belief
 from conbo.errors import SettingError
 from conbo.models.factorization import cholesky

@@ -1,7 +1,6 @@
-"""The estimates of `convex_integral` by one compiled loop over rows of lines.
+"""Calls the compiled loop that computes the same estimates as `ConvexIntegral`, much faster than torch.
 
-A row has a handful of nodes and takes a fraction of a microsecond.  The same estimates in torch took a sixth of the
-time of a local search.  Names are as in `ConvexIntegral`, whose torch form is the reference.
+Names are as in `convex_integral.py`, whose torch code is the reference.
 """
 
 import numpy as np
@@ -23,16 +22,21 @@ def gains(
     corner: float,
     smooth: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Best and lower estimates (...), and the derivative (..., q) of the best estimate with respect to the slopes."""
+    """Return the best and the lower estimates (...), and the derivatives (..., q) of the best ones in the slopes.
+
+    The lines (..., q) are given by `intercepts` and `slopes`, `similarity` is (..., q-1), and the first four arguments
+    are attributes of `ConvexIntegral`.  `corner` and `smooth` are the similarities below which V has a corner between
+    two nodes, and above which it is smooth.
+    """
     shape = slopes.shape if intercepts.shape == slopes.shape else np.broadcast_shapes(intercepts.shape, slopes.shape)
     *rows, q = shape
     smoothness = np.clip((similarity - corner) / (smooth - corner), 0.0, 1.0)
     best, lower, derivative = np.empty(rows), np.empty(rows), np.empty(shape)
     convex_integral.gains(
         *(np.ascontiguousarray(tensor.numpy()) for tensor in (nodes, cubic, chord, tails)),
-        _spread(intercepts, shape),
-        _spread(slopes, shape),
-        _spread(smoothness, (*rows, q - 1)),
+        _broadcast(intercepts, shape),
+        _broadcast(slopes, shape),
+        _broadcast(smoothness, (*rows, q - 1)),
         best.reshape(-1),
         lower.reshape(-1),
         derivative.reshape(-1, q),
@@ -41,7 +45,7 @@ def gains(
     return torch.from_numpy(best), torch.from_numpy(lower), torch.from_numpy(derivative)
 
 
-def _spread(array: Array, shape: tuple[int, ...]) -> Array:
-    """The array, broadcast to this shape and flattened to rows; what is broadcast is copied to be writable."""
+def _broadcast(array: Array, shape: tuple[int, ...]) -> Array:
+    """Broadcast an array to this shape, flatten it to rows, and return it as a contiguous, writable array."""
     whole = array if array.shape == shape else np.array(np.broadcast_to(array, shape), order="C")
     return np.ascontiguousarray(whole).reshape(-1, shape[-1])

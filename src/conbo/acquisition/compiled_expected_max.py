@@ -1,4 +1,4 @@
-"""E[max_i (a_i + b_i Z)] by the compiled walk of `loops.expected_max`; `expected_max` explains the terms."""
+"""Calls the compiled loop for E[max_i (a_i + b_i Z)]; `expected_max.py` explains the terms."""
 
 import numpy as np
 import torch
@@ -8,9 +8,9 @@ from conbo.loops.expected_max import walk
 
 
 def integrate(a: Tensor, b: Tensor, only_gain: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    """Gain (...), probability and density (..., n) of lines a + b z: see `ExpectedMax`.
+    """Return the gain (...), the probability (..., n) and the density (..., n) of lines a + b z; see `ExpectedMax`.
 
-    With `only_gain` the other two are empty.
+    With `only_gain`, the other two are empty.
     """
     n, shape = a.shape[-1], (0, a.shape[-1]) if only_gain else a.shape
     gain, probability, density = np.zeros(a.shape[:-1]), np.zeros(shape), np.zeros(shape)

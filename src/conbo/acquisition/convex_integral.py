@@ -1,20 +1,22 @@
-"""E[V(Z)] - V(0) of a convex function V, known by value and slope at a few nodes z_j, one of which is zero.
+"""Estimates E[V(Z)] - V(0), Z ~ N(0, 1), of a convex function V from its values and slopes at a few nodes z_j.
 
-V(z) = max_x' [μ(s_i, x') + σ̃(s_i, x') z] is what the knowledge gradient integrates.  At every node the maximizer
-gives the value V(z_j) and, by the envelope theorem, the slope σ̃(x*_j).  From these follow
+The knowledge gradient is such an expectation, with V(z) = max_x' [μ(s_i, x') + σ̃(s_i, x') z].  At every node z_j, the
+maximizer x*_j gives the value V(z_j) and, by the envelope theorem, the slope σ̃(s_i, x*_j).  One of the nodes is zero.
+From these values and slopes follow
 
-- a lower bound: the highest tangent (the paper's KG_h, with these nodes);
-- an upper bound: chords between nodes, and beyond the outer ones lines with the steepest slope that occurs;
-- a best estimate: between two nodes, a cubic through both values and slopes if the two maximizers are neighbors (V is
-  smooth there), the two tangents if they are far apart (V has a corner), blended by their similarity and clipped
-  between the bounds.
+- a lower bound: the integral of the highest tangent (the paper's KG_h, with these nodes);
+- an upper bound: the integral of chords between nodes and, beyond the outer nodes, of lines with the steepest slope of
+  any action;
+- a best estimate.  If the maximizers of two neighboring nodes are similar, V is smooth between them, and the estimate
+  integrates the cubic through both values and slopes.  If they are dissimilar, V has a corner, and the estimate
+  integrates the two tangents.  In between, it blends both by similarity.  It is clipped to the bounds.
 
-Everything is relative to the tangent at zero, D(z) = V(z) - V(0) - V'(0) z ≥ 0, whose integral is the gain.  It is a
-sum of non-negative terms that, for given similarities, is linear in the D_j and their slopes d_j, so the derivatives
-are its coefficients.
+All functions are relative to the tangent at zero: D(z) = V(z) - V(0) - V'(0) z ≥ 0, and the gain is E[D(Z)].  For given
+similarities, the best estimate is a linear combination of the values D_j and slopes d_j of D at the nodes, so its
+derivatives are the coefficients.
 
-The estimate has two implementations: plain torch (any device, the reference) and the loop of
-`compiled_convex_integral`, which is used on a CPU if Numba is installed.
+There are two implementations: torch code, which is the reference and runs on any device, and the compiled loop of
+`compiled_convex_integral.py`, which is used on a CPU if Numba is installed.
 """
 
 from dataclasses import dataclass
@@ -28,11 +30,14 @@ from conbo.acquisition.expected_max import interval_probability, mean_excess, no
 from conbo.models import compiled
 
 CORNER, SMOOTH = 0.4, 0.8  # similarity of neighboring maximizers below which V has a corner, above which it is smooth
-SPREAD = 2.3  # nodes are quantiles of a normal that is this much wider than that of Z; chosen by measured error
+SPREAD = 2.3  # standard deviation of the normal distribution whose quantiles are the nodes; chosen by measured error
 
 
 def quantile_nodes(n: int, spread: float = SPREAD) -> Tensor:
-    """Nodes (n,) at equally spaced quantiles of a normal with standard deviation `spread`; n is odd, so 0 is a node."""
+    """Return n nodes (n,): equally spaced quantiles of a normal distribution with standard deviation `spread`.
+
+    n must be odd, so that 0 is a node.
+    """
     ranks = (2 * torch.arange(1, n + 1, dtype=torch.float64) - 1) / (2 * n)
     nodes = spread * torch.special.ndtri(ranks)
     nodes[n // 2] = 0.0
@@ -41,15 +46,19 @@ def quantile_nodes(n: int, spread: float = SPREAD) -> Tensor:
 
 @dataclass(frozen=True)
 class Gains:
-    """Estimates (...) of E[V] - V(0), and the derivative (..., q) of `best` with respect to the slopes of the lines."""
+    """Estimates of the gain E[V(Z)] - V(0), and the derivative of the best one."""
 
-    best: Tensor
-    lower: Tensor
-    slope_derivative: Tensor
+    best: Tensor  # (...)
+    lower: Tensor  # (...), a lower bound
+    slope_derivative: Tensor  # (..., q), of `best` with respect to the slopes of the lines
 
 
 class ConvexIntegral:
-    """Estimates of E[V] - V(0) for a fixed set of nodes (q,); the weights of the nodes are computed once."""
+    """Estimates the gain E[V(Z)] - V(0) of convex functions V that are known at a fixed set of nodes (q,).
+
+    In its methods, `gain` (..., q) and `slope` (..., q) are the values D_j and slopes d_j of V minus its tangent at
+    zero.
+    """
 
     def __init__(self, nodes: Tensor) -> None:
         self.nodes = nodes
@@ -62,7 +71,7 @@ class ConvexIntegral:
 
     @cached_property
     def cubic(self) -> Tensor:
-        """Weights (4, q-1) of D and d at the left, then at the right end of every interval, in the cubic's integral."""
+        """Weights (4, q-1) of D left, d left, D right and d right in the integral of every interval's cubic."""
         h = self.nodes[1:] - self.nodes[:-1]
         m0, m1, m2, m3 = self._powers
         rise = 3 * m2 / h**2 - 2 * m3 / h**3  # integral of the cubic that goes from 0 to 1
@@ -70,20 +79,23 @@ class ConvexIntegral:
 
     @cached_property
     def chord(self) -> Tensor:
-        """Weights (2, q-1) of D at the left and right end of every interval, in the integral of its chord."""
+        """Weights (2, q-1) of D left and D right in the integral of every interval's chord."""
         h = self.nodes[1:] - self.nodes[:-1]
         m0, m1 = self._powers[:2]
         return torch.stack([m0 - m1 / h, m1 / h])
 
     @cached_property
     def tails(self) -> Tensor:
-        """Integrals of 1, |z - node| and (z - node)² beyond the outer nodes: (3, 2), left tail first."""
+        """Integrals of φ(z), |z - node| φ(z) and (z - node)² φ(z) beyond the outer nodes: (3, 2), left tail first."""
         outer = self.nodes[[0, -1]].abs()
         mass, first = torch.special.ndtr(-outer), mean_excess(outer)
         return torch.stack([mass, first, mass - outer * first])
 
     def tangents(self, gain: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-        """Weights (..., 4, q-1) of the two tangents of every interval, and the integral of the higher one."""
+        """Return weights (..., 4, q-1) and the integral (..., q-1) of the higher of two tangents over every interval.
+
+        The weights are those of D left, d left, D right and d right in this integral.
+        """
         left, right = self.nodes[:-1], self.nodes[1:]
         slope_change = slope[..., 1:] - slope[..., :-1]
         apart = gain[..., :-1] - gain[..., 1:] + slope[..., 1:] * right - slope[..., :-1] * left
@@ -95,19 +107,26 @@ class ConvexIntegral:
         return weights, (weights * _ends(gain, slope)).sum(-2)
 
     def lower(self, gain: Tensor, slope: Tensor) -> Tensor:
-        """Integral (...) of the highest tangent, a lower bound of the gain."""
+        """Return the integral (...) of the highest tangent, which is a lower bound of the gain."""
         mass, first, _ = self.tails
         inside = self.tangents(gain, slope)[1].sum(-1)
         return inside + (gain[..., [0, -1]] * mass + slope[..., [0, -1]].abs() * first).sum(-1)
 
     def upper(self, gain: Tensor, steepest: Tensor) -> Tensor:
-        """An upper bound of the gain: integral of chords, and of lines with slopes `steepest` (..., 2) in the tails."""
+        """Return an upper bound (...) of the gain, given the steepest slopes (..., 2) of D, left and right.
+
+        It is the integral of the chords between nodes and, beyond the outer nodes, of lines with the steepest slopes.
+        """
         mass, first, _ = self.tails
         inside = (self.chord * torch.stack([gain[..., :-1], gain[..., 1:]], -2)).sum((-2, -1))
         return inside + (gain[..., [0, -1]] * mass + steepest.abs() * first).sum(-1)
 
     def __call__(self, intercepts: Tensor, slopes: Tensor, similarity: Tensor) -> Gains:
-        """Gains (...) from lines (..., q) tangent to V at the nodes, and similarities (..., q-1) of neighbors."""
+        """Estimate the gains (...) from the lines that are tangent to V at the nodes.
+
+        The lines are given by their intercepts and slopes (..., q), and `similarity` (..., q-1) says how similar the
+        maximizers of neighboring nodes are, from 0 to 1.
+        """
         followed = intercepts.requires_grad or slopes.requires_grad or similarity.requires_grad
         if compiled.AVAILABLE and slopes.device.type == "cpu" and not followed:
             weights = self.nodes, self.cubic, self.chord, self.tails
@@ -154,7 +173,10 @@ class ConvexIntegral:
         return Gains(best, tangent.sum(-1) + outer.sum(-1), derivative)
 
     def _tails(self, gain: Tensor, slope: Tensor, smooth: Tensor) -> tuple[Tensor, Tensor]:
-        """The contribution (..., 2) of the cubic's curvature beyond the outer nodes, and its weights (..., 2, 4)."""
+        """Return what the cubic's curvature adds to the tangents' integrals beyond both outer nodes: (..., 2).
+
+        Also return the weights (..., 2, 4) of D and d at the outer node, and of D and d at the node next to it.
+        """
         h = (self.nodes[1:] - self.nodes[:-1])[[0, -1]]
         sign = torch.tensor([1.0, -1.0], dtype=h.dtype, device=h.device)
         outer_gain, inner_gain = gain[..., [0, -1]], gain[..., [1, -2]]
@@ -166,12 +188,12 @@ class ConvexIntegral:
 
 
 def _ends(gain: Tensor, slope: Tensor) -> Tensor:
-    """Values D and slopes d at both ends of every interval, (D left, d left, D right, d right): (..., 4, q-1)."""
+    """Stack D left, d left, D right and d right (..., 4, q-1): values and slopes at both ends of every interval."""
     return torch.stack([gain[..., :-1], slope[..., :-1], gain[..., 1:], slope[..., 1:]], -2)
 
 
 def _shifted_moments(start: Tensor, end: Tensor, origin: Tensor, order: int) -> list[Tensor]:
-    """Integrals of (z - origin)^k φ(z) from start to end, for k = 0..order, by the recursion of Gaussian moments."""
+    """Return the integrals of (z - origin)^k φ(z) from start to end, for k = 0, ..., order."""
     at_start, at_end = normal_density(start), normal_density(end)
     moments = [interval_probability(start, end)]
     moments.append(at_start - at_end - origin * moments[0])

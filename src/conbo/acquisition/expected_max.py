@@ -1,4 +1,4 @@
-"""E[max_i (a_i + b_i Z)] for Z ~ N(0, 1): the maximum of a handful of lines under a Gaussian, exactly.
+"""Computes E[max_i (a_i + b_i Z)] for Z ~ N(0, 1): the exact expected maximum of finitely many lines.
 
 =========  ====================  =============================================================
 paper      here                  meaning
@@ -10,9 +10,9 @@ B          ``probability``       Φ(end) - Φ(start), also ∂E/∂a
 -A         ``density``           φ(start) - φ(end), also ∂E/∂b
 =========  ====================  =============================================================
 
-Instead of the paper's sequential Algorithm 3, each line's interval is found from its crossings with all others: no
-loop, no sorting first, any leading batch shape.  Equal slopes, single and dominated lines need no special care. On a
-CPU with Numba, the loops of `compiled_expected_max` give the same result.
+The paper's Algorithm 3 goes through the lines one by one.  Here, each line's interval is found from its crossings with
+all other lines, without a loop, for any leading batch dimensions.  Equal slopes, single lines and dominated lines need
+no special treatment.  On a CPU with Numba, the compiled loop of `compiled_expected_max.py` gives the same result.
 """
 
 from dataclasses import dataclass
@@ -24,21 +24,21 @@ from torch import Tensor
 from conbo.acquisition import compiled_expected_max
 from conbo.models import compiled
 
-MOST_PAIRS = 2**24  # crossings held in memory at once
+MOST_PAIRS = 2**24  # largest number of crossings that are held in memory at once
 
 
 @dataclass(frozen=True)
 class ExpectedMax:
-    """E[max], E[max] - max a (summed from non-negative terms), and the derivatives of both."""
+    """The expected maximum of lines a + b Z, its gain over the maximum at Z = 0, and its derivatives."""
 
-    value: Tensor  # (...)
-    gain: Tensor  # (...)
-    probability: Tensor  # (..., n), probability of being the highest line; ∂value/∂a
+    value: Tensor  # (...), E[max (a + b Z)]
+    gain: Tensor  # (...), E[max (a + b Z)] - max a, computed as a sum of non-negative terms
+    probability: Tensor  # (..., n), probability that a line is the highest, which is ∂value/∂a
     density: Tensor  # (..., n), ∂value/∂b
 
 
 def expected_max(intercepts: Tensor, slopes: Tensor) -> ExpectedMax:
-    """E[max] of lines a + b z (..., n), given as intercepts a and slopes b; differentiable in both."""
+    """Compute E[max (a + b Z)] of lines (..., n), given by intercepts a and slopes b; autograd works for both."""
     a, b = torch.broadcast_tensors(intercepts, slopes)
     top = a.amax(-1)
     integrate = compiled_expected_max.integrate if _compiles(a, b) else _integrate
@@ -51,7 +51,7 @@ def expected_max(intercepts: Tensor, slopes: Tensor) -> ExpectedMax:
 
 
 def expected_gain(intercepts: Tensor, slopes: Tensor) -> Tensor:
-    """E[max] - max a (...) of lines a + b z along the last dimension, without derivatives."""
+    """Return E[max (a + b Z)] - max a (...) of lines (..., n), given by intercepts a and slopes b; no derivatives."""
     a, b = torch.broadcast_tensors(intercepts, slopes)
     if _compiles(a, b):
         return compiled_expected_max.integrate(a, b, only_gain=True)[0]
@@ -64,7 +64,7 @@ def _compiles(a: Tensor, b: Tensor) -> bool:
 
 
 def _integrate(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gain (...), probability and density (..., n) of lines a + b z; see `ExpectedMax`."""
+    """Return the gain (...), the probability (..., n) and the density (..., n) of lines a + b z; see `ExpectedMax`."""
     start, end = winning_intervals(a, b)
     wins = start < end
     probability = torch.where(wins, interval_probability(start, end), 0.0)
@@ -73,7 +73,10 @@ def _integrate(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def winning_intervals(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """The interval of z on which each line is highest: starts and ends (..., n), with start ≥ end if there is none."""
+    """Return the starts and ends (..., n) of the intervals of z on which each line a + b z is the highest.
+
+    A line that is never the highest has start ≥ end.
+    """
     n = a.shape[-1]
     step = max(1, MOST_PAIRS // max(1, a.numel()))
     starts, ends = [], []
@@ -93,7 +96,10 @@ def winning_intervals(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _gain(b: Tensor, start: Tensor, wins: Tensor) -> Tensor:
-    """The gain (...): the sum of non-negative (change of slope) E[(Z - |c|)⁺] over corners c of the upper envelope."""
+    """Return E[max (a + b Z)] - max a (...): the sum of (change of slope) E[(Z - |c|)⁺] over corners c of the maximum.
+
+    `start` (..., n) is where a line begins to be the highest, and `wins` (..., n) whether it ever is.
+    """
     order = torch.where(wins, b, torch.inf).argsort(dim=-1, stable=True)
     slopes, corners, real = b.gather(-1, order), start.gather(-1, order), wins.gather(-1, order)
     slope_changes = torch.where(real[..., 1:], (slopes[..., 1:] - slopes[..., :-1]).clamp_min(0), 0.0)
@@ -102,20 +108,20 @@ def _gain(b: Tensor, start: Tensor, wins: Tensor) -> Tensor:
 
 
 def mean_excess(c: Tensor) -> Tensor:
-    """E[(Z - c)⁺] = φ(c) - c Φ(-c) for c ≥ 0, without cancellation far out."""
+    """Return E[(Z - c)⁺] = φ(c) - c Φ(-c) for c ≥ 0, without cancellation if c is large."""
     mills = sqrt(pi / 2) * torch.special.erfcx(c / sqrt(2))  # Φ(-c) / φ(c)
-    far = c > 1e4  # here the density is zero anyway
+    far = c > 1e4  # the density is zero for such large c
     inner = torch.where(far, 0.0, 1 - c * mills)
     return normal_density(c) * inner.clamp_min(0)
 
 
 def normal_density(z: Tensor) -> Tensor:
-    """The density φ of a standard normal variable."""
+    """Return the standard normal density φ(z)."""
     return torch.exp(-z.square() / 2) / sqrt(2 * pi)
 
 
 def interval_probability(start: Tensor, end: Tensor) -> Tensor:
-    """Φ(end) - Φ(start), computed in the nearer tail."""
+    """Return Φ(end) - Φ(start), computed in the tail where both probabilities are small, to avoid cancellation."""
     flip = start > 0
     low, high = torch.where(flip, -end, start), torch.where(flip, -start, end)
     return torch.special.ndtr(high) - torch.special.ndtr(low)

@@ -1,9 +1,10 @@
-"""Expected improvement over the best posterior mean among the observed points, in logarithms.
+"""Expected improvement (EI) over the best posterior mean among the observed points, and its logarithm.
 
     EI(p) = σ h(u),   h(u) = φ(u) + u Φ(u),   u = (μ - best) / σ
 
-Reference: Jones, Schonlau & Welch (1998). The logarithm follows Ament et al. (2023); it keeps gradients useful where EI
-underflows.  The incumbent is a posterior mean, not a lucky observation, which accounts for noise.
+Reference: Jones, Schonlau & Welch (1998).  Local searches maximize the logarithm (Ament et al., 2023), which has useful
+gradients also where EI underflows.  Rewards are noisy, so the incumbent is the best posterior mean, not the best
+reward.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from conbo.models.posterior import Predicts
 
 
 def log_improvement(u: Tensor) -> tuple[Tensor, Tensor]:
-    """log h(u) and its derivative Φ(u) / h(u), accurate for u down to -1e5."""
+    """Return log h(u), h(u) = φ(u) + u Φ(u), and its derivative Φ(u) / h(u), accurate for u down to -1e5."""
     density = -0.5 * u.square() - 0.5 * log(2 * pi)  # log φ
     mills = sqrt(pi / 2) * torch.special.erfcx(-u.clamp_max(5.0) / sqrt(2))  # Φ(u) / φ(u)
     far = u < -1e4
@@ -34,10 +35,10 @@ def log_improvement(u: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class ExpectedImprovement:
-    """A recipe for EI over the best posterior mean among all observed points, of any state."""
+    """A recipe for EI over the best posterior mean among all observed points, whatever their states."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ImprovementAcquisition":
-        """Build the function that this recipe describes, for one belief."""
+        """Build the acquisition function for one belief."""
         return ImprovementAcquisition(belief.posterior, belief.best_mean(belief.observations.points))
 
 
@@ -46,20 +47,21 @@ class ImprovementAcquisition:
     """The acquisition function EI (expected improvement) under one belief."""
 
     posterior: Predicts
-    incumbent: float
-    of_reward: bool = False  # whether the incumbent is compared with the next reward, noise included, not with its mean
+    incumbent: float  # standardized reward that is to be improved on
+    # whether the next reward, noise included, is to improve on the incumbent; otherwise, the expected reward is
+    of_reward: bool = False
     climbs_logarithm = True
 
     def screen(self, points: Tensor) -> Tensor:
-        """EI itself, which is cheap."""
+        """Return EI (c,) of points (c, d), which is cheap enough for screening."""
         return self(points)
 
     def __call__(self, points: Tensor) -> Tensor:
-        """EI (c,) of points (c, d)."""
+        """Return EI (c,) of points (c, d)."""
         return self.log_value(points)[0].exp()
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """A function that gives log EI and its gradient; the logarithm is easier to maximize than EI."""
+        """Return a function that computes log EI and its gradient at points; it is the same for all starts."""
 
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
             return self.log_value(points)
@@ -67,7 +69,7 @@ class ImprovementAcquisition:
         return function
 
     def log_value(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """log EI (c,) of points (c, d), and its gradient (c, d)."""
+        """Return log EI (c,) of points (c, d), and its gradient (c, d)."""
         moments = self.posterior.moments(points)
         variance, variance_gradient = moments.variance, moments.variance_gradient
         if self.of_reward:

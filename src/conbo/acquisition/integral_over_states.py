@@ -1,22 +1,22 @@
-"""ConBO: the value of an observation in each state, integrated over the distribution of states P[s].
+"""The acquisition function ConBO: the value of a candidate in each state, integrated over the distribution P[s].
 
     ConBO(s, x) = ∫ KG_c(s'; (s, x)) P[s'] ds'
 
-For finitely many states the integral is a sum.  For others (and for very many) it is a quadrature with a few states,
-denser where the candidate matters:
+The value KG_c is a knowledge gradient, or another `StateValue`: what an observation at the candidate (s, x) brings in
+the state s'.  For a few states the integral is a sum.  Otherwise it is a quadrature with some states, more of them
+where the value is high:
 
-- `StratifiedStates` (default): a fixed quasi-random pool that follows P[s] is ordered along a space-filling curve and
-  cut, for every candidate, into cells of equal importance.  The importance of a state is a cheap estimate of its value.
-  The middle state of each cell represents the cell, weighted by P[s] over its importance.  The better the estimate,
-  the more similar the terms of the sum are.  Only a pool from P[s] is needed, so this also works for mixed states.  If
-  there are only hundreds of states, all are in the pool.  A state that is more important than a cell represents only
-  itself; the candidate's own state is such a state if states have little in common.
-- `GaussianStates`: the paper's importance sampling from N(s_new, diag(l_s²)); states outside the space have weight
-  zero.
+- `StratifiedStates` (default): a quasi-random pool of states that follows P[s] is ordered along a space-filling curve.
+  For every candidate, it is cut into cells of equal importance, where the importance of a state is a rough estimate of
+  its value.  The middle state of each cell represents the cell, with a weight proportional to P[s] / importance.  A
+  state with more importance than a cell represents only itself, such as the candidate's own state if states are hardly
+  correlated.  This also works for mixtures of real and categorical states.  If there are only hundreds of states, all
+  of them are in the pool.
+- `GaussianStates`: the paper's importance sampling from N(s, diag(l_s²)), where l_s are the lengthscales of the states;
+  sampled states outside the space have weight zero.
 
-Under an average of models (its members), the integral is the weighted sum of the members' integrals.  Sampled states
-are divided among the members by weight, because the error of a member's integral counts only as much as the member. So
-an average costs little more than one model.
+Under an average of models (its members), the integral is the weighted sum of the members' integrals.  The number of
+states for each member's integral is proportional to its weight, so an average costs little more than one model.
 """
 
 from collections.abc import Callable
@@ -35,20 +35,20 @@ from conbo.models.mixture import MixtureGains, weighted
 from conbo.models.posterior import Averages, AveragesValues, KnowsSeeds, StateValue
 from conbo.quasi_random import sobol
 
-MOST_CLIMBED = 50  # up to this many states are summed exactly, also during local search
-MOST_SUMMED = 300  # up to this many states are summed exactly for the final values
-MOST_LISTED = 1000  # up to this many states are all in the pool
-FLOOR = 0.05  # importance of a state that is not correlated with the candidate's state; a fully correlated state has 1
-SIMILARITY_WEIGHT = 0.5  # weight of a state's similarity in its importance, relative to the rough estimate of its value
-SCREENING_STATES = 32  # number of states that all screened candidates share
-LEAST_SHARE = 0.25  # least share of the usual number of states that a member of little weight gets
+MOST_CLIMBED = 50  # largest number of states up to which the sum is over all of them, also during local search
+MOST_SUMMED = 300  # largest number of states up to which the final values are sums over all of them
+MOST_LISTED = 1000  # largest number of states up to which all of them are in the pool
+FLOOR = 0.05  # added to the squared correlation with the candidate's state, so that no state has importance zero
+SIMILARITY_WEIGHT = 0.5  # weight of this correlation in the importance, relative to the rough estimate of the value
+SCREENING_STATES = 32  # number of states at which candidates are screened, the same for all candidates
+LEAST_SHARE = 0.25  # least fraction of the usual number of states that a member gets, however small its weight is
 LOOK_AGAIN = 2  # final values use this many times as many states as a local search
-CURVE_BITS = 10
+CURVE_BITS = 10  # bits per column of the positions along the space-filling curve
 
 
 @dataclass(frozen=True)
 class WeightedStates:
-    """m states with weights for each of r candidates."""
+    """For each of r candidates, the m states of the quadrature and their weights."""
 
     states: Tensor  # (r, m, d_s)
     weights: Tensor  # (r, m)
@@ -58,39 +58,40 @@ class StateValueRecipe(Protocol):
     """A recipe for a `StateValue`, such as a knowledge gradient."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
-        """Build the function that this recipe describes, for one belief."""
+        """Build the object that computes values of candidates in states, for one belief."""
 
 
 class StateRule(Protocol):
-    """Chooses the states, with their weights, at which the integral for a candidate is computed."""
+    """Chooses the states and weights of the quadrature for each candidate."""
 
     @property
     def pool(self) -> Tensor:
-        """States (p, d_s) that follow P[s] (or all of finitely many), shared by all candidates."""
+        """A sample of states (p, d_s) from P[s], or all states, from which states of the quadrature are chosen."""
 
     @property
     def pool_weights(self) -> Tensor:
-        """Weights (p,) of the pool, which add up to one."""
+        """The probabilities (p,) of the states of the pool, which add up to one."""
 
     @property
     def complete(self) -> bool:
         """Whether the pool holds all states."""
 
     def around(self, states: Tensor, importance: Tensor | None = None, times: int = 1) -> WeightedStates:
-        """States and weights for candidates in states (r, d_s); if states are sampled, `times` as many as usual.
+        """Choose states and weights for r candidates, whose own states are `states` (r, d_s).
 
-        `importance` (r, p) holds the importance of each state of the pool for each candidate.
+        `importance` (r, p) is a rough value of each candidate in each state of the pool.  If states are sampled, there
+        are `times` as many as usual.
         """
 
 
 class StateRuleRecipe(Protocol):
-    """A recipe for a rule that chooses states."""
+    """A recipe for a rule that chooses the states of the quadrature."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
-        """Build the function that this recipe describes, for one belief."""
+        """Build the rule for one belief."""
 
     def shared(self, share: float) -> Self:
-        """This recipe with only a fraction of the states, if they are sampled."""
+        """Return this recipe with the number of sampled states multiplied by `share`."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +103,13 @@ class ExactStates:
     complete: ClassVar[bool] = True
 
     def around(self, states: Tensor, importance: Tensor | None = None, times: int = 1) -> WeightedStates:
-        """All states, the same for every candidate."""
+        """Return all states and their probabilities, the same for every candidate."""
         r = len(states)
         return WeightedStates(self.pool.expand(r, -1, -1), self.pool_weights.expand(r, -1))
 
 
 def exact_states(belief: Belief) -> ExactStates | None:
-    """The rule that sums over all states, if there are few; otherwise None."""
+    """Return the rule that takes all states, if there are few; otherwise None."""
     finite = belief.states.finite(MOST_CLIMBED)
     if finite is None:
         return None
@@ -119,8 +120,8 @@ def exact_states(belief: Belief) -> ExactStates | None:
 class StratifiedStates:
     """A recipe for the rule that cuts a pool of states into cells of equal importance along a space-filling curve."""
 
-    n_states: int = 20
-    pool: int = 256
+    n_states: int = 20  # number of cells
+    pool: int = 256  # number of states in the pool
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_states <= self.pool:
@@ -129,11 +130,11 @@ class StratifiedStates:
             )
 
     def shared(self, share: float) -> Self:
-        """This recipe with only a fraction of the sampled states."""
+        """Return this recipe with the numbers of cells and of states in the pool multiplied by `share`."""
         return replace(self, n_states=ceil(share * self.n_states), pool=ceil(share * self.pool))
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
-        """The rule for a belief: all states if there are few, else a pool ordered along a space-filling curve."""
+        """Build the rule for one belief; if there are few states, it is the rule that takes all of them."""
         exact = exact_states(belief)
         if exact is not None:
             return exact
@@ -163,18 +164,19 @@ class _Strata:
             return ExactStates(self.pool, weights).around(states)
         posterior = self._belief.posterior
         correlation = posterior.state_correlation(posterior.state_features(states), self._features)
-        matters = _shares(correlation.square() + FLOOR)  # (r, p): values fall off about as the squared correlation
+        matters = _scaled(correlation.square() + FLOOR)  # (r, p): values decrease about as the squared correlation does
         if importance is not None:
-            matters = _shares(importance.clamp_min(0)) + SIMILARITY_WEIGHT * matters
+            matters = _scaled(importance.clamp_min(0)) + SIMILARITY_WEIGHT * matters
         chosen, stands_for = by_importance(matters * weights, n)
         return WeightedStates(self.pool[chosen], weights[chosen] * stands_for)
 
 
 def by_importance(importance: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Indices (r, n) of n entries of each row of importances (r, p), and how many entries each of them represents.
+    """Choose n entries of each row of importances (r, p); return their indices (r, n) and multiplicities (r, n).
 
-    An entry with more than one n-th of the total importance represents itself.  The others are cut into cells of equal
-    importance, each represented by its middle.
+    An entry with more than one n-th of the total importance is chosen, with multiplicity one.  The others are cut into
+    cells of equal importance, and the middle entry of each cell is chosen.  Its multiplicity is the importance of the
+    cell divided by its own.
     """
     highest, order = importance.topk(n)
     alone = (n * highest > importance.sum(-1, keepdim=True)).sum(-1, keepdim=True)  # (r, 1), always below n
@@ -187,32 +189,38 @@ def by_importance(importance: Tensor, n: int) -> tuple[Tensor, Tensor]:
     return torch.where(place < alone, order, middle), torch.where(place < alone, 1.0, stands_for)
 
 
-def _shares(importance: Tensor) -> Tensor:
-    """The values scaled to a mean of one along the last dimension."""
+def _scaled(importance: Tensor) -> Tensor:
+    """Scale values to a mean of one along the last dimension."""
     return importance / importance.mean(-1, keepdim=True).clamp_min(1e-300)
 
 
 @dataclass(frozen=True)
 class GaussianStates:
-    """A recipe for the paper's rule: s_i ~ N(s_new, diag(l_s²)), weighted by P[s_i] / density; zero outside S."""
+    """A recipe for the paper's rule: sample states s_i ~ N(s, diag(l_s²)) around the candidate's state s.
 
-    n_states: int = 20
+    Their weights are P[s_i] divided by the normal density, and zero outside the space.
+    """
+
+    n_states: int = 20  # number of sampled states
 
     def __post_init__(self) -> None:
         if self.n_states < 1:
             raise SettingError(f"`n_states` must be at least 1, but got {self.n_states}.")
 
     def shared(self, share: float) -> Self:
-        """This recipe with only a fraction of the sampled states."""
+        """Return this recipe with the number of sampled states multiplied by `share`."""
         return replace(self, n_states=ceil(share * self.n_states))
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateRule:
-        """The rule with its standard normals drawn once (common random numbers)."""
+        """Build the rule for one belief; all candidates share the same standard normal draws.
+
+        If there are few states, it is the rule that takes all of them.
+        """
         exact = exact_states(belief)
         if exact is not None:
             return exact
         if any(p.n_levels for p in belief.space.states.values()):
-            return StratifiedStates(self.n_states).build(belief, generator)  # no Gaussian around a category
+            return StratifiedStates(self.n_states).build(belief, generator)  # categories have no normal distribution
         draws = torch.randn(self.n_states, belief.n_state_dims, generator=generator, dtype=torch.float64)
         pool = belief.states.sample(SCREENING_STATES, generator).to(belief.device)
         return _GaussianRule(belief, draws.to(belief.device), belief.posterior.state_lengthscales, pool)
@@ -235,7 +243,10 @@ class _GaussianRule:
 
 
 def curve_order(features: Tensor) -> Tensor:
-    """The order (p,) of points (p, f) along a Morton curve; all columns are scaled by the longest side of their box."""
+    """Return the indices (p,) that sort points (p, f) along a Morton curve.
+
+    All columns are divided by the largest range of a column.
+    """
     low, high = features.amin(0), features.amax(0)
     longest = (high - low).amax().clamp_min(1e-300)
     cells = ((features - low) / longest * (2**CURVE_BITS - 1)).long()
@@ -252,13 +263,13 @@ def curve_order(features: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ConBO:
-    """A recipe for ConBO: a `StateValue` integrated over states, as an acquisition function of (state, action)."""
+    """A recipe for ConBO: the value of a candidate (state, action), integrated over all states."""
 
-    value: StateValueRecipe
-    states: StateRuleRecipe = StratifiedStates()
+    value: StateValueRecipe  # the value of a candidate in one state, such as a knowledge gradient
+    states: StateRuleRecipe = StratifiedStates()  # how the states of the quadrature are chosen
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ConditionalAcquisition | AveragedAcquisition":
-        """Build the function that this recipe describes, for one belief."""
+        """Build the acquisition function for one belief."""
         value = self.value.build(belief, generator)
         if not isinstance(value, AveragesValues):
             return ConditionalAcquisition(belief, value, self.states.build(belief, generator))
@@ -272,7 +283,7 @@ class ConBO:
 
 
 class ConditionalAcquisition:
-    """The acquisition function ConBO(s, x), an integral over states, under one belief."""
+    """The acquisition function ConBO(s, x) under one model: a value in each state, integrated over states."""
 
     climbs_logarithm = False
 
@@ -282,16 +293,16 @@ class ConditionalAcquisition:
         self._d_s, self.value, self.rule, self._belief = belief.n_state_dims, value, rule, belief
         self._screening_states = screening_states
         self._at_all_states = rule.complete and belief.posterior.batches_look_ahead
-        # whether its gains look ahead at learned constraints
+        # whether the values take account of learned constraints
         self.includes_constraints: bool = getattr(value, "includes_constraints", False)
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """The observed seeds; empty if the value does not depend on seeds."""
+        """The seeds of the observations; empty if the values do not depend on seeds."""
         return self.value.seen_seeds if isinstance(self.value, KnowsSeeds) else ()
 
     def for_seeds(self, seeds: Tensor) -> "ConditionalAcquisition":
-        """The same function for observations with these seeds (c,), one for each of the c points it is called with."""
+        """Return the acquisition function of evaluations with these seeds (c,), one for each of c points."""
         assert isinstance(self.value, KnowsSeeds)
         return ConditionalAcquisition(self._belief, self.value.for_seeds(seeds), self.rule, self._screening_states)
 
@@ -300,7 +311,7 @@ class ConditionalAcquisition:
         return self.value.rough(self.rule.pool)
 
     def screen(self, points: Tensor) -> Tensor:
-        """Rough values (c,) of points (c, d), at a few shared states, or at all states if there are few."""
+        """Return rough values (c,) of points (c, d): integrals over states of the pool that all points share."""
         if self._at_all_states:
             return self._importance(points) @ self.rule.pool_weights
         every = max(1, len(self.rule.pool) // self._screening_states)
@@ -308,21 +319,24 @@ class ConditionalAcquisition:
         return self.value.rough(states)(points) @ (weights / weights.sum())
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Full values (c,) of points (c, d), with more states around each than in a local search."""
+        """Return accurate values (c,) of points (c, d), with more states for each than in a local search."""
         return self.integral(points, LOOK_AGAIN)
 
     def integral(self, points: Tensor, times: int = 1) -> Tensor:
-        """The integral over states (c,) at points (c, d), with `times` as many states as usual."""
+        """Return the integrals over states (c,) at points (c, d), with `times` as many states as in a local search."""
         chosen = self.states_of(points, times)
         gains = self.value.at(chosen.states)(points, torch.arange(len(points), device=points.device))
         return (chosen.weights * gains.values).sum(-1)
 
     def states_of(self, points: Tensor, times: int = 1) -> WeightedStates:
-        """States and weights for the integral at each of points (c, d)."""
+        """Choose the states and weights of the integral at each of points (c, d)."""
         return self.rule.around(points[:, : self._d_s], self._importance(points), times)
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """A function that gives values and gradients near starts (r, d), with the states of each start held fixed."""
+        """Return a function for local searches from starts (r, d), with values and gradients.
+
+        The states of the integral are chosen for each start and stay fixed during its search.
+        """
         chosen = self.states_of(starts)
         ahead = self.value.at(chosen.states)
 
@@ -335,7 +349,7 @@ class ConditionalAcquisition:
 
 @dataclass(frozen=True)
 class AveragedAcquisition:
-    """ConBO(s, x) under an average of models: the weighted sum over its members, each with its own states."""
+    """ConBO(s, x) under an average of models: the weighted sum of the members' integrals, each with its own states."""
 
     weights: Tensor  # (members,)
     parts: tuple[ConditionalAcquisition, ...]  # one for each member
@@ -343,33 +357,36 @@ class AveragedAcquisition:
 
     @property
     def value(self) -> StateValue:
-        """The `StateValue` under the average of models."""
+        """The value of a candidate in each state, averaged over the members."""
         return MixtureGains(tuple(part.value for part in self.parts), self.weights)
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """The observed seeds that matter to some member."""
+        """The seeds of the observations; empty if no member depends on seeds."""
         return max((part.seen_seeds for part in self.parts), key=len)
 
     def for_seeds(self, seeds: Tensor) -> "AveragedAcquisition":
-        """The same function for observations with these seeds; members without seeds stay as they are."""
+        """Return the acquisition function of evaluations with these seeds (c,); some members may ignore seeds."""
         known = (part.for_seeds(seeds) if isinstance(part.value, KnowsSeeds) else part for part in self.parts)
         return AveragedAcquisition(self.weights, tuple(known))
 
     def screen(self, points: Tensor) -> Tensor:
-        """Rough values (c,) of points (c, d)."""
+        """Return rough values (c,) of points (c, d)."""
         return weighted(self.weights, [part.screen(points) for part in self.parts])
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Full values (c,) of points (c, d)."""
+        """Return accurate values (c,) of points (c, d)."""
         return self.integral(points, LOOK_AGAIN)
 
     def integral(self, points: Tensor, times: int = 1) -> Tensor:
-        """The integral over states (c,) at points (c, d), with `times` as many states as usual."""
+        """Return the integrals over states (c,) at points (c, d), with `times` as many states as in a local search."""
         return weighted(self.weights, [part.integral(points, times) for part in self.parts])
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """A function that gives values and gradients near starts (r, d), with the states of each start held fixed."""
+        """Return a function for local searches from starts (r, d), with values and gradients.
+
+        The states of each integral are chosen for each start and stay fixed during its search.
+        """
         functions = [part.local(starts) for part in self.parts]
 
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

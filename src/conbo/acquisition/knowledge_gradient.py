@@ -1,24 +1,27 @@
-"""Knowledge gradient of a state: how much a new observation is expected to raise the best mean reward there.
+"""The knowledge gradient in a state: how much an observation elsewhere is expected to raise its best posterior mean.
 
     KG_c(s_i; (s,x)) = E_y[max_x' μⁿ⁺¹(s_i, x')] - max_x'' μⁿ(s_i, x''),   μⁿ⁺¹ = μⁿ + σ̃ Z
+
+The observation y is at the candidate (s, x), and Z ~ N(0, 1) is y, standardized.
 
 =============  ===================================  ===========================================================
 paper          here                                 meaning
 =============  ===================================  ===========================================================
-KG_d           ``DiscreteKG``                       the maxima over a fixed random set of actions
-KG_MC          ``MonteCarloKG``                     random Z_j, each maximum by optimization, averaged
-KG_h           ``HybridKG(spread=1, "lower")``      quantiles Z_j, maximizers x*_j as the discrete set
-(none)         ``HybridKG()``                       the same maximizers, integrated better: see convex_integral
-μ*, σ̃*         ``mean``, ``slope``                  value and slope of the lines that belong to x*_j
+KG_d           ``DiscreteKG``                       maxima over a fixed random set of actions
+KG_MC          ``MonteCarloKG``                     average over random Z_j; each maximum is found by local search
+KG_h           ``HybridKG(spread=1, "lower")``      maxima over the actions x*_j that are best at quantiles Z_j
+(none)         ``HybridKG()``                       the same x*_j, integrated better: see convex_integral.py
+μ*, σ̃*         ``mean``, ``slope``                  mean μⁿ and slope σ̃ at x*_j
 =============  ===================================  ===========================================================
 
 References: Frazier, Powell & Dayanik (2009); Scott, Frazier & Powell (2011); Wu & Frazier (2017); Pearce, Klaise &
 Groves, "Practical Bayesian Optimization of Objectives with Conditioning Variables".
 
-If constraints are learned, all three compute the gain of `constrained_gain`, each on its own pool of actions.
+If constraints are learned, all three recipes compute the gain of `constrained_gain.py`, each with its own pool of
+actions.
 
-An estimator defines at which z maximizers are needed and how a value is computed from their lines (`GainRule`).  The
-posterior decides how the maximizers are found.
+A recipe defines at which values z maximizers are needed, and how the gain is computed from the lines μⁿ + σ̃ z of these
+maximizers (`GainRule`).  The posterior decides how the maximizers are found.
 """
 
 from dataclasses import dataclass
@@ -35,32 +38,32 @@ from conbo.errors import SettingError
 from conbo.models.posterior import GainRule, StateValue
 from conbo.search.action_candidates import action_candidates
 
-POLICY_STATES = 32  # number of states whose best actions join the pool
+POLICY_STATES = 32  # number of states whose best actions are in the pool
 
 
 class Estimator(Protocol):
-    """A recipe for an estimate of KG_c."""
+    """A recipe for an estimate of the knowledge gradient in a state."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
-        """Build the function that this recipe describes, for one belief."""
+        """Build the object that computes knowledge gradients of candidates in states, for one belief."""
 
 
 def discrete_gain(mean: Tensor, slope: Tensor, similarity: Tensor) -> tuple[Tensor, Tensor]:
-    """The gain of `expected_gain`, with its derivative with respect to the slopes."""
+    """Return E[max] - max mean (...) of lines mean + slope Z (..., q), and its derivative in the slopes (..., q)."""
     lines = expected_max(mean, slope)
     return lines.gain, lines.density
 
 
-DISCRETE = GainRule(None, discrete_gain, expected_gain)  # the maximum is taken over a fixed set of actions
+DISCRETE = GainRule(None, discrete_gain, expected_gain)  # the rule for a maximum over a fixed set of actions
 
 
 @dataclass(frozen=True)
 class HybridKG:
-    """A recipe for KG at n_z quantile nodes: "best" integrates values and slopes, "lower" is the paper's KG_h."""
+    """A recipe for the knowledge gradient from the best actions at a few values of Z, the nodes."""
 
-    n_z: int = 5
-    spread: float = SPREAD
-    estimate: str = "best"
+    n_z: int = 5  # number of nodes
+    spread: float = SPREAD  # standard deviation of the normal distribution whose quantiles are the nodes
+    estimate: str = "best"  # "best" is the estimate of convex_integral.py, and "lower" the paper's lower bound KG_h
 
     def __post_init__(self) -> None:
         if self.n_z < 3 or self.n_z % 2 == 0:
@@ -69,7 +72,7 @@ class HybridKG:
             raise SettingError(f"`estimate` must be 'best' or 'lower', but got {self.estimate!r}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
-        """Build the function that this recipe describes, for one belief."""
+        """Build the object that computes knowledge gradients of candidates in states, for one belief."""
         nodes = quantile_nodes(self.n_z, self.spread).to(belief.device)
         integral = ConvexIntegral(nodes)
 
@@ -85,16 +88,19 @@ class HybridKG:
 
 @dataclass(frozen=True)
 class MonteCarloKG:
-    """A recipe for KG as the average of n_z sampled look-ahead maxima: unbiased, noisy, possibly negative."""
+    """A recipe for the knowledge gradient as an average over random values of Z: unbiased, noisy, possibly negative."""
 
-    n_z: int = 32
+    n_z: int = 32  # number of random values
 
     def __post_init__(self) -> None:
         if self.n_z < 1:
             raise SettingError(f"`n_z` must be at least 1, but got {self.n_z}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
-        """The estimate with Z drawn once: common random numbers for all candidates and states."""
+        """Build the object that computes knowledge gradients, for one belief.
+
+        The values of Z are drawn once, and are the same for all candidates and states.
+        """
         samples = torch.randn(self.n_z, generator=generator, dtype=torch.float64)
         nodes = torch.cat([samples, torch.zeros(1, dtype=torch.float64)]).to(belief.device)  # zero gives μⁿ itself
         share = nodes / self.n_z
@@ -108,23 +114,26 @@ class MonteCarloKG:
 
 @dataclass(frozen=True)
 class DiscreteKG:
-    """A recipe for KG over a fixed set of n random actions."""
+    """A recipe for the knowledge gradient with maxima over a fixed set of random actions."""
 
-    n: int = 100
+    n: int = 100  # number of actions
 
     def __post_init__(self) -> None:
         if self.n < 1:
             raise SettingError(f"`n` must be at least 1, but got {self.n}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> StateValue:
-        """The estimate with its actions drawn once."""
+        """Build the object that computes knowledge gradients, for one belief; the actions are drawn once."""
         d_x = belief.space.n_action_dims
         drawn = torch.rand(self.n, d_x, generator=generator, dtype=torch.float64).to(belief.device)
         return state_gains(belief, belief.spread_actions(drawn), DISCRETE)
 
 
 def look_ahead_pool(belief: Belief, generator: torch.Generator) -> Tensor:
-    """Actions (p, d_x): evenly spread ones, the best observed ones, and the policy's actions in states from P[s]."""
+    """Return a pool of actions (p, d_x), from which searches for maximizers start.
+
+    It contains evenly spread actions, the best observed ones, and the policy's actions in states drawn from P[s].
+    """
     spread = action_candidates(belief, 32 + 32 * min(belief.space.n_action_dims, 4), generator)
     states = belief.states.sample(POLICY_STATES, generator).to(belief.device)
     return torch.cat([spread, belief.of_most_probable(0).search(spread).best(states, starts=2).actions])

@@ -1,4 +1,7 @@
-"""Bounds of a knowledge gradient by a thorough search, for judging estimates, not for choosing points."""
+"""Lower and upper bounds of knowledge gradients, by a thorough search for maxima.
+
+They are too slow for choosing points, and serve to measure the errors of faster estimates.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -13,23 +16,23 @@ from conbo.models.exact_gains import ExactGains, snapped
 from conbo.models.feature_limits import feature_limits
 from conbo.models.neighboring_nodes import neighbor_similarity, shared_between_nodes
 
-STARTS, STEPS = 6, 20  # number of starts of every inner maximization, and Newton steps from each
+STARTS, STEPS = 6, 20  # number of starts of every maximization over actions, and Newton steps from each
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The best estimate of KG_c, its lower bound and its upper bound: (r, m) each."""
+    """Estimates and bounds of the knowledge gradients of r candidates in m states."""
 
-    best: Tensor
-    lower: Tensor
-    upper: Tensor
+    best: Tensor  # (r, m)
+    lower: Tensor  # (r, m)
+    upper: Tensor  # (r, m)
 
 
 def knowledge_gradient_bounds(gains: ExactGains, candidates: Tensor, states: Tensor) -> Bounds:
-    """Best estimate, lower and upper bound (r, m) of KG_c for candidates (r, d) at states (r, m, d_s).
+    """Compute estimates and bounds (r, m) of the knowledge gradients of candidates (r, d) in states (r, m, d_s).
 
-    The bounds hold if every inner maximum is found. Each is searched for from several starts; the steepest slopes,
-    which the upper bound needs beyond the outer nodes, are two more inner problems.
+    The bounds hold if the global maximum over actions is found at every node, so each search has several starts.  The
+    upper bound also needs the steepest slopes beyond the outer nodes, which are two more maximizations.
     """
     nodes, posterior = gains.rule.nodes, gains.posterior
     if nodes is None or float(nodes[len(nodes) // 2]) != 0.0:
@@ -55,7 +58,11 @@ def knowledge_gradient_bounds(gains: ExactGains, candidates: Tensor, states: Ten
 
 
 def thorough_maxima(gains: ExactGains, functions: ActionFunctions, nodes: Tensor, basins: Tensor) -> Maxima:
-    """Maxima at every node from several starts: the best of the pool, μⁿ's local maxima, and the candidate's action."""
+    """Maximize the functions over actions at every node z, from several starts.
+
+    The starts are the best actions of the pool, the local maxima of the present mean (`basins`), and the candidate's
+    action.
+    """
     pool = gains.pool
     mean, slope = functions.pooled(pool.correlation, pool.features)
     scores = mean[:, None] + nodes[:, None] * slope[:, None]  # (rows, q, p)

@@ -25,7 +25,7 @@ class PerCost:
     recipe: AcquisitionRecipe
 
     def build(self, belief: Belief, generator: torch.Generator) -> Acquisition:
-        """Build the function that this recipe describes, for one belief."""
+        """Build the acquisition function for one belief."""
         acquisition = self.recipe.build(belief, generator)
         return acquisition if belief.cost is None else AcquisitionPerCost(acquisition, belief.cost)
 

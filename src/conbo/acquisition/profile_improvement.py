@@ -1,19 +1,20 @@
-"""Profile expected improvement: the improvement of a point over the best predicted value of its own state.
+"""Profile expected improvement (PEI): the expected improvement of a point over the best prediction in its own state.
 
     PEI(s, x)  = E[(f(s,x) - max_x' μ(s,x'))⁺]
     PEQI(s, x) = E[(q⁺(s,x) - max_x' q(s,x'))⁺],   q = μ + ζ σ,   ζ = Φ⁻¹(quantile)
 
-q⁺ is the quantile after one more observation at (s,x). Before the observation is made, q⁺ is Gaussian, with
+PEQI is the same for a posterior quantile q: q⁺ is this quantile after one more observation at (s, x).  Before the
+observation is made, q⁺ is Gaussian, with
 
     mean  μ + ζ √(τ² σ² / (σ² + τ²)),   standard deviation  σ² / √(σ² + τ²)
 
 =========  =======================  ====================================================================
 paper      here                     meaning
 =========  =======================  ====================================================================
-0.75       ``quantile``             as in the paper; below one half is cautious, above is optimistic
+0.75       ``quantile``             a quantile below one half is cautious, one above is optimistic
 ζ          ``level``                0 for PEI
-τ²         ``noise``                variance of a reward's noise; zero for PEI, which is about f itself
-max_x' q   ``threshold``            found anew for every state; its gradient is that of q at the maximizer
+τ²         ``noise``                variance of a reward's noise; set to zero for PEI
+max_x' q   ``threshold``            found by a search in every state; its gradient is that of q at the maximizer
 =========  =======================  ====================================================================
 
 References: Ginsbourger, Baccou, Chevalier, Perales, Garland & Monerie (2014) for PEI; Picheny, Ginsbourger,
@@ -34,10 +35,10 @@ from conbo.models.posterior import Moments
 from conbo.models.snapping import masked
 from conbo.search.action_candidates import action_candidates
 
-POOL = 64  # quasi-random actions among which the search for a state's best value starts
-STARTS, APART = 3, 0.2  # local searches per state, from the best actions that are this far apart
-INNER_ITERATIONS = 10
-LEAST_VARIANCE = 1e-18
+POOL = 64  # number of quasi-random actions from which the search for a state's best quantile starts
+STARTS, APART = 3, 0.2  # number of local searches per state, and the least distance of their starts in the unit cube
+INNER_ITERATIONS = 10  # largest number of iterations of these local searches
+LEAST_VARIANCE = 1e-18  # variances are raised to at least this value, so that quotients stay finite
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class ProfileImprovement:
     """A recipe for profile expected improvement (PEI)."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ProfileAcquisition":
-        """Build the function that this recipe describes, for one belief."""
+        """Build the acquisition function for one belief."""
         return ProfileAcquisition(belief, action_candidates(belief, POOL, generator), level=0.0, noisy=False)
 
 
@@ -53,14 +54,14 @@ class ProfileImprovement:
 class ProfileQuantileImprovement:
     """A recipe for profile expected quantile improvement (PEQI)."""
 
-    quantile: float = 0.75
+    quantile: float = 0.75  # probability of the posterior quantile that is improved, as in the paper
 
     def __post_init__(self) -> None:
         if not 0 < self.quantile < 1:
             raise SettingError(f"`0 < quantile < 1` must hold, but got quantile={self.quantile}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ProfileAcquisition":
-        """Build the function that this recipe describes, for one belief."""
+        """Build the acquisition function for one belief."""
         level = float(torch.special.ndtri(torch.tensor(self.quantile, dtype=torch.float64)))
         actions = action_candidates(belief, POOL, generator)
         return ProfileAcquisition(belief, actions, level, noisy=True)
@@ -76,15 +77,15 @@ class ProfileAcquisition:
         self._profile, self._level, self._noisy = StateProfile(belief, actions, level), level, noisy
 
     def screen(self, points: Tensor) -> Tensor:
-        """The full values (c,), which are cheap enough for screening."""
+        """Return the values (c,) of points (c, d), which are cheap enough for screening."""
         return self(points)
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Values (c,) of points (c, d)."""
+        """Return the values (c,) of points (c, d): expected improvements of the mean or of the quantile."""
         return self.log_value(points)[0].exp()
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """A function that gives logarithms of the values, and their gradients."""
+        """Return a function that computes log values and their gradients at points; it is the same for all starts."""
 
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
             return self.log_value(points)
@@ -92,7 +93,7 @@ class ProfileAcquisition:
         return function
 
     def log_value(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Logarithm (c,) of the values of points (c, d), and its gradient (c, d)."""
+        """Return the logarithms (c,) of the values of points (c, d), and their gradients (c, d)."""
         threshold, threshold_gradient = self._profile.best(points[:, : self._d_s])
         posterior = self._posterior
         noise = posterior.noise_at(points) if self._noisy else torch.zeros_like(points[:, 0])
@@ -108,7 +109,7 @@ class ProfileAcquisition:
 
 
 class StateProfile:
-    """max_x q(s, x) as a function of the state, q = μ + level σ."""
+    """The profile max_x q(s, x), a function of the state s, where q = μ + level σ is a posterior quantile."""
 
     def __init__(self, belief: Belief, actions: Tensor, level: float) -> None:
         self._belief, self._posterior, self._d_s = belief, belief.posterior, belief.n_state_dims
@@ -116,20 +117,23 @@ class StateProfile:
         self._search = belief.search(actions)
 
     def best(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """The highest q (m,) of each state (m, d_s), and its gradient (m, d), with the best action held fixed."""
+        """Return the highest quantile q (m,) of each state (m, d_s), and its gradient (m, d) for a fixed best action.
+
+        The gradient is zero in the action columns.
+        """
         value, gradient = self.quantile(self.best_points(states))
         gradient[:, self._d_s :] = 0.0
         return value, gradient
 
     def quantile(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """The quantile q = μ + level σ (c,) of points (c, d), and its gradient (c, d)."""
+        """Return the quantile q = μ + level σ (c,) of points (c, d), and its gradient (c, d)."""
         moments = self._posterior.moments(points)
         sd = moments.variance.clamp_min(LEAST_VARIANCE).sqrt()
         gradient = moments.mean_gradient + self._level * moments.variance_gradient / (2 * sd[:, None])
         return moments.mean + self._level * sd, gradient
 
     def best_points(self, states: Tensor) -> Tensor:
-        """For each state (m, d_s) the point (m, d) with the highest q."""
+        """Return for each state (m, d_s) the point (m, d) with the highest quantile q = μ + level σ."""
         if self._level == 0:
             return torch.cat([states, self._search.best(states).actions], -1)
         m, p = len(states), len(self._actions)
@@ -156,7 +160,10 @@ class StateProfile:
 def after_observing(
     moments: Moments, level: float, noise: Tensor, noise_gradient: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Mean and standard deviation (c,) of the quantile after one more observation, each with its gradient."""
+    """Return mean, its gradient, standard deviation and its gradient of the quantile after one more observation.
+
+    The quantile is at `level` standard deviations above the mean.  Values are (c,), and gradients (c, d).
+    """
     variance, variance_gradient = moments.variance.clamp_min(LEAST_VARIANCE), moments.variance_gradient
     total = variance + noise
     sd = variance / total.sqrt()

@@ -1,4 +1,7 @@
-"""How much is left to learn in a state: the knowledge gradient of the best possible evaluation there."""
+"""How much one more evaluation in each state could still gain: the highest knowledge gradient over its actions.
+
+Plots and the summary of a study use it, to show in which states there is still something to learn.
+"""
 
 import torch
 from torch import Tensor
@@ -8,15 +11,16 @@ from conbo.belief import Belief
 from conbo.search.action_candidates import action_candidates
 from conbo.threads import threads_for
 
-CANDIDATES = 24  # number of actions that are tried in every state
-NEARBY, REACH = 8, 0.1  # number of actions tried around the policy's action, and their spread in the unit cube
-FINALISTS = 3  # number of the tried actions whose gain is computed in full
+CANDIDATES = 24  # number of actions that are tried in every state, the same for all states
+NEARBY, REACH = 8, 0.1  # number of actions tried near the policy's action, and their standard deviation around it
+FINALISTS = 3  # number of the tried actions of each state whose gain is computed accurately
 
 
 def best_gains(belief: Belief, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-    """The highest knowledge gradient (m,) of an evaluation in each state (m, d_s), and its point (m, d).
+    """Return the highest knowledge gradient (m,) of an evaluation in each state (m, d_s), and its point (m, d).
 
-    It is in units of the reward. `actions` (m, d_x) are the policy's; more actions near them are tried.
+    The knowledge gradient is that of the same state, in units of the reward.  `actions` (m, d_x) are the policy's
+    actions; actions near them are tried, and others.
     """
     m = len(states)
     generator = torch.Generator().manual_seed(0)
@@ -39,7 +43,7 @@ def best_gains(belief: Belief, states: Tensor, actions: Tensor) -> tuple[Tensor,
 
 
 def stateless_gains(belief: Belief, points: Tensor) -> Tensor:
-    """Without states: the knowledge gradient (m,) of points (m, d), in units of the reward."""
+    """Return the knowledge gradients (m,) of points (m, d) in a space without states, in units of the reward."""
     with threads_for(len(belief.observations)), torch.no_grad():
         gradient = HybridKG().build(belief, torch.Generator().manual_seed(0))
         nowhere = points.new_empty(len(points), 1, 0)

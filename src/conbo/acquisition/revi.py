@@ -1,10 +1,11 @@
-"""REVI: discretized knowledge gradients, summed over a discretization of the states.
+"""REVI (regional expected value of improvement): discrete knowledge gradients, summed over sampled states.
 
     REVI(s, x) = Σ_i P_i KG_d(s_i; (s,x)) over n_s states and one set of n_x actions,   n_s = n_x = ⌈√(2n)⌉
 
-States are drawn from P[s] (if there are at most n_s of them, all are taken with their probabilities), and actions are a
-Latin hypercube.  The paper maximizes by Nelder-Mead; here local searches with closed-form gradients begin from the same
-number of starts.  Reference: Pearce & Branke (2018); settings of the paper's supplement.
+Here, n is the number of observations.  States are drawn from P[s]; if there are at most n_s states, all are taken, with
+their probabilities P_i.  Actions are a Latin hypercube.  The paper maximizes by Nelder-Mead; here, local searches with
+closed-form gradients begin from the same number of starts.  Reference: Pearce & Branke (2018), with the settings of the
+ConBO paper's supplement.
 """
 
 from dataclasses import dataclass
@@ -22,10 +23,10 @@ from conbo.errors import SettingError
 
 @dataclass(frozen=True)
 class Revi:
-    """A recipe for REVI with `points_per_observation` points of S × X per observation, and at least `least` points."""
+    """A recipe for REVI, whose states and actions form a grid that grows with the number of observations."""
 
-    points_per_observation: float = 2.0
-    least: int = 16
+    points_per_observation: float = 2.0  # number of pairs of a state and an action, divided by that of observations
+    least: int = 16  # least number of pairs
 
     def __post_init__(self) -> None:
         if not self.points_per_observation > 0 or self.least < 1:
@@ -33,7 +34,7 @@ class Revi:
             raise SettingError(f"`points_per_observation > 0` and `least >= 1` must hold, but got {given}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> ConditionalAcquisition:
-        """REVI with its states and actions drawn once."""
+        """Build the acquisition function for one belief; its states and actions are drawn once."""
         size = max(self.points_per_observation * len(belief.observations), self.least)
         n = ceil(sqrt(size))
         actions = belief.spread_actions(latin_hypercube(n, belief.space.n_action_dims, generator).to(belief.device))
@@ -42,7 +43,7 @@ class Revi:
 
 
 def revi_states(belief: Belief, n: int, generator: torch.Generator) -> ExactStates:
-    """The rule that takes all states if there are at most n, or n states drawn from P[s]."""
+    """Return the rule that takes all states if there are at most n, and otherwise n states drawn from P[s]."""
     finite = belief.states.finite(n)
     if finite is not None:
         return ExactStates(finite[0].to(belief.device), finite[1].to(belief.device))
@@ -51,6 +52,6 @@ def revi_states(belief: Belief, n: int, generator: torch.Generator) -> ExactStat
 
 
 def latin_hypercube(n: int, d: int, generator: torch.Generator) -> Tensor:
-    """n points (n, d), one in each of n slices of every column."""
+    """Return n random points (n, d) of the unit cube, one in each of n equal slices of every column."""
     slices = torch.rand(n, d, generator=generator, dtype=torch.float64).argsort(0).to(torch.float64)
     return (slices + torch.rand(n, d, generator=generator, dtype=torch.float64)) / n

@@ -1,7 +1,7 @@
-"""Expected improvement within one state: over its best posterior mean, or over its best reward.
+"""Expected improvement (EI) within one state: over its best posterior mean, or over its best observed reward.
 
-References: Bardenet, Brendel, Kégl & Sebag (2013), who visit the states in turn. The paper's CNN experiment optimizes
-the best observed reward of a state (data optimization).
+The first is used by Bardenet, Brendel, Kégl & Sebag (2013), who visit the states in turn.  The second serves the ConBO
+paper's CNN experiment, which is judged by the best observed reward of each state.
 """
 
 from dataclasses import dataclass
@@ -14,33 +14,33 @@ from conbo.belief import Belief
 from conbo.policies.single_action import best_observed, observed_in
 from conbo.search.action_candidates import action_candidates
 
-POOL = 128  # quasi-random actions among which the incumbent of a state without rewards is sought
+POOL = 128  # number of quasi-random actions from which the best action of a state without rewards is searched
 
 
 @dataclass(frozen=True)
 class StateImprovement:
-    """A recipe for EI at points of one state, over the best mean of that state."""
+    """A recipe for EI at points of one state, over the best posterior mean among the points observed in this state."""
 
-    state: Tensor  # (d_s,)
+    state: Tensor  # (d_s,), in the unit cube
 
     def build(self, belief: Belief, generator: torch.Generator) -> ImprovementAcquisition:
-        """Build the function that this recipe describes, for one belief."""
+        """Build the acquisition function for one belief."""
         _, incumbent = best_observed(belief, self.state)
         return ImprovementAcquisition(belief.posterior, incumbent)
 
 
 @dataclass(frozen=True)
 class RewardImprovement:
-    """A recipe for EI of the next reward of a state, noise included, over the best reward observed in it.
+    """A recipe for EI of the next reward in a state, noise included, over the best reward observed in this state.
 
-    For the last evaluation of a state, this is exactly the expected gain of its best observed reward.  If nothing was
-    observed in the state, the best predicted mean replaces the best reward.
+    For the last evaluation in the state, EI is exactly the expected increase of its best observed reward.  If nothing
+    was observed in the state, its best posterior mean replaces the best reward.
     """
 
-    state: Tensor  # (d_s,)
+    state: Tensor  # (d_s,), in the unit cube
 
     def build(self, belief: Belief, generator: torch.Generator) -> ImprovementAcquisition:
-        """Build the function that this recipe describes, for one belief."""
+        """Build the acquisition function for one belief."""
         here = observed_in(belief, self.state)
         if bool(here.any()):
             best = (float(belief.observations.rewards[here].amax()) - belief.shift) / belief.scale

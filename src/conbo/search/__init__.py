@@ -1,1 +1,1 @@
-"""Pools of actions and likely best actions, from which searches start."""
+"""Pools of actions from which searches start, and actions that are likely to be the best one of a state."""

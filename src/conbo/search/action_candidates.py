@@ -8,12 +8,15 @@ from torch import Tensor
 from conbo.belief import Belief
 from conbo.quasi_random import sobol
 
-MOST_OBSERVED = 32  # number of the best observed actions in the pool
-MOST_COMBINATIONS = 64  # up to this many combinations of categories are all in the pool
+MOST_OBSERVED = 32  # number of observed actions in the pool: those with the highest rewards
+MOST_COMBINATIONS = 64  # largest number of combinations of categories up to which all of them are in the pool
 
 
 def action_candidates(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
-    """About n actions: Sobol actions, all combinations of categories if there are few, and the best observed ones."""
+    """Return a pool of actions (p, d_x) in the unit cube: n quasi-random ones, and the best observed ones.
+
+    If categories have few combinations, each of them occurs in the pool, even if that takes more than n actions.
+    """
     d_x = belief.space.n_action_dims
     seed = int(torch.randint(2**31, (1,), generator=generator))
     spread = sobol(n, d_x, seed).to(belief.device)
@@ -25,7 +28,7 @@ def action_candidates(belief: Belief, n: int, generator: torch.Generator) -> Ten
 
 
 def _every_category(belief: Belief, actions: Tensor) -> Tensor:
-    """The actions, changed so that every combination of categories occurs if there are few combinations."""
+    """Change the categories of actions (n, d_x) so that all combinations occur equally often, if there are few."""
     columns = [i for i, count in enumerate(belief.space.action_categories) if count]
     if not columns:
         return actions

@@ -1,4 +1,4 @@
-"""The actions of a state that are likely to be its best action."""
+"""Finds the actions of a state that are likely to be its best action, its likely peaks, by joint draws."""
 
 import torch
 from torch import Tensor
@@ -8,12 +8,12 @@ from conbo.models.factorization import factorize
 from conbo.models.posterior import Predicts
 from conbo.models.snapping import FAR_BELOW
 
-JITTER = 1e-6  # share of the mean variance added to the diagonal; these draws only choose actions, so they may be rough
-ROUNDING = 1e-12  # share of the prior variance below which a variance is rounding
+JITTER = 1e-6  # fraction of the mean variance that is added to the diagonal; the draws need not be accurate
+ROUNDING = 1e-12  # fraction of the prior variance below which a variance counts as a rounding error
 
 
 def every_action(belief: Belief, most: int) -> Tensor | None:
-    """All actions (p, d_x) if there are at most `most`, otherwise None."""
+    """Return all actions (p, d_x) of the space, if there are at most `most`; otherwise None."""
     parameters = list(belief.space.actions.values())
     count = 1
     for parameter in parameters:
@@ -27,10 +27,11 @@ def every_action(belief: Belief, most: int) -> Tensor | None:
 def likely_peaks(
     posterior: Predicts, pool: Tensor, states: Tensor, normals: Tensor, n: int, feasible: Tensor | None = None
 ) -> Tensor:
-    """n actions (c, n, d_x) of a pool (p, d_x) that are most often the highest in each of states (c, d_s).
+    """Return n actions (c, n, d_x) of a pool (p, d_x) that are most often the best one in each of states (c, d_s).
 
-    How often an action is the highest is counted in joint draws, one for each column of standard normals (p, draws).
-    Actions that come closest to the highest follow. Actions that are not `feasible` (c, p) come last.
+    How often an action is the best is counted in joint draws of the posterior at the pool, one for each column of
+    standard normals (p, draws). If fewer than n actions are ever the best, those that come closest follow. Actions that
+    are not `feasible` (c, p) come last.
     """
     mean, covariance = joint_moments(posterior, states, pool.expand(len(states), -1, -1))
     if feasible is not None:
@@ -48,6 +49,6 @@ def likely_peaks(
 
 
 def joint_moments(posterior: Predicts, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-    """Posterior mean (c, p) and covariance (c, p, p) of actions (c, p, d_x) of each of states (c, d_s)."""
+    """Return the posterior mean (c, p) and covariance (c, p, p) of actions (c, p, d_x) in states (c, d_s)."""
     c, p, _ = actions.shape
     return posterior.joint(torch.cat([states[:, None].expand(c, p, -1), actions], -1))

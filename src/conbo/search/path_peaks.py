@@ -1,4 +1,4 @@
-"""The maxima of functions drawn from the posterior, state by state, by one batch of local searches."""
+"""Finds the best action of every state under functions drawn from the posterior, by one batch of local searches."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,11 @@ from conbo.models.snapping import masked
 
 
 def path_peaks(belief: Belief, paths: Paths, pool: Tensor, states: Tensor, climb: int) -> Tensor:
-    """The actions (c, p, d_x) at which each of p drawn functions is highest in each of states (c, d_s)."""
+    """Return the actions (c, p, d_x) that maximize each of p drawn functions in each of states (c, d_s).
+
+    The local searches take `climb` steps, each from the best action of the pool (n, d_x).  With zero steps, the best
+    actions of the pool are returned.
+    """
     c, n = len(states), len(pool)
     grid = torch.cat([states.repeat_interleave(n, 0), pool.repeat(c, 1)], -1)
     scores = masked(belief.space, states, pool, paths(grid).unflatten(0, (c, n)).mT.movedim(1, 0)).movedim(0, 1)

@@ -1,0 +1,235 @@
+"""Estimates of the mutual information between an observation and the peak of a state, from joint draws.
+
+There are N draws of the function f(s_i, ·) of a state s_i, at p actions that are likely to be its best one.  With
+K = V Λ Vᵀ the posterior covariance at these actions, a draw is f_j = μ + V √Λ ξ_j.  Given the draw, the standardized
+observation Z at a candidate (s, x) is Gaussian:
+
+    Z | ξ_j ~ N(bᵀξ_j, 1 - |b|²),   b = Λ^-½ Vᵀ σ̃,   σ̃ = kⁿ((s_i, ·), (s, x)) / σ_y
+
+=================  ===========================================================================================
+here               meaning
+=================  ===========================================================================================
+label              the peak of a draw: the index of its best action, or the quantile bin of its best value
+``predictive``     H[Z] - E H[Z | label], with densities of Z from the draws of each label (PES, MES)
+``moments``        the same, as if Z given a label were Gaussian: cheaper, but too low
+``retrospective``  H[label] - E H[label | Z], each draw moved to Z = z by f_j + σ̃ (z - z_j)   (ES)
+``corrected``      removes the bias of order 1/N of these estimates, by comparing all draws with halves of them
+=================  ===========================================================================================
+
+Before the correction, every estimate is the mutual information of a discrete joint distribution, so it is not negative,
+and it is zero if σ̃ is zero.  In shapes, c is the number of pairs of a candidate and a state.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log
+
+import torch
+from torch import Tensor
+
+from conbo.search.likely_peaks import ROUNDING
+
+PAIRS_OF_MOVED_DRAWS = 2  # pairs of a candidate and a state whose draws are moved in one pass
+REACH = 4.0  # values of Z are between -REACH and REACH
+FEWEST_CELLS, CELLS = 33, 129  # least and largest number of cells of the grid for densities of Z
+LEAST_PROBABILITY = 1e-30  # replaces a probability of zero, so that its logarithm is finite
+NODES = 13  # number of values z, between -REACH and REACH, to which draws are moved
+BINS = 48  # largest number of bins of best values
+TAIL = 0.1  # weight of the logit of a rank in the scale of bins, which makes bins finer towards both ends
+FEWEST = 96  # the logit is constant for this many ranks at each end, so that no bin holds too few draws
+
+# from slopes σ̃ (c, p) and the tables of c states to informations (c,) and their derivatives in σ̃ (c, p)
+Estimate = Callable[[Tensor, "PeakTables"], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class PeakTables:
+    """For each of c states: p actions that are likely to be its best one, and N joint draws of f at these actions."""
+
+    points: Tensor  # (c, p, d), the actions with their state, in the unit cube
+    whitening: Tensor  # (c, p, p), V Λ^-½
+    values: Tensor  # (c, p, N), the draws; empty if only their labels are needed
+    labels: Tensor  # (c, N), the peaks of the draws
+    normals: Tensor  # (N, p), ξ
+    errors: Tensor  # (N,), standard normal draws for the part of Z that ξ does not determine
+
+    def select(self, rows: Tensor) -> "PeakTables":
+        """Return the tables of the states with these indices (c,)."""
+        of_states = (self.points, self.whitening, self.values, self.labels)
+        points, whitening, values, labels = (t[rows] for t in of_states)
+        return PeakTables(points, whitening, values, labels, self.normals, self.errors)
+
+
+def which_peak(values: Tensor) -> Tensor:
+    """Label every draw (..., N, p) of p function values by the index (..., N) of its highest value."""
+    return values.argmax(-1)
+
+
+def which_value(values: Tensor) -> Tensor:
+    """Label every draw (..., N, p) of p function values by the quantile bin (..., N) of its highest value.
+
+    Bins get finer towards both ends.  A state's best value is hardly below its best known reward, so if that reward is
+    nearly exact, the lowest bins are the most informative.
+    """
+    best = values.amax(-1)
+    n = best.shape[-1]
+    rank = torch.arange(n, dtype=values.dtype, device=values.device) / n
+    end = TAIL * log(1 + n / FEWEST)  # the logarithms are between -end and end
+    scale = (rank + TAIL * rank.logit(FEWEST / (n + 2 * FEWEST)) + end) / (1 + 2 * end)  # 0 to 1
+    bin_of_rank = (scale * min(BINS, max(4, n // 128))).long()
+    first = torch.nonzero(bin_of_rank.diff())[:, 0] + 1  # first rank of every bin but the lowest
+    return torch.searchsorted(best.sort(-1).values[..., first], best, right=True)
+
+
+def root_and_whitening(covariance: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the matrices V √Λ and V Λ^-½ (c, p, p) of covariance matrices V Λ Vᵀ (c, p, p).
+
+    Likely peaks are close together, so covariances are singular up to rounding errors, whose size is relative to the
+    prior variances (c,).  Eigenvectors without variance are replaced by zeros.  The others are sorted by decreasing
+    variance, because a quasi-random sequence is most even in its first dimensions.
+    """
+    variances, vectors = torch.linalg.eigh(covariance)
+    variances, vectors = variances.flip(-1), vectors.flip(-1)
+    real = variances > ROUNDING * prior[:, None]
+    sd = variances.clamp_min(0).sqrt()
+    roots, inverses = torch.where(real, sd, 0.0), torch.where(real, 1 / sd, 0.0)
+    return vectors * roots[:, None], vectors * inverses[:, None]
+
+
+def predictive(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
+    """Return H[Z] - E H[Z | label] (c,) and its derivative (c, p) with respect to the slopes (c, p).
+
+    The densities of Z are computed on a grid: the means of Z given each draw, smoothed by the variance of Z given a
+    draw.
+    """
+    n = len(tables.normals)
+    sharpest = float(outcome(whitened(slope, tables), tables)[1].amin()) ** 0.5
+    cells = int(min(CELLS, max(FEWEST_CELLS, 1.6 * REACH / sharpest + 1)))
+    width = 2 * REACH / (cells - 1)
+    k = int(tables.labels.amax()) + 1
+    half = torch.arange(n, device=slope.device) * 2 // n
+    nodes = torch.linspace(-REACH, REACH, cells, dtype=slope.dtype, device=slope.device)
+    away = (nodes[:, None] - nodes).square()
+
+    def information(b: Tensor) -> Tensor:
+        means, left = outcome(b, tables)  # (c, N), (c,)
+        place = ((means + REACH) / width).clamp(0, cells - 1.001)
+        cell = place.detach().long()
+        share = place - cell
+        row = (half * k + tables.labels) * cells + cell  # (c, N)
+        counts = means.new_zeros(len(b), 2 * k * cells)
+        counts = counts.scatter_add(1, row, 1 - share).scatter_add(1, row + 1, share)
+        # sharing a draw between two cells has already smoothed it, as a variance of width² / 6 does
+        variance = (left - width**2 / 6).clamp_min((0.6 * width) ** 2)
+        smooth = torch.exp(-away / (2 * variance[:, None, None]))
+        smooth = smooth / smooth.sum(-1, keepdim=True)
+        return corrected(counts.unflatten(1, (2, k, cells)) @ smooth[:, None] * (2 / n))
+
+    return with_derivative(information, slope, tables)
+
+
+def moments(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
+    """Return ½ log Var[Z] - ½ E log Var[Z | label] (c,) and its derivative (c, p) with respect to the slopes (c, p).
+
+    This would be the information if Z and Z given the label were Gaussian.
+    """
+    return with_derivative(lambda b: gaussian_information(b, tables), slope, tables)
+
+
+def gaussian_information(b: Tensor, tables: PeakTables) -> Tensor:
+    """Return ½ log Var[Z] - ½ E log Var[Z | label] (c,) as a function of the whitened slopes b (c, p)."""
+    labels = tables.labels
+    means, left = outcome(b, tables)
+    empty = b.new_zeros(len(b), int(labels.amax()) + 1)
+    count = empty.scatter_add(1, labels, torch.ones_like(means))
+    first, second = (empty.scatter_add(1, labels, m) / count.clamp_min(1) for m in (means, means.square()))
+    within = (second - first.square()).clamp_min(0) + left[:, None]
+    overall = means.var(1, unbiased=False) + left
+    return (overall.log() - (count * within.log()).sum(1) / labels.shape[1]).clamp_min(0) / 2
+
+
+def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
+    """Return H[label] - E H[label | Z] (c,) and its derivative (c, p) with respect to the slopes (c, p).
+
+    All draws are moved to Z = z, for several z, and their labels are counted.  Counts have no derivative, so the
+    derivative is that of E[log (P(label | Z) / P(label))] with respect to Z, with the labels of the draws and the
+    table of logarithms held fixed.
+    """
+    n, k = len(tables.normals), tables.points.shape[1]
+    nodes = torch.linspace(-REACH, REACH, NODES, dtype=slope.dtype, device=slope.device)
+    weights = torch.exp(-nodes.square() / 2)
+    weights = weights / weights.sum()
+    half = torch.arange(n, device=slope.device) * 2 // n
+
+    def outcomes(b: Tensor) -> Tensor:
+        means, left = outcome(b, tables)
+        return means + left.sqrt()[:, None] * tables.errors  # (c, N)
+
+    with torch.no_grad():
+        z = outcomes(whitened(slope, tables))
+        counts = slope.new_zeros(len(slope), NODES, 2 * k)
+        for first in range(0, len(slope), PAIRS_OF_MOVED_DRAWS):
+            some = slice(first, first + PAIRS_OF_MOVED_DRAWS)
+            for node, at in enumerate(nodes):
+                # (few, p, N)
+                moved = torch.addcmul(tables.values[some], (at - z[some])[:, None], slope[some, :, None])
+                row = half * k + moved.max(1).indices  # not argmax, which is far slower along this dimension
+                counts[some, node].scatter_add_(1, row, torch.ones_like(z[some]))
+        joint = (counts * (2 / n) * weights[:, None]).unflatten(-1, (2, k)).permute(0, 2, 3, 1)  # (c, 2, k, NODES)
+        value = corrected(joint)
+        given = joint.mean(1) / weights + 0.5 / n  # P(label | z); 0.5 is added so that no count is zero
+        ratios = (given / (given @ weights)[..., None]).log()  # (c, k, NODES)
+        own = ratios.gather(1, tables.labels[..., None].expand(-1, -1, NODES))  # (c, N, NODES)
+
+    def mean_ratio(b: Tensor) -> Tensor:
+        place = ((outcomes(b) + REACH) * ((NODES - 1) / (2 * REACH))).clamp(0, NODES - 1.001)
+        cell = place.detach().long()[..., None]
+        low, high = own.gather(2, cell)[..., 0], own.gather(2, cell + 1)[..., 0]
+        along: Tensor = low + (place - cell[..., 0]) * (high - low)
+        return along.mean(1)
+
+    return value, with_derivative(mean_ratio, slope, tables)[1]
+
+
+def whitened(slope: Tensor, tables: PeakTables) -> Tensor:
+    """Return the whitened slopes b = Λ^-½ Vᵀ σ̃ (c, p) of slopes σ̃ (c, p)."""
+    return (slope[:, None] @ tables.whitening)[:, 0]
+
+
+def outcome(b: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
+    """Return the mean (c, N) and the variance (c,) of Z given each draw, for whitened slopes b (c, p)."""
+    left = 1 - b.square().sum(-1)
+    return b @ tables.normals.mT, left.clamp(1e-6, 1.0)
+
+
+def corrected(joint: Tensor) -> Tensor:
+    """Return twice the information in all draws minus the mean of the informations in their two halves: (c,).
+
+    This removes a bias that is inversely proportional to the number of draws.  The argument (c, 2, k, cells) holds one
+    joint distribution of k labels and cells of z for each half of the draws.  Since Σ P dlog(P / (P_z P_label)) = 0,
+    the logarithms can be treated as constant in the derivative.
+    """
+    with torch.no_grad():
+        logarithms = log_ratio(joint.mean(1, keepdim=True)) - log_ratio(joint) / 2
+    return (joint * logarithms).sum((1, 2, 3)).clamp_min(0)
+
+
+def log_ratio(joint: Tensor) -> Tensor:
+    """Return log (P / (row sum × column sum)) for all entries P of joint distributions (..., rows, columns)."""
+    rows, columns = joint.sum(-1, keepdim=True), joint.sum(-2, keepdim=True)
+    whole, row, column = (t.clamp_min(LEAST_PROBABILITY).log() for t in (joint, rows, columns))
+    return whole - row - column
+
+
+def with_derivative(
+    information: Callable[[Tensor], Tensor], slope: Tensor, tables: PeakTables
+) -> tuple[Tensor, Tensor]:
+    """Return the values (c,) of `information` and their derivatives (c, p) with respect to the slopes σ̃ (c, p).
+
+    `information` is a function of the whitened slopes b (c, p).
+    """
+    with torch.enable_grad():
+        variable = slope.detach().requires_grad_(True)
+        value = information(whitened(variable, tables))
+        (derivative,) = torch.autograd.grad(value.sum(), variable)
+    return value.detach(), derivative
