@@ -19,7 +19,10 @@ POOL = 128  # number of quasi-random actions from which the best action of a sta
 
 @dataclass(frozen=True)
 class StateImprovement:
-    """A recipe for EI at points of one state, over the best posterior mean among the points observed in this state."""
+    """A recipe for EI at points of one state, over the best posterior mean among the actions observed in this state.
+
+    If nothing was observed in the state, the actions observed in all states are used instead.
+    """
 
     state: Tensor  # (d_s,), in the unit cube
 

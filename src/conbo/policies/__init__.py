@@ -1,7 +1,7 @@
-"""Policies in the unit cube: recipes that turn a belief into a function from states to actions.
+"""Policies: functions from states to actions, and the recipes that build them from a belief.
 
-`policy.py` holds the policy that users get, `gp_argmax.py` the default recipe, and `cached_answers.py` the cache
-of its answers.
+`policy.py` has the class `Policy` that users get, with named values in their units.  All other files work in the unit
+cube: `gp_argmax.py` has the default recipe, and `cached_answers.py` its cache.
 """
 
 from typing import Protocol
@@ -13,14 +13,14 @@ from conbo.belief import Belief
 
 
 class StatePolicy(Protocol):
-    """A policy in the unit cube."""
+    """A policy whose states and actions are rows of the unit cube."""
 
     def __call__(self, states: Tensor) -> Tensor:
-        """Valid actions (m, d_x) for states (m, d_s)."""
+        """Return valid actions (m, d_x) for states (m, d_s)."""
 
 
 class PolicyRecipe(Protocol):
     """A recipe for a policy; implementations are frozen dataclasses of settings."""
 
     def build(self, belief: Belief, generator: torch.Generator) -> StatePolicy:
-        """The policy under one belief."""
+        """Build the policy for one belief."""

@@ -1,6 +1,6 @@
-"""Cached answers: the answers of a policy by state, and the maxima found at states that were searched in full.
+"""The cache of the default policy: its actions by state, and the maxima that full searches have found.
 
-The cache is the lookup table of the paper. The default policy, in `gp_argmax.py`, uses it.
+The default policy is in `gp_argmax.py`. The cache is the lookup table of the ConBO paper.
 """
 
 from collections.abc import Callable
@@ -8,13 +8,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-MOST_ANSWERS = 100_000  # size of the cache: when it is exceeded, the cache is wiped
-MOST_SEARCHED = 512  # searched states to compare with; with more, comparing would cost more than searching
-CHUNK = 10_000  # states per search, which limits the memory for comparing them
+MOST_ANSWERS = 100_000  # number of cached actions above which the cache is wiped
+# number of fully searched states that are kept; comparing a new state with more of them would cost more than a search
+MOST_SEARCHED = 512
+CHUNK = 10_000  # largest number of states in one search, which limits its memory
 
 
 class PolicyCache:
-    """Actions (d_x,) by state (d_s,), on the device of the tensor `like`."""
+    """A cache of actions (d_x,) by state (d_s,), on the device of the tensor `like`."""
 
     def __init__(self, like: Tensor, d_s: int, d_x: int) -> None:
         self._no_states, self._no_actions = like.new_empty(0, d_s), like.new_empty(0, d_x)
@@ -22,15 +23,18 @@ class PolicyCache:
 
     def wipe(self) -> None:
         """Forget all answers and all searched states."""
-        # rows of the answers by state, and the answers: replaced as one pair, so that threads and interrupts cannot
-        # separate them
+        # Row of each state's action, and all actions. They are replaced together, so that a thread or an interrupt
+        # never sees one without the other.
         self._answers: tuple[dict[bytes, int], Tensor] = {}, self._no_actions
-        # states that were searched in full, and all maxima found there: the second-best one of a state may be the best
-        # one of its neighbor
+        # States that were searched in full, and all local maxima found there, because the second-best maximum of a
+        # state may be the best one of a similar state.
         self.searched: tuple[Tensor, Tensor] = self._no_states, self._no_actions
 
     def actions(self, states: Tensor, search: Callable[[Tensor], Tensor]) -> Tensor:
-        """The actions (m, d_x) for states (m, d_s); actions that are not cached are searched for, and then cached."""
+        """Return the actions (m, d_x) for states (m, d_s).
+
+        For states that are not in the cache, `search` finds the actions, which are then cached.
+        """
         if len(self._answers[0]) > MOST_ANSWERS:
             self.wipe()
         keys = [row.tobytes() for row in states.cpu().numpy()]

@@ -1,12 +1,14 @@
-"""The default policy: π(s) = argmax over x of the posterior mean. `cached_answers.py` keeps its answers.
+"""The default policy: π(s) = argmax over x of the posterior mean, subject to learned constraints if there are any.
 
-=========================================  =======================================================
-state                                      work
-=========================================  =======================================================
-asked before                               none
-highly correlated with a searched state    local search from the best of the maxima found so far
-any other                                  full multi-start search; the state and all maxima found are kept
-=========================================  =======================================================
+The cache in `cached_answers.py` saves searches.  How an action is found depends on its state:
+
+=============================================  ===================================================================
+state                                          how its action is found
+=============================================  ===================================================================
+was asked for before                           it is in the cache
+highly correlated with a fully searched state  local search from the best of all maxima that full searches found
+any other                                      full search from many starts; the state and its maxima are cached
+=============================================  ===================================================================
 """
 
 from dataclasses import dataclass
@@ -19,17 +21,17 @@ from conbo.errors import SettingError
 from conbo.policies.cached_answers import MOST_SEARCHED, PolicyCache
 from conbo.search.action_candidates import action_candidates
 
-FIRST_BLOCK = 16  # number of new states that are searched in full before the others are compared with them
-STEPS, STEPS_NEARBY = 10, 5  # steps of Newton's method; few are needed from the action of a similar state
+FIRST_BLOCK = 16  # number of new states that are fully searched before the other new states are compared with them
+STEPS, STEPS_NEARBY = 10, 5  # Newton steps of a full search, and of a search from the maxima of similar states
 
 
 @dataclass(frozen=True)
 class GpArgmax:
     """A recipe for the policy that takes the action with the highest posterior mean."""
 
-    candidates: int = 256  # Sobol actions among which a full search starts
-    starts: int = 4  # local searches of a full search
-    similar: float = 0.95  # correlation of states above which cached actions are good enough starts
+    candidates: int = 256  # number of quasi-random actions from which the starts of a full search are chosen
+    starts: int = 4  # number of local searches in a full search
+    similar: float = 0.95  # least correlation with a fully searched state that makes a full search unnecessary
 
     def __post_init__(self) -> None:
         if self.candidates < 1 or self.starts < 1:
@@ -39,12 +41,12 @@ class GpArgmax:
             raise SettingError(f"`0 < similar <= 1` must hold, but got similar={self.similar}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ArgmaxPolicy":
-        """The function from states (m, d_s) to actions (m, d_x)."""
+        """Build the policy for one belief: a function from states (m, d_s) to actions (m, d_x)."""
         return ArgmaxPolicy(self, belief, action_candidates(belief, self.candidates, generator))
 
 
 class ArgmaxPolicy:
-    """The policy from states (m, d_s) to actions (m, d_x) in the unit cube, with its cache."""
+    """The policy from states (m, d_s) to the actions (m, d_x) with the highest posterior mean, with its cache."""
 
     def __init__(self, recipe: GpArgmax, belief: Belief, candidates: Tensor) -> None:
         self._recipe, self._belief = recipe, belief
@@ -52,11 +54,11 @@ class ArgmaxPolicy:
         self._cache = PolicyCache(belief.observations.points, belief.n_state_dims, belief.space.n_action_dims)
 
     def wipe_cache(self) -> None:
-        """Forget all cached answers."""
+        """Forget all cached actions and all maxima that searches have found."""
         self._cache.wipe()
 
     def __call__(self, states: Tensor) -> Tensor:
-        """The best action for each state."""
+        """Return the best action (m, d_x) found for each state (m, d_s)."""
         return self._cache.actions(states, self._search)
 
     def _search(self, states: Tensor) -> Tensor:
@@ -67,7 +69,7 @@ class ArgmaxPolicy:
         block = FIRST_BLOCK
         while len(unknown):
             full = len(known) >= MOST_SEARCHED
-            # evenly spaced, because neighbors in a table are often neighbors in the space
+            # every k-th state, because states that follow each other in a table are often similar
             chosen = unknown if full else unknown[:: -(-len(unknown) // block)]
             found = self._full_search.best(states[chosen], self._recipe.starts, STEPS)
             actions[chosen] = found.actions
@@ -84,7 +86,7 @@ class ArgmaxPolicy:
         return actions
 
     def _resemble(self, states: Tensor, known: Tensor) -> Tensor:
-        """Whether each state (m, d_s) is highly correlated with one of the known states (k, d_s)."""
+        """Return whether each state (m, d_s) is highly correlated with one of the known states (k, d_s)."""
         if len(known) == 0:
             return torch.zeros(len(states), dtype=torch.bool, device=states.device)
         return self._belief.resemble(states, known, self._recipe.similar)

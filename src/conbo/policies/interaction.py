@@ -1,7 +1,7 @@
-"""Whether the best action depends on the state at all: it does not if the model is a sum g(s) + h(x).
+"""Warns if the best action does not depend on the state, because the fitted model is a sum g(s) + h(x).
 
-The paper warns of this: under an additive structure a state only shifts all rewards up or down together, so every state
-gets the same action.
+In such a model, the state shifts the rewards of all actions equally, so every state has the same best action.  The
+ConBO paper warns of this case.
 """
 
 import warnings
@@ -12,8 +12,8 @@ import torch
 from conbo.belief import LEAST_NOISE, Belief
 from conbo.quasi_random import sobol
 
-N_STATES, N_ACTIONS = 32, 32  # size of the grid on which the mean is decomposed
-NEGLIGIBLE = 1e-3  # size of the interaction, relative to the effect of the action, below which there is none
+N_STATES, N_ACTIONS = 32, 32  # size of the grid on which the mean is decomposed into main effects and interaction
+NEGLIGIBLE = 1e-3  # standard deviation of the interaction, relative to that of the action's effect, that is ignored
 
 
 class NoInteractionWarning(UserWarning):
@@ -21,7 +21,7 @@ class NoInteractionWarning(UserWarning):
 
 
 def has_interaction(belief: Belief) -> bool:
-    """Whether the posterior mean is clearly more than a sum of a function of the state and one of the action."""
+    """Return whether the posterior mean differs clearly from a sum of a function of the state and one of the action."""
     space = belief.space
     states = torch.from_numpy(space.snap_states(sobol(N_STATES, space.n_state_dims, seed=0).numpy()))
     actions = torch.from_numpy(space.snap_actions(sobol(N_ACTIONS, space.n_action_dims, seed=1).numpy()))

@@ -1,6 +1,7 @@
-"""KNN: the best observed action among the nearest observed states, the paper's simplest baseline.
+"""The policy of k nearest neighbors: the best observed action among the observations with the nearest states.
 
-Distances are measured in the unit cube, with a distance of one between two categories.  No model is used.
+It is the simplest baseline of the ConBO paper, and uses no model.  Distances are Euclidean in the unit cube, with a
+distance of one between two categories.
 """
 
 from dataclasses import dataclass
@@ -17,14 +18,14 @@ from conbo.models.columns import Columns, squared_distances
 class NearestNeighbors:
     """A recipe for the action with the highest observed reward among the k observations with the nearest states."""
 
-    k: int = 10
+    k: int = 10  # number of observations
 
     def __post_init__(self) -> None:
         if self.k < 1:
             raise SettingError(f"`k` must be at least 1, but got k={self.k}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> "NeighborPolicy":
-        """The function from states (m, d_s) to actions (m, d_x)."""
+        """Build the policy from the observations of one belief: a function from states (m, d_s) to actions (m, d_x)."""
         columns, d_s = Columns(belief.space.state_categories), belief.n_state_dims
         points = belief.observations.points
         features = columns.features(points[:, :d_s])
@@ -33,16 +34,16 @@ class NearestNeighbors:
 
 @dataclass(frozen=True)
 class NeighborPolicy:
-    """A policy that looks actions up in a table of observations."""
+    """A policy that takes the best action among the k observations with the nearest states."""
 
     k: int
-    columns: Columns
-    features: Tensor  # (n, features) of the observed states
-    actions: Tensor  # (n, d_x)
-    rewards: Tensor  # (n,)
+    columns: Columns  # of the states; turns categories into numbers
+    features: Tensor  # (n, features), the observed states
+    actions: Tensor  # (n, d_x), the observed actions
+    rewards: Tensor  # (n,), the observed rewards
 
     def __call__(self, states: Tensor) -> Tensor:
-        """The best observed action near each state (m, d_s)."""
+        """Return for each state (m, d_s) the best observed action (m, d_x) near it."""
         apart = squared_distances(self.columns.features(states), self.features)
         nearest = apart.argsort(dim=-1, stable=True)[:, : self.k]
         best = self.rewards[nearest].argmax(-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""The policy of a study: the best action of a state, in named values and the user's units."""
+"""The policy that users get: it takes states and returns actions by name, in the user's units."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -26,19 +26,19 @@ __all__ = ["Policy", "Prediction", "load_policy"]
 
 
 class Policy:
-    """The best action for every state, as far as the model knows.
+    """A function from states to actions, learned from the trials of a study.
 
-    `Study.policy` and `load_policy` make policies. A policy keeps its answers in a cache, which also speeds up the
-    search for similar states (see `conbo.policies.cached_answers`).
+    `Study.policy` and `load_policy` create policies. A policy caches its actions, which also makes the search in
+    similar states faster (see `conbo.policies.cached_answers`).
 
     Parameters
     ----------
     belief
-        What the policy rests on: space, observations and fitted model.
+        What the policy is built from: space, observations and fitted model.
     maximize
-        Whether high rewards are good.
+        Whether rewards are maximized; if not, they are minimized.
     recipe
-        How actions are chosen; None takes the action with the highest posterior mean.
+        How actions are chosen. By default, the policy takes the action with the best posterior mean.
 
     Examples
     --------
@@ -56,22 +56,22 @@ class Policy:
         return f"Policy({', '.join(space.states) or 'no state'} → {', '.join(space.actions)}; {n} rewards)"
 
     def _repr_html_(self) -> str:
-        """The policy's map, in a notebook."""
+        """Return the policy as HTML, for notebooks: line plots or a table."""
         return policy_map(self)
 
     @cached_property
     def belief(self) -> Belief:
-        """The belief that the policy rests on, in CPU memory."""
+        """The belief that the policy was built from, in CPU memory."""
         return self._belief.to(torch.device("cpu"))
 
     @property
     def maximize(self) -> bool:
-        """Whether high rewards are good."""
+        """Whether rewards are maximized; if not, they are minimized."""
         return self._maximize
 
     @property
     def recipe(self) -> PolicyRecipe | None:
-        """How actions are chosen; None takes the action with the highest posterior mean."""
+        """How actions are chosen; None stands for the action with the best posterior mean."""
         return self._recipe
 
     def __call__(self, state: Point | None = None, *, extrapolate: bool = False) -> dict[str, Value]:
@@ -102,7 +102,7 @@ class Policy:
         return self.many([{} if state is None else state], extrapolate=extrapolate)[0]
 
     def many(self, states: Sequence[Point], *, extrapolate: bool = False) -> list[dict[str, Value]]:
-        """Choose the actions for many states, which is much faster than one by one.
+        """Choose the actions for many states, which is much faster than one call for each.
 
         Parameters
         ----------
@@ -255,13 +255,13 @@ class Policy:
         return self._predict(self._encode(states), torch.from_numpy(space.encode_actions(valid)))
 
     def wipe_cache(self) -> None:
-        """Forget all answers, so that the next ones are searched for anew.
+        """Forget all cached actions, so that the next ones are searched for again.
 
         Examples
         --------
         >>> policy.wipe_cache()
         """
-        # a constant seed: the policy depends on the belief alone
+        # the seed is constant, so the policy depends only on the belief
         self._best: StatePolicy = (self._recipe or GpArgmax()).build(self._belief, torch.Generator().manual_seed(0))
 
     def save(self, path: str | Path) -> None:
@@ -275,7 +275,7 @@ class Policy:
         Raises
         ------
         SettingError
-            If the policy rests on a BoTorch model, or on a kernel without `record`.
+            If the policy's model is a BoTorch model, or has a kernel without the method `record`.
 
         Examples
         --------
@@ -291,7 +291,7 @@ class Policy:
         return torch.from_numpy(space.encode_states([space.validate_state(state) for state in states]))
 
     def _search(self, states: Sequence[Point], extrapolate: bool) -> tuple[Tensor, Tensor]:
-        """The states (m, d_s) and their best actions (m, d_x), encoded."""
+        """Return the states (m, d_s) and the policy's actions (m, d_x), both in the unit cube."""
         parameters = self._belief.space.states
         inside = [_into_range(parameters, state) for state in states] if extrapolate else states
         encoded = self._encode(inside)
@@ -318,14 +318,15 @@ def load_policy(path: str | Path, *, kernel: KernelReader | None = None, feasibl
     path
         The file. One that conbo 0.1 wrote has no checksum, and loads with a warning.
     kernel
-        Reads your own kernel: ``kernel(record, space)`` makes it from what its method `record` returned.
+        A function that restores your own kernel, if the model has one: ``kernel(record, space)`` gets what the
+        kernel's method `record` returned.
     feasible
-        The function that decides which actions are feasible, if the space has one; the file holds only its name.
+        The space's function `feasible`, if it has one; the file holds only the function's name.
 
     Returns
     -------
     Policy
-        The same policy. P[s] is not saved: it matters for learning, not for acting.
+        The same policy. The distribution of states P[s] is not saved, because actions do not depend on it.
 
     Raises
     ------
@@ -345,7 +346,7 @@ def load_policy(path: str | Path, *, kernel: KernelReader | None = None, feasibl
 
 
 def _into_range(parameters: Mapping[str, Parameter], state: Point) -> Point:
-    """The state with its numbers moved into range; validation deals with everything else."""
+    """Return a state with its numbers moved into their ranges; other errors are left to the validation."""
     if not isinstance(state, Mapping):
         return state
     inside = dict(state)

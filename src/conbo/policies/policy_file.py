@@ -1,7 +1,8 @@
-"""A policy as plain values that JSON can hold: the space, the data, and the hyperparameters of its models.
+"""Converts a policy to a record of plain values, which JSON can hold, and back.
 
-If the policy does not take the model's best actions, the settings of its recipe are stored too.
-`policy_file_checks` checks what is read.
+The record holds the space, the observations, and the hyperparameters of the models, from which the posterior is
+computed again.  If the policy does not take the model's best actions, it also holds the settings of the policy's
+recipe. `policy_file_checks.py` checks a record that is read.
 """
 
 import warnings
@@ -55,7 +56,10 @@ RECIPES: dict[str, type[Any]] = {
 
 
 def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> dict[str, Any]:
-    """The record of a policy, from which `from_record` restores it."""
+    """Return the record of a policy, from which `from_record` restores the policy.
+
+    Raises SettingError if the model or the recipe cannot be saved.
+    """
     observations, model = belief.observations, belief.posterior.record()
     if model is None:
         raise SettingError(
@@ -87,10 +91,11 @@ def to_record(belief: Belief, maximize: bool, recipe: PolicyRecipe | None) -> di
 def from_record(
     record: Any, kernel: KernelReader | None = None, feasible: Feasible | None = None
 ) -> tuple[Belief, bool, PolicyRecipe | None]:
-    """The belief of a saved policy, whether it maximizes, and its recipe. P[s] was not saved and is uniform.
+    """Restore a policy: return its belief, whether rewards are maximized, and its recipe.
 
     `kernel` reads the record of a user's own kernel, and `feasible` is the function that the space's record names.
-    Raises RecordError, which names the field, if the record is damaged.
+    P[s] is not saved, so that of the belief is uniform.  Raises RecordError, which names the field, if the record is
+    damaged.
     """
     space = check(record, kernel is not None, feasible)
     shift, scale = record["shift"], record["scale"]
@@ -122,7 +127,10 @@ def _with_prior(
     seen: Observations,
     reader: KernelReader,
 ) -> Posterior:
-    """The posterior that the models of a record describe; it may also rest on an earlier study."""
+    """Restore the posterior from the records of its models (`listed`) and the observations (`seen`), standardized.
+
+    With `prior`, the record of an earlier study's observations, the models are those of both studies together.
+    """
     if prior is None:
         return _mixed(listed, space, seen, reader)
     points, noise = _tensor(prior["points"]), None if prior["noise"] is None else _tensor(prior["noise"])
@@ -136,7 +144,7 @@ def _mixed(listed: Sequence[Mapping[str, Any]], space: Space, seen: Observations
 
 
 def _members_record(model: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The record of a posterior as a list of models with weights."""
+    """Return the records of the models of a posterior, each with its weight; a single model has weight one."""
     listed: list[Mapping[str, Any]] = model.get("members", [{"weight": 1.0, **model}])
     return listed
 
@@ -144,7 +152,7 @@ def _members_record(model: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _posterior(
     record: Mapping[str, Any], space: Space, seen: Observations, reader: KernelReader
 ) -> ExactPosterior | TransformedPosterior:
-    """The posterior that one model of a record describes, given the observations with standardized rewards."""
+    """Restore the posterior of one model from its record and the observations (`seen`), with standardized rewards."""
     output = read_output(record["output"]) if "output" in record else None
     rewards, variances = (seen.rewards, seen.noise) if output is None else output.values(seen.rewards, seen.noise)
     kernel, new_noise = _read_kernel(record["kernel"], space, reader), _noise(record["noise"], space)
@@ -204,7 +212,7 @@ def _recipe(record: Mapping[str, Any] | None) -> PolicyRecipe | None:
 
 
 def _read_kernel(record: Mapping[str, Any], space: Space, reader: KernelReader) -> Kernel:
-    """The kernel that `reader` makes from a record, with main effects added if the record has them."""
+    """Restore a kernel from its record, by `reader`; if the record has main effects, they are added to that kernel."""
     if record.get("type") != MAIN_EFFECTS:
         return reader(record, space)
     interaction, lengthscales = reader(record["interaction"], space), _tensor(record["effect_lengthscales"])
@@ -218,7 +226,7 @@ def _read_kernel(record: Mapping[str, Any], space: Space, reader: KernelReader) 
 
 
 def read_kernel(record: Mapping[str, Any], space: Space, profile: Profile | None = None) -> Kernel:
-    """Make a built-in kernel from its record in a saved policy.
+    """Restore a built-in kernel from its record in a saved policy.
 
     Parameters
     ----------
@@ -227,7 +235,7 @@ def read_kernel(record: Mapping[str, Any], space: Space, profile: Profile | None
     space
         States and actions.
     profile
-        Your own profile, if the record names one; built-in profiles are found by name.
+        The kernel's profile, if it is one of your own; built-in profiles are found by the name in the record.
 
     Returns
     -------
@@ -264,7 +272,10 @@ def _product(record: Mapping[str, Any], space: Space, profile: Profile) -> Produ
 
 
 def _factors(record: Mapping[str, Any], space: Space, profile: Profile, coded: bool = False) -> tuple[Factor, Factor]:
-    """The factors of states and actions; `coded` says that the states' categories are looked up in tables."""
+    """Restore the kernel's factors of states and of actions from its record.
+
+    With `coded`, the factor of states keeps categories as codes, because the kernel has tables of their covariances.
+    """
     states = Factor(Columns(space.state_categories, coded), _tensor(record["state_lengthscales"]), profile)
     warp = read_warp(record.get("warp"))
     return states, Factor(Columns(space.action_categories), _tensor(record["action_lengthscales"]), profile, warp)

@@ -1,6 +1,6 @@
-"""The format of a policy file, checked field by field: a damaged file is refused, and the error names the field.
+"""Checks the record of a saved policy field by field; if the record is damaged, an error names the field.
 
-The bounds are far beyond what a fit can give, and narrow enough that everything computed from them stays finite.
+The bounds of numbers are far beyond what a fit can give, but narrow enough that all computed values stay finite.
 """
 
 import json
@@ -15,17 +15,17 @@ from conbo.prior_belief import with_study
 from conbo.record_fields import Fields, checksum, parse_json, shown
 from conbo.spaces import Categorical, Feasible, Space
 
-FORMAT = "conbo-policy-3"  # a policy rests on several models
+FORMAT = "conbo-policy-3"  # the present format, in which a policy may have several models
 ONE_MODEL, FIRST_FORMAT = "conbo-policy-2", "conbo-policy-1"  # FIRST_FORMAT is the format of conbo 0.1
 
 LENGTHSCALES = (1e-6, 1e6)
 VARIANCES = (0.0, 1e9)
-LEAST_VARIANCE = 1e-9  # least sum of the variances of all parts
+LEAST_VARIANCE = 1e-9  # least sum of the variances of a kernel's terms
 LARGEST_NOISE = 1e200  # largest variance of the noise of a standardized reward
-LARGEST_LOADING = 1e6
-LARGEST_LOG_EXPONENT = 10.0
-LARGEST_SLOPE = 1e3
-MOST_MEMBERS = 40
+LARGEST_LOADING = 1e6  # of a multi-task kernel
+LARGEST_LOG_EXPONENT = 10.0  # of an input warping
+LARGEST_SLOPE = 1e3  # of the log variance of heteroscedastic noise
+MOST_MEMBERS = 40  # largest number of models
 WIDTHS = (1e-30, 1e12)  # smallest and largest width of a reward tail, and scale of mapped rewards
 LARGEST_SHIFT = 1e12  # largest absolute shift of mapped rewards
 ROUNDING = 1e-9  # distance by which points may be outside the unit cube
@@ -33,26 +33,27 @@ LARGEST_STANDARDIZED = 1e6  # largest absolute standardized reward
 LARGEST_SCALE = 10.0  # largest scale of the rewards, in units of the largest absolute reward
 MOST_OBSERVATIONS = 1_000_000  # reading more would take minutes
 MOST_CANDIDATES = 4096  # largest number of candidate actions; their correlations with each other take 0.1 GB
-MOST_STEPS = 100_000
+MOST_STEPS = 100_000  # largest number of iterations of a policy gradient
 MOST_CONSTRAINTS = 100
-CONFIDENCES = (5e-324, 1 - 2**-53)
+CONFIDENCES = (5e-324, 1 - 2**-53)  # all floats strictly between 0 and 1
 LARGEST_THRESHOLD = 1e300  # largest absolute standardized slack
 
-KERNELS = {  # the variances of the built-in kernels
+KERNELS = {  # names of the fields that hold the variances of each built-in kernel
     "product": ("outputscale",),
     "trend": ("trend", "difference", "constant"),
     "multi-task": ("loadings", "own", "constant"),
 }
 
-MAIN_EFFECTS = "main-effects"  # added to one of these kernels, or to a kernel of the user's own
-OUTPUTS = {"low-tail": ("pivot", "width", "shift", "scale"), "limits": ("low", "high")}  # maps of the rewards
+MAIN_EFFECTS = "main-effects"  # type of a kernel that adds main effects to a built-in kernel, or to the user's own
+# names of the fields of each kind of output warping
+OUTPUTS = {"low-tail": ("pivot", "width", "shift", "scale"), "limits": ("low", "high")}
 
 _CONTENT = ("space", "direction", "shift", "scale", "points", "rewards", "reward_noise")
 _MODEL = ("kernel", "constant", "noise")
 
 
 def sealed(content: Mapping[str, Any], feasible: Feasible | None = None) -> dict[str, Any]:
-    """The record of a policy with its format, the version of conbo and a checksum."""
+    """Add the format, the version of conbo and a checksum to the content of a policy's record, and check the record."""
     record = {"format": FORMAT, "conbo": version("conbo"), **content}
     record |= {"checksum": checksum(record)}
     kernels = [member["kernel"] for member in content["members"]]
@@ -63,15 +64,15 @@ def sealed(content: Mapping[str, Any], feasible: Feasible | None = None) -> dict
 
 
 def members(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The models of a checked record; earlier formats hold one model."""
+    """Return the records of all models in a checked record; records of earlier formats have one model."""
     listed: list[Mapping[str, Any]] | None = record.get("members")
     return [{"weight": 1.0, **{name: record[name] for name in _MODEL}}] if listed is None else listed
 
 
 def check(value: object, own_kernel: bool = False, feasible: Feasible | None = None) -> Space:
-    """Check a policy's record and return its space; raises RecordError, which names the field, if anything is wrong.
+    """Check a policy's record and return its space; raise RecordError, which names the field, if anything is wrong.
 
-    The records of a user's own kernels are checked by their reader.
+    With `own_kernel`, the records of kernels are not checked here, but by the user's function that reads them.
     """
     record = Fields.of(value)
     formats = (FORMAT, ONE_MODEL, FIRST_FORMAT)
@@ -253,7 +254,7 @@ def _check_main_effects(kernel: Fields, space: Space, own_kernel: bool) -> None:
         _check_kernel(interaction, space)
     for name in ("action_variance", "state_variance"):
         kernel.number(name, *VARIANCES)
-    # the main effect looks at all columns of the state, or leaves out the categories that are looked up
+    # the main effect depends on all state columns, except for categories whose covariances are in the kernel's tables
     looked_up = interaction.record.get("type") != "product"
     count = sum(not (choices and looked_up) for choices in space.state_categories)
     if not kernel.numbers("effect_lengthscales", None if own_kernel else count, *LENGTHSCALES):

@@ -1,6 +1,8 @@
-"""PG: a Gaussian policy whose mean is a quadratic function of the state, by the paper's expected advantage.
+"""Policy gradient: a Gaussian policy whose mean is a quadratic function of the state, fitted to the observations.
 
     π_θ(x | s) = N(x; sᵀAs + Bs + C, 0.2² I),   θ maximizes Σ_i π_θ(xⁱ | sⁱ) (yⁱ - V(sⁱ))
+
+The sum is the expected advantage: observations that are better than others in similar states attract the policy.
 
 =========  ===================  ==========================================================================
 paper      here                 meaning
@@ -11,8 +13,8 @@ yⁱ - V     ``advantage``        how much better an observation was than others
 0.2        ``spread``           standard deviation of the policy, and the bandwidth
 =========  ===================  ==========================================================================
 
-States and actions are in the unit cube, rewards are standardized; categories of a state enter one-hot.  No model is
-used.  Reference: Williams (1992), in the form of the paper's supplement.
+States and actions are in the unit cube, and rewards are standardized.  Categories of a state are encoded one-hot.  No
+Gaussian process is used.  Reference: Williams (1992), in the form of the ConBO paper's supplement.
 """
 
 from dataclasses import dataclass
@@ -25,17 +27,17 @@ from conbo.belief import Belief, standardization
 from conbo.errors import SettingError
 from conbo.models.columns import Columns, squared_distances
 
-LARGEST = 10.0  # largest absolute coefficient
-RIDGE = 1e-3  # weight of an observation without advantage in the first guess, and of the coefficients' size
+LARGEST = 10.0  # largest absolute value of a coefficient
+RIDGE = 1e-3  # in the first regression: weight of observations without advantage, and of the ridge penalty
 
 
 @dataclass(frozen=True)
 class PolicyGradient:
-    """The quadratic policy, found by local search from `starts` guesses."""
+    """A recipe for the Gaussian policy whose mean is a quadratic function of the state."""
 
-    spread: float = 0.2
-    starts: int = 8
-    iterations: int = 60
+    spread: float = 0.2  # standard deviation of the policy in the unit cube, and bandwidth of the baseline
+    starts: int = 8  # number of local searches for the coefficients
+    iterations: int = 60  # largest number of iterations of each local search
 
     def __post_init__(self) -> None:
         if not self.spread > 0:
@@ -44,7 +46,7 @@ class PolicyGradient:
             raise SettingError(f"`starts` must be at least 1, but got starts={self.starts}.")
 
     def build(self, belief: Belief, generator: torch.Generator) -> "QuadraticPolicy":
-        """The policy fitted to all observations."""
+        """Fit the policy to all observations of a belief."""
         columns, d_s = Columns(belief.space.state_categories), belief.n_state_dims
         observations = belief.observations
         states, actions = columns.features(observations.points[:, :d_s]), observations.points[:, d_s:]
@@ -55,7 +57,10 @@ class PolicyGradient:
         return QuadraticPolicy(belief, columns, coefficients)
 
     def _fitted(self, features: Tensor, actions: Tensor, advantage: Tensor) -> Tensor:
-        """The coefficients θ (features, d_x) that maximize the expected advantage."""
+        """Return the coefficients θ (f, d_x) that maximize the expected advantage.
+
+        `features` (n, f) are those of the observed states, `actions` (n, d_x), and `advantage` (n,).
+        """
         shape = features.shape[1], actions.shape[1]
 
         def expected_advantage(flat: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,23 +76,30 @@ class PolicyGradient:
 
 
 def quadratic(states: Tensor) -> Tensor:
-    """The features 1, s and all products of two entries of s, for s (..., f) measured from the center of the cube."""
+    """Return the features 1, s and all products of two columns of s, for states s (..., f).
+
+    The states are shifted so that the center of the unit cube is zero.
+    """
     s = states - 0.5
     rows, columns = torch.triu_indices(s.shape[-1], s.shape[-1], device=s.device)
     return torch.cat([torch.ones_like(s.sum(-1, keepdim=True)), s, s[..., rows] * s[..., columns]], -1)
 
 
 def baseline(states: Tensor, rewards: Tensor, bandwidth: float) -> Tensor:
-    """V at the observed states (n, f): a weighted mean of the rewards (n,) of similar states."""
+    """Return the baseline V(s) (n,) at the observed states (n, f): a kernel-weighted mean of the rewards (n,)."""
     similarity = torch.exp(-squared_distances(states, states) / (2 * bandwidth**2))
     return similarity @ rewards / similarity.sum(-1)
 
 
 def first_guesses(features: Tensor, actions: Tensor, advantage: Tensor, n: int) -> list[Tensor]:
-    """First guesses of the coefficients: a regression on good observations, and policies that repeat a good action."""
+    """Return n starting values of the coefficients (f, d_x).
+
+    The first comes from a regression of the actions on the features, weighted by positive advantages.  The others are
+    constant policies, which take the action of one of the observations with the highest advantages.
+    """
     weights = advantage.clamp_min(0) + RIDGE
     eye = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
-    eye[0, 0] = 0.0  # the constant is free
+    eye[0, 0] = 0.0  # the constant is not penalized
     normal = (features.mT * weights) @ features + RIDGE * weights.sum() * eye
     guesses = [torch.linalg.solve(normal, (features.mT * weights) @ actions)]
     for best in advantage.argsort(descending=True, stable=True)[: n - 1]:
@@ -99,16 +111,16 @@ def first_guesses(features: Tensor, actions: Tensor, advantage: Tensor, n: int) 
 
 @dataclass(frozen=True)
 class QuadraticPolicy:
-    """A policy from states (m, d_s) to actions (m, d_x)."""
+    """A policy that takes the mean of the Gaussian policy, moved to the nearest valid action."""
 
     belief: Belief
-    columns: Columns
+    columns: Columns  # of the states; turns categories into numbers
     coefficients: Tensor  # (features, d_x)
 
     def mean(self, states: Tensor) -> Tensor:
-        """The mean of the Gaussian policy, which may be outside the cube."""
+        """Return the means (m, d_x) of the Gaussian policy in states (m, d_s); they may be outside the unit cube."""
         return quadratic(self.columns.features(states)) @ self.coefficients
 
     def __call__(self, states: Tensor) -> Tensor:
-        """The nearest valid action to the mean."""
+        """Return for each state (m, d_s) the valid action (m, d_x) nearest to the mean."""
         return self.belief.snap_actions(self.mean(states).clamp(0, 1), states)

@@ -1,4 +1,7 @@
-"""A policy in a notebook: a line for every action over the only state, or a table of states."""
+"""Shows a policy in a notebook, as HTML: a line plot for every action, or a table.
+
+Line plots need a single state and only numeric parameters.  Otherwise, the table has the actions of a few states.
+"""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -14,18 +17,18 @@ from conbo.spaces import Categorical, Space, Value
 if TYPE_CHECKING:
     from conbo.policies.policy import Policy
 
-DRAWN_STATES = 41  # number of states at which a line is drawn
+DRAWN_STATES = 41  # number of states at which the policy is evaluated for a line plot
 MOST_ROWS = 12  # largest number of states in a table
 
 
 def policy_map(policy: "Policy") -> str:
-    """The policy as HTML."""
+    """Return the policy as HTML: line plots, or a table."""
     space = policy.belief.space
     return _drawings(policy) if _has_one_number(space) else _rows(policy)
 
 
 def _has_one_number(space: Space) -> bool:
-    """Whether the policy can be drawn as lines over one numeric state."""
+    """Return whether the policy can be drawn as lines: one state, and no categories."""
     parameters = list(space.states.values())
     numbers = not any(isinstance(parameter, Categorical) for parameter in (*parameters, *space.actions.values()))
     return len(parameters) == 1 and numbers
@@ -60,7 +63,7 @@ def _rows(policy: "Policy") -> str:
 
 
 def _typical_states(policy: "Policy") -> list[dict[str, Value]]:
-    """All states if there are few, else Sobol states that follow P[s]."""
+    """Return all states if there are few, and otherwise quasi-random states that follow P[s]."""
     belief = policy.belief
     listed = belief.states.listed(MOST_ROWS)
     if listed is not None:

@@ -1,17 +1,19 @@
-"""The model's estimates of what a policy is worth over P[s], and of what it is worth to know the state.
+"""Estimates the value of a policy, averaged over P[s], and how much of it comes from knowing the state.
 
 =================  ======================================================================================
 symbol             meaning
 =================  ======================================================================================
 μ(s, x)            expected reward by the model
 π(s)               the policy
-x₀                 the best single action: argmax over x of E[μ(s, x)] over P[s]
+E                  mean over states s from P[s]
+x₀                 the best single action for all states: argmax over x of E[μ(s, x)]
 policy value       E[μ(s, π(s))]
-value of state     E[μ(s, π(s))] − E[μ(s, x₀)]: the loss if the state is not known
+value of state     E[μ(s, π(s))] − E[μ(s, x₀)]: what is lost if the state is not known
 =================  ======================================================================================
 
-Rewards are maximized here.  If actions are limited, x₀ is feasible in all states; if no action is, each state takes the
-nearest feasible one.  Learned constraints are satisfied with confidence in as many states as possible.
+Rewards are maximized here; those to be minimized are negated.  If known limits forbid some actions, x₀ is feasible in
+all states; if there is no such action, each state takes the feasible action nearest to x₀.  Learned constraints are
+satisfied with the required confidence in as many states as possible.
 """
 
 from dataclasses import dataclass
@@ -29,30 +31,36 @@ from conbo.threads import threads_for
 
 STATES = 256  # number of states that represent P[s] in averages
 SEARCH_STATES = 64  # number of states that represent P[s] in the search for the single action
-CANDIDATES = 128  # Sobol actions among which that search starts
+CANDIDATES = 128  # number of quasi-random actions from which the starts of this search are chosen
 STARTS = 3  # number of the best candidates from which a local search starts
 MOST_POINTS = 10_000  # number of points whose means are computed at once
 
 
 @dataclass(frozen=True)
 class ValueOfState:
-    """The values of a policy and of the best single action, in rewards that are maximized."""
+    """The values of a policy and of the best single action, in units of the reward, to be maximized.
 
-    policy: float
-    policy_std: float  # standard deviations are those of the estimates, without the noise of a single reward
-    single: float
+    Standard deviations are the model's uncertainty about these means, without the noise of single rewards.
+    """
+
+    policy: float  # value of the policy
+    policy_std: float
+    single: float  # value of the best single action
     single_std: float
-    difference_std: float
+    difference_std: float  # standard deviation of `difference`
     action: Tensor  # the best single action (d_x,), in the unit cube
 
     @property
     def difference(self) -> float:
-        """How much it is worth to know the state."""
+        """The value of the state: how much better the policy is than the best single action."""
         return self.policy - self.single
 
 
 def typical_states(belief: Belief, most: int = STATES) -> tuple[Tensor, Tensor]:
-    """States (m, d_s) and their weights (m,): all if there are few, else Sobol states that follow P[s]."""
+    """Return states (m, d_s) that represent P[s], and their weights (m,), which add up to one.
+
+    These are all states if there are at most `most`, and otherwise `most` quasi-random states.
+    """
     if (finite := belief.states.finite(most)) is not None:
         return finite
     weights = torch.full((most,), 1 / most, dtype=torch.float64)
@@ -60,7 +68,7 @@ def typical_states(belief: Belief, most: int = STATES) -> tuple[Tensor, Tensor]:
 
 
 def mean_over_states(belief: Belief, points: Tensor, weights: Tensor) -> tuple[float, float]:
-    """The weighted mean of the expected rewards of points (m, d), and the standard deviation of that estimate."""
+    """Return the weighted mean of the expected rewards at points (m, d), and its posterior standard deviation."""
     with threads_for(len(belief.observations)), torch.no_grad():
         mean = weights @ belief.to_reward(belief.predictive.mean(points))
         variance = weights @ belief.predictive.covariance(points, points) @ weights
@@ -68,7 +76,10 @@ def mean_over_states(belief: Belief, points: Tensor, weights: Tensor) -> tuple[f
 
 
 def value_of_state(belief: Belief, states: Tensor, weights: Tensor, actions: Tensor) -> ValueOfState:
-    """How much it is worth to know the state, for a policy that takes these actions (m, d_x) in states (m, d_s)."""
+    """Compare a policy, which takes `actions` (m, d_x) in states (m, d_s), with the best single action.
+
+    `weights` (m,) are the probabilities of the states.
+    """
     center = belief.snap_actions((weights @ actions)[None])
     single = best_single_action(belief, torch.cat([center, actions[:SEARCH_STATES]]))
     m = len(states)
@@ -78,15 +89,18 @@ def value_of_state(belief: Belief, states: Tensor, weights: Tensor, actions: Ten
     value, value_std = mean_over_states(belief, same, weights)
     _, difference_std = mean_over_states(belief, torch.cat([chosen, same]), torch.cat([weights, -weights]))
     if torch.equal(chosen, same):
-        difference_std = 0.0  # exactly, without rounding errors
-    # a negative difference comes from a search that narrowly missed a maximum, so it counts as zero
+        difference_std = 0.0  # the difference is exactly zero; computed, it would have rounding errors
+    # a negative difference means that the policy's search narrowly missed a maximum, so it counts as zero
     value = min(value, policy)
     return ValueOfState(policy, policy_std, value, value_std, difference_std, single)
 
 
 def best_single_action(belief: Belief, likely: Tensor) -> Tensor:
-    """The action (d_x,) with the highest mean over P[s]; the search also starts from the `likely` actions (k, d_x)."""
-    # a Sobol sequence of its own: every fourth point of another one would not be evenly spread
+    """Return the action (d_x,) whose expected reward, averaged over P[s], is highest.
+
+    Local searches start from the best of a pool of actions, to which the `likely` actions (k, d_x) are added.
+    """
+    # a new quasi-random sequence, because every fourth state of the longer one would not be evenly spread
     states, weights = typical_states(belief, SEARCH_STATES)
 
     def mean(candidates: Array) -> Array:
@@ -101,7 +115,10 @@ def best_single_action(belief: Belief, likely: Tensor) -> Tensor:
 
 
 def _means(belief: Belief, states: Tensor, weights: Tensor, actions: Tensor) -> Tensor:
-    """The mean over states (m, d_s) of each of the actions (k, d_x): (k,), in standardized rewards."""
+    """Return the expected reward (k,) of each of the actions (k, d_x), averaged over states (m, d_s), standardized.
+
+    It is lowered far for every state in which the action violates a limit or may violate a learned constraint.
+    """
     m, parts = len(states), []
     with threads_for(len(belief.observations)), torch.no_grad():
         for some in actions.split(max(1, MOST_POINTS // m)):

@@ -1,4 +1,4 @@
-"""The user's own rules to compare with, such as what is done today: functions, actions, policies or tables."""
+"""The user's own decision rules, with which a policy is compared: functions, single actions, policies or tables."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -17,20 +17,20 @@ Actions: TypeAlias = list[dict[str, Value]]
 
 
 class Rule(Protocol):
-    """A rule that gives an action for every state."""
+    """A decision rule: it chooses an action for every state."""
 
     def many(self, states: Sequence[Point]) -> Actions:
-        """The actions for a table of states."""
+        """Return the actions for several states, in their order."""
 
 
 class FunctionRule:
-    """A rule given as a function from the state to the action, both by name."""
+    """A decision rule that is a function from the state to the action, both as dicts."""
 
     def __init__(self, space: Space, function: Callable[[dict[str, Value]], Point]) -> None:
         self._space, self._function = space, function
 
     def many(self, states: Sequence[Point]) -> Actions:
-        """The actions for a table of states."""
+        """Return the actions for several states, in their order."""
         return [self._action(dict(state)) for state in states]
 
     def _action(self, state: dict[str, Value]) -> dict[str, Value]:
@@ -46,9 +46,10 @@ class FunctionRule:
 
 
 class TableRule:
-    """A rule given as a table: the action of the nearest state in it. Categories must agree.
+    """A decision rule that is a table of states and actions; a state gets the action of the nearest state in the table.
 
-    Numbers are compared in units of their ranges, on a log scale if the parameter has one.
+    The nearest state must have the same categories. Differences of numbers are divided by the parameters' ranges, and
+    taken on a log scale if the parameter has one.
     """
 
     def __init__(self, space: Space, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -66,7 +67,7 @@ class TableRule:
         self._is_category = np.array([isinstance(p, Categorical) for p in space.states.values()], dtype=bool)
 
     def many(self, states: Sequence[Point]) -> Actions:
-        """The actions for a table of states."""
+        """Return the actions for several states, in their order."""
         encoded = self._space.encode_states([self._space.validate_state(state) for state in states])
         return [dict(self._actions[self._nearest(row, state)]) for row, state in zip(encoded, states, strict=True)]
 
@@ -83,26 +84,32 @@ class TableRule:
 
 
 def _flat(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A row of `best_observed` as a row of a table; other rows stay as they are."""
+    """Turn a row {"state": ..., "action": ...}, as `Study.best_observed` returns them, into a flat row of a table.
+
+    Other rows are returned unchanged.
+    """
     state, action = row.get("state"), row.get("action")
     return {**state, **action} if isinstance(state, Mapping) and isinstance(action, Mapping) else row
 
 
 class SameAction:
-    """One action (d_x,) of the unit cube for all states, or the nearest feasible action in states that forbid it."""
+    """A decision rule with one action for all states; where it is infeasible, the nearest feasible action is taken.
+
+    The action (d_x,) is in the unit cube.
+    """
 
     def __init__(self, belief: Belief, action: Tensor) -> None:
         self._belief, self._action = belief, action
 
     def many(self, states: Sequence[Point]) -> Actions:
-        """The actions for a table of states."""
+        """Return the actions for several states, in their order."""
         encoded = torch.from_numpy(self._belief.space.encode_states(states))
         actions = self._belief.feasible_actions(encoded, self._action.expand(len(states), -1))
         return self._belief.space.decode_actions(actions.numpy())
 
 
 def rule_of(given: Any, space: Space) -> Rule:
-    """Make a rule from what the user gave: a function, an action, a policy or a table."""
+    """Turn what the user gave (a policy, a function, a single action or a table) into a decision rule."""
     if isinstance(given, Policy):
         return given
     if isinstance(given, Mapping):

@@ -1,4 +1,7 @@
-"""The policy with one action for all states: the best observed action of a reference state ("EI + transfer")."""
+"""The policy with one action for all states: the best observed action of a reference state.
+
+It is the policy of the ConBO paper's baseline "EI + transfer".
+"""
 
 from dataclasses import dataclass
 
@@ -12,36 +15,39 @@ SAME = 1e-9  # distance in the unit cube below which two states count as the sam
 
 @dataclass(frozen=True)
 class SingleAction:
-    """A recipe for one action in all states: the best of a reference state, or a given unit-cube `action` (d_x,)."""
+    """A recipe for the policy with one action for all states."""
 
-    action: tuple[float, ...] | None = None
+    action: tuple[float, ...] | None = None  # in the unit cube; None: the best observed one of the reference state
 
     def build(self, belief: Belief, generator: torch.Generator) -> "ConstantPolicy":
-        """The function from states (m, d_s) to actions (m, d_x)."""
+        """Build the policy for one belief: a function from states (m, d_s) to actions (m, d_x)."""
         if self.action is not None:
             return ConstantPolicy(belief.observations.points.new_tensor(self.action))
         action, _ = best_observed(belief, reference_state(belief))
         return ConstantPolicy(action)
 
     def settled(self, belief: Belief) -> "SingleAction":
-        """The same recipe with the action that is best now, so that it no longer depends on P[s]."""
+        """Return a recipe whose action is fixed: the one that this recipe takes under a belief."""
         action = self.build(belief, torch.Generator()).action
         return SingleAction(tuple(action.tolist()))
 
 
 @dataclass(frozen=True)
 class ConstantPolicy:
-    """The same action for every state."""
+    """A policy that takes the same action in every state."""
 
-    action: Tensor  # (d_x,)
+    action: Tensor  # (d_x,), in the unit cube
 
     def __call__(self, states: Tensor) -> Tensor:
-        """The action, repeated for every state (m, d_s)."""
+        """Return the action, repeated for each of the states (m, d_s): (m, d_x)."""
         return self.action.expand(len(states), -1)
 
 
 def reference_state(belief: Belief) -> Tensor:
-    """The first of finitely many states, or else the middle of P[s]: (d_s,)."""
+    """Return the reference state (d_s,) in the unit cube: the first of finitely many states, or a central one of P[s].
+
+    The central state is the median of every column, if the columns are independent.
+    """
     finite = belief.states.finite()
     if finite is not None:
         return finite[0][0].to(belief.device)
@@ -50,14 +56,14 @@ def reference_state(belief: Belief) -> Tensor:
 
 
 def observed_in(belief: Belief, state: Tensor) -> Tensor:
-    """Which observations (n,) are in this state (d_s,)."""
+    """Return which of the n observations were made in this state (d_s,): (n,)."""
     return ((belief.observations.points[:, : len(state)] - state).abs() < SAME).all(-1)
 
 
 def best_observed(belief: Belief, state: Tensor) -> tuple[Tensor, float]:
-    """The action with the highest posterior mean in a state (d_s,), and that mean.
+    """Return the observed action (d_x,) with the highest posterior mean in a state (d_s,), and this mean.
 
-    It is one of the actions observed in this state or, if there is none, one of all observed actions.
+    Only actions observed in this state count; if there are none, all observed actions do.
     """
     d_s, points = len(state), belief.observations.points
     here = observed_in(belief, state)

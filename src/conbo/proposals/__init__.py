@@ -1,4 +1,4 @@
-"""Where to evaluate next: every proposal turns a belief into a suggestion."""
+"""Proposals choose where to evaluate next: each turns a belief into a suggestion of points."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,19 +12,20 @@ from conbo.belief import Belief
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Points to evaluate next, with their expected gain and costs.
+    """The points to evaluate next, with their expected gain and costs.
 
     Parameters
     ----------
     points
         Valid points (n, d) of the unit cube, states first.
     expected_gain
-        How much one evaluation is expected to gain, in units of the reward; None if the proposal cannot say.
+        How much the evaluation of the best point is expected to gain, in units of the reward; None if the proposal does
+        not compute it.
     expected_costs
         Expected costs (n,) of the points; None if evaluations have no costs.
     seeds
-        Seeds of the points: a seed that was used before, None for a new one, or a negative number for a new seed that
-        several points share. By default all are new. Only studies with common random numbers use them.
+        The simulator's seed for each point: a seed that was used before, None for a new one, or a negative number for a
+        new seed that several points share. By default all are new. Only studies with common random numbers use them.
 
     Examples
     --------
@@ -41,13 +42,13 @@ class Suggestion:
 
 
 class Proposal(Protocol):
-    """A way to choose points; implementations are frozen dataclasses of settings.
+    """A recipe for choosing points; implementations are frozen dataclasses of settings.
 
-    If its suggestions have an `expected_gain`, it says so by a class attribute ``knows_gains = True``.
+    A proposal whose suggestions have an `expected_gain` has the class attribute ``knows_gains = True``.
     """
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
-        """n points to evaluate; `state` (d_s,) fixes the first columns.
+        """Choose n points to evaluate next; if a `state` (d_s,) is given, all points have it in their first columns.
 
-        If states are modeled as actions, `belief.n_state_dims` is 0, but `state` still has its own length d_s.
+        If the method models states as actions, `belief.n_state_dims` is 0, but `state` still has length d_s.
         """

@@ -1,6 +1,6 @@
-"""How policy gradient collects data: states from P[s], actions drawn from the present policy, some of them uniform.
+"""The proposal of the policy gradient method: states from P[s], and actions drawn from the present Gaussian policy.
 
-The paper does not give its ε; here a tenth of the actions are uniform.
+With probability ε an action is uniform instead.  The ConBO paper does not state its ε; the default here is 0.1.
 """
 
 from dataclasses import dataclass, field
@@ -16,17 +16,17 @@ from conbo.proposals import Suggestion
 
 @dataclass(frozen=True)
 class EpsilonGreedy:
-    """Proposes actions drawn from the Gaussian policy π_θ, or uniform actions with probability ε."""
+    """Proposes actions drawn from a Gaussian policy that is fitted to the observations, or uniform actions."""
 
     policy: PolicyGradient = field(default_factory=PolicyGradient)
-    epsilon: float = 0.1
+    epsilon: float = 0.1  # probability of a uniform action
 
     def __post_init__(self) -> None:
         if not 0 <= self.epsilon <= 1:
             raise SettingError(f"`0 <= epsilon <= 1` must hold, but got epsilon={self.epsilon}.")
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
-        """n points (n, d), states first."""
+        """Choose n points (n, d), with states from P[s] unless a state (d_s,) is given."""
         states = belief.states.sample(n, generator) if state is None else state.expand(n, -1)
         d_x = belief.space.n_action_dims
         uniform = torch.rand(n, d_x, generator=generator, dtype=torch.float64)

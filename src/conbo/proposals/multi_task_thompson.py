@@ -1,23 +1,25 @@
-"""MTS: draw a function from the posterior, and evaluate where it improves most on the policy's action.
+"""Multi-task Thompson sampling (MTS): draw a function, and evaluate where it improves most on the policy's action.
 
-    (s, x) = argmax over s_i of [max_x f(s_i, x) - f(s_i, π(s_i))],   f ~ posterior
+    (s, x) = argmax over s_i and x of [f(s_i, x) - f(s_i, π(s_i))],   f ~ posterior
 
 ====================  ====================  ==================================================================
 paper (supplement)    here                  meaning
 ====================  ====================  ==================================================================
 n_disc = 3000         ``points``            size of the discretization of S × X
-n_s                   ``n_states``          ⌈n_disc^(d_s / (d_s + d_x))⌉ uniform states; all if they are fewer
+n_s                                         ⌈n_disc^(d_s / (d_s + d_x))⌉ uniform states, or all if there are fewer
 n_x                   ``n_actions``         ⌈n_disc / n_s⌉ actions for each state, of three kinds:
-40                    ``NEAR_POLICY``       the policy's action and neighbors of it
-10, 4                 ``NEAREST``, ``BEST`` best 4 actions of the 10 observations nearest in state, and neighbors
-(rest)                                      uniform actions
+40                    ``NEAR_POLICY``       the policy's action and random actions near it
+10, 4                 ``NEAREST``, ``BEST`` the best 4 actions of the 10 observations with the nearest states, and
+                                            random actions near them
+(the others)                                uniform actions
 ====================  ====================  ==================================================================
 
-If n_x is small, all kinds shrink in proportion.  One joint draw needs the Cholesky factor of all points; with
-`draw="pathwise"` drawn functions are evaluated instead, linear in the points, so that there may be many more of them. A
-batch of n points is n independent draws.  The paper does not weight states by P[s]; `weighted` does so.
+If n_x is small, there are fewer actions of every kind.  A joint draw needs the Cholesky factor of the covariance of all
+points.  With `draw="pathwise"`, functions are drawn by random Fourier features instead, at a cost that is linear in the
+number of points, so there may be many more points.  A batch of n points comes from n independent draws.  The paper does
+not weight the improvements by P[s]; `weighted` does.
 
-Reference: Char et al. (2019), with the settings of the paper's supplement.
+Reference: Char et al. (2019), with the settings of the ConBO paper's supplement.
 """
 
 from dataclasses import dataclass
@@ -33,19 +35,19 @@ from conbo.models.factorization import cholesky
 from conbo.proposals import Suggestion
 from conbo.search.action_candidates import action_candidates
 
-NEAR_POLICY = 40  # number of actions: the policy's own and neighbors of it
-NEAREST, BEST = 10, 4  # number of observations with the nearest states, and how many of the best of them are used
-REACH = 0.1  # standard deviation of the distance to a neighbor, in the unit cube
-JITTER = 1e-8  # share of the mean variance added to the joint covariance
+NEAR_POLICY = 40  # number of actions of a state near the policy's action, which is one of them
+NEAREST, BEST = 10, 4  # number of observations with the nearest states, and how many of them, the best, are used
+REACH = 0.1  # standard deviation of nearby actions in every column of the unit cube
+JITTER = 1e-8  # fraction of the mean variance that is added to the diagonal of the joint covariance
 
 
 @dataclass(frozen=True)
 class MultiTaskThompson:
-    """Proposes the point at which each of n drawn functions improves most on the policy."""
+    """Proposes the point at which a drawn function improves most on the policy's action in the same state."""
 
-    points: int = 3000
-    draw: str = "joint"
-    weighted: bool = False
+    points: int = 3000  # number of points at which functions are drawn
+    draw: str = "joint"  # "joint" (by a Cholesky factor) or "pathwise" (by random Fourier features)
+    weighted: bool = False  # whether improvements are weighted by P[s]
 
     def __post_init__(self) -> None:
         if self.points < 1:
@@ -54,7 +56,7 @@ class MultiTaskThompson:
             raise SettingError(f"`draw` must be 'joint' or 'pathwise', but got {self.draw!r}.")
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
-        """n points (n, d), one for each draw."""
+        """Choose n points (n, d), one for each of n drawn functions."""
         points = discretization(belief, self.points, generator, state)  # (n_s, n_x, d)
         flat = points.flatten(0, 1)
         drawn = joint_draws if self.draw == "joint" else pathwise_draws
@@ -67,7 +69,10 @@ class MultiTaskThompson:
 
 
 def discretization(belief: Belief, size: int, generator: torch.Generator, state: Tensor | None = None) -> Tensor:
-    """About `size` points (n_s, n_x, d), n_x for each of n_s states; the first point of each state is the policy's."""
+    """Return about `size` points (n_s, n_x, d): n_x actions in each of n_s states.
+
+    The first action of each state is the policy's.
+    """
     d_s, d_x = belief.n_state_dims, belief.space.n_action_dims
     if state is None:
         states = uniform_states(belief, ceil(size ** (d_s / (d_s + d_x))), generator)
@@ -92,7 +97,7 @@ def discretization(belief: Belief, size: int, generator: torch.Generator, state:
 
 
 def uniform_actions(belief: Belief, states: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """n uniform actions for each of states (m, d_s): (m, n, d_x)."""
+    """Draw n uniform feasible actions (m, n, d_x) for each of the states (m, d_s)."""
     m, d_s = states.shape
     drawn = _uniform(m, n, belief.space.n_action_dims, generator=generator).to(states)
     if belief.space.feasible_set is None:
@@ -102,7 +107,7 @@ def uniform_actions(belief: Belief, states: Tensor, n: int, generator: torch.Gen
 
 
 def uniform_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
-    """n uniform states, or all states if there are at most n: (m, d_s)."""
+    """Draw n uniform states (n, d_s), without repetition if they are finitely many; if there are fewer, return all."""
     finite = belief.states.finite()
     if finite is None:
         drawn = _uniform(n, belief.n_state_dims, generator=generator).numpy()
@@ -112,7 +117,7 @@ def uniform_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor
 
 
 def best_of_nearest(belief: Belief, states: Tensor) -> Tensor:
-    """The actions (m, k, d_x) with the best rewards among the observations nearest to states (m, d_s)."""
+    """Return for each state (m, d_s) the actions (m, k, d_x) with the best rewards among the nearest observations."""
     columns, d_s = Columns(belief.space.state_categories), belief.n_state_dims
     points, rewards = belief.observations.points, belief.observations.rewards
     apart = squared_distances(columns.features(states), columns.features(points[:, :d_s]))
@@ -122,7 +127,7 @@ def best_of_nearest(belief: Belief, states: Tensor) -> Tensor:
 
 
 def with_neighbors(actions: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """The actions (m, k, d_x) and their neighbors, n in total: (m, n, d_x)."""
+    """Return actions (m, k, d_x) followed by random actions near them, n for each of m states in total: (m, n, d_x)."""
     m, k, d_x = actions.shape
     repeated = actions[:, torch.arange(n) % k]
     noise = REACH * torch.randn(m, n, d_x, generator=generator, dtype=torch.float64)
@@ -131,7 +136,7 @@ def with_neighbors(actions: Tensor, n: int, generator: torch.Generator) -> Tenso
 
 
 def joint_draws(belief: Belief, points: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """n joint draws at points (p, d): (p, n)."""
+    """Draw n functions from the posterior jointly at points (p, d), by a Cholesky factor: (p, n)."""
     covariance = belief.posterior.covariance(points, points)
     covariance.diagonal().add_(JITTER * covariance.diagonal().mean())
     normal = torch.randn(len(points), n, generator=generator, dtype=torch.float64).to(points)
@@ -139,12 +144,12 @@ def joint_draws(belief: Belief, points: Tensor, n: int, generator: torch.Generat
 
 
 def pathwise_draws(belief: Belief, points: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """n joint draws at points (p, d), by random Fourier features: (p, n)."""
+    """Draw n functions from the posterior by random Fourier features; return their values (p, n) at points (p, d)."""
     return belief.draw_paths(n, generator)(points)
 
 
 def distinct_argmax(points: Tensor, values: Tensor) -> Tensor:
-    """For each column of values (p, n) the best of points (p, d) that no earlier column has taken: (n, d)."""
+    """Choose for each column of values (p, n) the best of points (p, d) that no earlier column has chosen: (n, d)."""
     chosen: list[Tensor] = []
     free = torch.ones(len(points), dtype=torch.bool, device=points.device)
     for column in values.mT:

@@ -1,4 +1,7 @@
-"""Batches from the history of one search: take the best point, penalize similar points, take the next best.
+"""Chooses a batch of points by local penalization: take the best point, penalize similar points, take the next best.
+
+The candidates are all points that one search for the maximum of an acquisition function has evaluated.  The penalty is
+a factor of their values, by the prior covariance k⁰ with each point that was chosen before or is pending:
 
     φ((s,x), (s,x)ⁱ) = 1 - k⁰((s,x), (s,x)ⁱ) / k⁰((s,x)ⁱ, (s,x)ⁱ)
 
@@ -10,11 +13,11 @@ from torch import Tensor
 
 from conbo.belief import Belief
 
-DISTINCT = 0.01  # least penalty factor φ between two points of a batch
+DISTINCT = 0.01  # points with a smaller factor φ are considered the same, and are not both in a batch
 
 
 def penalty(belief: Belief, points: Tensor, chosen: Tensor) -> Tensor:
-    """The factors φ (p, q) that penalize points (p, d) for their similarity to chosen points (q, d).
+    """Return the factors φ (p, q) that penalize points (p, d) for their similarity to chosen points (q, d).
 
     A factor is 0 if the two points are the same, and 1 if they are unrelated.
     """
@@ -22,15 +25,15 @@ def penalty(belief: Belief, points: Tensor, chosen: Tensor) -> Tensor:
 
 
 def penalized_batch(belief: Belief, points: Tensor, values: Tensor, n: int) -> Tensor:
-    """Choose n of the evaluated points (p, d): high values (p,), apart from each other and from pending points.
+    """Choose n of the points (p, d) by their values (p,), penalized for similarity to each other and to pending points.
 
-    No value may be negative.
+    Values must not be negative.
     """
     return points[penalized_rows(belief, points, values, n)]
 
 
 def penalized_rows(belief: Belief, points: Tensor, values: Tensor, n: int) -> list[int]:
-    """The indices of the points that `penalized_batch` chooses."""
+    """Return the indices of the n points that `penalized_batch` chooses."""
     factor = torch.ones_like(values)
     apart = torch.ones_like(values, dtype=torch.bool)
 

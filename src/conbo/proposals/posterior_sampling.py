@@ -1,7 +1,7 @@
-"""PS-BAX: draw a function, find its whole policy, and evaluate the point of that policy that is least certain.
+"""PS-BAX: draw a function from the posterior, and evaluate the least certain point of its optimal policy.
 
-In the terms of BAX, the algorithm maps a function to its policy {(s, argmax_x f(s, x))}.  The policy of a drawn
-function is computed at states that follow P[s].  A batch of n points is n independent draws.
+In the terms of Bayesian algorithm execution (BAX), the algorithm maps a function to its optimal policy {(s, argmax_x
+f(s, x))}.  It is computed at states that follow P[s].  A batch of n points comes from n independent draws.
 
 Reference: Cheng, Astudillo, Desautels & Yue (2024), "Practical Bayesian Algorithm Execution via Posterior Sampling".
 """
@@ -20,22 +20,22 @@ from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates
 from conbo.search.path_peaks import path_peaks
 
-SPARE = 4  # extra draws, in case some of them have the same point
+SPARE = 4  # number of extra draws, in case several draws choose the same point
 
 
 @dataclass(frozen=True)
 class PosteriorSampling:
-    """Proposes the most uncertain point of a drawn function's policy, computed at `states` states."""
+    """Proposes the point of a drawn function's optimal policy that has the largest posterior variance."""
 
-    states: int = 128
-    climb: int = 10
+    states: int = 128  # number of states at which the policy of a drawn function is computed
+    climb: int = 10  # largest number of steps of the local search for the best action of a state
 
     def __post_init__(self) -> None:
         if self.states < 1:
             raise SettingError(f"`states` must be at least 1, but got states={self.states}.")
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
-        """n points (n, d), one for each draw."""
+        """Choose n points (n, d), one for each of n drawn functions."""
         states = policy_states(belief, self.states, generator) if state is None else state[None]
         paths = belief.draw_paths(n + SPARE, generator)
         pool = action_candidates(belief, 64, generator)
@@ -49,7 +49,7 @@ class PosteriorSampling:
 
 
 def policy_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
-    """All states if there are at most n, or n states that follow P[s]: (m, d_s)."""
+    """Return all states if there are at most n, and otherwise n quasi-random states that follow P[s]: (m, d_s)."""
     finite = belief.states.finite(n)
     seed = int(torch.randint(2**31, (1,), generator=generator))
     states = finite[0] if finite is not None else belief.states.from_uniform(sobol(n, belief.n_state_dims, seed))
@@ -57,9 +57,10 @@ def policy_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
 
 
 def new_points(belief: Belief, draws: Sequence[Tensor], spare: Tensor, n: int) -> Tensor:
-    """n new points: the first of each draw (m, d) that is neither pending nor chosen, then such points of `spare`.
+    """Choose n points (n, d) that are neither pending nor equal to each other.
 
-    If there are fewer such points, some of `spare` are taken although they are not new.
+    The first such point of each draw (m, d) is taken; if these are fewer than n, points of `spare` follow.  If those do
+    not suffice, the batch is completed by points of `spare` that are not new.
     """
     taken, chosen = list(belief.observations.pending), list[Tensor]()
     for points in [*draws, *[spare] * n]:

@@ -1,7 +1,7 @@
-"""SCoT: finitely many states in turn, with expected improvement within each.
+"""SCoT: visit finitely many states in turn, and maximize expected improvement within each.
 
-The next state is the one with the fewest evaluations, including pending ones. So all states get their turn, even if
-the initial design or given states were uneven.  Reference: Bardenet, Brendel, Kégl & Sebag (2013).
+The next state is the one with the fewest evaluations, including pending ones. So all states get equally many, even if
+the initial design or the user's own states were uneven.  Reference: Bardenet, Brendel, Kégl & Sebag (2013).
 """
 
 from dataclasses import dataclass, replace
@@ -19,10 +19,10 @@ from conbo.proposals.maximizer import Maximizer
 
 @dataclass(frozen=True)
 class RoundRobin:
-    """Proposes by expected improvement in the state whose turn it is."""
+    """Proposes the points with the highest expected improvement in the states with the fewest evaluations."""
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
-        """n points (n, d), apart from each other and from pending ones."""
+        """Choose n points (n, d), in the states whose turn it is, or in a given state (d_s,)."""
         batch: list[Tensor] = []
         for _ in range(n):
             there = next_state(belief) if state is None else state
@@ -33,7 +33,7 @@ class RoundRobin:
 
 
 def next_state(belief: Belief) -> Tensor:
-    """The state (d_s,) with the fewest evaluations; the first one if there are several."""
+    """Return the state (d_s,) with the fewest evaluations, including pending ones; of several, the first."""
     finite = belief.states.finite()
     if finite is None:
         raise SettingError("states in turn need finitely many states: use 'pei' or 'conbo' for continuous ones.")

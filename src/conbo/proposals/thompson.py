@@ -1,7 +1,8 @@
 """Thompson sampling: draw a function from the posterior, and evaluate where it is highest.
 
-A function is one joint draw at a set of points: Sobol points, and neighbors of those with the best posterior mean.  A
-batch of n points is n independent draws, as in Kandasamy et al. (2018) and Hernández-Lobato et al. (2017).
+A function is drawn jointly at a set of points: quasi-random points, and random points near those with the best
+posterior mean.  A batch of n points comes from n independent draws, as in Kandasamy et al. (2018) and Hernández-Lobato
+et al. (2017).
 """
 
 from dataclasses import dataclass
@@ -17,12 +18,12 @@ from conbo.proposals.maximizer import fix_state, screening_points
 
 @dataclass(frozen=True)
 class Thompson:
-    """Proposes the argmax of joint posterior draws at `points` points."""
+    """Proposes the points at which functions drawn from the posterior are highest."""
 
-    points: int = 1000
+    points: int = 1000  # number of points at which functions are drawn
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
-        """n points (n, d), one for each draw."""
+        """Choose n points (n, d), one for each of n drawn functions."""
         spread = screening_points(belief, self.points // 2, generator, state)
         best = spread[belief.posterior.mean(spread).topk(min(10, len(spread))).indices]
         d = spread.shape[-1]

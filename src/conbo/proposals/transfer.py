@@ -1,6 +1,6 @@
-"""Transfer: optimize one state by expected improvement and use its best action everywhere ("EI + Tr").
+"""Transfer: optimize one state by expected improvement, and use its best action in all states.
 
-The baseline of the paper's CNN experiment; its policy is `SingleAction`.
+It is the baseline "EI + Tr" of the ConBO paper's CNN experiment.  Its policy is `SingleAction`.
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from conbo.proposals.maximizer import Maximizer
 
 @dataclass(frozen=True)
 class Transfer:
-    """Proposes by expected improvement in the reference state, or in a given state."""
+    """Proposes the points with the highest expected improvement in one reference state."""
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
-        """n points (n, d), apart from each other and from pending ones."""
+        """Choose n points (n, d) in the reference state, or in a given state (d_s,)."""
         there = reference_state(belief) if state is None else state
         return Maximizer(StateImprovement(there)).propose(belief, n, generator, there)

@@ -1,4 +1,4 @@
-"""Random search: states from P[s], actions uniform on their own scales."""
+"""Random search: states are drawn from P[s], and actions are uniform (on a log scale if the parameter has one)."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ class UniformProposal:
     """Proposes independent random points, whatever the rewards are."""
 
     def propose(self, belief: Belief, n: int, generator: torch.Generator, state: Tensor | None = None) -> Suggestion:
-        """n points (n, d), states first."""
+        """Choose n points (n, d), with states from P[s] unless a state (d_s,) is given."""
         states = belief.states.sample(n, generator) if state is None else state.expand(n, -1)
         actions = torch.rand(n, belief.space.n_action_dims, generator=generator, dtype=torch.float64)
         return Suggestion(belief.spread(torch.cat([states.to(belief.device), actions.to(belief.device)], -1)))
