@@ -23,7 +23,7 @@ CHECKING_SEED = 0  # seed of these replications
 
 
 def assemble_to_order_constrained() -> Problem:
-    """Create the assemble-to-order problem with a learned constraint on the mean number of units in stock.
+    """Assemble to order with a learned limit on the mean number of units in stock.
 
     The mean stock must be at most 12 units. The best levels known without the constraint violate it in every state.
 
