@@ -1,4 +1,4 @@
-"""Gaussian processes: kernels, fitting, posteriors, and their fast inner loops.
+"""Gaussian processes: kernels, fits, posteriors, and their compiled inner loops.
 
 =============================  ====================================================================================
 question                       file

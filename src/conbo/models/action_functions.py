@@ -1,8 +1,8 @@
-"""Many functions of the action at once: h(x; z) = mean(x) + z slope(x), each a weighted sum of κ over n+1 points.
+"""Many functions of the action, maximized at once: h(x; z) = mean(x) + z slope(x), both weighted sums of κ.
 
-A row is the posterior mean of a state (with slope zero), or the look-ahead mean of a (candidate, state) pair:
-μⁿ⁺¹(s_i, x) = μⁿ(s_i, x) + σ̃(s_i, x; candidate) z.  Only κ depends on x, so a row is n weights for the mean, n weights
-for the slope, and one more point with its own weight: the candidate.
+A row is one such function.  It is the posterior mean of a state (with slope zero), or the look-ahead mean of a
+(candidate, state) pair: μⁿ⁺¹(s_i, x) = μⁿ(s_i, x) + σ̃(s_i, x; candidate) z.  Only κ depends on x, so a row consists of
+n weights of the observed actions for the mean, n weights for the slope, and one more weight for the candidate's action.
 
 `maximize` improves all rows and all z together by safeguarded, projected Newton steps with closed-form gradients and
 Hessians.  It has two implementations: plain torch (any device, the reference), and the compiled loops of
@@ -23,24 +23,24 @@ from conbo.models.factorization import factorize
 from conbo.models.feature_limits import FeatureLimits
 from conbo.models.kernels import Factor
 
-FIRST_RADIUS = 1.5  # first radius of the trust region, as a scaled distance: about two thirds of a lengthscale
+FIRST_RADIUS = 1.5  # first radius of the trust region in scaled features: about two thirds of a Matérn lengthscale
 
 
 @dataclass(frozen=True)
 class Maxima:
-    """The maxima that were found for r functions of the action, at q values of z each."""
+    """Local maxima of r functions of the action, at q values of z each."""
 
-    actions: Tensor  # (r, q, features), scaled
-    mean: Tensor  # (r, q)
-    slope: Tensor  # (r, q)
-    correlation: Tensor  # (r, q, n) between these actions and the observed ones; n = 0 if they were not asked for
+    actions: Tensor  # (r, q, features), scaled features of the maximizers
+    mean: Tensor  # (r, q), at the maximizers
+    slope: Tensor  # (r, q), at the maximizers
+    correlation: Tensor  # (r, q, n), κ between maximizers and observed actions; n = 0 if it was not asked for
 
     def take(self, chosen: Tensor) -> "Maxima":
-        """The same functions, each with only its maxima at the indices `chosen` (r, k)."""
+        """Return, for each function, only its maxima at the indices `chosen` (r, k)."""
         rows, columns = self.mean.shape
         places = (chosen + columns * torch.arange(rows, device=chosen.device)[:, None]).flatten()
 
-        def pick(tensor: Tensor) -> Tensor:  # whole rows at once: quicker than gathering every number
+        def pick(tensor: Tensor) -> Tensor:  # whole rows at once, which is faster than gathering single numbers
             return tensor.flatten(0, 1).index_select(0, places).unflatten(0, chosen.shape)
 
         return Maxima(pick(self.actions), pick(self.mean), pick(self.slope), pick(self.correlation))
@@ -48,32 +48,35 @@ class Maxima:
 
 @dataclass(frozen=True)
 class ActionFunctions:
-    """r functions mean + z slope of the action, sums of κ over n shared points and one new point of each function."""
+    """r functions mean + z slope of the action: sums of κ over n points, and over one new point of each function."""
 
-    factor: Factor
-    points: Tensor  # (n, features), scaled
-    mean_weights: Tensor  # (r, n)
-    slope_weights: Tensor  # (r, n)
-    new_points: Tensor  # (r, features), scaled
-    new_weights: Tensor  # (r,)
-    mean_constant: Tensor  # (r,)
-    slope_constant: Tensor  # (r,)
-    limits: FeatureLimits | None = None  # limits of the actions in each of the r rows
+    factor: Factor  # κ
+    points: Tensor  # (n, features), scaled features of the observed actions
+    mean_weights: Tensor  # (r, n), weights of κ(·, points) in the mean
+    slope_weights: Tensor  # (r, n), weights of κ(·, points) in the slope
+    new_points: Tensor  # (r, features), scaled features of the candidates' actions
+    new_weights: Tensor  # (r,), weights of κ(·, new point) in the slope
+    mean_constant: Tensor  # (r,), added to the mean
+    slope_constant: Tensor  # (r,), added to the slope
+    limits: FeatureLimits | None = None  # constraints on the actions of each of the r functions
 
     @property
     def box(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Lower and upper end of every scaled feature, and whether it may move."""
+        """Lower and upper bounds of the scaled features, and whether each is numeric and may move: (features,) each."""
         return self.factor.box
 
     def pooled(self, correlation: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
-        """Means and slopes (r, p) at shared actions (p, features), given κ (n, p) between points and actions."""
+        """Return means and slopes (r, p) at the same p actions for all functions.
+
+        `pool` (p, features) holds the actions, and `correlation` (n, p) their κ with the n points.
+        """
         own = self.factor.correlation(self.new_points, pool)  # (r, p)
         mean = self.mean_constant[:, None] + self.mean_weights @ correlation
         slope = self.slope_constant[:, None] + self.slope_weights @ correlation + self.new_weights[:, None] * own
         return mean, slope
 
     def at(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Means and slopes (r, q) at actions (r, q, features), and κ (r, q, n) between these actions and the points."""
+        """Return means and slopes (r, q) at actions (r, q, features), and κ (r, q, n) between actions and points."""
         correlation = self.factor.correlation(actions, self.points)
         own = self.factor.correlation(actions, self.new_points[:, None])[..., 0]
         mean = self.mean_constant[:, None] + (correlation * self.mean_weights[:, None]).sum(-1)
@@ -81,7 +84,10 @@ class ActionFunctions:
         return mean, slope + self.slope_constant[:, None], correlation
 
     def maximize(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool = False) -> Maxima:
-        """Local maxima of mean + z slope, by ascents from starts (r, q, features), with z (q,) or (r, q)."""
+        """Return local maxima of mean + z slope, reached from starts (r, q, features) in `steps` Newton steps.
+
+        `z` is (q,) or (r, q). The correlations of the result are computed only with `keep_correlation`.
+        """
         z = z.expand(starts.shape[:2])
         if self.limits is None or self.limits.allowed is None:
             return self._climb(starts, z, steps, keep_correlation)
@@ -91,11 +97,13 @@ class ActionFunctions:
         return Maxima(ends, mean, slope, correlation if keep_correlation else correlation[..., :0])
 
     def _climb(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool) -> Maxima:
+        """Maximize by compiled loops if there are any, otherwise in torch."""
         if compiled.handles(self.factor.profile) and starts.device.type == "cpu":
             return self._maximize_compiled(starts, z, steps, keep_correlation)
         return self._maximize_torch(starts, z, steps, keep_correlation)
 
     def _maximize_compiled(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool) -> Maxima:
+        """Maximize by the compiled loops."""
         found = compiled_ascent.ascend(
             self.factor.profile.name,
             self.points,
@@ -115,6 +123,7 @@ class ActionFunctions:
         return Maxima(*found)
 
     def _maximize_torch(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool) -> Maxima:
+        """Maximize in torch; the compiled loops do the same row by row."""
         lower, upper, free = self.box
         x = starts if self.limits is None else self.limits.project(starts)[0]
         value, gradient, hessian = self.derivatives(x, z)
@@ -138,7 +147,7 @@ class ActionFunctions:
         return Maxima(x, mean, slope, correlation if keep_correlation else correlation[..., :0])
 
     def derivatives(self, x: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Value (without constants), gradient and Hessian of mean + z slope at x (r, q, features)."""
+        """Return value (r, q), gradient and Hessian of mean + z slope at x (r, q, features), without the constants."""
         points = self.points
         profile = self.factor.profile.tables
         value, slope, curve = profile(squared_distances(x, points))  # each (r, q, n)
@@ -165,7 +174,7 @@ class ActionFunctions:
 def newton_step(
     x: Tensor, gradient: Tensor, hessian: Tensor, lower: Tensor, upper: Tensor, free: Tensor, radius: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """A projected Newton step towards a maximum, no longer than radius, and its length."""
+    """Return a projected Newton step towards a maximum within the box, no longer than `radius`, and its length."""
     stuck = ~free | ((x <= lower) & (gradient < 0)) | ((x >= upper) & (gradient > 0))
     gradient = torch.where(stuck, 0.0, gradient)
     fixed = stuck[..., :, None] | stuck[..., None, :]
@@ -175,17 +184,17 @@ def newton_step(
     lifted, lost = factorize(bowl + missing_curvature(torch.where(fixed, 0.0, -hessian))[..., None, None] * eye)
     factor = torch.where(failed[..., None, None], lifted, factor)
     step = torch.cholesky_solve(gradient[..., None], factor)[..., 0]
-    step = torch.where((failed & lost)[..., None], 0.0, step)  # the Hessian is not finite: stay
+    step = torch.where((failed & lost)[..., None], 0.0, step)  # no step, because the Hessian is not finite
     length = step.norm(dim=-1)
     shrink = (radius / length.clamp_min(1e-300)).clamp_max(1.0)
     return step * shrink[..., None], length * shrink
 
 
-def missing_curvature(bowl: Tensor) -> Tensor:
-    """A shift of the diagonal that makes matrices (..., d, d) positive definite, by Gershgorin's bound."""
-    diagonal = bowl.diagonal(dim1=-2, dim2=-1)
-    excess = bowl.abs().sum(-1) - diagonal.abs() - diagonal
-    return (excess.amax(-1) + 1e-3 * bowl.abs().amax((-2, -1))).clamp_min(1e-300)
+def missing_curvature(matrices: Tensor) -> Tensor:
+    """Return a multiple of the identity that makes matrices (..., d, d) positive definite, by Gershgorin's bound."""
+    diagonal = matrices.diagonal(dim1=-2, dim2=-1)
+    excess = matrices.abs().sum(-1) - diagonal.abs() - diagonal
+    return (excess.amax(-1) + 1e-3 * matrices.abs().amax((-2, -1))).clamp_min(1e-300)
 
 
 def limited_step(
@@ -196,7 +205,7 @@ def limited_step(
     radius: Tensor,
     limits: FeatureLimits,
 ) -> tuple[Tensor, Tensor]:
-    """The Newton step towards a maximum within the limits and the box, no longer than radius, and its length."""
+    """Return the Newton step towards a maximum within limits and box, no longer than `radius`, and its length."""
     lower, upper, free = box
     fixed = ~free[:, None] | ~free
     eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
@@ -218,7 +227,7 @@ def limited_step(
 
 
 def state_functions(posterior: Conditioned, states: Tensor) -> ActionFunctions:
-    """The posterior mean of each state (r, d_s) as a function of the action."""
+    """Return the posterior mean of each state (r, d_s) as a function of the action."""
     prepared = state_rows(posterior, states[:, None])
     weights, constant = prepared.mean_weights[:, 0], prepared.mean_constant[:, 0]
     rows = len(states)
@@ -238,16 +247,16 @@ def state_functions(posterior: Conditioned, states: Tensor) -> ActionFunctions:
 
 @dataclass(frozen=True)
 class StateRows:
-    """The part of the look-ahead that does not depend on the candidate, for r sets of m states."""
+    """The parts of the look-ahead functions that do not depend on the candidate, for r sets of m states."""
 
     features: Tensor  # (r, m, state features), scaled
-    scale: Tensor  # (r, m, n), A between these states and the observed ones
-    offset: Tensor | None  # (r, m, n), B between the same states; None if the kernel has no offset
-    mean_weights: Tensor  # (r, m, n)
-    mean_constant: Tensor  # (r, m)
+    scale: Tensor  # (r, m, n), the kernel's A between these states and the observed ones
+    offset: Tensor | None  # (r, m, n), the kernel's B between the same states; None if the kernel has no offset
+    mean_weights: Tensor  # (r, m, n), weights of κ with the observed actions in the posterior mean
+    mean_constant: Tensor  # (r, m), part of the posterior mean that does not depend on the action
 
     def select(self, rows: Tensor) -> "StateRows":
-        """The sets of states with these indices."""
+        """Return only the sets of states with indices `rows`."""
         offset = None if self.offset is None else self.offset[rows]
         return StateRows(
             self.features[rows], self.scale[rows], offset, self.mean_weights[rows], self.mean_constant[rows]
@@ -255,7 +264,7 @@ class StateRows:
 
 
 def state_rows(posterior: Conditioned, states: Tensor) -> StateRows:
-    """The part of the look-ahead that does not depend on the candidate, for states (r, m, d_s)."""
+    """Prepare the parts of the look-ahead functions that do not depend on the candidate, for states (r, m, d_s)."""
     r, m, _ = states.shape
     features = posterior.kernel.states.scaled(states)
     flat = features.flatten(0, 1)
@@ -276,9 +285,10 @@ def state_rows(posterior: Conditioned, states: Tensor) -> StateRows:
 def look_ahead_functions(
     posterior: Conditioned, ahead: LookAhead, rows: StateRows, limits: FeatureLimits | None = None
 ) -> ActionFunctions:
-    """The look-ahead mean of each of r candidates at each of its m states: r·m functions, candidates first.
+    """Return the look-ahead means of r candidates as functions of the action: r·m functions.
 
-    `limits` has one row for each of these functions.
+    Candidate i has one function in each of the m states `rows[i]`, and these m functions are adjacent. `limits` has one
+    row for each function.
     """
     kernel = posterior.kernel
     r, m, _ = rows.features.shape

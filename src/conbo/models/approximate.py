@@ -1,28 +1,29 @@
-"""The posterior of many thousand rewards, by inducing points.
+"""The posterior of many thousand rewards, approximated by inducing points.
 
-Exact inference costs n³ time and n² memory. Beyond `MOST_EXACT` rewards, the function is described by its values u at
-M inducing points Z, a subset of the observed ones, and every reward is treated as a noisy reading of u's
-prediction at its point:
+Exact inference costs n³ time and n² memory.  With more than `MOST_EXACT` rewards, the function is described by its
+values u at M inducing points Z, a subset of the observed points.  Every reward is treated as a noisy observation of
+what u predicts at its point:
 
     y ~ N(μ⁰ + Q(X̃, Z) u, Λ),   Q(x, Z) = k⁰(x, Z) K_zz⁻¹
 
-(projected process, or DTC; Quiñonero-Candela & Rasmussen, 2005).  Where u determines nothing, the prior's
-variance stays, so that the model is unsure where there is no data.
+This is the projected process, or DTC (Quiñonero-Candela & Rasmussen, 2005).  Far from the inducing points, the variance
+stays that of the prior, so the model is uncertain where there are no data.
 
 ============================  ===================  =============================================================
 symbol                        here                 meaning
 ============================  ===================  =============================================================
+Λ                             ``variances``        diagonal matrix of noise variances
 K_zz = L Lᵀ                   ``root``             prior covariance at the inducing points
-V = L⁻¹ k⁰(Z, X̃)              blocks               covariance of u with the rewards, whitened
+V = L⁻¹ k⁰(Z, X̃)              (block by block)     covariance of L⁻¹u with the rewards
 S = V Λ⁻¹ Vᵀ                  ``information``      information in the rewards, summed over blocks
-V Λ⁻¹ (Y - μ⁰)                ``pull``             right side for the posterior mean, likewise summed
+V Λ⁻¹ (Y - μ⁰)                ``pull``             right side of the posterior mean, summed over blocks
 I + S = C Cᵀ                  ``informed``         posterior precision of L⁻¹u
 K_zz⁻¹ - (K_zz + L S Lᵀ)⁻¹    (R Rᵀ)⁻¹             takes the place of K⁻¹ in every formula
 ============================  ===================  =============================================================
 
-The last line is why everything else in the library stays as it is: an approximate posterior *is* the exact posterior of
-M readings at Z whose noise is correlated, with R as the Cholesky factor of their covariance.  Moments, look-ahead and
-searches over actions are inherited from `ExactPosterior`, and cost as much as with M rewards.
+By the last line, an approximate posterior *is* the exact posterior of M observations at Z whose noise is correlated,
+with R as the Cholesky factor of their covariance.  Moments, look-ahead and searches over actions are therefore
+inherited from `ExactPosterior`, and cost as much as with M rewards.
 """
 
 from dataclasses import dataclass
@@ -42,36 +43,39 @@ from conbo.models.schedule import LONG_BLOCK, block_ends, fitted_rewards, shared
 from conbo.notices import LOG, in_words
 from conbo.spaces import Space
 
-MOST_EXACT = 5000  # rewards up to which the posterior is exact
-INDUCING_POINTS = 1500
-JITTER = 1e-8  # share of the mean prior variance added to K_zz, because inducing points may be close to each other
-LEAST_SHARE = 1e-10  # added to the diagonal of I - (I + S)⁻¹, so that R exists if rewards say nothing about a part of u
-SAID_EVERY = 40 * LONG_BLOCK  # number of rewards between two messages of progress in the log
+MOST_EXACT = 5000  # largest number of rewards for which the posterior is exact
+INDUCING_POINTS = 1500  # largest number M of inducing points
+JITTER = 1e-8  # multiple of the mean prior variance added to K_zz, because inducing points may be close to each other
+LEAST_SHARE = 1e-10  # added to the diagonal of I - (I + S)⁻¹, so that R exists even if rewards leave u undetermined
+SAID_EVERY = 40 * LONG_BLOCK  # number of rewards between two progress messages in the log
 
 
 @dataclass(frozen=True)
 class Sums:
-    """The sums S and V Λ⁻¹ (Y - μ⁰) of the module's table, over the first blocks of rewards."""
+    """The sums S and V Λ⁻¹ (Y - μ⁰) of the table above, over the first rewards, in whole blocks."""
 
-    rows: int
-    information: Tensor  # (M, M)
-    pull: Tensor  # (M,)
+    rows: int  # number of rewards that are summed up
+    information: Tensor  # (M, M), S
+    pull: Tensor  # (M,), V Λ⁻¹ (Y - μ⁰)
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The information of n rewards about the function at M inducing points, with the data that it was computed from."""
+    """What n rewards tell about the function at M inducing points, with the data that this was computed from."""
 
     points: Tensor  # (n, d)
-    residuals: Tensor  # (n,), rewards less the prior mean
+    residuals: Tensor  # (n,), rewards minus the prior mean
     variances: Tensor  # (n,), of the noise
-    inducing: Tensor  # (M, d)
+    inducing: Tensor  # (M, d), Z
     root: Tensor  # (M, M), L
     whole: Sums  # sums over all blocks but the last; a summary of more rewards starts from them
-    total: Sums
+    total: Sums  # sums over all rewards
 
     def shared_with(self, points: Tensor, residuals: Tensor, variances: Tensor) -> bool:
-        """Whether a summary of these data can start from the sums in `whole`: same blocks, same inducing points."""
+        """Return whether a summary of other data can start from the sums `whole` of this one.
+
+        Its first rows must have the same blocks, inducing points, points, residuals and variances.
+        """
         rows = self.whole.rows
         if shared_rows(len(self.points), len(points)) < rows or fitted_rewards(len(points)) > rows:
             return False
@@ -82,7 +86,7 @@ class Summary:
 def summarized(
     kernel: Kernel, points: Tensor, residuals: Tensor, variances: Tensor, earlier: Summary | None = None
 ) -> Summary:
-    """Summarize rewards at points (n, d); an `earlier` summary under the same kernel is extended if possible."""
+    """Compute the summary of rewards at points (n, d); extend an `earlier` summary with the same kernel if possible."""
     ends, m = block_ends(len(points)), INDUCING_POINTS
     if earlier is not None and earlier.shared_with(points, residuals, variances):
         inducing, root, sums = earlier.inducing, earlier.root, earlier.whole
@@ -111,7 +115,7 @@ def summarized(
 
 
 def inducing_points(points: Tensor, most: int) -> Tensor:
-    """At most `most` of the points (n, d), evenly spaced from the first to the last, without duplicates."""
+    """Return at most `most` of the points (n, d), evenly spaced from the first to the last, without duplicates."""
     _, group = torch.unique(points, dim=0, return_inverse=True)
     order = torch.arange(len(points), device=points.device)
     first_of_group = order.new_full((int(group.max()) + 1,), len(points)).scatter_reduce(0, group, order, "amin")
@@ -122,7 +126,7 @@ def inducing_points(points: Tensor, most: int) -> Tensor:
 
 
 def announce(n: int, inducing: int) -> None:
-    """Log that the posterior is approximate, and how long it takes to compute on two cores."""
+    """Log that the posterior is approximate, and how long the computation takes on two cores."""
     seconds = 1.2e-10 * n * inducing**2
     LOG.info(
         "Conditioning on %s rewards approximately, by %s inducing points; this takes about %s.",
@@ -134,13 +138,16 @@ def announce(n: int, inducing: int) -> None:
 
 @dataclass(frozen=True)
 class ApproximatePosterior(ExactPosterior):
-    """A Gaussian process that knows n rewards only through M inducing points."""
+    """A Gaussian process conditioned on n rewards approximately, by M inducing points."""
 
     summary: Summary
     informed: Tensor  # (M, M), C
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> DrawnPaths:
-        """n functions drawn from the posterior: prior draws, corrected by draws of u."""
+        """Draw n functions from the posterior: prior draws, corrected such that they pass through posterior draws of u.
+
+        `features` is the number of features with which a draw from the prior is approximated.
+        """
         prior, root = self.kernel.draw_prior(n, features, generator), self.summary.root
         normal = random_normals(generator, len(root), n).to(root)
         whitened = torch.linalg.solve_triangular(self.informed.mT, normal, upper=True)
@@ -149,7 +156,10 @@ class ApproximatePosterior(ExactPosterior):
         return DrawnPaths(self, prior, self.weights[:, None] + corrections)
 
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
-        """Leave-one-out residuals (n,) and predictive standard deviations (n,), the inducing points held fixed."""
+        """Return leave-one-out residuals (n,) and predictive standard deviations (n,), noise included.
+
+        The inducing points are those given all rewards.
+        """
         summary, parts = self.summary, []
         for points, residuals, variances in zip(
             *(part.split(LONG_BLOCK) for part in (summary.points, summary.residuals, summary.variances)), strict=True
@@ -166,13 +176,13 @@ class ApproximatePosterior(ExactPosterior):
         return residual, deviation
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """Always None, because the report's page would need all the rewards."""
+        """Return None, because the report's page would need all the rewards."""
         return None
 
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> ExactPosterior:
-        """The same hyperparameters conditioned on other observations, exactly if there are few of them."""
+        """Return the posterior with the same hyperparameters, given other observations; exact if these are few."""
         known = self.noise if noise is None else noise
         return condition_by_size(self.kernel, self.constant, known, points, rewards, self.noise)[0]
 
@@ -186,10 +196,10 @@ def condition_by_size(
     new_noise: float | HeteroscedasticNoise | None = None,
     earlier: Factored | Summary | None = None,
 ) -> tuple[ExactPosterior, Factored | Summary]:
-    """Condition a prior on points (n, d) and rewards (n,), exactly or approximately: n alone decides.
+    """Condition a prior on points (n, d) and rewards (n,), exactly up to MOST_EXACT rewards, else approximately.
 
-    Arguments are as in `exact.condition`.  The second returned value can be passed as `earlier` once there are more
-    rewards under the same kernel and constant.  That saves time and does not change the result.
+    Arguments are as in `exact.condition`. The second result can be passed as `earlier` once there are more rewards,
+    with the same kernel and constant. That saves time and does not change the result.
     """
     if new_noise is None:
         new_noise = float(noise.mean()) if isinstance(noise, Tensor) else noise
@@ -205,7 +215,7 @@ def condition_by_size(
 def approximate(
     kernel: Kernel, constant: float, new_noise: float | HeteroscedasticNoise, summary: Summary
 ) -> ApproximatePosterior:
-    """The approximate posterior that follows from a summary of the rewards."""
+    """Return the approximate posterior that follows from a summary of the rewards."""
     root, total = summary.root, summary.total
     eye = torch.eye(len(root), dtype=root.dtype, device=root.device)
     informed = cholesky(eye + total.information)

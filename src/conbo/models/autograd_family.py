@@ -1,6 +1,6 @@
-"""Your own families of kernels: define how parameters make a kernel, and autograd finds the gradients for the fit.
+"""A base class for a user's own families of kernels, whose gradients for the fit come from autograd.
 
-The built-in families write their gradients out, which is several times faster.
+The built-in families have closed-form gradients, which are several times faster.
 """
 
 from abc import ABC, abstractmethod
@@ -17,16 +17,16 @@ from conbo.models.profiles import MATERN52, Profile
 
 @dataclass(frozen=True)
 class AutogradFamily(ABC):
-    """A kernel up to its hyperparameters, fitted with gradients by autograd.
+    """A family of kernels: a kernel whose hyperparameters are fitted, with gradients by autograd.
 
-    Derive from it and write `n_variances` and `kernel`; docs/extending.md shows an example.
+    Derive from it and implement `n_variances` and `kernel`; docs/extending.md shows an example.
 
     Parameters
     ----------
     states, actions
-        How the columns of states and actions enter the kernel.
+        How the columns of states and actions become features of the kernel.
     profile
-        The correlation.
+        The correlation as a function of a distance.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class AutogradFamily(ABC):
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """Prior means of the remaining parameters, the loadings, which may be negative; by default there are none."""
+        """Prior means of the loadings: the remaining parameters, which may be negative; by default there are none."""
         return ()
 
     @property
@@ -61,7 +61,7 @@ class AutogradFamily(ABC):
 
     @abstractmethod
     def kernel(self, parameters: Tensor) -> Kernel:
-        """Make the kernel with these parameters, which it must keep as tensors, so that gradients reach them.
+        """Make the kernel with these parameters; it must keep them as tensors, so that autograd can follow them.
 
         Parameters
         ----------
@@ -87,8 +87,8 @@ class AutogradFamily(ABC):
         Returns
         -------
         tuple
-            Covariances (r, n, n), and a function that turns gradients with respect to them into gradients with
-            respect to the parameters.
+            Covariances (r, n, n), and a function that converts a gradient with respect to them, (r, n, n), into a
+            list with the gradient with respect to the parameters, (r, p).
         """
         with torch.enable_grad():
             variable = parameters.detach().clone().requires_grad_(True)
@@ -101,5 +101,6 @@ class AutogradFamily(ABC):
 
 
 def _covariance(kernel: Kernel, points: Tensor) -> Tensor:
+    """Return the covariance matrix (n, n) of unit-cube points (n, d)."""
     here = kernel.scaled(points)
     return kernel.covariance(here, here)

@@ -1,8 +1,9 @@
-"""Expected gains of states under any BoTorch model, computed from its posterior by autograd.
+"""Expected gains of states under any BoTorch model: the rise of a state's best mean by one more reward.
 
-Nothing is known of the kernel here, so σ̃ = kⁿ((s_i, x'), candidate) / sd is the covariance of a pair of points, and
-the inner maximizers are found by a pooled search and quasi-Newton steps.  This is slower than the built-in models. The
-estimates are the same, and gradients hold the maximizers fixed here as well.
+The model's kernel is not known here, so the slope σ̃ = kⁿ((s_i, x'), candidate) / sd is computed from the posterior
+covariance of a pair of points.  The actions with the highest look-ahead means are found by scoring a pool, followed by
+quasi-Newton steps.  This is slower than for the built-in models.  The estimates are the same, and gradients hold the
+maximizers fixed here as well.
 """
 
 from collections.abc import Callable
@@ -17,25 +18,28 @@ from conbo.models.posterior import GainRule, LineGains
 from conbo.models.snapping import action_limits, snap_actions, without_infeasible
 from conbo.spaces import Space
 
-COLD_ITERATIONS, WARM_ITERATIONS = 12, 2  # steps of an inner maximization from the pool, and from the last maximizer
+COLD_ITERATIONS, WARM_ITERATIONS = (
+    12,
+    2,
+)  # steps of a maximization over actions from the pool, and from the last maximizer
 ROUGH_ACTIONS = 24  # number of pool actions that rough estimates use
-WIDTH = 0.2  # distance in the unit cube over which two actions count as alike
+WIDTH = 0.2  # lengthscale, in the unit cube, of the similarity of two actions
 
 
 class PairwisePosterior(Protocol):
     """The methods of a posterior from which gains are computed."""
 
     def mean(self, points: Tensor) -> Tensor:
-        """Posterior mean of points (n, d)."""
+        """Posterior mean (n,) of the noise-free reward at points (n, d)."""
 
     def variance(self, points: Tensor) -> Tensor:
-        """Posterior variance of the noise-free reward at points (n, d)."""
+        """Posterior variance (n,) of the noise-free reward at points (n, d)."""
 
     def noise_at(self, points: Tensor) -> Tensor:
-        """Variances of the noise of new rewards at points (n, d)."""
+        """Variances (n,) of the noise of new rewards at points (n, d)."""
 
     def pair_covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Posterior covariance of each pair of points a (n, d), b (n, d)."""
+        """Posterior covariances (n,) of the noise-free rewards at pairs of points, a (n, d) and b (n, d)."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class BotorchLines:
 
     @classmethod
     def at(cls, posterior: PairwisePosterior, candidates: Tensor, states: Tensor, actions: Tensor) -> "BotorchLines":
-        """The lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d)."""
+        """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d)."""
         k, m, q, _ = actions.shape
         points = torch.cat([states[:, :, None].expand(k, m, q, -1), actions], -1).flatten(0, 2)
         sd = (posterior.variance(candidates) + posterior.noise_at(candidates)).sqrt()
@@ -61,7 +65,10 @@ class BotorchLines:
         return cls(mean, covariance / sd[:, None, None], posterior, candidates, states, actions)
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ pull · slope with respect to the candidates, for pull (k, m, q) and fixed actions."""
+        """Gradient (k, d) of Σ pull · slope, summed over m and q, with respect to the candidates.
+
+        `pull` (k, m, q) are any weights. The actions at which the lines are taken are held fixed.
+        """
         with torch.enable_grad():
             variable = self.candidates.detach().clone().requires_grad_(True)
             slope = BotorchLines.at(self.posterior, variable, self.states, self.actions).slope
@@ -69,7 +76,7 @@ class BotorchLines:
         return gradient
 
     def take(self, chosen: Tensor) -> "BotorchLines":
-        """The same candidates and states with only the lines `chosen` (k, m, q') of each."""
+        """Return, for each candidate and state, only the lines with indices `chosen` (k, m, q')."""
         index = chosen[..., None].expand(*chosen.shape, self.actions.shape[-1])
         mean, slope = self.mean.gather(-1, chosen), self.slope.gather(-1, chosen)
         actions = self.actions.gather(2, index)
@@ -78,19 +85,22 @@ class BotorchLines:
 
 @dataclass(frozen=True)
 class BotorchGains:
-    """Gains of states, by a `GainRule`; searches for look-ahead maxima start from a pool of actions (p, d_x)."""
+    """Expected gains of states, estimated by a `GainRule`; searches for look-ahead maxima start from a pool."""
 
     posterior: PairwisePosterior
     space: Space
-    actions: Tensor
+    actions: Tensor  # (p, d_x), the pool
     rule: GainRule
 
     def at(self, states: Tensor) -> "BotorchStatesAhead":
-        """Prepare r sets of m states (r, m, d_s); the result is a function from candidates to their gains in these."""
+        """Return a function that computes the gains of candidates in r sets of m states (r, m, d_s)."""
         return BotorchStatesAhead(self, states)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Prepare shared states (m, d_s); the result maps candidates (r, d) to values (r, m), from part of the pool."""
+        """Return a function that roughly estimates the gains (r, m) of candidates (r, d) in states (m, d_s).
+
+        It uses only lines of pool actions, and unless the rule has no nodes, only of a few of them.
+        """
         actions = self.actions if self.rule.nodes is None else self.actions[-ROUGH_ACTIONS:]
 
         def function(candidates: Tensor) -> Tensor:
@@ -101,30 +111,34 @@ class BotorchGains:
         return function
 
     def pooled(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
-        """Lines for candidates (k, d) at the same actions (p, d_x) in all states (k, m, d_s).
+        """Return look-ahead lines at the same actions (p, d_x) in all states (k, m, d_s), for candidates (k, d).
 
-        The line of an infeasible action is never the highest.
+        The line of an infeasible action is below all others.
         """
         lines = self.lines(candidates, states, actions.expand(*states.shape[:2], -1, -1))
         mean, slope = without_infeasible(self.space, states, actions, lines.mean, lines.slope)
         return replace(lines, mean=mean, slope=slope)
 
     def lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
-        """Look-ahead lines mean + slope z of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d)."""
+        """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
+
+        A line mean + slope z is the posterior mean after a reward at the candidate that is z standard deviations above
+        its prediction.
+        """
         with torch.no_grad():
             return BotorchLines.at(self.posterior, candidates, states, actions)
 
 
 class BotorchStatesAhead:
-    """Computes gains at r sets of m fixed states; keeps the last look-ahead maxima as starts of the next search."""
+    """Computes gains in r sets of m fixed states; the last look-ahead maximizers are the starts of the next search."""
 
     def __init__(self, gains: BotorchGains, states: Tensor) -> None:
         self._gains, self._states = gains, states
-        self._last: Tensor | None = None  # (r, m, q, d_x)
+        self._last: Tensor | None = None  # (r, m, q, d_x), the last maximizers of the sets that were visited
         self._visited = torch.zeros(len(states), dtype=torch.bool, device=states.device)
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
-        """Gains (k, m) of candidates (k, d); candidate i looks at the set of states `rows[i]`."""
+        """Return the gains (k, m) of candidates (k, d); candidate i is evaluated in the set of states `rows[i]`."""
         gains, states, nodes = self._gains, self._states[rows], self._gains.rule.nodes
         if nodes is None:
             lines = gains.pooled(candidates, states, gains.actions)
@@ -134,7 +148,7 @@ class BotorchStatesAhead:
         return LineGains(*gains.rule.combine(lines.mean, lines.slope, similarity(lines.actions)), lines)
 
     def _maximizers(self, candidates: Tensor, states: Tensor, nodes: Tensor, rows: Tensor) -> Tensor:
-        """The best actions (k, m, q, d_x) at every node."""
+        """Return the actions (k, m, q, d_x) with the highest look-ahead mean at every node."""
         gains, (k, m, _), q = self._gains, states.shape, len(nodes)
         if self._last is not None and bool(self._visited[rows].all()):
             starts, iterations = self._last[rows], WARM_ITERATIONS
@@ -165,11 +179,11 @@ class BotorchStatesAhead:
 
 
 def best_lines(lines: BotorchLines, nodes: Tensor) -> Tensor:
-    """The index (k, m, q) of the line that is highest at each node."""
+    """Return the indices (k, m, q) of the lines that are highest at the q nodes."""
     return (lines.mean[..., None, :] + nodes[:, None] * lines.slope[..., None, :]).argmax(-1)
 
 
 def similarity(actions: Tensor) -> Tensor:
-    """Similarities (..., q-1) of neighboring actions (..., q, d_x), from 0 to 1."""
+    """Return similarities (..., q-1), from 0 to 1, of neighboring actions (..., q, d_x)."""
     apart = (actions[..., 1:, :] - actions[..., :-1, :]).square().sum(-1)
     return torch.exp(-apart / (2 * WIDTH**2))

@@ -1,7 +1,7 @@
-"""Any BoTorch model as a posterior, through its own `posterior` and autograd.
+"""A BoTorch model as a `Posterior`, computed through the model's own `posterior` method and autograd.
 
-It is slower than the built-in models, whose formulas are written out, but estimators and methods are the same. Points
-reach the model with numbers in the unit cube and categories as 0, 1, 2, …, as BoTorch's models expect.
+This is slower than the built-in models, which have closed-form gradients, but all methods work in the same way.  The
+model gets numbers in the unit cube and categories as 0, 1, 2, …, as BoTorch's models expect.
 """
 
 from collections.abc import Callable
@@ -26,19 +26,22 @@ if TYPE_CHECKING:  # otherwise imported on first use: BoTorch takes a second to 
 # (points (n, d), rewards (n, 1), variances of the rewards (n, 1) or None) → model, not yet fitted
 ModelFactory: TypeAlias = Callable[[Tensor, Tensor, Tensor | None], "GPyTorchModel"]
 
-ASSUMED_LENGTHSCALE = 0.3  # assumed for all states, in the unit cube, because nothing is known of the model's kernel
-CHUNK = 256  # states per pass; each is evaluated with every action of the pool
-ITERATIONS = 20  # steps of a local search for the best action of a state
+ASSUMED_LENGTHSCALE = 0.3  # assumed for every state column, in the unit cube, because the model's kernel is not known
+CHUNK = 256  # number of states that are searched at once; each is evaluated with every action of the pool
+ITERATIONS = 20  # largest number of steps of a local search for the best action of a state
 
 
 @dataclass(frozen=True)
 class BotorchModel:
-    """A model that a user's function makes and BoTorch fits."""
+    """A model that a user's function makes and that BoTorch fits."""
 
     factory: ModelFactory
 
     def fit(self, space: Space, observations: Observations) -> "BotorchPosterior":
-        """Build the user's model on standardized rewards and fit it."""
+        """Build the user's model on standardized rewards, and fit it by BoTorch.
+
+        Raises ConboError if the function returns no model, or if the fit fails.
+        """
         from botorch.exceptions.errors import ModelFittingError
         from botorch.fit import fit_gpytorch_mll
         from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -63,7 +66,7 @@ class BotorchModel:
         return posterior
 
     def _model(self, inputs: Tensor, rewards: Tensor, noise: Tensor | None) -> "GPyTorchModel":
-        """The model that the user's function makes; raises ConboError if the result is not a model."""
+        """Return the model that the user's function makes, or raise ConboError if the result is not a BoTorch model."""
         from botorch.models.gpytorch import GPyTorchModel
 
         rule = "`model` must be a function of points, rewards and noise that returns a BoTorch model"
@@ -84,19 +87,19 @@ class BotorchPosterior:
 
     model: "GPyTorchModel"
     categories: tuple[int, ...]  # number of choices of each column, 0 for numbers
-    n_state_dims: int
-    noise: float  # variance of a new observation's noise
+    n_state_dims: int  # number of state columns, which come first in a point
+    noise: float  # variance of a new reward's noise
 
     def __str__(self) -> str:
-        """The kind of the model, for the log."""
+        """Describe the type of the model and its noise, for the log."""
         return f"{type(self.model).__name__} of BoTorch, noise variance {self.noise:.2g}"
 
     def inputs(self, points: Tensor) -> Tensor:
-        """Convert unit-cube points to the model's inputs."""
+        """Convert unit-cube points (..., d) to the model's inputs."""
         return model_inputs(points, self.categories)
 
     def _joint(self, points: Tensor) -> "GPyTorchPosterior":
-        """BoTorch's joint posterior of the expected rewards of q points (..., q, d)."""
+        """Return BoTorch's joint posterior of the noise-free rewards at q points (..., q, d)."""
         from botorch.posteriors.gpytorch import GPyTorchPosterior
 
         posterior = self.model.posterior(self.inputs(points))
@@ -104,23 +107,23 @@ class BotorchPosterior:
         return posterior
 
     def mean(self, points: Tensor) -> Tensor:
-        """Posterior mean of points (..., d). Each point is a batch of its own, so no covariances are computed."""
+        """Posterior mean (...) at points (..., d). Each point is its own batch, so that no covariances are computed."""
         return self._joint(points[..., None, :]).mean[..., 0, 0]
 
     def variance(self, points: Tensor) -> Tensor:
-        """Posterior variance of the noise-free reward at points (..., d)."""
+        """Posterior variance (...) of the noise-free reward at points (..., d)."""
         return self._joint(points[..., None, :]).variance[..., 0, 0]
 
     def noise_at(self, points: Tensor) -> Tensor:
-        """Variances of the noise of new rewards at points (..., d)."""
+        """Variances (...) of the noise of new rewards at points (..., d): the same everywhere."""
         return points.new_full(points.shape[:-1], self.noise)
 
     def noise_gradient(self, points: Tensor) -> Tensor:
-        """Zeros (..., d), because noise is assumed to be the same everywhere."""
+        """Zeros (..., d), because the noise variance is the same everywhere."""
         return torch.zeros_like(points)
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Posterior covariance between points a (p, d) and b (q, d)."""
+        """Posterior covariance (p, q) of the noise-free rewards at points a (p, d) and b (q, d)."""
         return self._joint(torch.cat([a, b])).distribution.covariance_matrix[: len(a), len(a) :]
 
     def prior_variance(self, states: Tensor) -> Tensor:
@@ -133,11 +136,11 @@ class BotorchPosterior:
         return joint.mean[..., 0], joint.distribution.covariance_matrix
 
     def pair_covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Posterior covariance of each pair of points a (n, d), b (n, d)."""
+        """Posterior covariances (n,) of the noise-free rewards at pairs of points, a (n, d) and b (n, d)."""
         return self._joint(torch.stack([a, b], -2)).distribution.covariance_matrix[:, 0, 1]
 
     def moments(self, points: Tensor) -> Moments:
-        """Mean, variance and their gradients at points (n, d), by autograd."""
+        """Posterior mean, variance and their gradients at points (n, d), by autograd."""
         with torch.enable_grad():
             variable = points.detach().clone().requires_grad_(True)
             posterior = self._joint(variable[:, None])
@@ -146,7 +149,7 @@ class BotorchPosterior:
         return Moments(mean.detach(), variance.detach(), *gradients)
 
     def mean_and_gradient(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Posterior mean (n,) of points (n, d) and its gradient (n, d), by autograd."""
+        """Posterior mean (n,) at points (n, d), and its gradient (n, d) with respect to them, by autograd."""
         with torch.enable_grad():
             variable = points.detach().clone().requires_grad_(True)
             mean = self.mean(variable)
@@ -154,81 +157,95 @@ class BotorchPosterior:
         return mean.detach(), gradient
 
     def leave_one_out(self) -> None:
-        """Always None: leave-one-out predictions of a BoTorch model have no closed form."""
+        """Return None: leave-one-out predictions of a general BoTorch model have no closed form."""
 
     @property
     def batches_look_ahead(self) -> bool:
-        """False, because covariances are computed pair by pair."""
+        """False, because look-ahead slopes are computed from covariances of single pairs of points."""
         return False
 
     @property
     def state_lengthscales(self) -> Tensor:
-        """Assumed lengthscales of the states (d_s,)."""
+        """Assumed lengthscales (d_s,) of the state columns, in the unit cube."""
         like = next(self.model.parameters())
         return torch.full((self.n_state_dims,), ASSUMED_LENGTHSCALE, dtype=torch.float64, device=like.device)
 
     def state_features(self, states: Tensor) -> Tensor:
-        """States (..., d_s) in units of the assumed lengthscales."""
+        """Return states (..., d_s) in units of the assumed lengthscales."""
         return states / ASSUMED_LENGTHSCALE
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """Correlations (p, q) of states given as features: a squared exponential of their distance."""
+        """Return assumed correlations (p, q) of states: squared exponentials of the distance between their features."""
         return torch.exp(-torch.cdist(a, b).square() / 2)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """False for every state, because nothing is known of the model's kernel."""
+        """Return False for every state, because the model's kernel is not known."""
         return torch.zeros(len(states), dtype=torch.bool, device=states.device)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
-        """Posterior correlations (p, q), cut off at 0. The prior is not used, because it need not be stationary."""
+        """Return the posterior correlations (p, q) of points (p, d) and `chosen` points (q, d), negative ones set to 0.
+
+        The prior is not used, because it need not be stationary.
+        """
         scale = (self.variance(points)[:, None] * self.variance(chosen)).sqrt().clamp_min(1e-300)
         return (self.covariance(points, chosen) / scale).clamp(0, 1)
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """The actions themselves, because nothing is known of any warping."""
+        """Return the actions unchanged, because no input warping of the model is known."""
         return actions
 
     def action_search(self, space: Space, actions: Tensor) -> "BotorchSearch":
-        """A search over actions that starts from a pool (p, d_x)."""
+        """Return a search for the best actions of states, which starts from a pool of actions (p, d_x)."""
         return BotorchSearch(self, space, actions)
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
-        """Look-ahead lines mean + slope z of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d)."""
+        """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
+
+        A line mean + slope z is the posterior mean after a reward at the candidate that is z standard deviations above
+        its prediction.
+        """
         return BotorchLines.at(self, candidates, states, actions)
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
-        """Slopes σ̃ (c, p) of the look-ahead means at points (p, d), for every candidate (c, d)."""
+        """Return the slopes σ̃ (c, p) of the look-ahead means at points (p, d), for candidates (c, d).
+
+        A reward at a candidate that is z standard deviations above its prediction raises the mean at a point by σ̃ z.
+        """
         sd = (self.variance(candidates) + self.noise_at(candidates)).sqrt()
         return self.covariance(candidates, points) / sd[:, None]
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> None:
-        """Always None: whole functions cannot be drawn from a BoTorch model."""
+        """Return None: whole functions cannot be drawn from a general BoTorch model."""
 
     def record(self) -> None:
-        """Always None: a BoTorch model has no plain record."""
+        """Return None: a BoTorch model cannot be described by plain values."""
 
     def page_record(self, space: Space) -> None:
-        """Always None: the page of a report cannot compute a BoTorch model."""
+        """Return None: the report's page cannot compute a BoTorch model."""
 
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> None:
-        """Always None: a fitted BoTorch model cannot be conditioned on other observations."""
+        """Return None: a fitted BoTorch model is not conditioned on other observations."""
 
 
 @dataclass(frozen=True)
 class BotorchSearch:
-    """A search over actions: score the pool state by state, then refine by autograd."""
+    """A search for the best actions of states: the pool is scored in each state, and the best actions are refined."""
 
     posterior: BotorchPosterior
     space: Space
-    actions: Tensor  # (p, d_x)
+    actions: Tensor  # (p, d_x), the pool
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
-        """Search for the actions with the highest posterior mean in states (m, d_s); `steps` is ignored."""
+        """Search for the actions with the highest posterior mean in states (m, d_s).
+
+        In each state, `starts` local searches begin at the best actions of the pool; `steps` is ignored.
+        """
         return BestActions.joined([self._best(chunk, starts) for chunk in states.split(CHUNK)])
 
     def _best(self, states: Tensor, starts: int) -> BestActions:
+        """Do what `best` does, for one chunk of states."""
         m, p, d_x = len(states), len(self.actions), self.actions.shape[-1]
         joint = torch.cat([states[:, None].expand(m, p, -1), self.actions.expand(m, p, d_x)], -1)
         with torch.no_grad():
@@ -251,12 +268,12 @@ class BotorchSearch:
         return BestActions.of_climbs(ends.unflatten(0, (m, k)), mean)
 
     def gains(self, rule: GainRule) -> BotorchGains:
-        """Expected gains of states; searches for look-ahead maxima start from the pool."""
+        """Return the expected gains of states by `rule`; searches for look-ahead maxima start from the pool."""
         return BotorchGains(self.posterior, self.space, self.actions, rule)
 
 
 def model_inputs(points: Tensor, categories: tuple[int, ...]) -> Tensor:
-    """The inputs of the model: numbers stay in the unit cube, categories become 0, 1, 2, …"""
+    """Return unit-cube points (..., d) as inputs of a BoTorch model: categories become 0, 1, 2, …"""
     if not any(categories):
         return points
     columns = [
@@ -267,5 +284,5 @@ def model_inputs(points: Tensor, categories: tuple[int, ...]) -> Tensor:
 
 
 def as_model(model: Model | ModelFactory) -> Model:
-    """The argument itself if it is a model; a function that makes BoTorch models becomes a `BotorchModel`."""
+    """Return a model as it is, and wrap a function that makes BoTorch models in a `BotorchModel`."""
     return model if hasattr(model, "fit") else BotorchModel(model)

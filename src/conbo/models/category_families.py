@@ -1,4 +1,4 @@
-"""Families of kernels for states with categories."""
+"""Families of kernels for states with categories: the kernels of category_kernels.py with free parameters."""
 
 from dataclasses import dataclass
 
@@ -11,13 +11,13 @@ from conbo.models.kernel_families import Block, Features, Pullback
 from conbo.models.kernels import Factor
 from conbo.models.profiles import MATERN52, Profile
 
-LARGEST_LOADING = 10.0
-TYPICAL_LOADING = 0.7  # prior mean of the first column of W: categories are assumed to be alike until rewards differ
+LARGEST_LOADING = 10.0  # bound of the absolute values of W
+TYPICAL_LOADING = 0.7  # prior mean of the first column of W, by which all categories are similar a priori
 
 
 @dataclass(frozen=True)
 class TrendFamily:
-    """The family with a trend that all states share plus each state's own deviation; it has few parameters."""
+    """The family of kernels with a trend that all states share, plus a deviation of each state; few parameters."""
 
     states: Columns
     actions: Columns
@@ -30,7 +30,7 @@ class TrendFamily:
 
     @property
     def n_variances(self) -> int:
-        """Number of variances: σ₀² (trend), σ₁² (difference), σ₃² (constant)."""
+        """Number of variances: σ₀² (trend), σ₁² (difference) and σ₃² (constant)."""
         return 3
 
     @property
@@ -44,13 +44,13 @@ class TrendFamily:
         return ()
 
     def kernel(self, parameters: Tensor) -> CategoryKernel:
-        """The kernel with these parameters (p,)."""
+        """Return the kernel with these parameters (p,)."""
         trend, difference, constant = parameters[self.n_lengthscales :].exp().tolist()
         factors = category_factors(self.states, self.actions, self.profile, parameters[: self.n_lengthscales])
         return CategoryKernel(*factors, Trend(trend, difference), constant)
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances K = ((σ₀² + δ σ₁²) φ_X + δ σ₃²) φ_C (r, n, n), and the pullback of their gradients."""
+        """Covariances K = ((σ₀² + δ σ₁²) φ_X + δ σ₃²) φ_C (r, n, n) of points (n, d), and their pullback."""
         blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
         trend, difference, constant = parameters[:, self.n_lengthscales :].exp().T[..., None, None]
         matrix, pullback = blocks.covariance(trend + difference * blocks.same, constant)
@@ -66,7 +66,7 @@ class TrendFamily:
 
 @dataclass(frozen=True)
 class MultiTaskFamily:
-    """The family with a learned covariance W Wᵀ + diag(v) for every categorical column, where W has `rank` columns."""
+    """The family of kernels with a covariance W Wᵀ + diag(v) for every categorical column; W has `rank` columns."""
 
     states: Columns
     actions: Columns
@@ -80,40 +80,47 @@ class MultiTaskFamily:
 
     @property
     def n_variances(self) -> int:
-        """Number of variances: v of every choice, and σ₃² (constant)."""
+        """Number of variances: one in v for every choice of every column, and σ₃² (constant)."""
         return sum(self._counts) + 1
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """Prior means of W: all choices have the same loading in the first column, and zero in the others."""
+        """Prior means of the entries of W: the same for all choices in its first column, and zero in the others."""
         row = (TYPICAL_LOADING, *[0.0] * (self.rank - 1))
         return row * sum(self._counts)
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Largest absolute value of W, the same for all entries."""
+        """Largest absolute value of each entry of W."""
         return (LARGEST_LOADING,) * len(self.typical_loadings)
 
     @property
     def _counts(self) -> list[int]:
+        """The number of choices of each categorical column of the state."""
         return [self.states.categories[column] for column in self.states.categorical]
 
     def kernel(self, parameters: Tensor) -> CategoryKernel:
-        """The kernel with these parameters (p,)."""
+        """Return the kernel with these parameters (p,)."""
         own, constant, loadings = (part[0] for part in self._unpacked(parameters[None]))
         factors = category_factors(self.states, self.actions, self.profile, parameters[: self.n_lengthscales])
         tasks = MultiTask(loadings.split(self._counts), own.split(self._counts))
         return CategoryKernel(*factors, tasks, float(constant))
 
     def _unpacked(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """v (r, choices), σ₃² (r,) and W (r, choices, rank), from r vectors of parameters (r, p)."""
+        """Return v (r, choices), σ₃² (r,) and W (r, choices, rank) of parameters (r, p).
+
+        The choices of all categorical columns are concatenated.
+        """
         choices = sum(self._counts)
         rest = parameters[:, self.n_lengthscales :]
         loadings = rest[:, choices + 1 :].unflatten(1, (choices, self.rank))
         return rest[:, :choices].exp(), rest[:, choices].exp(), loadings
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances K = (Π (W Wᵀ + diag(v)) φ_X + δ σ₃²) φ_C (r, n, n), and the pullback of their gradients."""
+        """Covariances K = (T φ_X + δ σ₃²) φ_C (r, n, n) of points (n, d), and their pullback.
+
+        T is the product of W Wᵀ + diag(v) over the categorical columns.
+        """
         blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
         own, constant, loadings = self._unpacked(parameters)
         first = torch.tensor([0, *self._counts[:-1]], device=points.device).cumsum(0)
@@ -143,7 +150,7 @@ class MultiTaskFamily:
 def category_factors(
     states: Columns, actions: Columns, profile: Profile, log_lengthscales: Tensor
 ) -> tuple[Factor, Factor]:
-    """The two factors of a `CategoryKernel`; categories of the state get lengthscale one, which is not used."""
+    """Return the two factors of a `CategoryKernel`; categories of the state get lengthscale one, which is not used."""
     numbers = list(states.numeric)
     of_states = log_lengthscales.new_ones(len(states.categories))
     of_states[numbers] = log_lengthscales[: len(numbers)].exp()
@@ -163,7 +170,11 @@ class CategoryBlocks:
         self.same = same_choices(self.choices, self.choices)
 
     def covariance(self, table: Tensor, constant: Tensor) -> tuple[Tensor, Pullback]:
-        """K = (table φ_X + δ constant) φ_C, and a pullback to gradients of log-lengthscales, table and log constant."""
+        """Return K = (table φ_X + δ constant) φ_C (r, n, n), and its pullback.
+
+        The pullback returns gradients with respect to the log-lengthscales, the table and the logarithm of the
+        constant.
+        """
         x, c = self._x, self._c
         inner = table * x.value + constant * self.same
 

@@ -1,12 +1,15 @@
-"""Kernels for states with categories: the similarity of two choices is learned, not computed from a distance.
+"""Kernels for states with categories, in which the covariance between two choices is learned.
 
-===============  ==========================  =====================================================
+===============  ==========================  =======================================================================
 paper            here                        meaning
-===============  ==========================  =====================================================
-σ₀² + δ_ss' σ₁²  ``Trend``                   A of categories: a common trend, and differences from it
-W Wᵀ + diag(v)   ``MultiTask``               A of categories: low rank, and a variance for each
-σ₃² δ_ss'        ``constant``                B, the level of a state for all actions
-===============  ==========================  =====================================================
+===============  ==========================  =======================================================================
+σ₀² + δ_ss' σ₁²  ``Trend``                   A: a trend that all categories share, and differences from it
+W Wᵀ + diag(v)   ``MultiTask``               A: a covariance of low rank, and a variance for each choice
+σ₃² δ_ss'        ``constant``                B: covariance of states in what does not depend on the action
+===============  ==========================  =======================================================================
+
+A and B are those of `Kernel`, k = A(s, s') κ(x, x') + B(s, s').  δ_ss' is 1 if all categories of s and s' are equal,
+else 0.
 """
 
 from collections.abc import Callable
@@ -25,75 +28,78 @@ from conbo.models.prior_draws import FourierFeatures, FourierTerms, PriorDraws, 
 
 @dataclass(frozen=True)
 class CategoryTerm:
-    """One term a(s) a(s') of a covariance, times δ (whether the choices are equal) for each column that `own` marks."""
+    """One term of a covariance of categories: a(s) a(s'), times δ for every column that `own` marks.
 
-    amplitude: Callable[[Tensor], Tensor]  # choices (..., columns) → a (...)
-    own: tuple[bool, ...]
+    δ is 1 if s and s' have the same choice in the column, and 0 otherwise.
+    """
+
+    amplitude: Callable[[Tensor], Tensor]  # indices of choices (..., columns) → a (...)
+    own: tuple[bool, ...]  # for each categorical column, whether the term has a factor δ
 
 
 class CategoryTable(Protocol):
     """The factor T(s, s') of a `CategoryKernel`: a covariance between the categories of two states."""
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Covariance (..., p, q) between choices a (..., p, columns) and b (..., q, columns)."""
+        """Return covariances (..., p, q) of choices a (..., p, columns) and b (..., q, columns), given as indices."""
 
     def variance(self, choices: Tensor) -> Tensor:
-        """Variance (...) of choices (..., columns)."""
+        """Return the variance (...) of choices (..., columns), given as indices."""
 
     def terms(self, columns: int) -> list[CategoryTerm]:
-        """The terms that add up to this covariance, for this number of categorical columns."""
+        """Return the terms that add up to this covariance, for the given number of categorical columns."""
 
     def record(self) -> dict[str, Any]:
-        """The table as plain values, with its `type`."""
+        """Return the table as plain values, with its `type`."""
 
     def to(self, device: torch.device) -> "CategoryTable":
-        """The same object on another device."""
+        """Return a copy on another device."""
 
 
 @dataclass(frozen=True)
 class Trend:
     """The covariance σ₀² + δ σ₁² between categories: a trend that all states share, and a deviation of each state."""
 
-    trend: float
-    difference: float
+    trend: float  # σ₀²
+    difference: float  # σ₁²
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Covariance (..., p, q) between choices a (..., p, columns) and b (..., q, columns)."""
+        """Return covariances (..., p, q) of choices a (..., p, columns) and b (..., q, columns), given as indices."""
         return same_choices(a, b).mul_(self.difference).add_(self.trend)
 
     def variance(self, choices: Tensor) -> Tensor:
-        """Variance (...) of choices (..., columns)."""
+        """Return the variance (...) of choices (..., columns), given as indices."""
         total = self.trend + self.difference
         return torch.full(choices.shape[:-1], total, dtype=torch.float64, device=choices.device)
 
     def terms(self, columns: int) -> list[CategoryTerm]:
-        """Two terms: one that all choices share, and one that each choice has for itself."""
+        """Return two terms: one that all choices share, and one of each choice alone."""
         kinds = ((self.trend, False), (self.difference, True))
         return [CategoryTerm(_constant(variance), (own,) * columns) for variance, own in kinds]
 
     def record(self) -> dict[str, Any]:
-        """The two variances as plain values."""
+        """Return the two variances as plain values."""
         return {"type": "trend", "trend": self.trend, "difference": self.difference}
 
     def to(self, device: torch.device) -> "Trend":
-        """The object itself, because it holds no tensors."""
+        """Return the object itself, because it holds no tensors."""
         return self
 
 
 @dataclass(frozen=True)
 class MultiTask:
-    """The covariance W Wᵀ + diag(v) between the choices of a column (the intrinsic coregionalization model).
+    """The covariance W Wᵀ + diag(v) between the choices of a column (intrinsic coregionalization model).
 
-    The covariances of several columns are multiplied. So the number of parameters grows with the sum of their numbers
-    of choices, not with the number of combinations, and an unseen combination is predicted from other combinations of
-    its choices.
+    With several categorical columns, their covariances are multiplied. The number of parameters then grows with the sum
+    of the columns' numbers of choices, not with the number of combinations, and an unseen combination is predicted from
+    other combinations of its choices.
     """
 
     loadings: tuple[Tensor, ...]  # W of each column, (choices, rank)
     own: tuple[Tensor, ...]  # v of each column, (choices,)
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Covariance (..., p, q) between choices a (..., p, columns) and b (..., q, columns)."""
+        """Return covariances (..., p, q) of choices a (..., p, columns) and b (..., q, columns), given as indices."""
         parts = []
         for column, (loadings, own) in enumerate(zip(self.loadings, self.own, strict=True)):
             mine, other = a[..., column], b[..., column]
@@ -102,12 +108,15 @@ class MultiTask:
         return _product(parts)
 
     def variance(self, choices: Tensor) -> Tensor:
-        """Variance (...) of choices (..., columns)."""
+        """Return the variance (...) of choices (..., columns), given as indices."""
         columns = zip(self.loadings, self.own, choices.unbind(-1), strict=True)
         return _product([loadings[choice].square().sum(-1) + own[choice] for loadings, own, choice in columns])
 
     def terms(self, columns: int) -> list[CategoryTerm]:
-        """All products of one term per categorical column, whose terms are the columns of W, and √v with δ."""
+        """Return the terms of the product over columns: one for every way to pick a term from each column.
+
+        The terms of a column are the columns of W, and √v with a factor δ.
+        """
         tables = [torch.cat([w, v.sqrt()[:, None]], -1) for w, v in zip(self.loadings, self.own, strict=True)]
         ranks = [w.shape[1] for w in self.loadings]
         picks = product(*(range(rank + 1) for rank in ranks))
@@ -117,65 +126,69 @@ class MultiTask:
         ]
 
     def record(self) -> dict[str, Any]:
-        """W and v of every column as plain values."""
+        """Return W and v of every column as plain values."""
         loadings, own = ([tensor.tolist() for tensor in part] for part in (self.loadings, self.own))
         return {"type": "multi-task", "loadings": loadings, "own": own}
 
     def to(self, device: torch.device) -> "MultiTask":
-        """The same object on another device."""
+        """Return a copy on another device."""
         return MultiTask(tuple(w.to(device) for w in self.loadings), tuple(v.to(device) for v in self.own))
 
 
 @dataclass(frozen=True)
 class CategoryKernel(Kernel):
-    """The kernel (T(s, s') κ(x, x') + δ_ss' σ₃²) k_C(s, s'), with T and δ of a state's categories, k_C of its numbers.
+    """The kernel (T(s, s') κ(x, x') + δ_ss' σ₃²) k_C(s, s').
 
-    With `Trend` and without numbers this is the paper's σ₀² M(x,x') + δ_ss' (σ₁² M(x,x') + σ₃²).
+    T and δ depend on the categories of the states, and k_C on their numbers. With `Trend` and without numbers this is
+    the paper's σ₀² M(x,x') + δ_ss' (σ₁² M(x,x') + σ₃²).
     """
 
-    states: Factor  # factor of the coded columns; the lengthscales of categories have no meaning
-    actions: Factor
-    categories: CategoryTable
-    constant: float
+    states: Factor  # k_C, with categories as coded columns, whose lengthscales are not used
+    actions: Factor  # κ
+    categories: CategoryTable  # T
+    constant: float  # σ₃²
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """The covariance A = T k_C of the part that depends on the action."""
+        """Return A = T k_C, for states given as scaled features."""
         table = self.categories.covariance(self.choices(a), self.choices(b))
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """The slope ψ of A, which is T ψ_C."""
+        """Return the slope ψ of A, which is T ψ_C."""
         return self.categories.covariance(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """The covariance B = δ σ₃² k_C of the states' levels."""
+        """Return B = δ σ₃² k_C, for states given as scaled features."""
         table = same_choices(self.choices(a), self.choices(b)).mul_(self.constant)
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """The slope ψ of B, which is δ σ₃² ψ_C."""
+        """Return the slope ψ of B, which is δ σ₃² ψ_C."""
         return self.constant * same_choices(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
 
     def variance(self, states: Tensor) -> Tensor:
-        """The variance T(s, s) + σ₃²."""
+        """Return the variances T(s, s) + σ₃² of points, given the scaled features of their states."""
         return self.categories.variance(self.choices(states)) + self.constant
 
     def to(self, device: torch.device) -> "CategoryKernel":
-        """The same object on another device."""
+        """Return a copy on another device."""
         return replace(super().to(device), categories=self.categories.to(device))
 
     def choices(self, states: Tensor) -> Tensor:
-        """The choices (..., categorical columns), as numbers, that scaled features (..., width) hold."""
+        """Return the indices of the choices (..., categorical columns) that scaled features (..., width) hold."""
         columns = list(self.states.columns.categorical)
         return (states[..., columns] / self.states.feature_scales[columns]).round().long()
 
     def _numbers(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """φ, ψ and χ between the numbers of states."""
+        """Return φ, ψ and χ of k_C between the numeric columns of states, given as scaled features."""
         columns = list(self.states.columns.numeric_features)
         return self.states.tables(a[..., columns], b[..., columns])
 
     def draw_prior(self, n: int, features: int, generator: torch.Generator) -> PriorDraws:
-        """n prior draws, by random Fourier features of every term, the offset last, if the spectra are known."""
+        """Draw n functions from the prior of mean zero, by random Fourier features of every term, those of B last.
+
+        If a profile has no spectrum, the Nyström method of `Kernel.draw_prior` is used instead.
+        """
         if self.states.profile.spectrum is None or self.actions.profile.spectrum is None:
             return super().draw_prior(n, features, generator)
         columns = self.states.columns
@@ -206,19 +219,21 @@ class CategoryKernel(Kernel):
         return FourierFeatures.drawn(FourierTerms(amplitude, frequencies, phase, state_frequencies), n, generator)
 
     def record(self) -> dict[str, Any]:
-        """Lengthscales, warp, the table's own record and the constant."""
+        """Return lengthscales, warp, the record of T, and the constant."""
         return {**factors_record(self), **self.categories.record(), "constant": self.constant}
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """The columns of all categories, because these are looked up in tables."""
+        """Return all categorical columns, because these are looked up in tables."""
         return self.states.columns.categorical
 
 
 def _constant(variance: float) -> Callable[[Tensor], Tensor]:
+    """Return an amplitude that is the same for all choices: the root of a variance."""
     return lambda choices: torch.full_like(choices[..., 0], sqrt(variance), dtype=torch.float64)
 
 
 def _picked(tables: list[Tensor], pick: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
+    """Return an amplitude: the product over columns of entry `pick[column]` of each choice's row in its table."""
     columns = [table[:, place] for table, place in zip(tables, pick, strict=True)]
 
     def amplitude(choices: Tensor) -> Tensor:
@@ -229,6 +244,7 @@ def _picked(tables: list[Tensor], pick: tuple[int, ...]) -> Callable[[Tensor], T
 
 
 def _product(parts: list[Tensor]) -> Tensor:
+    """Return the product of tensors."""
     total = parts[0]
     for part in parts[1:]:
         total = total * part

@@ -1,4 +1,4 @@
-"""How the columns of a block of parameters (states, or actions) become features of a kernel."""
+"""How columns of the unit cube become features of a kernel: numbers stay as they are, categories become one-hot."""
 
 from dataclasses import dataclass
 from math import sqrt
@@ -11,7 +11,7 @@ Features: TypeAlias = tuple[Tensor, Tensor]  # scaled features of states (..., p
 
 
 def squared_distances(a: Tensor, b: Tensor) -> Tensor:
-    """The squared distances |a_i - b_j|² (..., p, q) of a (..., p, d) and b (..., q, d), by one matrix product."""
+    """Return the squared distances |a_i - b_j|² (..., p, q) of a (..., p, d) and b (..., q, d), by a matrix product."""
     cross = a @ b.mT
     result = a.square().sum(-1)[..., :, None] + b.square().sum(-1)[..., None, :] - 2 * cross
     return result.clamp_min_(0)
@@ -19,14 +19,17 @@ def squared_distances(a: Tensor, b: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Columns:
-    """How the columns of one block (states or actions) become features: numbers as they are, categories one-hot.
+    """How the columns of a block (of states, or of actions) become features of a kernel.
+
+    A numeric column is a feature itself. A column with c choices becomes c one-hot features, divided by √2, so that two
+    different choices have distance one.
 
     Parameters
     ----------
     categories
         Number of choices of each column, 0 for a number.
     coded
-        Whether a category becomes one feature, the number of its choice, instead of one-hot features. Kernels that look
+        Whether a category becomes one feature, the index of its choice, instead of one-hot features. Kernels that look
         categories up in tables need this.
 
     Examples
@@ -40,6 +43,7 @@ class Columns:
     coded: bool = False
 
     def _width(self, count: int) -> int:
+        """Return the number of features of a column with this number of choices, 0 for a number."""
         return 1 if self.coded else max(count, 1)
 
     @property
@@ -78,7 +82,7 @@ class Columns:
         Returns
         -------
         Tensor
-            Numbers of the choices (..., categorical columns).
+            Indices of the choices (..., categorical columns), which count from 0.
         """
         columns = list(self.categorical)
         counts = torch.tensor([self.categories[c] for c in columns], dtype=torch.long, device=points.device)
@@ -95,7 +99,7 @@ class Columns:
         Returns
         -------
         Tensor
-            Features (..., width).
+            Features (..., width), not yet divided by lengthscales.
         """
         if not any(self.categories):
             return points
@@ -111,7 +115,7 @@ class Columns:
         return torch.cat(parts, -1)
 
     def points(self, features: Tensor) -> Tensor:
-        """Turn features back into points.
+        """Turn features back into points; a category becomes the center of its interval in the unit cube.
 
         Parameters
         ----------
@@ -138,5 +142,5 @@ class Columns:
 
 
 def same_choices(a: Tensor, b: Tensor) -> Tensor:
-    """δ between the choices a (..., p, columns) and b (..., q, columns): whether they agree in every column."""
+    """Return δ (..., p, q): 1 if choices a (..., p, columns) and b (..., q, columns) agree in every column, else 0."""
     return (a[..., :, None, :] == b[..., None, :, :]).all(-1).to(torch.float64)

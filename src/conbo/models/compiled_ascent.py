@@ -1,8 +1,8 @@
-"""The Newton ascent of `action_functions` by the compiled loop of `loops.ascent`.
+"""The Newton ascent of `ActionFunctions.maximize`, by the compiled loop of `loops.ascent`.
 
-A single row takes a few microseconds, far less than torch calls would, so a whole batch is one call.
-Batches are split into chunks for a few threads (the loops release the GIL), so that no second thread pool competes with
-torch's.
+A single row takes a few microseconds, far less than torch calls would, so a whole batch is one call.  Large batches are
+divided among a few threads.  The loops release the GIL and use no threads of their own, so that no second thread pool
+competes with torch's.
 """
 
 import os
@@ -20,12 +20,12 @@ from conbo.loops.profiles import coefficients
 from conbo.models.feature_limits import FeatureLimits
 from conbo.threads import available_threads
 
-WORK_PER_THREAD = 100_000  # number of kernel values below which another thread costs more time than it saves
+WORK_PER_THREAD = 100_000  # least number of kernel values per thread: with fewer, a thread costs more than it saves
 
 
 @cache
 def _threads(process: int) -> ThreadPoolExecutor:
-    """The thread pool of this process; each process has its own, because threads do not survive a fork."""
+    """Return the thread pool of the process with this id; threads do not survive a fork, so pools are not shared."""
     return ThreadPoolExecutor(max_workers=available_threads())
 
 
@@ -45,9 +45,10 @@ def ascend(
     keep_correlation: bool,
     limits: FeatureLimits | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Local maxima of Σ (mean_weights + z slope_weights) κ + z new_weights κ_new; see `ActionFunctions.maximize`.
+    """Return local maxima of Σ (mean_weights + z slope_weights) κ + z new_weights κ_new, as `Maxima` holds them.
 
-    `constants` (rows,) are added to the means and to the slopes.
+    The arguments are the fields of `ActionFunctions` and the arguments of its `maximize`. `constants` (rows,) are added
+    to the means and to the slopes of the result.
     """
     rows, q, features = starts.shape
     n = len(points)
@@ -96,7 +97,7 @@ def ascend(
 
 
 def _limit_arrays(limits: FeatureLimits | None, rows: int, f: int) -> tuple[Array, Array, Array, Array]:
-    """Coefficients (J, f), room (rows, J), edges (2, J) and shapes (6, f) of the J limits; J is 0 without limits."""
+    """Return coefficients (J, f), room (rows, J), edges (2, J) and shapes (6, f) of J limits; J = 0 without limits."""
     if limits is None:
         return np.empty((0, f)), np.empty((rows, 0)), np.empty((2, 0)), np.empty((6, f))
     coefficients, edges, shapes = limits.shapes.compiled
@@ -104,10 +105,14 @@ def _limit_arrays(limits: FeatureLimits | None, rows: int, f: int) -> tuple[Arra
 
 
 def _limit_scratch(limits: FeatureLimits | None, f: int) -> tuple[Array, Array, Array]:
-    """Scratch memory for steps within limits: normals, a matrix and two vectors; gaps; which limits and bounds bind."""
+    """Allocate scratch memory for steps within limits: rows of width f, gaps, and flags of binding limits and bounds.
+
+    The rows hold the normals of the limits, a matrix (f, f) and two vectors.
+    """
     n_limits = 0 if limits is None else len(limits.shapes.coefficients)
     return np.empty((n_limits + f + 2, f)), np.empty(n_limits), np.empty(n_limits + 2 * f, dtype=np.bool_)
 
 
 def _contiguous(tensor: Tensor) -> Array:
+    """Return a tensor as a contiguous array, which the compiled loops need."""
     return np.ascontiguousarray(tensor.numpy())

@@ -1,6 +1,6 @@
-"""Correlations of a `Factor`, and their weighted sums, by compiled loops.
+"""Correlations of a `Factor`, and weighted sums of them, by compiled loops.
 
-Searches need them in many small pieces, and each piece would take a dozen torch calls.
+Searches need them in many small batches, for each of which torch would make a dozen calls.
 """
 
 from math import prod
@@ -14,11 +14,11 @@ from conbo.loops.profiles import coefficients
 from conbo.models import compiled
 from conbo.models.profiles import Profile
 
-POINTS_PER_PARTNER = 4  # ratio of points to partners above which the innermost loop runs over the points instead
+POINTS_PER_PARTNER = 4  # ratio p / q above which the innermost loop runs over the p points instead of the q partners
 
 
 def handles(profile: Profile, a: Tensor, b: Tensor) -> bool:
-    """Whether there is a compiled loop for this profile and these features (..., p, ·) and (..., q, ·)."""
+    """Return whether a compiled loop can be used for this profile and features a (..., p, ·) and b (..., q, ·)."""
     return (
         compiled.handles(profile)
         and a.device.type == "cpu"
@@ -28,7 +28,10 @@ def handles(profile: Profile, a: Tensor, b: Tensor) -> bool:
 
 
 def correlation(profile: str, a: Tensor, b: Tensor) -> Tensor:
-    """φ (..., p, q) between features (..., p, width) and (q, width), or (..., q, width) of the same batches."""
+    """Return φ (..., p, q) between scaled features a (..., p, width) and b.
+
+    The partners b are (q, width), the same for all batches, or (..., q, width).
+    """
     if b.dim() == 2 and a.dim() > 2:  # all batches have the same partners
         return correlation(profile, a.flatten(0, -2), b).unflatten(0, a.shape[:-1])
     *batches, p, width = a.shape
@@ -49,7 +52,10 @@ def correlation(profile: str, a: Tensor, b: Tensor) -> Tensor:
 
 
 def weighted_sums(pull: Tensor, correlations: Tensor, scale: Tensor) -> Tensor:
-    """Σ_m scale[m] Σ_q pull[m, q] φ[m, q] (k, n), for pull (k, m, q), correlations (k, m, q, n) and scale (k, m, n)."""
+    """Return Σ_m scale[k, m] Σ_q pull[k, m, q] φ[k, m, q], a tensor (k, n).
+
+    Here `pull` is (k, m, q), `correlations` is φ (k, m, q, n), and `scale` is (k, m, n).
+    """
     k, _, n = scale.shape
     result = np.empty((k, n))
     arrays = (np.ascontiguousarray(tensor.numpy()) for tensor in (pull, correlations, scale))

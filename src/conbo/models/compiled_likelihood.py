@@ -1,6 +1,7 @@
-"""Factors, inverses and likelihoods of `LogPosterior` by compiled loops, for up to a few hundred rewards.
+"""Cholesky factors, inverses and log-likelihoods for `SolvedCovariances`, by compiled loops.
 
-At a hundred rewards, LAPACK's inverse takes as long as the rest of a likelihood; with many more, LAPACK is faster.
+With a hundred rewards, LAPACK's inverse alone takes as long as the rest of a likelihood.  With many more, LAPACK is
+faster than these loops.
 """
 
 import numpy as np
@@ -10,16 +11,16 @@ from torch import Tensor
 from conbo.loops import likelihood
 from conbo.models import compiled
 
-MOST_REWARDS = 256  # number of rewards above which LAPACK is as fast
+MOST_REWARDS = 256  # largest number of rewards for which the compiled loops are faster than LAPACK
 
 
 def handles(matrices: Tensor) -> bool:
-    """Whether there are compiled loops for these covariances (r, n, n)."""
+    """Return whether the compiled loops are used for these covariance matrices (r, n, n)."""
     return compiled.AVAILABLE and matrices.device.type == "cpu" and matrices.shape[-1] <= MOST_REWARDS
 
 
 def factorize_and_invert(matrices: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Lower factors and inverses (r, n, n) of matrices plus noise (r, n) on the diagonal, and which failed (r,)."""
+    """Return lower factors and inverses (r, n, n) of matrices plus noise on the diagonal, and which failed (r,)."""
     r, n, _ = matrices.shape
     factors, inverses = np.zeros((r, n, n)), np.zeros((r, n, n))
     variances = np.array(np.broadcast_to(noise.numpy(), (r, n)), order="C")  # a copy, since views are read-only
@@ -32,7 +33,10 @@ def factorize_and_invert(matrices: Tensor, noise: Tensor) -> tuple[Tensor, Tenso
 
 
 def log_likelihoods(factors: Tensor, inverses: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-likelihoods (r,) of rewards (n,), without their constant, the best means (r,), and gradients G (r, n, n)."""
+    """Return log-likelihoods (r,) of rewards (n,), the most likely constant means (r,), and gradients G (r, n, n).
+
+    As in `SolvedCovariances`, G is the gradient with respect to the covariance, and -½ n log 2π is left out.
+    """
     r, n, _ = factors.shape
     values, means, gradients = np.empty(r), np.empty(r), np.empty((r, n, n))
     arrays = (np.ascontiguousarray(tensor.numpy()) for tensor in (factors, inverses, rewards))

@@ -1,7 +1,7 @@
-"""Covariances of `ProductFamily` and gradients with respect to lengthscales, by compiled loops over pairs of points.
+"""Covariances of a `ProductFamily` and gradients by its lengthscales, by compiled loops over pairs of points.
 
-The arithmetic of a likelihood of a hundred rewards takes a few tenths of a millisecond; torch calls on whole matrices
-took several times that.
+With a hundred rewards, the arithmetic of a likelihood takes a few tenths of a millisecond, and torch calls on whole
+matrices take several times as long.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from conbo.loops.profiles import coefficients
 
 
 def covariance(profile: str, states: Array, actions: Array, outputscale: Tensor) -> Tensor:
-    """Covariances σ² φ_S φ_X (r, n, n) between points with scaled features (r, width, n), given variances σ² (r,)."""
+    """Return covariances σ² φ_S φ_X (r, n, n) of n points with scaled features (r, width, n) and variances σ² (r,)."""
     r, _, n = states.shape
     matrix = np.empty((r, n, n))
     scratch = np.empty((4, n))
@@ -33,9 +33,9 @@ def covariance(profile: str, states: Array, actions: Array, outputscale: Tensor)
 def pullback(
     profile: str, states: Array, actions: Array, matrix: Tensor, gradient: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients with respect to log-lengthscales of state and action features, (r, width) each, and to log σ² (r,).
+    """Return gradients by the log-lengthscales of state and action features, (r, width) each, and by log σ² (r,).
 
-    `gradient` is the gradient with respect to the covariance matrix, and is symmetric.
+    `gradient` (r, n, n) is the gradient with respect to the covariance `matrix`, and is symmetric.
     """
     of_states, of_actions = np.zeros(states.shape[:2]), np.zeros(actions.shape[:2])
     of_variance, scratch = np.zeros(len(matrix)), np.empty((2, states.shape[2]))

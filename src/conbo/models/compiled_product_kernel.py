@@ -1,7 +1,7 @@
 """Gradients of weighted sums of a `ProductKernel`'s covariances between few points, by a compiled loop.
 
-A local search needs them at a handful of candidates at a time: microseconds of arithmetic, far less than the torch
-calls for it would take.
+A local search needs these gradients at a handful of candidates at a time.  Their arithmetic takes microseconds, far
+less than torch calls would.
 """
 
 from math import prod
@@ -20,7 +20,7 @@ Features = tuple[Tensor, Tensor]  # scaled features of states and of actions
 
 
 def handles(profiles: tuple[Profile, Profile], *tensors: Tensor) -> bool:
-    """Whether there is a compiled loop for factors of these profiles and for these tensors."""
+    """Return whether a compiled loop can be used for factors with these profiles and for these tensors."""
     return all(compiled.handles(profile) for profile in profiles) and all(
         tensor.device.type == "cpu" and not tensor.requires_grad for tensor in tensors
     )
@@ -29,10 +29,10 @@ def handles(profiles: tuple[Profile, Profile], *tensors: Tensor) -> bool:
 def weighted_gradient(
     profiles: tuple[str, str], outputscale: float, here: Features, there: Features, weights: Tensor
 ) -> Features:
-    """Gradients of Σ_m weights[..., p, m] k(point p, there m) with respect to the features of each point p.
+    """Return gradients of Σ_m weights[..., p, m] k(point p, there m) with respect to the features of each point p.
 
-    They are shaped like `here`, which holds the features (p, ·) of states and of actions; `there` holds (m, ·), or
-    (p, m, ·) if every point has its own partners.
+    `here` holds the scaled features (p, ·) of the states and of the actions of p points, and the gradients are shaped
+    like it. `there` holds those of the m points in the sum: (m, ·), or (p, m, ·) if they differ between the points p.
     """
     *lead, p, m = weights.shape
     batches = np.ascontiguousarray(weights.reshape(prod(lead), p, m).numpy())
@@ -53,15 +53,16 @@ def weighted_gradient(
 
 
 def _scratch(m: int) -> tuple[Array, Array]:
+    """Allocate scratch memory for the loop, as floats and, for the same memory, as integers."""
     memory = np.empty((7, m))
     return memory, memory.view(np.int64)
 
 
 def _rows(features: Features) -> Array:
-    """States and actions side by side, (p, ·)."""
+    """Return the features of states and actions side by side: (p, ·)."""
     return np.concatenate([block.numpy() for block in features], axis=-1)
 
 
 def _partners(features: Features) -> Array:
-    """States and actions side by side, transposed to (..., ·, m), because the innermost loops run over partners."""
+    """Return the features of states and actions side by side, as (..., ·, m), because the inner loops run over m."""
     return np.concatenate([block.numpy().swapaxes(-1, -2) for block in features], axis=-2)

@@ -1,17 +1,17 @@
-"""A Gaussian process conditioned on n observations: an immutable record with a cached factorization.
+"""A Gaussian process conditioned on n observations, as an immutable record with a cached factorization.
 
 ======================  =====================  ========================================================
 paper (supplement)      here                   meaning
 ======================  =====================  ========================================================
 X̃ⁿ                      ``states, actions``    observed points, as scaled features of the kernel
-K = k⁰(X̃,X̃) + σ²I       ``factor``             its lower Cholesky factor
+K = k⁰(X̃,X̃) + σ²I       ``factor``             lower Cholesky factor of K
 Ỹⁿ = K⁻¹(Y - μ⁰)        ``weights``            μⁿ(s,x) = μ⁰ + k⁰(s,x,X̃) Ỹⁿ
-K⁻¹k⁰(X̃, x̃ⁿ⁺¹)          ``LookAhead.weights``  weights of the observations in a prediction of the new reward
+K⁻¹k⁰(X̃, x̃ⁿ⁺¹)          ``LookAhead.weights``  weights of the observed rewards in a prediction of the new reward
 σⁿ_y(x̃ⁿ⁺¹)              ``LookAhead.sd``       standard deviation of the new reward
 σ̃(s,x; x̃ⁿ⁺¹)            ``look_ahead_slopes``  μⁿ⁺¹ = μⁿ + σ̃ Z
 ======================  =====================  ========================================================
 
-Rewards are in the standardized units that the model was fitted in, points are in the unit cube, states first.
+Rewards are standardized as for the fit. Points are in the unit cube, with the state's columns first.
 """
 
 from dataclasses import dataclass
@@ -27,20 +27,20 @@ from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
 from conbo.models.kernels import Kernel
 from conbo.models.posterior import Moments
 
-MOST_INVERTED = 300  # largest number of observations whose factor is inverted: products are then quicker than solves
-WORK_PER_SOLVE = 10**9  # multiplications per call in a triangular solve, so that Ctrl-C is answered
-CHUNK = 4096  # points per pass, so that their covariances with the observations fit in the processor's cache
+MOST_INVERTED = 300  # up to this number of observations, the factor is inverted: products are then faster than solves
+WORK_PER_SOLVE = 10**9  # most multiplications in one triangular solve, which Ctrl-C cannot interrupt
+CHUNK = 4096  # points evaluated at once, so that their covariances with the observations fit in the processor's cache
 
 
 @dataclass(frozen=True)
 class LookAhead:
-    """How one more observation at each of c candidates would change every posterior mean."""
+    """How one more reward at each of c candidates would change every posterior mean."""
 
     states: Tensor  # (c, state features), scaled
     actions: Tensor  # (c, action features), scaled
-    weights: Tensor  # (c, n)
-    sd: Tensor  # (c,)
-    noise_gradient: Tensor  # (c, d), gradient of the variance of the noise
+    weights: Tensor  # (c, n), K⁻¹k⁰(X̃, candidate)
+    sd: Tensor  # (c,), standard deviation of the new reward, noise included
+    noise_gradient: Tensor  # (c, d), gradient of the new reward's noise variance with respect to the candidate
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Conditioned:
     noise: float | HeteroscedasticNoise  # variance of a new observation's noise
     states: Tensor  # (n, state features), scaled
     actions: Tensor  # (n, action features), scaled
-    factor: Tensor  # (n, n)
-    weights: Tensor  # (n,)
+    factor: Tensor  # (n, n), lower Cholesky factor of K
+    weights: Tensor  # (n,), K⁻¹(Y - μ⁰)
 
     @property
     def n_observations(self) -> int:
@@ -71,18 +71,18 @@ class Conditioned:
         return self.states, self.actions
 
     def noise_at(self, points: Tensor) -> Tensor:
-        """Variances of the noise of new rewards at points (n, d)."""
+        """Variances (n,) of the noise of new rewards at points (n, d)."""
         if isinstance(self.noise, HeteroscedasticNoise):
             return self.noise.at(points)
         return points.new_full(points.shape[:-1], self.noise)
 
     def noise_gradient(self, points: Tensor) -> Tensor:
-        """Gradients (n, d) of the variances of the noise."""
+        """Gradients (n, d) of `noise_at` with respect to the points (n, d)."""
         return self.noise.gradient(points) if isinstance(self.noise, HeteroscedasticNoise) else torch.zeros_like(points)
 
     @property
     def usual_noise(self) -> float:
-        """A single variance that represents the noise of a new reward."""
+        """A single variance that stands for the noise of a new reward, wherever it is."""
         return exp(self.noise.log_level) if isinstance(self.noise, HeteroscedasticNoise) else self.noise
 
     @property
@@ -102,7 +102,7 @@ class Conditioned:
         return torch.linalg.solve_triangular(self.factor, eye, upper=False)
 
     def solve(self, columns: Tensor) -> Tensor:
-        """K⁻¹ times the given columns (n, c), a few per call, so that Ctrl-C need not wait for long."""
+        """Return K⁻¹ times the given columns (n, c), in parts, because Ctrl-C waits for the part that is under way."""
         if len(self.factor) <= MOST_INVERTED:
             return self._inverse_factor.mT @ (self._inverse_factor @ columns)
         most = max(1, WORK_PER_SOLVE // max(1, len(self.factor)) ** 2)
@@ -110,7 +110,7 @@ class Conditioned:
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
     def mean(self, points: Tensor) -> Tensor:
-        """Posterior mean of points (n, d)."""
+        """Posterior mean (n,) of the noise-free reward at points (n, d)."""
         parts = []
         for chunk in points.split(CHUNK):
             cross = self.kernel.covariance(self.kernel.scaled(chunk), self.observed)
@@ -118,7 +118,7 @@ class Conditioned:
         return torch.cat(parts)
 
     def variance(self, points: Tensor) -> Tensor:
-        """Posterior variance of the noise-free reward at points (n, d)."""
+        """Posterior variance (n,) of the noise-free reward at points (n, d)."""
         parts = []
         for chunk in points.split(CHUNK):
             here = self.kernel.scaled(chunk)
@@ -128,7 +128,7 @@ class Conditioned:
         return torch.cat(parts)
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Posterior covariance between points a (p, d) and b (q, d)."""
+        """Posterior covariance (p, q) of the noise-free rewards at points a (p, d) and b (q, d)."""
         a_scaled, b_scaled = self.kernel.scaled(a), self.kernel.scaled(b)
         roots = [
             torch.linalg.solve_triangular(self.factor, self.kernel.covariance(self.observed, points), upper=False)
@@ -142,7 +142,7 @@ class Conditioned:
         )
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Variance (c,) of a reward in states (c, d_s) before any observation: the scale of rounding errors."""
+        """Return the prior variance (c,) of rewards in states (c, d_s), which is the scale of rounding errors."""
         return self.kernel.variance(self.kernel.states.scaled(states))
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -155,7 +155,7 @@ class Conditioned:
         return self.constant + cross @ self.weights, covariance
 
     def moments(self, points: Tensor) -> Moments:
-        """Mean, variance and their closed-form gradients at points (n, d)."""
+        """Posterior mean, variance and their gradients at points (n, d), in closed form."""
         here = self.kernel.scaled(points)
         cross = self.kernel.covariance(here, self.observed)  # (n, n_observations)
         solved = self.solve(cross.mT).mT
@@ -169,22 +169,22 @@ class Conditioned:
         )
 
     def mean_and_gradient(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Posterior mean (n,) of points (n, d) and its closed-form gradient (n, d)."""
+        """Posterior mean (n,) at points (n, d), and its closed-form gradient (n, d) with respect to them."""
         here = self.kernel.scaled(points)
         mean = self.constant + self.kernel.covariance(here, self.observed) @ self.weights
         return mean, self.kernel.gradient(here, self.observed, self.weights.expand(len(points), -1))
 
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
-        """Leave-one-out residuals (n,) and predictive standard deviations (n,), noise included.
+        """Return leave-one-out residuals (n,) and predictive standard deviations (n,), noise included.
 
-        In closed form: with K⁻¹ of all observations, yᵢ - μ₋ᵢ = αᵢ / K⁻¹ᵢᵢ and σ₋ᵢ² = 1 / K⁻¹ᵢᵢ.  The hyperparameters
-        stay as fitted to all rewards.
+        In closed form, with K⁻¹ of all observations and α = K⁻¹(Y - μ⁰): yᵢ - μ₋ᵢ = αᵢ / K⁻¹ᵢᵢ and σ₋ᵢ² = 1 / K⁻¹ᵢᵢ.
+        The hyperparameters stay as fitted to all rewards.
         """
         precision = torch.cholesky_inverse(self.factor).diagonal()
         return self.weights / precision, precision.rsqrt()
 
     def look_ahead(self, candidates: Tensor) -> LookAhead:
-        """Prepare the look-ahead for one more observation at each candidate (c, d), in O(n²) per candidate."""
+        """Prepare the look-ahead for one more reward at each candidate (c, d), at a cost of n² per candidate."""
         here = self.kernel.scaled(candidates)
         cross = self.kernel.covariance(here, self.observed)  # (c, n)
         weights = self.solve(cross.mT).mT
@@ -198,19 +198,22 @@ class Conditioned:
         return ()
 
     def for_seeds(self, seeds: Tensor) -> Self:
-        """The same posterior, because this model ignores seeds."""
+        """Return the posterior unchanged, because this model ignores seeds."""
         return self
 
     def of_rows(self, rows: Tensor) -> Self:
-        """The same posterior, because this model ignores seeds."""
+        """Return the posterior unchanged, because this model ignores seeds."""
         return self
 
     def reward_gradient(self, ahead: LookAhead, weights: Tensor) -> Tensor:
-        """Gradients (c, d) of Σ_i weights[:, i] cov(new reward, reward i) with respect to the candidates."""
+        """Gradients (c, d) of Σ_i weights[:, i] cov(new reward, observed reward i) with respect to the candidates."""
         return self.kernel.gradient((ahead.states, ahead.actions), self.observed, weights)
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
-        """Slopes σ̃ (c, p) of the look-ahead means at points (p, d), for every candidate (c, d)."""
+        """Return the slopes σ̃ (c, p) of the look-ahead means at points (p, d), for candidates (c, d).
+
+        A reward at a candidate that is z standard deviations above its prediction raises the mean at a point by σ̃ z.
+        """
         ahead, here = self.look_ahead(candidates), self.kernel.scaled(points)
         own = self.kernel.covariance((ahead.states, ahead.actions), here)
         old = self.kernel.covariance(self.observed, here)

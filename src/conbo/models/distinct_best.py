@@ -1,4 +1,4 @@
-"""The best of many scored actions, no two of which are alike: the starts of local searches."""
+"""Selects the best of many scored actions such that no two are similar: the starts of local searches."""
 
 import numpy as np
 import torch
@@ -11,9 +11,10 @@ ALIKE = 0.8  # similarity above which two actions count as the same start
 
 
 def distinct_best(scores: Tensor, similarity: Tensor, k: int) -> Tensor:
-    """For each row of scores (m, p), the indices (m, k) of its best k columns of which no two are alike.
+    """Return, for each row of scores (m, p), the indices (m, k) of its best columns, of which no two are similar.
 
-    If a row has fewer than k such columns, column 0 fills the other places, which is harmless.
+    `similarity` (p, p) compares the columns. If a row has fewer than k dissimilar columns, the remaining indices are 0,
+    which does no harm: they are starts of searches.
     """
     k = min(k, scores.shape[-1])
     if compiled.AVAILABLE and scores.device.type == "cpu":

@@ -1,4 +1,4 @@
-"""The exact posterior of a built-in Gaussian process, with every capability in closed form."""
+"""The exact posterior of a built-in Gaussian process, which computes everything of the `Posterior` protocol."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,24 +17,24 @@ from conbo.models.pathwise import DrawnPaths, draw_paths
 from conbo.models.posterior import GainRule
 from conbo.spaces import Space
 
-# Cap on state lengthscales when best actions are reused: the best action may change even if rewards barely change.
+# Cap on state lengthscales in `resemble`: the best action may change with the state even if rewards barely change.
 LARGEST_LENGTHSCALE = 1.0
 
 
 class ExactSearch(ActionPool):
-    """A search over actions, by Newton's method on closed-form derivatives."""
+    """A search for the best actions of states by Newton's method, with closed-form derivatives."""
 
     def gains(self, rule: GainRule) -> ExactGains:
-        """Expected gains of states; searches for look-ahead maxima start from the pool."""
+        """Return the expected gains of states by `rule`; searches for look-ahead maxima start from the pool."""
         return ExactGains(self, rule)
 
 
 @dataclass(frozen=True)
 class ExactPosterior(Conditioned):
-    """A Gaussian process conditioned on n observations, with the `Posterior` protocol."""
+    """A Gaussian process conditioned on n observations exactly, with the `Posterior` protocol."""
 
     def __str__(self) -> str:
-        """The chosen model, for the log."""
+        """Describe the chosen model, for the log."""
         kernel, noise = self.kernel, self.noise
         level = f"noise variance {noise:.2g}" if isinstance(noise, float) else "heteroscedastic noise"
         warped = ", warped actions" if kernel.actions.warp is not None else ""
@@ -42,38 +42,41 @@ class ExactPosterior(Conditioned):
 
     @property
     def batches_look_ahead(self) -> bool:
-        """True: many look-aheads are computed at once, as matrix products."""
+        """True, because many look-ahead slopes are computed at once, as matrix products."""
         return True
 
     @property
     def state_lengthscales(self) -> Tensor:
-        """The kernel's lengthscales of the states (d_s,)."""
+        """Lengthscales (d_s,) of the state columns, in the unit cube."""
         return self.kernel.states.lengthscales
 
     def state_features(self, states: Tensor) -> Tensor:
-        """States (..., d_s) as the kernel's scaled features."""
+        """Return states (..., d_s) as the kernel's scaled features."""
         return self.kernel.states.scaled(states)
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """Correlations (p, q) of states given as features: A(s, s'), scaled so that each state has 1 with itself."""
+        """Return correlations (p, q) of states: the kernel's A, scaled such that A(s, s) = 1 for every state.
+
+        `a` and `b` are states as `state_features` returns them.
+        """
         own = [self.kernel.scale(each[:, None], each[:, None])[:, 0, 0].sqrt() for each in (a, b)]
         return self.kernel.scale(a, b) / own[0][:, None] / own[1]
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Which states (m, d_s) have a correlation of at least `least` with some known state (k, d_s)."""
+        """Return which states (m, d_s) have a correlation of at least `least` with some known state (k, d_s)."""
         factor = self.kernel.states
         factor = replace(factor, lengthscales=factor.lengthscales.clamp_max(LARGEST_LENGTHSCALE))
         return factor.correlation(factor.scaled(states), factor.scaled(known)).amax(-1) >= least
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
-        """The ratios (p, q) of prior covariances k⁰(point, chosen) / k⁰(chosen, chosen), cut off at 0 and 1."""
+        """Return the ratios (p, q) of prior covariances k⁰(point, chosen) / k⁰(chosen, chosen), clamped to [0, 1]."""
         there = self.kernel.scaled(chosen)
         # the few chosen points come first, because the inner loop is faster over many points
         share = self.kernel.covariance(there, self.kernel.scaled(points)).mT / self.kernel.variance(there[0])
         return share.clamp(0, 1)  # covariances of tasks may be negative or larger than a variance
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Actions (p, d_x), every second one moved; the moved ones are evenly spread after input warping."""
+        """Return actions (p, d_x) with every second one moved, so that those are evenly spread after input warping."""
         warp = self.kernel.actions.warp
         if warp is None:
             return actions
@@ -82,31 +85,35 @@ class ExactPosterior(Conditioned):
         return moved
 
     def action_search(self, space: Space, actions: Tensor) -> ExactSearch:
-        """A search over actions that starts from a pool (p, d_x)."""
+        """Return a search for the best actions of states, which starts from a pool of actions (p, d_x)."""
         return ExactSearch(self, space, actions)
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> ExactLines:
-        """Look-ahead lines mean + slope z of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d)."""
+        """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
+
+        A line mean + slope z is the posterior mean after a reward at the candidate that is z standard deviations above
+        its prediction.
+        """
         return lines_at(self, candidates, states, actions)
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> DrawnPaths:
-        """n functions drawn from the posterior; `features` sets the number of features of the prior draws."""
+        """Draw n functions from the posterior; `features` is the number of features of the prior draws."""
         return draw_paths(self, n, generator, features)
 
     def record(self) -> dict[str, Any]:
-        """Kernel, prior mean and noise as plain values."""
+        """Return kernel, prior mean and noise as plain values."""
         noise = self.noise
         learned = noise if isinstance(noise, float) else {"log_level": noise.log_level, "slopes": noise.slopes.tolist()}
         return {"kernel": self.kernel.record(), "constant": self.constant, "noise": learned}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """The values from which the report's page computes the posterior; None if the page does not know the kernel."""
+        """Return the values from which the report's page computes the posterior; None if it cannot."""
         return page_record(self, space)
 
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> "ExactPosterior":
-        """The same hyperparameters conditioned on other observations, whose seeds are ignored."""
+        """Return the posterior with the same hyperparameters, given other observations; `seeds` are ignored."""
         known = self.noise if noise is None else noise
         return condition(self.kernel, self.constant, known, points, rewards, self.noise)
 
@@ -119,10 +126,10 @@ def condition(
     rewards: Tensor,
     new_noise: float | HeteroscedasticNoise | None = None,
 ) -> ExactPosterior:
-    """Condition a prior on observed points (n, d) and rewards (n,).
+    """Condition a prior with the given kernel and constant mean on points (n, d) and rewards (n,).
 
-    `noise` is one variance, one for each point, or a function of the point. `new_noise` is the noise of further
-    rewards: by default the same variance, or the mean if each point has its own.
+    `noise` is one variance for all observations, a variance (n,) for each, or a function of the point. `new_noise` is
+    the noise of further rewards. By default it is `noise`, or its mean if each observation has its own variance.
     """
     if new_noise is None:
         new_noise = float(noise.mean()) if isinstance(noise, Tensor) else noise
@@ -130,7 +137,7 @@ def condition(
 
 
 def variances_at(points: Tensor, noise: Tensor | float | HeteroscedasticNoise) -> Tensor:
-    """Variances (n,) of the noise of rewards at points (n, d)."""
+    """Return the variances (n,) of the noise at points (n, d)."""
     known = noise.at(points) if isinstance(noise, HeteroscedasticNoise) else noise
     return torch.as_tensor(known, dtype=points.dtype, device=points.device).expand(len(points))
 
@@ -138,6 +145,6 @@ def variances_at(points: Tensor, noise: Tensor | float | HeteroscedasticNoise) -
 def solved(
     kernel: Kernel, constant: float, new_noise: float | HeteroscedasticNoise, known: Factored, rewards: Tensor
 ) -> ExactPosterior:
-    """The posterior, given the factor of the covariance of the rewards (n,)."""
+    """Return the posterior, given the Cholesky factor of the covariance of the rewards (n,)."""
     weights = torch.cholesky_solve((rewards - constant)[:, None], known.factor)[:, 0]
     return ExactPosterior(kernel, constant, new_noise, *kernel.scaled(known.points), known.factor, weights)

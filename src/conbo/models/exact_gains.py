@@ -1,8 +1,8 @@
-"""Expected gains of states under an exact Gaussian process, in closed form.
+"""Expected gains of states under an exact Gaussian process: the rise of a state's best mean by one more reward.
 
-All inner problems of (candidates × states × z) are one batch of `ActionFunctions`.  By the envelope theorem the
-gradient with respect to the candidate needs no derivative of the maximizers: with these held fixed, it is a weighted
-kernel gradient.
+The look-ahead means of all (candidate, state) pairs at all nodes z are maximized over actions in one batch of
+`ActionFunctions`.  By the envelope theorem, the gradient with respect to the candidate needs no derivative of the
+maximizers: with these held fixed, it is a weighted gradient of the kernel.
 """
 
 from collections.abc import Callable
@@ -30,10 +30,10 @@ from conbo.models.posterior import GainRule, LineGains
 from conbo.models.snapping import masked, snap_actions, without_infeasible
 from conbo.spaces import Space
 
-RACE_STEPS = 1  # Newton steps from each of several starts, before the best of them continues
-COLD_STEPS = 5  # Newton steps from the winner of the race
-WARM_STEPS = 1  # Newton steps of an inner maximization that starts where the last outer step ended
-BASINS = 4  # local maxima of the posterior mean that are kept for each state
+TRIAL_STEPS = 1  # Newton steps from each possible start, before the best of them is chosen
+COLD_STEPS = 5  # Newton steps from the chosen start
+WARM_STEPS = 1  # Newton steps of a maximization that starts from the maximizers for the previous candidate
+BASINS = 4  # number of local maxima of the posterior mean that are kept for each state
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,18 @@ class ExactLines:
     mean: Tensor  # (k, m, q)
     slope: Tensor  # (k, m, q)
     actions: Tensor  # (k, m, q, features), scaled
-    correlation: Tensor  # (k, m, q, n) with the observed actions
+    correlation: Tensor  # (k, m, q, n), κ with the observed actions
     posterior: Conditioned
     ahead: LookAhead
     rows: StateRows
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ pull · slope with respect to the candidates, for pull (k, m, q) and fixed actions."""
+        """Gradient (k, d) of Σ pull · slope, summed over m and q, with respect to the candidates.
+
+        `pull` (k, m, q) are any weights. The actions at which the lines are taken are held fixed.
+        """
         posterior, ahead, rows = self.posterior, self.ahead, self.rows
-        # Σ pull σ̃ = Σ pull kⁿ(x*, candidate) / sd; the observed points' share of kⁿ needs one solve
+        # Σ pull σ̃ = Σ pull kⁿ(x*, candidate) / sd, and kⁿ = k⁰(x*, candidate) - k⁰(x*, X̃) K⁻¹ k⁰(X̃, candidate)
         solved = posterior.solve(self._at_observed(pull).mT).mT  # (k, n)
         total = (pull * self.slope).sum((1, 2))
         old_weights = (total / ahead.sd)[:, None] * ahead.weights - solved
@@ -64,7 +67,7 @@ class ExactLines:
         return (new + old - noise) / ahead.sd[:, None]
 
     def _at_observed(self, pull: Tensor) -> Tensor:
-        """The sums (k, n) of pull · k⁰(x*, observed point) over the actions x* of all lines."""
+        """Return Σ pull · k⁰(x*, observed point), (k, n): sums over the actions x* of all lines of a candidate."""
         rows = self.rows
         if compiled.AVAILABLE and pull.device.type == "cpu" and self.correlation.is_contiguous():
             sums = compiled_correlation.weighted_sums(pull, self.correlation, rows.scale)
@@ -74,7 +77,11 @@ class ExactLines:
 
 
 def lines_at(posterior: Conditioned, candidates: Tensor, states: Tensor, actions: Tensor) -> ExactLines:
-    """Look-ahead lines mean + slope z of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d)."""
+    """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
+
+    A line mean + slope z is the posterior mean after a reward at the candidate that is z standard deviations above its
+    prediction.
+    """
     ahead, rows = posterior.look_ahead(candidates), state_rows(posterior, states)
     features, shape = posterior.kernel.actions.scaled(actions), states.shape[:2]
     at_actions = look_ahead_functions(posterior, ahead, rows).at(features.flatten(0, 1))
@@ -83,12 +90,12 @@ def lines_at(posterior: Conditioned, candidates: Tensor, states: Tensor, actions
 
 
 class ExactGains:
-    """Gains of states, by a `GainRule`; searches for look-ahead maxima start from a pool of actions."""
+    """Expected gains of states, estimated by a `GainRule`; searches for look-ahead maxima start from a pool."""
 
     def __init__(self, pool: ActionPool, rule: GainRule) -> None:
         self.pool, self.rule = pool, rule
         self.policy = BestActionsOnce(pool, BASINS)
-        self._rough: list[tuple[Tensor, RoughGains]] = []  # states and their rough gains, which hold for every seed
+        self._rough: list[tuple[Tensor, RoughGains]] = []  # the last states with their rough gains, shared by all seeds
 
     @property
     def posterior(self) -> Conditioned:
@@ -101,18 +108,21 @@ class ExactGains:
         return self.posterior.seen_seeds
 
     def for_seeds(self, seeds: Tensor) -> "ExactGains":
-        """The same gains for new rewards with these seeds, (1,) or one for each candidate; best actions are shared."""
+        """Return the gains from new rewards with these seeds: (1,) for all candidates, or one for each.
+
+        The cache of best actions is shared with the original, because best actions do not depend on new seeds.
+        """
         other = copy(self)
         other.pool = copy(self.pool)
         other.pool.posterior = self.posterior.for_seeds(seeds)
         return other
 
     def at(self, states: Tensor) -> "StatesAhead":
-        """Prepare r sets of m states (r, m, d_s); the result is a function from candidates to their gains in these."""
+        """Return a function that computes the gains of candidates in r sets of m states (r, m, d_s)."""
         return StatesAhead(self, states)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Prepare shared states (m, d_s); the result quickly maps candidates (r, d) to rough values (r, m)."""
+        """Return a fast function that roughly estimates the gains (r, m) of candidates (r, d) in states (m, d_s)."""
         if self.rule.nodes is not None:
             known = next((gains for of_states, gains in self._rough if of_states is states), None)
             if known is not None:
@@ -131,26 +141,26 @@ class ExactGains:
 
 @dataclass
 class SelectedSets:
-    """Some of the sets of states, and where their last look-ahead maxima were found."""
+    """k of the r sets of states, with the look-ahead maximizers that were last found in them."""
 
     numbers: list[int]  # indices of these k sets among all r
     rows: StateRows
     states: Tensor  # (k·m, d_s)
     limits: FeatureLimits | None
-    last: Tensor | None  # (k·m, q, features); None if some set was not looked at yet
+    last: Tensor | None  # (k·m, q, features), the last maximizers; None if a set has none yet
 
 
 class StatesAhead:
-    """Computes gains at r sets of m fixed states; keeps the last look-ahead maxima as starts of the next search."""
+    """Computes gains in r sets of m fixed states; the last look-ahead maximizers are the starts of the next search."""
 
     def __init__(self, gains: ExactGains, states: Tensor) -> None:
         self._gains, self._states = gains, states
         self._rows = state_rows(gains.posterior, states)
-        self._last: dict[int, Tensor] = {}  # (m, q, features), by the number of the set
+        self._last: dict[int, Tensor] = {}  # the last maximizers (m, q, features), by the index of the set
         self._selected: SelectedSets | None = None  # a local search asks for the same sets many times
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
-        """Gains (k, m) of candidates (k, d); candidate i looks at the set of states `rows[i]`."""
+        """Return the gains (k, m) of candidates (k, d); candidate i is evaluated in the set of states `rows[i]`."""
         posterior, rule = self._gains.posterior.of_rows(rows), self._gains.rule
         sets, ahead = self._select(rows), posterior.look_ahead(candidates)
         functions = look_ahead_functions(posterior, ahead, sets.rows, sets.limits)
@@ -170,7 +180,7 @@ class StatesAhead:
         return LineGains(*rule.combine(mean, slope, similarity), lines)
 
     def _select(self, rows: Tensor) -> SelectedSets:
-        """The sets of states with indices `rows` (k,)."""
+        """Return the sets of states with indices `rows` (k,)."""
         numbers, before = rows.tolist(), self._selected
         if before is not None and before.numbers == numbers:
             return before
@@ -184,7 +194,7 @@ class StatesAhead:
         return self._selected
 
     def _maxima(self, functions: ActionFunctions, nodes: Tensor, sets: SelectedSets) -> Maxima:
-        """The maxima of all k·m functions at every node."""
+        """Return the maxima of all k·m look-ahead functions at every node."""
         if sets.last is not None:
             starts, steps = sets.last, WARM_STEPS
         else:
@@ -195,20 +205,23 @@ class StatesAhead:
         return maxima
 
     def _cold_starts(self, functions: ActionFunctions, nodes: Tensor, states: Tensor) -> Tensor:
-        """Starts of Newton's method (k·m, q, features): the best action at z = 0, elsewhere the winner of `_race`."""
+        """Return starts (k·m, q, features) of Newton's method for states without earlier maximizers.
+
+        At the node z = 0 the start is the best action of the state, and at other nodes the result of `_best_start`.
+        """
         best = self._gains.policy(states)
         moving = nodes.nonzero().squeeze(-1)
         starts = functions.factor.scaled(best.actions)[:, None].repeat(1, len(nodes), 1)
-        entrants = self._entrants(functions, nodes[moving], states, best.basins)
-        starts[:, moving] = self._race(functions, nodes[moving], entrants)
+        possible = self._possible_starts(functions, nodes[moving], states, best.basins)
+        starts[:, moving] = self._best_start(functions, nodes[moving], possible)
         return starts
 
-    def _entrants(self, functions: ActionFunctions, nodes: Tensor, states: Tensor, basins: Tensor) -> Tensor:
-        """The starts (k·m, q, 2, features) from which `_race` selects, for every function and node.
+    def _possible_starts(self, functions: ActionFunctions, nodes: Tensor, states: Tensor, basins: Tensor) -> Tensor:
+        """Return two possible starts for every function and node: (k·m, q, 2, features).
 
-        The first one is the higher of the pool's best action and the best local maximum of μⁿ, which are often on one
-        hill.  The second is the higher of the pool's best action that is dissimilar to the first and the candidate's
-        own action.
+        The first is the higher of the pool's best action and the best local maximum of μⁿ, which are often close to the
+        same maximum. The second is the higher of the pool's best action that is dissimilar to the first, and the
+        candidate's own action.
         """
         pool, moved = self._gains.pool, nodes[:, None]
         mean, slope = functions.pooled(pool.correlation, pool.features)
@@ -224,18 +237,21 @@ class StatesAhead:
         rows = torch.arange(len(others), device=others.device)[:, None, None]
         return torch.where(higher[..., None], others[rows, rivals], pool.features[pooled_best])
 
-    def _race(self, functions: ActionFunctions, nodes: Tensor, starts: Tensor) -> Tensor:
-        """For every function and node, the highest point (k·m, q, features) after a few steps from every start."""
+    def _best_start(self, functions: ActionFunctions, nodes: Tensor, starts: Tensor) -> Tensor:
+        """Take a few steps from every start, and return the highest point for every function and node.
+
+        `starts` is (k·m, q, starts, features), and the result (k·m, q, features).
+        """
         _, q, n_starts, _ = starts.shape
         z = nodes.repeat_interleave(n_starts)
-        maxima = functions.maximize(starts.flatten(1, 2), z, RACE_STEPS)
+        maxima = functions.maximize(starts.flatten(1, 2), z, TRIAL_STEPS)
         best = (maxima.mean + z * maxima.slope).unflatten(1, (q, n_starts)).argmax(-1)
         chosen = best + n_starts * torch.arange(q, device=best.device)
         return maxima.take(chosen).actions
 
 
 def snapped(space: Space, functions: ActionFunctions, maxima: Maxima) -> Maxima:
-    """The maxima; if some actions are integers, moved to the nearest actions that the space allows."""
+    """Return the maxima, moved to the nearest actions that the space allows if some actions are integers."""
     if not space.has_integer_actions:
         return maxima
     if functions.limits is None:

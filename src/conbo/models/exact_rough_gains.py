@@ -1,13 +1,13 @@
-"""A rough knowledge gradient for many candidates and shared states, by a few matrix products.
+"""A rough knowledge gradient of many candidates in states that all of them share, by a few matrix products.
 
-For states that all candidates share, nearly everything can be prepared once: the local maxima of the posterior mean
-(basins), how they react to observations, and the curvature at the best of them.  For a candidate there remain
+Nearly everything is prepared once for these states: the local maxima of the posterior mean (basins), their covariances
+with the observed rewards, and the curvature at the best of them.  The gain of a candidate is then the sum of
 
-- corners: the expected maximum over the basins and the candidate's own action, each a line in z;
-- curvature: the best action itself moves with z, V''(0) = ∇σ̃ᵀ (-∇²μ)⁻¹ ∇σ̃, which adds ½ V''(0).
+- corners: the expected maximum over lines in z, those of the basins and that of the candidate's own action; -
+curvature: the best action itself moves with z, V''(0) = ∇σ̃ᵀ (-∇²μ)⁻¹ ∇σ̃, which adds ½ V''(0).
 
-This is good enough to tell which candidates deserve a closer look and at which states they matter. It is never used as
-the value itself.
+Here V(z) is the highest look-ahead mean.  The result is good enough to tell which candidates deserve an accurate
+computation, and in which states they matter.  It is never used as the value itself.
 """
 
 from collections.abc import Callable
@@ -25,15 +25,15 @@ from conbo.models.feature_limits import FeatureLimits
 from conbo.models.posterior import BestActions
 from conbo.models.snapping import without_infeasible
 
-STIFF = 1e6  # curvature across an active limit, in units of the largest other curvature
-STEEPEST = 0.4  # E[Z⁺], rounded: the largest gain of a line of slope one
-TOUCHING = 1e-7  # slack up to which a limit counts as active
+LIMIT_STIFFNESS = 1e6  # curvature across an active limit, in units of the largest other curvature
+UNIT_LINE_GAIN = 0.4  # E[Z⁺], rounded: the largest gain from a line of slope one
+ACTIVE_SLACK = 1e-7  # slack up to which a limit (a constraint on actions) counts as active
 
-Rough: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # mean and slope (..., lines) → roughly the gain (...)
+Rough: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # mean and slope of lines (..., lines) → rough gain (...)
 
 
 class RoughGains:
-    """Rough gains of any candidates at m shared states (m, d_s)."""
+    """A function that roughly estimates the gains of candidates in m fixed states (m, d_s)."""
 
     def __init__(
         self,
@@ -57,34 +57,38 @@ class RoughGains:
         self._basin_old = old if self._offset is None else old + self._offset[:, None]  # (m, k, n)
 
     def under(self, posterior: Conditioned) -> "RoughGains":
-        """The same states under another posterior, which has the same moments but another look-ahead."""
+        """Return the same function for a posterior with the same moments but another look-ahead, for other seeds."""
         other = copy(self)
         other._posterior = posterior
         return other
 
     @cached_property
     def _curvature(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Best actions (m, f) of the states, gradients of their covariances with rewards, and a whitening of -∇²μ."""
+        """What the term ½ V''(0) needs: the best actions (m, f) as features, and two tensors about them.
+
+        The second tensor (m, f, n) holds the gradients of their covariances with the observed rewards. The third (m, f,
+        f) is the inverse Cholesky factor of -∇²μ, zero where an action cannot move.
+        """
         factor = self._posterior.kernel.actions
         features = factor.scaled(self.best.actions)  # (m, features)
         _, slope, curve = (table[:, 0] for table in factor.tables(features[:, None], self._posterior.actions))  # (m, n)
         away = features[:, :, None] - self._posterior.actions.mT  # (m, features, n)
         eye = torch.eye(features.shape[-1], dtype=features.dtype, device=features.device)
         pull = (self._mean_weights * slope).sum(-1)
-        bowl = pull[:, None, None] * eye - (away * (self._mean_weights * curve)[:, None]) @ away.mT  # -∇²μ
+        curvature = pull[:, None, None] * eye - (away * (self._mean_weights * curve)[:, None]) @ away.mT  # -∇²μ
         lower, upper, free = factor.box
         stuck = ~free | (features <= lower) | (features >= upper)
-        bowl = torch.where(stuck[:, :, None] | stuck[:, None, :], eye, bowl)
+        curvature = torch.where(stuck[:, :, None] | stuck[:, None, :], eye, curvature)
         if self._limits is not None:
-            bowl = bowl + stiffness_across_limits(self._limits, features, bowl)
-        root, failed = factorize(bowl)
+            curvature = curvature + stiffness_across_limits(self._limits, features, curvature)
+        root, failed = factorize(curvature)
         whitening = torch.linalg.solve_triangular(torch.where(failed[:, None, None], eye, root), eye, upper=False)
         # no curvature comes from a coordinate at its bound, or from a point that is not a maximum to second order
         whitening = torch.where((stuck[:, None, :]) | failed[:, None, None], 0.0, whitening)
         return features, away.mul_(-(self._scale * slope)[:, None]), whitening
 
     def __call__(self, candidates: Tensor) -> Tensor:
-        """Rough gains (r, m) of candidates (r, d)."""
+        """Return the rough gains (r, m) of candidates (r, d)."""
         posterior, kernel = self._posterior, self._posterior.kernel
         ahead = posterior.look_ahead(candidates)
         r, (m, k, _) = len(candidates), self._basins.shape
@@ -104,7 +108,10 @@ class RoughGains:
         return self._rough(lines, slopes) + curvature_gain
 
     def _reactions(self, ahead: LookAhead, new_scale: Tensor, new_offset: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Slopes (r, m, k) of the basins' lines, and ½ V''(0) (r, m), capped at what the steepest line could gain."""
+        """Return the slopes (r, m, k) of the basins' lines, and the gain ½ V''(0) (r, m).
+
+        The latter is capped at what the steepest possible line could gain.
+        """
         factor, (m, k, f) = self._posterior.kernel.actions, self._basins.shape
         best, old_gradient, whitening = self._curvature
         actions, sd, variance = ahead.actions, ahead.sd[:, None], ahead.sd.square()[:, None]
@@ -118,10 +125,10 @@ class RoughGains:
         old_part = (old_gradient.flatten(0, 1) @ ahead.weights.mT).unflatten(0, (m, f))
         gradients = (actions.mT - best[..., None]).mul_((new_scale * slope).mT[:, None]).sub_(old_part)
         gain = (whitening @ gradients).square_().sum(1).mT / (2 * variance)
-        return slopes, torch.minimum(gain, STEEPEST * new_scale.abs() / sd)
+        return slopes, torch.minimum(gain, UNIT_LINE_GAIN * new_scale.abs() / sd)
 
     def _without_infeasible(self, candidates: Tensor, mean: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-        """The lines (r, m) of candidates' own actions, put below all others in states where they are infeasible."""
+        """Return means and slopes (r, m) of candidates' own actions, far below all others where infeasible."""
         limits = self._limits
         if limits is None:
             return mean, slope
@@ -130,8 +137,11 @@ class RoughGains:
         return mean.mT, slope.mT
 
 
-def stiffness_across_limits(limits: FeatureLimits, features: Tensor, bowl: Tensor) -> Tensor:
-    """Curvature (m, f, f) that keeps best actions (m, f) from moving across active limits."""
+def stiffness_across_limits(limits: FeatureLimits, features: Tensor, curvature: Tensor) -> Tensor:
+    """Return the curvature (m, f, f) to add, so that best actions (m, f) do not move across active limits.
+
+    `curvature` (m, f, f) is -∇²μ without the limits.
+    """
     normals, gaps = (part[:, 0] for part in limits.tangents(features[:, None]))  # (m, J, f), (m, J)
-    normals = normals / normals.norm(dim=-1, keepdim=True).clamp_min(1e-300) * (gaps < TOUCHING)[..., None]
-    return STIFF * bowl.abs().amax((-2, -1))[:, None, None] * (normals.mT @ normals)
+    normals = normals / normals.norm(dim=-1, keepdim=True).clamp_min(1e-300) * (gaps < ACTIVE_SLACK)[..., None]
+    return LIMIT_STIFFNESS * curvature.abs().amax((-2, -1))[:, None, None] * (normals.mT @ normals)

@@ -1,7 +1,7 @@
-"""The best action of each of many states under the posterior mean: batched multi-start search.
+"""Search for the best action of each of many states under the posterior mean, from many starts at once.
 
-The pool is scored for all states by one matrix product. For every state, the best pool actions that are not neighbors
-of each other start a Newton ascent. All states and starts are one batch.
+The pool of actions is scored in all states by one matrix product.  In every state, a Newton ascent starts from each of
+the best pool actions that are not similar to each other.  All states and starts are one batch.
 """
 
 from collections.abc import Callable
@@ -20,17 +20,17 @@ from conbo.models.posterior import BestActions
 from conbo.models.snapping import contains, masked, snap_actions
 from conbo.spaces import Integer, Space
 
-CHUNK = 2048  # states per pass
+CHUNK = 2048  # number of states that are searched at once
 
 
 class ActionPool:
-    """A pool of p actions from which searches start, with their features and their κ with the observed actions."""
+    """A pool of p actions from which searches start, with their κ with the observed actions."""
 
     def __init__(self, posterior: Conditioned, space: Space, actions: Tensor) -> None:
         self.posterior, self.space, self.actions = posterior, space, actions
         factor = posterior.kernel.actions
         self.features = factor.scaled(actions)  # (p, features), scaled
-        self.correlation = factor.correlation(posterior.actions, self.features)  # (n, p), with the observed actions
+        self.correlation = factor.correlation(posterior.actions, self.features)  # (n, p), κ with the observed actions
 
     @cached_property
     def similarity(self) -> Tensor:
@@ -39,14 +39,18 @@ class ActionPool:
 
     @cached_property
     def limit_shapes(self) -> FeatureShapes | None:
-        """The limits of the actions in scaled features, if there are any."""
+        """The constraints on actions in terms of scaled features; None if there are none."""
         return None if self.space.feasible_set is None else FeatureShapes(self.space, self.posterior.kernel.actions)
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
-        """Search for the actions with the highest posterior mean in states (m, d_s)."""
+        """Search for the actions with the highest posterior mean in states (m, d_s).
+
+        In each state, `starts` local searches of at most `steps` steps begin at promising actions of the pool.
+        """
         return BestActions.joined([self._best(chunk, starts, steps) for chunk in states.split(CHUNK)])
 
     def _best(self, states: Tensor, starts: int, steps: int) -> BestActions:
+        """Do what `best` does, for one chunk of states."""
         limits = feature_limits(self.limit_shapes, states)
         functions = replace(state_functions(self.posterior, states), limits=limits)
         scores = functions.mean_constant[:, None] + functions.mean_weights @ self.correlation
@@ -61,15 +65,15 @@ class ActionPool:
 
 
 class BestActionsOnce:
-    """`ActionPool.best` with a cache: a state that was asked for before costs nothing."""
+    """A cache of `ActionPool.best`: the best actions of a state are searched only once."""
 
     def __init__(self, pool: ActionPool, starts: int) -> None:
         self._pool, self._starts = pool, starts
-        self._rows: dict[tuple[float, ...], int] = {}  # index of each known state
-        self._known: list[BestActions] = []
+        self._rows: dict[tuple[float, ...], int] = {}  # index of each known state in the cached record
+        self._known: list[BestActions] = []  # at most one record, of all known states
 
     def __call__(self, states: Tensor) -> BestActions:
-        """The best actions of states (m, d_s)."""
+        """Return the best actions of states (m, d_s)."""
         keys = [tuple(state) for state in states.tolist()]
         new = {key: row for row, key in enumerate(keys) if key not in self._rows}
         if new or not self._known:
@@ -82,9 +86,10 @@ class BestActionsOnce:
 def polish_integers(
     space: Space, mean_at: Callable[[Tensor], Tensor], actions: Tensor, states: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Snap actions (m, k, d_x) to the space, then move every integer one step down or up if that helps.
+    """Snap actions (m, k, d_x) to valid ones, then move each integer up or down by one if that raises the mean.
 
-    `mean_at` gives the means (m, k) of actions (m, k, d_x). Given states (m, d_s), actions stay feasible in them.
+    `mean_at` returns the means (m, k) of actions (m, k, d_x). If `states` (m, d_s) are given, actions stay feasible in
+    them. Returns the actions and their means.
     """
     rows = None if states is None else states[:, None]
     actions = snap_actions(space, actions, rows)
@@ -105,7 +110,7 @@ def polish_integers(
 
 
 def _neighbor(parameter: Integer, values: Tensor, direction: int) -> Tensor:
-    """The next integer up or down, in the unit interval, computed without listing all integers."""
+    """Return the unit-interval codes of the next integers, up or down, for codes `values` of an integer parameter."""
     here = np.floor(parameter.scale.from_unit(values.cpu().numpy()) + 0.5)
     there = np.clip(here + direction, parameter.low, parameter.high)
     return torch.from_numpy(parameter.encode(there)).to(values)

@@ -1,4 +1,4 @@
-"""A correlation over one block of columns, states or actions: one factor of a kernel."""
+"""A correlation over one block of columns (states or actions): one factor of a kernel."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,7 +15,7 @@ from conbo.models.warp import Warp
 
 @dataclass(frozen=True)
 class Factor:
-    """A correlation over one block of columns, as a function of their distance after warping; 1 at distance zero.
+    """A correlation over the columns of states, or over those of actions; a function of the distance after warping.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class Factor:
     profile
         The correlation as a function of the scaled distance.
     warp
-        Input warping; None for none.
+        Input warping of the columns; None if there is none.
 
     Examples
     --------
@@ -46,12 +46,12 @@ class Factor:
 
     @cached_property
     def feature_scales(self) -> Tensor:
-        """Multipliers (width,) of the features: profiles are functions of the distance between scaled features."""
+        """Multipliers (width,) that turn features into scaled features, whose distance the profile is a function of."""
         return self.profile.unit / self.lengthscales[list(self.columns.owner)]
 
     @cached_property
     def box(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Lower and upper end of every scaled feature, and whether it may move: (width,) each."""
+        """Lower and upper bounds of the scaled features, and whether each is numeric and may move: (width,) each."""
         upper = self.feature_scales
         free = torch.zeros(len(upper), dtype=torch.bool, device=upper.device)
         free[list(self.columns.numeric_features)] = True
@@ -79,7 +79,7 @@ class Factor:
         Parameters
         ----------
         features
-            Scaled features (..., width). Those outside the box are moved to its edge.
+            Scaled features (..., width). Those outside the bounds of `box` are clamped to them.
 
         Returns
         -------
@@ -90,7 +90,7 @@ class Factor:
         return warped if self.warp is None else self.warp.inverse(warped)
 
     def in_unit_cube(self, gradient: Tensor, features: Tensor) -> Tensor:
-        """Convert a gradient with respect to scaled `features` to one for points (..., d), zero for categories."""
+        """Convert gradients by scaled `features` (..., width) to gradients by points (..., d); zero for categories."""
         gradient = gradient * self.feature_scales
         if self.columns.categorical:
             by_column = gradient.new_zeros(*gradient.shape[:-1], len(self.columns.categories))
@@ -99,7 +99,7 @@ class Factor:
         return gradient if self.warp is None else gradient * self.warp.slope(self.unscaled(features))
 
     def tables(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute φ, ψ and χ of the profile.
+        """Compute the correlation φ with ψ and χ, from which its derivatives follow (see `Profile`).
 
         Parameters
         ----------
@@ -144,6 +144,6 @@ class Factor:
         return record
 
     def to(self, device: torch.device) -> "Factor":
-        """The same factor on another device."""
+        """Return a copy of the factor on another device."""
         warp = None if self.warp is None else self.warp.to(device)
         return replace(self, lengthscales=self.lengthscales.to(device), warp=warp)

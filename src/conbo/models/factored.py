@@ -1,7 +1,7 @@
-"""The Cholesky factor of observed rewards, built block by block, so that one more reward costs n² instead of n³.
+"""The Cholesky factor of the rewards' covariance, built block by block, so that one more reward costs n², not n³.
 
-The blocks come from `schedule.block_ends`, a pure function of n. So a factor that is made from scratch and one that
-extends an earlier factor go through the same blocks, and are equal to the last bit.
+The blocks come from `schedule.block_ends`, a pure function of n.  A factor that is made from scratch and one that
+extends an earlier factor go through the same blocks, so they are equal to the last bit.
 """
 
 from collections.abc import Callable
@@ -16,21 +16,24 @@ from conbo.models.factorization import factorize
 from conbo.models.kernels import Kernel
 from conbo.models.schedule import block_ends, shared_rows
 
-# from a and b to the rows a to b of a symmetric matrix, up to column b: (b - a, b)
+# from indices a and b to the rows a to b - 1 of a symmetric matrix, columns 0 to b - 1: (b - a, b)
 Rows = Callable[[int, int], Tensor]
 
 
 @dataclass(frozen=True)
 class Factored:
-    """The factor of k(points, points) + diag(variances), with the data that it was made from."""
+    """The Cholesky factor of k(points, points) + diag(variances), with the data that it was made from."""
 
     points: Tensor  # (n, d)
     variances: Tensor  # (n,), of the noise
-    factor: Tensor  # (n, n), lower
+    factor: Tensor  # (n, n), lower triangular
     jitter: float  # added to the diagonal besides the noise; zero unless rounding made the matrix indefinite
 
     def shared_blocks(self, points: Tensor, variances: Tensor) -> int:
-        """Number of first rows that a factor of these data can copy: same blocks, same points and same noise."""
+        """Return how many rows of this factor a factor of other data can copy.
+
+        These rows must be in equal blocks, with equal points and noise variances.
+        """
         if self.jitter > 0:
             return 0  # a factor of other rows may not need the jitter
         same = shared_rows(len(self.points), len(points))
@@ -39,9 +42,9 @@ class Factored:
 
 
 def factored(kernel: Kernel, points: Tensor, variances: Tensor, earlier: Factored | None = None) -> Factored:
-    """Factorize the covariance of rewards at points (n, d) with noise (n,).
+    """Factorize the covariance of rewards at points (n, d) with noise variances (n,).
 
-    `earlier` is a factor of the same kernel; the blocks that it shares with the new one are copied.
+    `earlier` is a factor of the same kernel. The blocks that it shares with the new factor are copied.
     """
     states, actions = kernel.scaled(points)
 
@@ -66,7 +69,7 @@ def factored(kernel: Kernel, points: Tensor, variances: Tensor, earlier: Factore
 
 
 def _grown(rows: Rows, ends: list[int], known: Tensor, jitter: float) -> Tensor | None:
-    """The factor `known` with more rows, in blocks that end at `ends`; None if a block is not positive definite."""
+    """Extend the factor `known` by blocks of rows that end at `ends`; None if a block is not positive definite."""
     first = len(known)
     n = ends[-1] if ends else first
     if first == 0 and ends == [n]:
@@ -85,6 +88,7 @@ def _grown(rows: Rows, ends: list[int], known: Tensor, jitter: float) -> Tensor 
 
 
 def _block(matrix: Tensor, jitter: float) -> Tensor | None:
+    """Return the Cholesky factor of a matrix with jitter on the diagonal; None if it is not positive definite."""
     if jitter > 0:
         matrix.diagonal().add_(jitter)
     factor, failed = factorize(matrix)
@@ -92,4 +96,5 @@ def _block(matrix: Tensor, jitter: float) -> Tensor | None:
 
 
 def _finite(rows: Rows, ends: list[int]) -> bool:
+    """Whether all entries of the matrix that `rows` gives, in blocks that end at `ends`, are finite."""
     return all(bool(rows(first, last).isfinite().all()) for first, last in zip([0, *ends], ends, strict=False))

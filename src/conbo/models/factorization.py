@@ -1,6 +1,6 @@
-"""Cholesky factorizations that detect NaN and infinity on every platform.
+"""Cholesky factorizations that report NaN and infinity as failures on every platform.
 
-LAPACK's reference routine reports a NaN on the diagonal as a failure; others, such as OpenBLAS on aarch64, do not.
+LAPACK's reference routine reports a NaN on the diagonal.  Others, such as OpenBLAS on aarch64, do not.
 """
 
 from math import inf
@@ -12,13 +12,13 @@ from conbo.errors import ConboError
 
 
 def factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Lower Cholesky factors of matrices (..., n, n), and which of them failed (...,).
+    """Return the lower Cholesky factors of matrices (..., n, n), and which of the factorizations failed (...,).
 
     Only lower triangles are read. A matrix with an infinite or undefined entry counts as failed.
 
-    The diagonal of L is enough to detect such an entry. If all L_ii are finite, so is every L_ij, because L_ii² = a_ii
-    - Σ_j L_ij² and an infinite or undefined square cannot cancel. Then every a_ij is finite, because L_ij = (a_ij - Σ_k
-    L_ik L_jk) / L_jj.
+    The diagonal of a factor L is enough to detect such an entry. If all L_ii are finite, so is every L_ij, because
+    L_ii² = a_ii - Σ_j L_ij², and an infinite or undefined square cannot cancel. Then every a_ij is finite, because L_ij
+    = (a_ij - Σ_k L_ik L_jk) / L_jj.
     """
     factors, info = torch.linalg.cholesky_ex(matrices)
     trace = factors.diagonal(dim1=-2, dim2=-1).sum(-1)  # square roots of doubles are too small for the sum to overflow
@@ -26,7 +26,10 @@ def factorize(matrices: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def cholesky(matrix: Tensor) -> Tensor:
-    """Lower Cholesky factor, with the least jitter that helps if rounding made the matrix indefinite."""
+    """Return the lower Cholesky factor of a matrix (n, n).
+
+    If rounding made the matrix indefinite, jitter is added to its diagonal, and multiplied by ten until that is enough.
+    """
     factor, failed = factorize(matrix)
     jitter = max(1e-10 * float(matrix.diagonal().mean()), 1e-300)
     while failed.item():

@@ -1,4 +1,7 @@
-"""Limits of actions in scaled features: linear in the user's units, curved by log scales and input warping."""
+"""Constraints on actions (limits) in terms of a kernel's scaled features, for searches over these features.
+
+The limits are linear in the user's units.  Log scales and input warping make them curved in scaled features.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,10 +20,10 @@ from conbo.spaces import Array, Space
 
 @dataclass(frozen=True)
 class FeatureShapes:
-    """How scaled features map to the user's units and to the limits; the same in all states."""
+    """The part of the limits that is the same in all states: how scaled features become values in the user's units."""
 
     space: Space
-    factor: Factor
+    factor: Factor  # turns actions into scaled features
 
     @cached_property
     def feasible(self) -> FeasibleSet:
@@ -30,7 +33,7 @@ class FeatureShapes:
 
     @cached_property
     def coefficients(self) -> Tensor:
-        """Coefficients (J, numbers) of the J limits for the numeric features, in the order of the features."""
+        """Coefficients (J, numbers) of the J limits for the numeric actions, in the order of the features."""
         numeric, like, linear = list(self.factor.columns.numeric), self.factor.lengthscales, self.feasible.limits
         if linear is None:
             return like.new_zeros(0, len(numeric))
@@ -38,7 +41,7 @@ class FeatureShapes:
 
     @cached_property
     def scales(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Low end, width and log ratio of the numeric features; see `LinearLimits.scales`."""
+        """Low end, width and log ratio of the range of each numeric action; see `LinearLimits.scales`."""
         numeric, like, linear = list(self.factor.columns.numeric), self.factor.lengthscales, self.feasible.limits
         if linear is None:
             return (like.new_zeros(len(numeric)),) * 3
@@ -48,7 +51,7 @@ class FeatureShapes:
 
     @cached_property
     def edges(self) -> Tensor:
-        """The margins and tolerances of the limits, as two rows (2, J)."""
+        """Margins (first row) and rounding tolerances (second row) of the J limits: (2, J); see `LinearLimits`."""
         like, linear = self.factor.lengthscales, self.feasible.limits
         if linear is None:
             return like.new_zeros(2, 0)
@@ -56,7 +59,7 @@ class FeatureShapes:
 
     @cached_property
     def compiled(self) -> tuple[Array, Array, Array]:
-        """Coefficients (J, numbers), edges (2, J) and shapes (6, numbers) for compiled loops: see `loops.limits`."""
+        """The arrays that `loops.limits` takes: coefficients (J, numbers), edges (2, J) and shapes (6, numbers)."""
         numeric, factor = list(self.factor.columns.numeric), self.factor
         scale = factor.feature_scales[list(factor.columns.numeric_features)]
         exponents = [scale.new_ones(len(numeric))] * 2
@@ -69,15 +72,15 @@ class FeatureShapes:
         return coefficients, edges, rows
 
     def of_states(self, states: Tensor) -> "FeatureLimits":
-        """The limits of the actions of states (r, d_s)."""
+        """Return the limits of the actions in states (r, d_s)."""
         return FeatureLimits(self, states)
 
 
 @dataclass(frozen=True)
 class FeatureLimits:
-    """The limits of actions in each of r states, for local searches over q actions each, as features (r, q, width)."""
+    """The limits of actions in each of r states, for searches over q actions in each, as features (r, q, width)."""
 
-    shapes: FeatureShapes
+    shapes: FeatureShapes  # the part that is the same in all states
     states: Tensor  # (r, d_s), unit cube
 
     @property
@@ -87,7 +90,7 @@ class FeatureLimits:
 
     @property
     def factor(self) -> Factor:
-        """The factor that turns actions into features."""
+        """The factor that turns actions into scaled features."""
         return self.shapes.factor
 
     @property
@@ -97,19 +100,22 @@ class FeatureLimits:
 
     @property
     def allowed(self) -> Callable[[Array], Flags] | None:
-        """The user's function `feasible`; None if there is none."""
+        """The user's function `feasible`, which decides about whole points; None if there is none."""
         return self.shapes.feasible.allowed
 
     @cached_property
     def room(self) -> Tensor:
-        """What the states leave to the actions (r, J): bounds of the limits minus the states' part of left sides."""
+        """What states leave for actions in each limit (r, J): its bound minus the state's part of its left side."""
         like = self.factor.lengthscales
         if self.linear is None:
             return like.new_zeros(len(self.states), 0)
         return torch.from_numpy(self.linear.bounds - self.linear.used(self.states.cpu().numpy())).to(like)
 
     def tangents(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Normals (r, q, J, width) of the limits at x (r, q, width), and gaps (r, q, J): normal · step ≤ gap."""
+        """Return the limits, linearized at x (r, q, width): normal · step ≤ gap for a step from x.
+
+        Normals are (r, q, J, width), and gaps (r, q, J).
+        """
         (values, slopes), coefficients = self._values(x), self.shapes.coefficients
         normals = x.new_zeros(*x.shape[:-1], len(coefficients), x.shape[-1])
         normals[..., list(self.factor.columns.numeric_features)] = coefficients * slopes[..., None, :]
@@ -117,7 +123,7 @@ class FeatureLimits:
         return normals, gaps.clamp_min(0)
 
     def _values(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The numbers (r, q, numbers) that features x stand for, in the user's units, and their derivatives by x."""
+        """Return the numeric actions (r, q, numbers) at features x in the user's units, and their derivatives by x."""
         numeric, places = list(self.factor.columns.numeric), list(self.factor.columns.numeric_features)
         points = self.factor.unscaled(x)
         slopes = 1 / self.factor.feature_scales[places]
@@ -129,13 +135,16 @@ class FeatureLimits:
         return values, slopes * torch.where(log_ratio > 0, log_ratio * values, width)
 
     def contains(self, x: Tensor) -> Tensor:
-        """Which features (r, q, width) satisfy the limits; rounding is tolerated only by limits without a margin."""
+        """Return which features (r, q, width) satisfy the limits: (r, q).
+
+        A violation within rounding is tolerated only by limits without a margin.
+        """
         slack = self.room[:, None] - self._values(x)[0] @ self.shapes.coefficients.mT
         margins, rounding = self.shapes.edges
         return (slack >= torch.where(margins > 0, 0.0, -rounding)).all(-1)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The nearest features (r, q, width) that satisfy the linear limits, and whether each was found (r, q)."""
+        """Return the nearest features (r, q, width) that satisfy the linear limits, and where there are any (r, q)."""
         inside = self.contains(x)
         rows = (~inside).nonzero()[:, 0]
         if len(rows) == 0 or self.linear is None:
@@ -150,7 +159,7 @@ class FeatureLimits:
         return moved, now
 
     def inside(self, x: Tensor) -> Tensor:
-        """Features of feasible actions near features x (r, q, width), if the states have feasible actions."""
+        """Return features x (r, q, width), with infeasible ones moved to nearby feasible actions if there are any."""
         feasible = torch.from_numpy(self.space.contains(self._points(x).numpy(force=True))).to(x.device)
         if bool(feasible.all()):
             return x
@@ -160,22 +169,22 @@ class FeatureLimits:
         return moved
 
     def snapped(self, x: Tensor) -> Tensor:
-        """The nearest features (r, q, width) of valid and feasible actions."""
+        """Return the features (r, q, width) of the nearest valid and feasible actions."""
         return self.factor.scaled(snap(self.space, self._points(x))[..., self.space.n_state_dims :])
 
     def cut(self, starts: Tensor, ends: Tensor) -> Tensor:
-        """The last feasible features (r, q, width) on the straight lines from feasible starts to ends."""
+        """Return the last feasible features (r, q, width) on the lines from feasible `starts` to `ends`."""
         assert self.space.feasible_set is not None
         inside, towards = (self._points(x).flatten(0, 1).numpy(force=True) for x in (starts, ends))
         found = self.space.feasible_set.cut(inside, towards)[:, self.space.n_state_dims :]
         return self.factor.scaled(torch.from_numpy(found).to(ends)).reshape(ends.shape)
 
     def _points(self, x: Tensor) -> Tensor:
-        """The unit-cube points (r, q, d) of features x (r, q, width) in these states."""
+        """Return the unit-cube points (r, q, d) of these states and of the actions with features x (r, q, width)."""
         states = self.states[:, None].expand(*x.shape[:-1], -1).to(x)
         return torch.cat([states, self.factor.unscaled(x)], -1)
 
 
 def feature_limits(shapes: FeatureShapes | None, states: Tensor) -> FeatureLimits | None:
-    """The limits of the actions of states (r, d_s); None if all actions are feasible."""
+    """Return the limits of the actions in states (r, d_s); None if `shapes` is None, which means no limits."""
     return None if shapes is None else shapes.of_states(states)

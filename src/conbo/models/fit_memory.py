@@ -1,7 +1,7 @@
-"""A cache of fits, in memory and in a store that processes share (the shelf), so that no fit is made twice.
+"""A cache of fits, in memory and in a store that several processes share, so that no fit is made twice.
 
-A fit is a pure function of the rewards and of the model's settings, which make up its key. So the cache saves time and
-never changes a result.
+A fit is a pure function of the rewards and the model's settings, and its key is a hash of both.  The cache therefore
+saves time and never changes a result.
 """
 
 import json
@@ -19,21 +19,23 @@ from conbo.models import compiled
 
 Result = TypeVar("Result")
 
-MOST_REMEMBERED = 4  # number of fits in memory: a method may use two models, and each fit may start from an earlier one
+MOST_REMEMBERED = (
+    4  # number of fits kept in memory: two models, each with a fit and the earlier fit that it starts from
+)
 
 
 class Shelf(Protocol):
-    """A store of texts by key that other processes can reach."""
+    """A key-value store of texts that processes share, such as the study's database."""
 
     def read_fit(self, key: str) -> str | None:
-        """The text that is stored under this key, or None."""
+        """Return the text that is stored under this key, or None if there is none."""
 
     def write_fit(self, key: str, text: str) -> None:
-        """Store a text under a key. If that fails, nothing is lost: the fit is made again later."""
+        """Store a text under a key. A failure is harmless, because the fit can be made again."""
 
 
 class FitMemory:
-    """The last fits of this process, shared through a shelf if there is one."""
+    """A cache of the most recent fits of this process, backed by a shared store if one is given."""
 
     def __init__(self, shelf: Shelf | None = None) -> None:
         self._shelf = shelf
@@ -47,49 +49,50 @@ class FitMemory:
         read: Callable[[Any], Result],
         shared: bool,
     ) -> Result:
-        """The result for this key: from the cache if it is there, otherwise from `make`.
+        """Return the result for this key: from the cache or the shared store if it is there, otherwise from `make`.
 
-        For a key that is `shared` with other processes, `write` and `read` convert the result to plain values and back,
-        which must give exactly the same result.
+        The shared store is used only if `shared` is true. `write` and `read` convert the result to plain values and
+        back, which must give exactly the same result.
         """
         known: Result | None = self._known.pop(key, None)
         if known is None:
-            known = self._taken(key, read) if shared else None
+            known = self._read_shared(key, read) if shared else None
         if known is None:
             known = make()
             if shared and self._shelf is not None:
-                self._shelf.write_fit(key, _sealed(json.dumps(write(known))))
+                self._shelf.write_fit(key, _with_checksum(json.dumps(write(known))))
         self._known[key] = known  # the most recently used key comes last
         for old in list(self._known)[:-MOST_REMEMBERED]:
             del self._known[old]
         return known
 
-    def _taken(self, key: str, read: Callable[[Any], Result]) -> Result | None:
-        """The result on the shelf; None if there is none or it is damaged."""
+    def _read_shared(self, key: str, read: Callable[[Any], Result]) -> Result | None:
+        """Return the result from the shared store; None if there is none or its text is damaged."""
         text = None if self._shelf is None else self._shelf.read_fit(key)
-        content = None if text is None else _opened(text)
+        content = None if text is None else _checked_content(text)
         return None if content is None else read(json.loads(content))
 
 
 def fit_key(settings: Sequence[object], *data: Tensor | None) -> str:
-    """A key of the settings, the data, and the versions and platform that could change the rounding of a fit."""
-    digest = sha256(repr((*_tools(), *settings)).encode())
+    """Return a hash of the settings, the data, and the versions and platform on which the rounding of a fit depends."""
+    digest = sha256(repr((*_rounding_environment(), *settings)).encode())
     for tensor in data:
         digest.update(b"-" if tensor is None else repr(tensor.shape).encode() + tensor.cpu().numpy().tobytes())
     return digest.hexdigest()
 
 
 @cache  # looking up a version reads and parses a file, which takes milliseconds
-def _tools() -> tuple[object, ...]:
-    """The versions and the platform that could change the rounding of a fit."""
+def _rounding_environment() -> tuple[object, ...]:
+    """Return the versions and the platform that could change the rounding of a fit."""
     return version("conbo"), torch.__version__, platform.machine(), platform.system(), compiled.AVAILABLE
 
 
-def _sealed(content: str) -> str:
+def _with_checksum(content: str) -> str:
+    """Return the content with its checksum in front."""
     return f"{sha256(content.encode()).hexdigest()} {content}"
 
 
-def _opened(text: str) -> str | None:
-    """The content of a text that begins with its checksum; None if the two do not match."""
+def _checked_content(text: str) -> str | None:
+    """Return the content of a text that begins with its checksum; None if the two do not match."""
     content = text.partition(" ")[2]
-    return content if _sealed(content) == text else None
+    return content if _with_checksum(content) == text else None

@@ -1,9 +1,9 @@
-"""Heteroscedastic noise: its variance depends on state and action.
+"""Heteroscedastic noise: the variance of the noise depends on state and action.
 
     log σ²(u) = log σ₀² + Σ_f w_f (2 h_f(u) - 1)
 
-with h the features of the unit-cube point u: numbers as they are, categories one-hot.  This log-linear form is the
-simplest that can express "noise grows with the learning rate", and few rewards are enough to learn it.
+Here h are the features of the unit-cube point u: numbers as they are, categories one-hot.  This log-linear form is the
+simplest that can express that noise grows with a parameter, and few rewards are enough to learn it.
 """
 
 from dataclasses import dataclass, replace
@@ -14,23 +14,23 @@ from torch import Tensor
 
 from conbo.models.columns import Columns
 
-LOG_NOISE_BOUNDS = (log(1e-7), log(10.0))
+LOG_NOISE_BOUNDS = (log(1e-7), log(10.0))  # bounds of log σ², for standardized rewards
 
 
 @dataclass(frozen=True)
 class HeteroscedasticNoise:
-    """Variances of the noise as a function of the point."""
+    """The variance of the noise as a log-linear function of the point."""
 
-    columns: Columns  # states and actions
+    columns: Columns  # the columns of a point, those of the state first
     log_level: float  # log σ₀²
-    slopes: Tensor  # (features,), w
+    slopes: Tensor  # w (features,)
 
     def at(self, points: Tensor) -> Tensor:
-        """Variances (...,) at points (..., d)."""
+        """Return the variances (...,) of the noise at points (..., d)."""
         return self._logarithms(points).clamp(*LOG_NOISE_BOUNDS).exp()
 
     def gradient(self, points: Tensor) -> Tensor:
-        """Gradients (..., d) of the variances; zero for categories."""
+        """Return the gradients (..., d) of the variances with respect to points (..., d); zero for categories."""
         logarithms, (low, high) = self._logarithms(points), LOG_NOISE_BOUNDS
         by_column = points.new_zeros(points.shape[-1])
         by_column[list(self.columns.numeric)] = 2 * self.slopes[list(self.columns.numeric_features)]
@@ -38,13 +38,14 @@ class HeteroscedasticNoise:
         return moving[..., None] * by_column
 
     def _logarithms(self, points: Tensor) -> Tensor:
+        """Return log σ² (...,) at points (..., d), before it is clamped to its bounds."""
         return self.log_level + centered_features(self.columns, points) @ self.slopes
 
     def to(self, device: torch.device) -> "HeteroscedasticNoise":
-        """The same noise on another device."""
+        """Return a copy on another device."""
         return replace(self, slopes=self.slopes.to(device))
 
 
 def centered_features(columns: Columns, points: Tensor) -> Tensor:
-    """The centered features 2 h - 1 (..., features) of points (..., d)."""
+    """Return the features 2 h - 1 (..., features) of points (..., d)."""
     return 2 * columns.features(points) - 1

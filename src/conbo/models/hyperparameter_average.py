@@ -1,8 +1,9 @@
-"""Predictions averaged over the hyperparameters, because fitted hyperparameters are uncertain.
+"""Averages predictions over the hyperparameters of the fitted models, because these are uncertain.
 
-A policy takes the action with the highest mean under its model, so it profits from every error of the fit: with fixed
-hyperparameters its predictions are too high and too sure (the winner's curse).  Other hyperparameters that are nearly
-as probable disagree about just these actions.  For these, the average over hyperparameters is lower and less sure.
+A policy takes the action with the highest mean under its model, so it profits from every error of the fit.  With fixed
+hyperparameters, the predictions for its actions are too high and too certain (the winner's curse).  Other
+hyperparameters that are nearly as probable disagree about exactly these actions, so an average over hyperparameters
+predicts lower and less certain rewards there.
 
 The hyperparameters of each model are drawn from Laplace's approximation, a normal distribution around their mode.
 """
@@ -21,14 +22,17 @@ from conbo.models.posterior import Posterior
 from conbo.models.structures import Structures
 from conbo.observations import Observations
 
-PAIRS = 8  # number of pairs of opposite draws, shared out among the models by their weight
-MOST_REWARDS = 500  # number of rewards above which nothing is averaged, because hyperparameters are nearly known
+PAIRS = 8  # number of pairs of opposite draws, divided among the models in proportion to their weights
+MOST_REWARDS = 500  # number of rewards above which callers do not average, because hyperparameters are nearly known
 
 
 def averaged(
     fits: Sequence[Fit], structures: Structures, fitted: Observations, observations: Observations, small_noise: bool
 ) -> Posterior:
-    """Average models over their hyperparameters: `fits` used the rewards `fitted`, the result uses all."""
+    """Return the average of fitted models over draws of their hyperparameters, as a mixture.
+
+    The `fits` were made with the observations `fitted`. The result is conditioned on all `observations`.
+    """
     members: list[Posterior] = []
     weights: list[float] = []
     known = observations.noise, observations.limits
@@ -40,7 +44,10 @@ def averaged(
 
 
 def others(fit: Fit, structures: Structures, fitted: Observations, pairs: int, small_noise: bool) -> list[Fit]:
-    """Copies of a model, with hyperparameters drawn from a normal distribution around the fitted ones."""
+    """Return 2 · pairs copies of a fit, with hyperparameters drawn from a normal distribution around the fitted ones.
+
+    Draws for which the covariance matrix of the rewards has no Cholesky factor are left out.
+    """
     rewards = fitted.rewards.cpu()
     values = rewards if fit.output is None else fit.output.values(rewards, None)[0]
     usual: Expected = "varying" if fit.record["varying"] else "small" if small_noise else "moderate"

@@ -1,7 +1,9 @@
-"""Kernels up to their hyperparameters: covariance matrices, and their gradients pulled back to the parameters.
+"""Families of kernels: kernels whose hyperparameters are still free, with what a fit needs of them.
 
-Parameters come in three kinds, in this order: logarithms of lengthscales, logarithms of variances, loadings.
-`covariance` handles r sets of parameters at once.
+A family makes covariance matrices from parameters, and converts gradients with respect to these matrices into gradients
+with respect to the parameters (the pullback).  Parameters come in three kinds, in this order: logarithms of
+lengthscales, logarithms of variances, and loadings.  Loadings are parameters that may be negative, such as the factor
+loadings of a multi-task kernel.  `covariance` handles r sets of parameters at once.
 """
 
 from collections.abc import Callable
@@ -19,11 +21,11 @@ from conbo.models.columns import Columns, squared_distances
 from conbo.models.kernels import Factor, Kernel, ProductKernel
 from conbo.models.profiles import MATERN52, Profile
 
-Pullback = Callable[[Tensor], list[Tensor]]
+Pullback = Callable[[Tensor], list[Tensor]]  # from ∂/∂K (r, n, n) to parts of ∂/∂parameters, together (r, p)
 
 
 class KernelFamily(Protocol):
-    """A family of kernels: a kernel up to its hyperparameters."""
+    """A family of kernels: a kernel whose hyperparameters, here called parameters, are still free."""
 
     @property
     def states(self) -> Columns:
@@ -43,22 +45,26 @@ class KernelFamily(Protocol):
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """Prior means of the remaining parameters, the loadings, which may be negative."""
+        """Prior means of the loadings: the remaining parameters, which may be negative."""
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
         """Largest absolute value of each loading."""
 
     def kernel(self, parameters: Tensor) -> Kernel:
-        """The kernel with these parameters (p,)."""
+        """Return the kernel with these parameters (p,)."""
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances K (r, n, n) of points (n, d), and their pullback: from ∂/∂K (r, n, n) to ∂/∂parameters (r, p)."""
+        """Covariances K (r, n, n) of points (n, d) for parameters (r, p), and their pullback.
+
+        The pullback converts a gradient ∂/∂K (r, n, n) to parts of the gradient ∂/∂parameters, which are joined to (r,
+        p).
+        """
 
 
 @dataclass(frozen=True)
 class ExtendedFamily:
-    """A family that extends another one, and has the same parameters except for those that it overrides."""
+    """A base class of families that extend another family; its properties are those of that family."""
 
     family: KernelFamily
 
@@ -95,7 +101,7 @@ class ExtendedFamily:
 
 @dataclass(frozen=True)
 class ProductFamily:
-    """The family of kernels σ² k_S k_X, with a lengthscale for every column."""
+    """The family of kernels σ² k_S(s, s') k_X(x, x'), with a lengthscale for every column of states and actions."""
 
     states: Columns
     actions: Columns
@@ -122,7 +128,7 @@ class ProductFamily:
         return ()
 
     def kernel(self, parameters: Tensor) -> ProductKernel:
-        """The kernel with these parameters (p,)."""
+        """Return the kernel with these parameters (p,)."""
         d_s, values = len(self.states.categories), parameters.exp()
         return ProductKernel(
             Factor(self.states, values[:d_s], self.profile),
@@ -131,7 +137,7 @@ class ProductFamily:
         )
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances K = σ² φ_S φ_X (r, n, n), and the pullback of their gradients."""
+        """Covariances K = σ² φ_S φ_X (r, n, n) of points (n, d), and their pullback."""
         d_s, d = len(self.states.categories), self.n_lengthscales
         s = Features(self.states, self.profile, points[:, :d_s], parameters[:, :d_s])
         x = Features(self.actions, self.profile, points[:, d_s:], parameters[:, d_s:d])
@@ -162,11 +168,11 @@ class ProductFamily:
 
 
 class Features:
-    """The features of one block of columns, scaled by r sets of lengthscales."""
+    """The features of n points for one block of columns (states or actions), scaled by r sets of lengthscales."""
 
     def __init__(self, columns: Columns, profile: Profile, points: Tensor, log_lengthscales: Tensor) -> None:
         self._width = len(columns.categories)
-        self._owner: Tensor | None = None  # None: without categories, columns and features are the same
+        self._owner: Tensor | None = None  # column of each feature; None if every column is one feature
         scales = profile.unit * (-log_lengthscales).exp()
         if any(columns.categories):
             self._owner = torch.tensor(columns.owner, dtype=torch.long, device=points.device)
@@ -184,28 +190,34 @@ class Features:
         return np.multiply(self._features.numpy().T, self._scales.numpy()[..., None], order="C")
 
     def by_column(self, table: Tensor) -> Tensor:
-        """Values of features (r, features), summed over the features of each column: (r, d)."""
+        """Sum values of features (r, features) over the features of each column: (r, d)."""
         if self._owner is None:
             return table
         return table.new_zeros(len(table), self._width).index_add_(1, self._owner, table)
 
 
 class Block:
-    """φ and ψ of one block of columns between all points, for r sets of lengthscales."""
+    """The correlation φ over one block of columns (states or actions) between all pairs of points, and its slope ψ.
+
+    Both are tables (r, n, n), for r sets of lengthscales.
+    """
 
     def __init__(self, features: Features, profile: Profile) -> None:
         self._features = features
         self.value, self.slope, _ = profile.tables(squared_distances(features.scaled, features.scaled))
 
     def pullback(self, table: Tensor) -> Tensor:
-        """Gradient (r, d) with respect to log-lengthscales: Σ_ij table_ij (f_i - f_j)², by matrix products."""
+        """Gradient (r, d) with respect to log-lengthscales: Σ_ij table_ij (f_i - f_j)², by matrix products.
+
+        `table` (r, n, n) is symmetric: the gradient with respect to φ times ψ. f are the scaled features.
+        """
         f = self._features.scaled
         sums = 2 * ((table.sum(-1)[:, None] @ f.square())[:, 0] - (f * (table @ f)).sum(-2))
         return self._features.by_column(sums)
 
 
 class Term:
-    """A main effect: σ² φ of one block of columns, for r sets of lengthscales and variances."""
+    """A main effect as a term of a covariance: σ² φ over one block of columns, for r sets of parameters."""
 
     def __init__(
         self, columns: Columns, profile: Profile, points: Tensor, log_lengthscales: Tensor, variance: Tensor
@@ -222,7 +234,7 @@ class Term:
             self._slope = variance[:, None, None] * self._block.slope
 
     def pullback(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradients with respect to the logarithms of the lengthscales (r, d) and of the variance (r,)."""
+        """Gradients with respect to the log-lengthscales (r, d) and to log σ² (r,), from the gradient (r, n, n)."""
         if self._compiled:
             _, in_features, in_variance = compiled_product_family.pullback(
                 self._profile.name, *self._blocks, self.matrix, gradient

@@ -1,18 +1,18 @@
-"""Covariances over (state, action), all of the form  k = A(s, s') κ(x, x') + B(s, s').
+"""Kernels over points (state, action), all of the form  k = A(s, s') κ(x, x') + B(s, s').
 
-Only κ depends on the action.  So a posterior mean, as a function of the action, is a weighted sum of κ for every
-state, and one fast path serves every kernel.
+Only κ depends on the action.  The posterior mean of a state, as a function of the action, is therefore a weighted sum
+of κ, and one fast search over actions serves every kernel.
 
 ===============  ==========================  =====================================================
 paper            here                        meaning
 ===============  ==========================  =====================================================
 k_X, M(x,x')     ``actions`` (Factor)        κ, correlation between actions
-σ₀² k_S(s,s')    ``scale``                   A, how strongly two states share their shape
-σ₃² δ_ss'        ``offset``                  B, covariance of the states' levels, the same for all actions
-l                ``lengthscales``            one for every parameter, in units of the unit cube
+σ₀² k_S(s,s')    ``scale``                   A, covariance of states in what depends on the action
+σ₃² δ_ss'        ``offset``                  B, covariance of states in what does not
+l                ``lengthscales``            one for every column, in units of the unit cube
 ===============  ==========================  =====================================================
 
-States and actions come as scaled features: `Factor.scaled` makes them from points of the unit cube.
+Methods take states and actions as scaled features, which `Factor.scaled` makes from unit-cube points.
 """
 
 from abc import ABC, abstractmethod
@@ -36,12 +36,12 @@ __all__ = ["Factor", "Kernel", "ProductKernel", "factors_record", "pulled"]
 
 
 class Kernel(ABC):
-    """A covariance A(s, s') κ(x, x') + B(s, s').
+    """A covariance A(s, s') κ(x, x') + B(s, s') over points (state, action).
 
-    To add a structure, write a frozen dataclass with two factors, `states` (which turns states into features) and
-    `actions` (which is κ), and the abstract methods.  A kernel with an offset B overrides both `offset` and
-    `offset_slope`.  A kernel whose policies are saved also overrides `record`.  The other defaults are right for every
-    kernel of this form.  A and B may depend on the numbers of two states only through their scaled distance.
+    To add a kernel, write a frozen dataclass with two factors, `states` (which turns states into features) and
+    `actions` (which is κ), and implement the abstract methods. A kernel with an offset B overrides both `offset` and
+    `offset_slope`. A kernel whose policies are saved also overrides `record`. The other methods work for every kernel
+    of this form. A and B may depend on the numeric columns of two states only through their scaled distance.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """Compute A, the covariance of the part that depends on the action.
+        """Compute A, the covariance between states of the part of the reward that depends on the action.
 
         Parameters
         ----------
@@ -70,7 +70,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """Compute ψ of A: the gradient of A with respect to the numbers of `a` is -ψ (a-b).
+        """Compute the slope ψ of A: the gradient of A with respect to the numeric features of `a` is -ψ (a-b).
 
         Parameters
         ----------
@@ -85,7 +85,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def variance(self, states: Tensor) -> Tensor:
-        """Compute the variances k(point, point), which must not depend on the numbers of the states.
+        """Compute the variances k(point, point), which may depend only on the categories of the states.
 
         Parameters
         ----------
@@ -99,7 +99,7 @@ class Kernel(ABC):
         """
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Compute B, the covariance of a level that depends on the state alone.
+        """Compute B, the covariance between states of the part of the reward that depends on the state alone.
 
         Parameters
         ----------
@@ -114,7 +114,7 @@ class Kernel(ABC):
         return None
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Compute ψ of B: the gradient of B with respect to the numbers of `a` is -ψ (a-b).
+        """Compute the slope ψ of B: the gradient of B with respect to the numeric features of `a` is -ψ (a-b).
 
         Parameters
         ----------
@@ -129,21 +129,22 @@ class Kernel(ABC):
         return None
 
     def scaled(self, points: Tensor) -> Features:
-        """Unit-cube points (..., d) as scaled features of states and of actions."""
+        """Return unit-cube points (..., d) as scaled features of their states and of their actions."""
         d_s = len(self.states.columns.categories)
         return self.states.scaled(points[..., :d_s]), self.actions.scaled(points[..., d_s:])
 
     def covariance(self, a: Features, b: Features) -> Tensor:
-        """Covariances k (..., p, q) between two sets of points, given as scaled features."""
+        """Return the covariances k (..., p, q) between p points a and q points b, given as scaled features."""
         covariance = self.scale(a[0], b[0]) * self.actions.correlation(a[1], b[1])
         offset = self.offset(a[0], b[0])
         return covariance if offset is None else covariance + offset
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
-        """Gradients of Σ_m weights[..., p, m] k(point p, there m) with respect to the features of each point p.
+        """Return gradients of Σ_m weights[..., p, m] k(point p, there m) with respect to the features of each point p.
 
-        They are shaped like `here`, which holds the features (p, ·) of states and of actions; `there` holds (m, ·), or
-        (p, m, ·) if every point has its own partners.
+        `here` holds the scaled features (p, ·) of the states and of the actions of p points, and the gradients are
+        shaped like it. `there` holds those of the m points in the sum: (m, ·), or (p, m, ·) if they differ between the
+        points p.
         """
         own_partners = there[0].dim() == 3
         states, actions = (t[:, None] for t in here) if own_partners else here
@@ -162,7 +163,7 @@ class Kernel(ABC):
         return pulled(weights * state_slope, here[0], there[0]), in_actions
 
     def gradient(self, here: Features, there: Features, weights: Tensor) -> Tensor:
-        """The gradients of `weighted_gradient`, converted to the unit cube: (..., p, d)."""
+        """Return the gradients of `weighted_gradient` with respect to the unit-cube points: (..., p, d)."""
         in_states, in_actions = self.weighted_gradient(here, there, weights)
         return self.in_unit_cube((in_states, in_actions), here)
 
@@ -172,7 +173,7 @@ class Kernel(ABC):
         return torch.cat([factor.in_unit_cube(gradient, features) for factor, gradient, features in blocks], -1)
 
     def draw_prior(self, n: int, features: int, generator: torch.Generator) -> PriorDraws:
-        """n functions drawn from the prior, by the Nyström method with `features` quasi-random points."""
+        """Draw n functions from the prior of mean zero, by the Nyström method with `features` quasi-random points."""
         like = self.actions.lengthscales
         d = len(self.states.columns.categories) + len(self.actions.columns.categories)
         seed = int(torch.randint(2**31, (1,), generator=generator))
@@ -194,58 +195,58 @@ class Kernel(ABC):
         raise SettingError(f"a kernel must have a method `record` to be saved, but {type(self).__name__} has none.")
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """The columns of a state that A and B look up in tables; the other columns enter by their distance.
+        """Return the state columns that A and B look up in tables, for the report's page; None if it cannot use them.
 
-        With these columns, the page of a report can compute the kernel.  None if it cannot; the page then shows a table
-        of the policy.
+        The other state columns must enter A and B by their scaled distance. Without this, the page does not compute the
+        kernel, and shows a table of the policy instead.
         """
         return None
 
     def without_main_effects(self) -> "Kernel":
-        """The part of the kernel that `page_columns` describes."""
+        """Return the kernel without its main effects, which `page_columns` describes."""
         return self
 
     def page_main_effects(self) -> dict[str, Any] | None:
-        """The values that the page needs to add the main effects; None if there are none."""
+        """Return the values from which the report's page adds the main effects; None if there are none."""
         return None
 
     def warped(self, warp: Warp) -> Self:
-        """The same kernel with input warping of the actions."""
+        """Return a copy of the kernel with input warping of the actions."""
         return replace(self, actions=replace(self.actions, warp=warp))  # type: ignore[type-var]
 
     def to(self, device: torch.device) -> Self:
-        """The same kernel on another device."""
+        """Return a copy of the kernel on another device."""
         return replace(self, states=self.states.to(device), actions=self.actions.to(device))  # type: ignore[type-var]
 
 
 def pulled(table: Tensor, here: Tensor, there: Tensor) -> Tensor:
-    """The sums -Σ_m table[..., p, m] (here_p - there_m), which turn slopes ψ into gradients."""
+    """Return the sums -Σ_m table[..., p, m] (here_p - there_m), which turn weighted slopes ψ into gradients."""
     towards = (table @ there) if there.dim() == 2 else torch.einsum("...pm,pmf->...pf", table, there)
     return towards - table.sum(-1, keepdim=True) * here
 
 
 @dataclass(frozen=True)
 class ProductKernel(Kernel):
-    """The kernel σ² k_S(s, s') k_X(x, x')."""
+    """The kernel σ² k_S(s, s') k_X(x, x'), a product of one correlation of states and one of actions."""
 
     states: Factor
     actions: Factor
-    outputscale: float = 1.0
+    outputscale: float = 1.0  # σ²
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """The covariance A = σ² k_S of the part that depends on the action."""
+        """Return A = σ² k_S, for states given as scaled features."""
         return self.outputscale * self.states.correlation(a, b)
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """The slope ψ of A, which is σ² ψ_S."""
+        """Return the slope ψ of A, which is σ² ψ_S."""
         return self.outputscale * self.states.tables(a, b)[1]
 
     def variance(self, states: Tensor) -> Tensor:
-        """The variance σ², the same for all points."""
+        """Return the variance σ² for every point."""
         return states.new_full(states.shape[:-1], self.outputscale)
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
-        """The gradients of `Kernel.weighted_gradient`, in compiled loops if they support the profile and the device."""
+        """Return the gradients of `Kernel.weighted_gradient`, by compiled loops if there are any for these inputs."""
         profiles = self.states.profile, self.actions.profile
         if compiled_product_kernel.handles(profiles, *here, *there, weights):
             names = self.states.profile.name, self.actions.profile.name
@@ -253,7 +254,10 @@ class ProductKernel(Kernel):
         return super().weighted_gradient(here, there, weights)
 
     def draw_prior(self, n: int, features: int, generator: torch.Generator) -> PriorDraws:
-        """n functions drawn from the prior, by random Fourier features if both spectra are known."""
+        """Draw n functions from the prior of mean zero, by random Fourier features.
+
+        If a profile has no spectrum, the Nyström method of `Kernel.draw_prior` is used instead.
+        """
         if self.states.profile.spectrum is None or self.actions.profile.spectrum is None:
             return super().draw_prior(n, features, generator)
         like = self.actions.lengthscales
@@ -265,11 +269,11 @@ class ProductKernel(Kernel):
         return FourierFeatures.drawn(terms, n, generator)
 
     def record(self) -> dict[str, Any]:
-        """Lengthscales, warp and variance as plain values."""
+        """Return lengthscales, warp and variance as plain values."""
         return {"type": "product", **factors_record(self), "outputscale": self.outputscale}
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """Empty: no column is looked up, because categories have distances, like numbers."""
+        """Return no columns, because categories enter by their distance, like numbers."""
         return ()
 
 

@@ -1,10 +1,11 @@
-"""Main effects beside the interaction of states and actions.
+"""Kernels and families with main effects of the action and of the state, beside their interaction.
 
     k = (A(s, s') + σ_X²) κ(x, x') + B(s, s') + σ_S² k_S'(s, s')
 
 A kernel A κ + B, here called the interaction, learns nothing about a state from dissimilar states.  The main effect of
-the action, σ_X² κ, is what an action does in every state.  The main effect of the state, σ_S² k_S', is how good a
-state is for all actions; it is a function of the state's numbers, with its own lengthscales.
+the action, with covariance σ_X² κ, is a function of the action that all states share.  The main effect of the state,
+with covariance σ_S² k_S', is a function of the state that all actions share.  It has its own lengthscales.  Categories
+that the interaction looks up in tables do not enter the main effect of the state.
 """
 
 from dataclasses import dataclass, replace
@@ -21,52 +22,58 @@ from conbo.models.kernels import Factor, Kernel, pulled
 from conbo.models.profiles import Profile
 from conbo.models.warp import Warp
 
-SHARE = log(3.0)  # log-variance taken off each of three terms at the start, where the variance is shared equally
+SHARE = log(3.0)  # at the start of a search, each of the three terms has a third of the interaction's fitted variance
 
 
 @dataclass(frozen=True)
 class MainEffectsKernel(Kernel):
-    """A kernel A κ + B with two more terms: one of the action alone, and one of the state alone."""
+    """A kernel A κ + B (the interaction) plus a term of the action alone and a term of the state alone."""
 
-    interaction: Kernel
-    state_effect: Factor  # k_S', of the features of the state that `effect_features` names
+    interaction: Kernel  # A κ + B
+    state_effect: Factor  # k_S', a function of the state's features `effect_features`
     action_variance: float  # σ_X²
     state_variance: float  # σ_S²
 
     @property
     def states(self) -> Factor:  # type: ignore[override]
-        """The interaction's factor of the states."""
+        """The factor that turns states into features of the interaction."""
         return self.interaction.states
 
     @property
     def actions(self) -> Factor:  # type: ignore[override]
-        """The factor of the actions: both terms share κ."""
+        """The correlation κ of actions, which interaction and main effect share."""
         return self.interaction.actions
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """The covariance A + σ_X² of the part that depends on the action."""
+        """Return the factor A + σ_X² of κ, for states given as scaled features."""
         return self.interaction.scale(a, b) + self.action_variance
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """The slope ψ of the interaction's A, because the added σ_X² is constant."""
+        """Return the slope ψ of A + σ_X², which is that of A, because σ_X² is constant."""
         return self.interaction.scale_slope(a, b)
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """The covariance B + σ_S² k_S' of the states' levels."""
+        """Return the covariance B + σ_S² k_S' of the part that does not depend on the action."""
         main = self.state_variance * self.state_effect.correlation(self._of_effect(a), self._of_effect(b))
         own = self.interaction.offset(a, b)
         return main if own is None else main + own
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """ψ of the interaction's B alone. `weighted_gradient` adds the main effect, whose features have other units."""
+        """Return the slope ψ of the interaction's B alone.
+
+        `weighted_gradient` adds that of the main effect, whose features are scaled by other lengthscales.
+        """
         return self.interaction.offset_slope(a, b)
 
     def variance(self, states: Tensor) -> Tensor:
-        """The sum of all variances."""
+        """Return the variances of points: the sum of the interaction's variance, σ_X² and σ_S²."""
         return self.interaction.variance(states) + (self.action_variance + self.state_variance)
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
-        """The gradients, main effects included, with respect to the scaled features of the interaction."""
+        """Return the gradients of `Kernel.weighted_gradient`, main effects included.
+
+        They are with respect to the interaction's scaled features.
+        """
         in_states, in_actions = super().weighted_gradient(here, there, weights)
         mine, others = self._of_effect(here[0]), self._of_effect(there[0])
         own_partners = others.dim() == 3
@@ -77,7 +84,7 @@ class MainEffectsKernel(Kernel):
         return in_states, in_actions
 
     def record(self) -> dict[str, Any]:
-        """The interaction's own record, both variances and the lengthscales of the state's main effect."""
+        """Return the interaction's record, both variances and the lengthscales of the state's main effect."""
         return {
             "type": "main-effects",
             "interaction": self.interaction.record(),
@@ -87,15 +94,15 @@ class MainEffectsKernel(Kernel):
         }
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """The columns that the interaction looks up in tables."""
+        """Return the state columns that the interaction looks up in tables."""
         return self.interaction.page_columns()
 
     def without_main_effects(self) -> Kernel:
-        """The interaction alone."""
+        """Return the interaction alone."""
         return self.interaction
 
     def page_main_effects(self) -> dict[str, Any]:
-        """Both variances, and the scales of the state's main effect, zero for columns that it does not use."""
+        """Return both variances, and the scales of the state's main effect, zero for columns that it does not use."""
         scales = [0.0] * len(self.states.columns.categories)
         lengthscales = self.state_effect.lengthscales.tolist()
         for column, lengthscale in zip(effect_columns(self.states.columns), lengthscales, strict=True):
@@ -103,59 +110,60 @@ class MainEffectsKernel(Kernel):
         return {"actionVariance": self.action_variance, "stateVariance": self.state_variance, "stateScales": scales}
 
     def warped(self, warp: Warp) -> Self:
-        """The same kernel with input warping of the actions."""
+        """Return a copy of the kernel with input warping of the actions."""
         return replace(self, interaction=self.interaction.warped(warp))
 
     def to(self, device: torch.device) -> Self:
-        """The same kernel on another device."""
+        """Return a copy of the kernel on another device."""
         return replace(self, interaction=self.interaction.to(device), state_effect=self.state_effect.to(device))
 
     @cached_property
     def _features(self) -> tuple[int, ...]:
-        """The features of the state that the main effect uses: all but categories that are looked up."""
+        """The indices of the state features that the state's main effect uses."""
         return effect_features(self.states.columns)
 
     @cached_property
     def _ratio(self) -> Tensor:
-        """Factors (features,) that convert features of the interaction to features of the main effect."""
+        """Factors (features,) that convert scaled features of the interaction to those of the state's main effect."""
         return self.state_effect.feature_scales / self.states.feature_scales[list(self._features)]
 
     def _of_effect(self, states: Tensor) -> Tensor:
-        """Scaled state features (..., width) of the interaction, converted to those of the main effect."""
+        """Convert scaled state features (..., width) of the interaction to those of the state's main effect."""
         return states[..., list(self._features)] * self._ratio
 
 
 def effect_features(states: Columns) -> tuple[int, ...]:
-    """The features of the state that its main effect uses."""
+    """Return the indices of the state features that the state's main effect uses: all but coded categories."""
     return states.numeric_features if states.coded else tuple(range(states.width))
 
 
 def effect_columns(states: Columns) -> tuple[int, ...]:
-    """The columns of the state that its main effect uses."""
+    """Return the indices of the state columns that the state's main effect uses: all but coded categories."""
     return states.numeric if states.coded else tuple(range(len(states.categories)))
 
 
 @dataclass(frozen=True)
 class MainEffectsFamily(ExtendedFamily):
-    """A family of kernels with main effects added.
+    """A family of kernels with main effects added to another family, the interaction.
 
-    The lengthscales of the state's main effect come after the family's own, and σ_X² and σ_S² after its variances.
+    The lengthscales of the state's main effect come after the interaction's lengthscales, and σ_X² and σ_S² after its
+    variances.
     """
 
     profile: Profile
 
     @property
     def n_lengthscales(self) -> int:
-        """Number of lengthscales: the family's own, then one for each column of the state's main effect."""
+        """Number of lengthscales: the interaction's, then one for each column of the state's main effect."""
         return self.family.n_lengthscales + len(effect_columns(self.states))
 
     @property
     def n_variances(self) -> int:
-        """Number of variances: the family's own, then σ_X² and σ_S²."""
+        """Number of variances: the interaction's, then σ_X² and σ_S²."""
         return self.family.n_variances + 2
 
     def kernel(self, parameters: Tensor) -> MainEffectsKernel:
-        """The kernel with these parameters (p,)."""
+        """Return the kernel with these parameters (p,)."""
         own, effect, variances = self._split(parameters)
         columns = tuple(self.states.categories[column] for column in effect_columns(self.states))
         factor = Factor(Columns(columns), effect.exp(), self.profile)
@@ -163,11 +171,11 @@ class MainEffectsFamily(ExtendedFamily):
         return MainEffectsKernel(self.family.kernel(own), factor, of_action, of_state)
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """The family's covariances, plus a term of the actions alone and a term of the states alone."""
+        """Covariances (r, n, n) of points (n, d), main effects included, and their pullback."""
         own, effect, variances = self._split(parameters)
         d_s, d_x = len(self.states.categories), len(self.actions.categories)
         columns = effect_columns(self.states)
-        # the family's lengthscales end with those of the actions
+        # the interaction's lengthscales end with those of the actions
         in_actions = own[:, self.family.n_lengthscales - d_x : self.family.n_lengthscales]
         chosen = Columns(tuple(self.states.categories[column] for column in columns))
         interaction, pullback = self.family.covariance(own, points)
@@ -184,7 +192,7 @@ class MainEffectsFamily(ExtendedFamily):
         return interaction + of_action.matrix + of_state.matrix, with_main_effects
 
     def from_interaction(self, parameters: Tensor) -> Tensor:
-        """Parameters (p,) from which a local search starts, given the best ones of the family without main effects.
+        """Return the start (p,) of a local search, given the mode of the family without main effects.
 
         Interaction and both main effects share the variance equally, and the state's main effect starts with the
         interaction's lengthscales.
@@ -196,7 +204,10 @@ class MainEffectsFamily(ExtendedFamily):
         return self._joined(own, effect, (total - SHARE).expand(1, 2))[0]
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split parameters into the family's own (..., p), the effect's log-lengthscales, and log σ_X² and log σ_S²."""
+        """Split parameters (..., p) into the interaction's own and those of the main effects.
+
+        The latter are the log-lengthscales of the state's main effect, and log σ_X² and log σ_S².
+        """
         n_l, n_e, n_v = self.family.n_lengthscales, len(effect_columns(self.states)), self.family.n_variances
         lengthscales, effect, own, main, rest = parameters.split(
             [n_l, n_e, n_v, 2, parameters.shape[-1] - n_l - n_e - n_v - 2], -1
@@ -204,6 +215,6 @@ class MainEffectsFamily(ExtendedFamily):
         return torch.cat([lengthscales, own, rest], -1), effect, main
 
     def _joined(self, own: Tensor, effect: Tensor, main: Tensor) -> Tensor:
-        """The inverse of `_split`."""
+        """Join the three parts that `_split` returns to parameters (r, p)."""
         n_l, n_v = self.family.n_lengthscales, self.family.n_variances
         return torch.cat([own[:, :n_l], effect, own[:, n_l : n_l + n_v], main, own[:, n_l + n_v :]], -1)

@@ -1,4 +1,4 @@
-"""The best action of each of many states under any mean with a gradient, by local search from given starts."""
+"""Search for the best action of each of many states under any posterior mean with a gradient, from given starts."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -12,7 +12,7 @@ from conbo.models.posterior import BestActions
 from conbo.models.snapping import action_limits, snap_actions
 from conbo.spaces import Space
 
-CHUNK = 2048  # states per pass
+CHUNK = 2048  # number of states that are searched at once
 STEPS = 12  # largest number of steps of a quasi-Newton search
 TOLERANCE = 1e-7  # expected gain of a step (standardized reward) below which the search stops
 
@@ -21,20 +21,25 @@ class HasMean(Protocol):
     """A posterior mean with its gradient."""
 
     def mean(self, points: Tensor) -> Tensor:
-        """Posterior mean of points (n, d)."""
+        """Posterior mean (n,) of the noise-free reward at points (n, d)."""
 
     def mean_and_gradient(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Posterior mean (n,) of points (n, d) and its gradient (n, d)."""
+        """Posterior mean (n,) at points (n, d), and its gradient (n, d) with respect to them."""
 
 
 def best_by_mean(
     posterior: HasMean, space: Space, states: Tensor, hints: Callable[[Tensor], Tensor], starts: int
 ) -> BestActions:
-    """The actions with the highest mean in states (m, d_s), by local search from the best of `hints` (m, h, d_x)."""
+    """Search for the actions with the highest mean in states (m, d_s), from the best `starts` of the `hints`.
+
+    `hints` is a function from states (m, d_s) to promising actions (m, h, d_x).
+    """
     return BestActions.joined([_best(posterior, space, chunk, hints(chunk), starts) for chunk in states.split(CHUNK)])
 
 
 def _best(posterior: HasMean, space: Space, states: Tensor, hints: Tensor, starts: int) -> BestActions:
+    """Do what `best_by_mean` does, for one chunk of states with their hints (m, h, d_x)."""
+
     def mean_at(actions: Tensor) -> Tensor:
         points = torch.cat([states[:, None].expand(*actions.shape[:2], -1), actions], -1)
         return posterior.mean(points.flatten(0, 1)).unflatten(0, actions.shape[:2])

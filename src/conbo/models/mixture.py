@@ -1,12 +1,12 @@
-"""Bayesian model averaging: several posteriors (the members), each weighted by the probability of its model.
+"""Bayesian model averaging: a mixture of several posteriors (its members), weighted by the models' probabilities.
 
-A prediction is a moment of the mixture.  With weights w, means μ_j and covariances C_j:
+Predictions are the moments of the mixture.  With weights w, means μ_j and covariances C_j:
 
     μ = Σ w_j μ_j        C = Σ w_j (C_j + (μ_j - μ)(μ_j - μ)ᵀ)
 
-The expected gain of an evaluation is the weighted mean of the gains that the members compute.  For a method that needs
-the look-ahead of single points, the mixture is replaced by the Gaussian process with the same mean and covariance. The
-features, lengthscales and correlation of states are those of the most probable member.
+The expected gain of an evaluation is the weighted mean of the members' gains.  For a method that needs the look-ahead
+of single points, the mixture is replaced by the Gaussian process with the same mean and covariance.  The features,
+lengthscales and correlation of states are those of the most probable member.
 
 Reference: Hoeting, Madigan, Raftery & Volinsky (1999), Bayesian model averaging.
 """
@@ -37,13 +37,13 @@ from conbo.spaces import Space
 
 @dataclass(frozen=True)
 class Mixture:
-    """A weighted set of posteriors, the most probable first."""
+    """A weighted average of posteriors (the members), the most probable first."""
 
     members: tuple[Posterior, ...]
     weights: Tensor  # (members,), which add up to one
 
     def __str__(self) -> str:
-        """The members and their weights, for the log."""
+        """Describe the members and their weights, for the log."""
         pairs = zip(self.weights.tolist(), self.members, strict=True)
         return "; ".join(f"{weight:.0%} {member}" for weight, member in pairs)
 
@@ -53,7 +53,10 @@ class Mixture:
         return self.members[0]
 
     def most_probable(self, share: float) -> Posterior:
-        """The fewest most probable members whose weights reach `share`, averaged; one member is returned as it is."""
+        """Return the average of the most probable members, as few as reach the total weight `share`.
+
+        If a single member does, it is returned itself.
+        """
         count = 1 + int((self.weights.cumsum(0)[:-1] < share).sum())
         if count == 1:
             return self.leader
@@ -65,22 +68,22 @@ class Mixture:
         return self.leader.n_state_dims
 
     def mean(self, points: Tensor) -> Tensor:
-        """Posterior mean of points (n, d)."""
+        """Posterior mean (n,) of the noise-free reward at points (n, d)."""
         return self._average([member.mean(points) for member in self.members])
 
     def variance(self, points: Tensor) -> Tensor:
-        """Posterior variance of the noise-free reward at points (n, d)."""
+        """Posterior variance (n,) of the noise-free reward at points (n, d)."""
         means = torch.stack([member.mean(points) for member in self.members])
         return self._average([m.variance(points) for m in self.members]) + self._average(self._apart(means).square())
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Posterior covariance between points a (p, d) and b (q, d)."""
+        """Posterior covariance (p, q) of the noise-free rewards at points a (p, d) and b (q, d)."""
         apart = [self._apart(torch.stack([m.mean(points) for m in self.members])) for points in (a, b)]
         within = self._average([member.covariance(a, b) for member in self.members])
         return within + torch.einsum("j,jp,jq->pq", self.weights, *apart)
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Variance (c,) of a reward in states (c, d_s) before any observation."""
+        """Return the prior variance (c,) of rewards in states (c, d_s)."""
         return self._average([member.prior_variance(states) for member in self.members])
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,7 +94,7 @@ class Mixture:
         return self._average(means), self._average(covariances) + between
 
     def moments(self, points: Tensor) -> Moments:
-        """Mean, variance and their gradients at points (n, d)."""
+        """Posterior mean, variance and their gradients at points (n, d)."""
         parts = [member.moments(points) for member in self.members]
         apart = self._apart(torch.stack([part.mean for part in parts]))
         gradients = torch.stack([part.mean_gradient for part in parts])
@@ -104,20 +107,23 @@ class Mixture:
         )
 
     def mean_and_gradient(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Posterior mean (n,) of points (n, d) and its gradient (n, d)."""
+        """Posterior mean (n,) at points (n, d), and its gradient (n, d) with respect to them."""
         means, gradients = zip(*(member.mean_and_gradient(points) for member in self.members), strict=True)
         return self._average(means), self._average(gradients)
 
     def noise_at(self, points: Tensor) -> Tensor:
-        """Variances of the noise of new rewards at points (n, d)."""
+        """Variances (n,) of the noise of new rewards at points (n, d)."""
         return self._average([member.noise_at(points) for member in self.members])
 
     def noise_gradient(self, points: Tensor) -> Tensor:
-        """Gradients (n, d) of the noise variances of new rewards."""
+        """Gradients (n, d) of `noise_at` with respect to the points (n, d)."""
         return self._average([member.noise_gradient(points) for member in self.members])
 
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
-        """Leave-one-out residuals (n,) and predictive standard deviations (n,), the weights held fixed."""
+        """Return leave-one-out residuals (n,) and predictive standard deviations (n,), noise included.
+
+        The members' weights are those given all rewards. None if a member cannot compute its own residuals.
+        """
         known = [found for member in self.members if (found := member.leave_one_out()) is not None]
         if len(known) < len(self.members):
             return None
@@ -127,51 +133,61 @@ class Mixture:
 
     @property
     def state_lengthscales(self) -> Tensor:
-        """The lengthscales (d_s,) of the most probable member."""
+        """Lengthscales (d_s,) of the state columns, by the most probable member."""
         return self.leader.state_lengthscales
 
     def state_features(self, states: Tensor) -> Tensor:
-        """States (..., d_s) in the units of the most probable member."""
+        """Return states (..., d_s) as features of the most probable member."""
         return self.leader.state_features(states)
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """Correlation (p, q) of states, given as features, by the most probable member."""
+        """Return correlations (p, q) of states, given as `state_features`, by the most probable member."""
         return self.leader.state_correlation(a, b)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Which states (m, d_s) every member finds similar to one of the known states (k, d_s)."""
+        """Return which states (m, d_s) correlate by `least` or more with some known state (k, d_s), by every member."""
         return torch.stack([member.resemble(states, known, least) for member in self.members]).all(0)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
-        """How much a reward at each chosen point (q, d) already says about each point (p, d): (p, q)."""
+        """Return how much a reward at each `chosen` point (q, d) tells about each point (p, d): (p, q), from 0 to 1."""
         return self._average([member.similarity(points, chosen) for member in self.members])
 
     @property
     def batches_look_ahead(self) -> bool:
-        """Whether look-ahead is fast for all members."""
+        """Whether all members compute thousands of look-ahead slopes in milliseconds."""
         return all(member.batches_look_ahead for member in self.members)
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Actions (p, d_x), some of them moved; the moved ones are evenly spread after the leader's input warping."""
+        """Return actions (p, d_x), half of them moved to be evenly spread after the most probable member's warping."""
         return self.leader.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "MixtureSearch":
-        """A search over actions that starts from a pool (p, d_x)."""
+        """Return a search for the best actions of states, which starts from a pool of actions (p, d_x)."""
         searches = tuple(member.action_search(space, actions) for member in self.members)
         return MixtureSearch(self, space, actions, searches)
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "MixtureLines":
-        """Look-ahead lines mean + slope z of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d)."""
+        """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
+
+        A line mean + slope z is the posterior mean after a reward at the candidate that is z standard deviations above
+        its prediction.
+        """
         lines = [member.look_ahead_lines(candidates, states, actions) for member in self.members]
         return MixtureLines(self, lines, NewReward.of(self, candidates))
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
-        """Slopes σ̃ (c, p) of the look-ahead means at points (p, d), for every candidate (c, d)."""
+        """Return the slopes σ̃ (c, p) of the look-ahead means at points (p, d), for candidates (c, d).
+
+        A reward at a candidate that is z standard deviations above its prediction raises the mean at a point by σ̃ z.
+        """
         sd = (self.variance(candidates) + self.noise_at(candidates)).sqrt()
         return self.covariance(candidates, points) / sd[:, None]
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> "MixturePaths | None":
-        """n functions drawn from the posterior, each from a member drawn by its weight."""
+        """Draw n functions, each from a member that is drawn by its weight; None if a member cannot draw functions.
+
+        `features` is the number of features with which a draw from the prior is approximated.
+        """
         owners = torch.multinomial(self.weights.cpu(), n, replacement=True, generator=generator).sort().values
         counts = torch.bincount(owners, minlength=len(self.members)).tolist()
         drawn = [
@@ -181,7 +197,7 @@ class Mixture:
         return MixturePaths(paths) if len(paths) == len(drawn) else None
 
     def record(self) -> dict[str, Any] | None:
-        """The records of the members, each with its weight."""
+        """Return the records of the members, each with its weight; None if a member has no record."""
         records = [member.record() for member in self.members]
         if any(record is None for record in records):
             return None
@@ -189,38 +205,41 @@ class Mixture:
         return {"members": [{"weight": weight, **(record or {})} for weight, record in pairs]}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """The members' records for the page, and their weights; None if the page cannot compute one of them."""
+        """Return the members' records for the report's page, and their weights; None if a member has none."""
         records = [member.page_record(space) for member in self.members]
         if any(record is None for record in records):
             return None
         return {"members": records, "weights": self.weights.tolist()}
 
     def imagined(self, points: Tensor, seeds: Tensor) -> "Mixture":
-        """The mixture after imagined rewards with these seeds, as expected; members without seeds stay as they are."""
+        """Return the mixture given hypothetical rewards at points (k, d) with seeds (k,), equal to their means.
+
+        Members that do not model effects of seeds are unchanged.
+        """
         known = (one.imagined(points, seeds) if isinstance(one, ImaginesRewards) else one for one in self.members)
         return Mixture(tuple(known), self.weights)
 
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> "Mixture | None":
-        """The same members and weights with other observations."""
+        """Return the same members and weights, given other observations; None if a member cannot be conditioned."""
         members = [member.conditioned_on(points, rewards, noise, seeds) for member in self.members]
         known = tuple(member for member in members if member is not None)
         return Mixture(known, self.weights) if len(known) == len(members) else None
 
     def _average(self, parts: Sequence[Tensor] | Tensor) -> Tensor:
-        """The weighted mean of the members' values."""
+        """Return the weighted mean over members, which are the first dimension of `parts`."""
         stacked = parts if isinstance(parts, Tensor) else torch.stack(tuple(parts))
         return torch.einsum("j,j...->...", self.weights, stacked)
 
     def _apart(self, parts: Tensor) -> Tensor:
-        """Each member's values minus their weighted mean: (members, ...)."""
+        """Return each member's values minus their weighted mean: (members, ...)."""
         return parts - self._average(parts)
 
 
 @dataclass(frozen=True)
 class MixtureSearch:
-    """One search over actions for each member, and one for the mean of the mixture."""
+    """A search for the best actions of states under the mixture, made of one search for each member."""
 
     posterior: Mixture
     space: Space
@@ -228,7 +247,7 @@ class MixtureSearch:
     searches: tuple[ActionSearch, ...]
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
-        """Search for the actions with the mixture's highest mean in states (m, d_s), from the members' own maxima."""
+        """Search for the actions with the mixture's highest mean in states (m, d_s), from each member's maxima."""
 
         def ends(chunk: Tensor) -> Tensor:
             return torch.cat([search.best(chunk, starts, steps).basins for search in self.searches], 1)
@@ -236,65 +255,68 @@ class MixtureSearch:
         return best_by_mean(self.posterior, self.space, states, ends, starts)
 
     def gains(self, rule: GainRule) -> "MixtureGains":
-        """Expected gains of states: the weighted gains of the members."""
+        """Return the expected gains of states by `rule`: the weighted mean of the members' gains."""
         values = tuple(search.gains(rule) for search in self.searches)
         return MixtureGains(values, self.posterior.weights)
 
 
 @dataclass(frozen=True)
 class MixtureGains:
-    """The weighted sum of the members' gains of states."""
+    """The expected gains of states under a mixture: the weighted mean of the members' gains."""
 
-    values: tuple[StateValue, ...]
+    values: tuple[StateValue, ...]  # the members' gains
     weights: Tensor  # (members,)
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """The observed seeds that matter to some member."""
+        """The observed simulator seeds; empty if no member models effects of seeds."""
         known = (value.seen_seeds for value in self.values if isinstance(value, KnowsSeeds))
         return max(known, key=len, default=())
 
     def for_seeds(self, seeds: Tensor) -> "MixtureGains":
-        """The same gains for new rewards with these seeds; members without seeds stay as they are."""
+        """Return the gains from new rewards with these seeds; members without effects of seeds are unchanged."""
         values = (value.for_seeds(seeds) if isinstance(value, KnowsSeeds) else value for value in self.values)
         return MixtureGains(tuple(values), self.weights)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Prepare shared states (m, d_s); the result is a function from candidates (r, d) to rough values (r, m)."""
+        """Return a function that roughly estimates the values (r, m) of candidates (r, d) in states (m, d_s)."""
         functions = [value.rough(states) for value in self.values]
         return lambda candidates: weighted(self.weights, [function(candidates) for function in functions])
 
     def at(self, states: Tensor) -> Callable[[Tensor, Tensor], "WeightedGains"]:
-        """Prepare sets of states (r, m, d_s); the result maps candidates (k, d) and indices of their sets to gains."""
+        """Return a function that computes the gains of candidates (k, d) in sets of states (r, m, d_s).
+
+        It also takes indices (k,): candidate i is evaluated in the set `indices[i]`.
+        """
         functions = [value.at(states) for value in self.values]
         return lambda candidates, rows: WeightedGains([f(candidates, rows) for f in functions], self.weights)
 
 
 @dataclass(frozen=True)
 class WeightedGains:
-    """The weighted sum of several gains."""
+    """The weighted sum of several models' gains for the same candidates and states."""
 
     gains: Sequence[StateGains]
     weights: Tensor  # (members,)
 
     @property
     def values(self) -> Tensor:
-        """Gains (k, m) of candidates at states."""
+        """Gains (k, m) that k candidates bring in m states each."""
         return weighted(self.weights, [gain.values for gain in self.gains])
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ_i weights[:, i] values[:, i] with respect to the candidates."""
+        """Return the gradient (k, d) of Σ_i weights[:, i] values[:, i] with respect to the candidates."""
         return weighted(self.weights, [gain.gradient(weights) for gain in self.gains])
 
 
 def weighted(weights: Tensor, parts: Sequence[Tensor]) -> Tensor:
-    """The weighted sum Σ_j weights_j parts_j of tensors."""
+    """Return the weighted sum Σ_j weights_j parts_j of tensors."""
     return torch.einsum("j,j...->...", weights, torch.stack(tuple(parts)))
 
 
 @dataclass(frozen=True)
 class NewReward:
-    """The mean and variance that each of J members predicts for a reward at each of k candidates."""
+    """The mean and variance that each of J members predicts for a new reward at each of k candidates."""
 
     mean: Tensor  # (J, k)
     mean_gradient: Tensor  # (J, k, d)
@@ -303,7 +325,7 @@ class NewReward:
 
     @classmethod
     def of(cls, mixture: Mixture, candidates: Tensor) -> "NewReward":
-        """The predictions of all members for a reward at candidates (k, d)."""
+        """Return the predictions of all members for a new reward at candidates (k, d)."""
         moments = [member.moments(candidates) for member in mixture.members]
         noise = [member.noise_at(candidates) for member in mixture.members]
         slopes = [member.noise_gradient(candidates) for member in mixture.members]
@@ -331,7 +353,10 @@ class MixtureLines:
         self.slope = mixture._average(within + between) / self._sd[:, None, None]
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ pull · slope with respect to the candidates, for pull (k, m, q) and fixed points."""
+        """Gradient (k, d) of Σ pull · slope, summed over m and q, with respect to the candidates.
+
+        `pull` (k, m, q) are any weights. The points at which the lines are taken are held fixed.
+        """
         mixture, new = self._mixture, self._new
         mean_apart = mixture._apart(new.mean_gradient)  # (J, k, d)
         parts = []
@@ -348,7 +373,7 @@ class MixtureLines:
 
 
 class MixturePaths:
-    """Functions drawn from several posteriors, one posterior after the other."""
+    """Functions drawn from several posteriors, those of the first posterior first."""
 
     def __init__(self, paths: Sequence[Paths]) -> None:
         self._paths = paths
@@ -356,15 +381,15 @@ class MixturePaths:
 
     @property
     def n(self) -> int:
-        """Number of functions."""
+        """Number of drawn functions."""
         return sum(path.n for path in self._paths)
 
     def __call__(self, points: Tensor) -> Tensor:
-        """All draws at points (p, d): (p, n)."""
+        """Return the values (p, n) of all n functions at points (p, d)."""
         return torch.cat([path(points) for path in self._paths], -1)
 
     def along(self, points: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (p,) and gradients (p, d) at points (p, d); point i uses draw `draws[i]`."""
+        """Return values (p,) and gradients (p, d) at points (p, d); point i uses the function with index `draws[i]`."""
         values, gradients = points.new_empty(len(points)), torch.empty_like(points)
         for path, first in zip(self._paths, self._first, strict=True):
             mine = (draws >= first) & (draws < first + path.n)

@@ -1,4 +1,4 @@
-"""Moves models and their data, as a whole, to another device."""
+"""Moves models and their data to another device."""
 
 from copy import deepcopy
 from dataclasses import fields, is_dataclass, replace
@@ -13,7 +13,7 @@ Value = TypeVar("Value")
 
 
 def usable_device(name: str) -> torch.device:
-    """The device of this name; raises SettingError if torch cannot use it on this machine."""
+    """Return the device of this name, or raise SettingError if torch cannot use it on this machine."""
     try:
         device = torch.device(name)
         torch.zeros(1, dtype=torch.float64, device=device)
@@ -24,12 +24,17 @@ def usable_device(name: str) -> torch.device:
 
 
 def moved(value: Value, device: torch.device) -> Value:
-    """The same value on another device: a tensor, or a record of tensors of any depth; everything else is unchanged."""
+    """Return a copy of a value with all its tensors on another device.
+
+    The value may be a tensor, a module, an object with a method `to`, or a dataclass, list or tuple of such values,
+    nested to any depth. Anything else is returned unchanged.
+    """
     result: Value = _moved(value, device)
     return result
 
 
 def _moved(value: Any, device: torch.device) -> Any:
+    """Return what `moved` returns; a separate function, because its types cannot be checked."""
     if isinstance(value, torch.nn.Module):
         return deepcopy(value).to(device)  # a copy, because a module moves itself in place
     if isinstance(value, Tensor) or hasattr(value, "to"):

@@ -1,9 +1,10 @@
-"""Comparisons of the maximizers that were found at the nodes z_j of one look-ahead.
+"""Compares the maximizers of a look-ahead mean that were found at its nodes z_j.
 
-A line that was found at one node may be the highest one at another. Two neighboring maximizers lie on the same hill if
-they are similar and are not much farther apart than their neighbors are; then V is smooth between them.
+V(z) is the highest look-ahead mean of a state.  A line that was found at one node may be the highest at another.  If
+the maximizers at two neighboring nodes are similar, and not much farther apart than those at the nodes beside them,
+they belong to the same local maximum, and V is smooth between the nodes.  Otherwise V has a corner there.
 
-Plain torch is the reference; on a CPU with Numba, compiled loops over rows of a few nodes replace it.
+Plain torch is the reference; on a CPU with Numba, compiled loops replace it.
 """
 
 import numpy as np
@@ -18,7 +19,7 @@ from conbo.models.action_functions import ActionFunctions, Maxima
 
 
 def shared_between_nodes(maxima: Maxima, nodes: Tensor) -> Maxima:
-    """The maxima, with a node's replaced by another node's if the line mean + z · slope of that one is higher there.
+    """Let every node take the highest of the lines mean + z slope that were found at any node.
 
     Then all lines are tangents of one convex function. The tensors of `maxima` may be overwritten.
     """
@@ -42,10 +43,10 @@ def shared_between_nodes(maxima: Maxima, nodes: Tensor) -> Maxima:
 
 
 def neighbor_similarity(functions: ActionFunctions, actions: Tensor, nodes: Tensor) -> Tensor:
-    """κ between maximizers (..., q, features) of neighboring nodes, reduced if the maximizer jumps: (..., q-1).
+    """Return κ between the maximizers (..., q, features) of neighboring nodes, reduced if they jump: (..., q-1).
 
     A maximizer that moves many times faster between two nodes than between the nodes beside them has jumped to another
-    hill, so the maximum has a corner as a function of z.
+    local maximum, so the highest look-ahead mean has a corner as a function of z.
     """
     profile = functions.factor.profile
     if compiled.handles(profile) and actions.device.type == "cpu":

@@ -1,8 +1,8 @@
-"""The posterior of one study, taken from a joint posterior of an earlier study and this one.
+"""The posterior of one study that learns from an earlier one: a view of a joint posterior of both studies.
 
-Both studies are modeled together; a category in the first state column says which one a point belongs to. How much the
-earlier study says about this one is a hyperparameter like any other, so it follows the evidence. Callers see only the
-points of this study: the category is put before their states, and removed from gradients.
+Both studies are modeled together, with a category in the first state column that says which study a point belongs to.
+How much the earlier study tells about this one is a hyperparameter, learned from the rewards like any other.  Callers
+deal with points of this study only: `OneStudy` puts the category in front of them, and removes it from gradients.
 """
 
 from collections.abc import Callable
@@ -30,12 +30,15 @@ EARLIER, THIS = 0.25, 0.75  # unit-interval codes of the two categories
 
 
 def of_study(place: float, rows: Tensor) -> Tensor:
-    """Rows (..., d) with the code `place` of their study's category in front."""
+    """Return rows (..., d) with the code of their study in front: `place` is EARLIER or THIS."""
     return torch.cat([rows.new_full((*rows.shape[:-1], 1), place), rows], -1)
 
 
 def of_both(earlier: Observations, these: Observations) -> Observations:
-    """The observations of both studies, with the study's category in front, and noise variances if both have them."""
+    """Join the observations of both studies, with the code of the study in front of every point.
+
+    The joint observations have known noise variances only if both studies have them.
+    """
     noise = None
     if earlier.noise is not None and these.noise is not None:
         noise = torch.cat([earlier.noise, these.noise])
@@ -49,20 +52,21 @@ def of_both(earlier: Observations, these: Observations) -> Observations:
 
 
 def _of_this(rows: Tensor) -> Tensor:
+    """Return points or states (..., d) of this study with its code in front."""
     return of_study(THIS, rows)
 
 
 @dataclass(frozen=True)
 class OneStudy:
-    """This study's posterior, with the `Posterior` protocol."""
+    """The posterior of this study, with the `Posterior` protocol."""
 
-    whole: Posterior
+    whole: Posterior  # the joint posterior of both studies
     space: Space  # the space of both studies, with the study's category
     n: int  # number of observations of this study, which come last
     earlier: Observations  # observations of the earlier study, standardized like those of this study
 
     def __str__(self) -> str:
-        """The fitted model, for the log."""
+        """Describe the fitted model, for the log."""
         return f"{self.whole}, with an earlier study"
 
     @property
@@ -71,19 +75,19 @@ class OneStudy:
         return self.whole.n_state_dims - 1
 
     def mean(self, points: Tensor) -> Tensor:
-        """Posterior mean of points (n, d)."""
+        """Posterior mean (n,) of the noise-free reward at points (n, d)."""
         return self.whole.mean(_of_this(points))
 
     def variance(self, points: Tensor) -> Tensor:
-        """Posterior variance of the noise-free reward at points (n, d)."""
+        """Posterior variance (n,) of the noise-free reward at points (n, d)."""
         return self.whole.variance(_of_this(points))
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Posterior covariance between points a (p, d) and b (q, d)."""
+        """Posterior covariance (p, q) of the noise-free rewards at points a (p, d) and b (q, d)."""
         return self.whole.covariance(_of_this(a), _of_this(b))
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Variance (c,) of a reward in states (c, d_s) before any observation."""
+        """Return the prior variance (c,) of rewards in states (c, d_s)."""
         return self.whole.prior_variance(_of_this(states))
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,79 +95,95 @@ class OneStudy:
         return self.whole.joint(_of_this(points))
 
     def moments(self, points: Tensor) -> Moments:
-        """Mean, variance and their gradients at points (n, d)."""
+        """Posterior mean, variance and their gradients at points (n, d)."""
         found = self.whole.moments(_of_this(points))
         return replace(
             found, mean_gradient=found.mean_gradient[:, 1:], variance_gradient=found.variance_gradient[:, 1:]
         )
 
     def mean_and_gradient(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Posterior mean (n,) of points (n, d) and its gradient (n, d)."""
+        """Posterior mean (n,) at points (n, d), and its gradient (n, d) with respect to them."""
         mean, gradient = self.whole.mean_and_gradient(_of_this(points))
         return mean, gradient[:, 1:]
 
     def noise_at(self, points: Tensor) -> Tensor:
-        """Variances of the noise of new rewards at points (n, d)."""
+        """Variances (n,) of the noise of new rewards at points (n, d)."""
         return self.whole.noise_at(_of_this(points))
 
     def noise_gradient(self, points: Tensor) -> Tensor:
-        """Gradients (n, d) of the noise variances of new rewards."""
+        """Gradients (n, d) of `noise_at` with respect to the points (n, d)."""
         return self.whole.noise_gradient(_of_this(points))[..., 1:]
 
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
-        """Leave-one-out residuals (n,) and predictive standard deviations (n,) of this study's rewards."""
+        """Return leave-one-out residuals (n,) and predictive standard deviations (n,) of this study's rewards.
+
+        None if the joint posterior cannot compute them.
+        """
         found = self.whole.leave_one_out()
         return None if found is None else (found[0][len(found[0]) - self.n :], found[1][len(found[1]) - self.n :])
 
     @property
     def state_lengthscales(self) -> Tensor:
-        """Lengthscales (d_s,) of the states, in the unit cube."""
+        """Lengthscales (d_s,) of the state columns, in the unit cube."""
         return self.whole.state_lengthscales[1:]
 
     def state_features(self, states: Tensor) -> Tensor:
-        """States (..., d_s) as features; the closer two of these are, the more similar their states are."""
+        """Return states (..., d_s) as features; the closer two features are, the more similar are their states."""
         return self.whole.state_features(_of_this(states))
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """Correlations (p, q) between states, given as features: how similarly their rewards depend on the action."""
+        """Return correlations (p, q) of states: how similarly their rewards depend on the action.
+
+        `a` and `b` are states as `state_features` returns them.
+        """
         return self.whole.state_correlation(a, b)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Which states (m, d_s) correlate highly with one of the known states (k, d_s)."""
+        """Return which states (m, d_s) have a correlation of at least `least` with some known state (k, d_s)."""
         return self.whole.resemble(_of_this(states), _of_this(known), least)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
-        """How much a reward at each chosen point (q, d) already says about each point (p, d): (p, q)."""
+        """Return how much a reward at each `chosen` point (q, d) tells about each point (p, d): (p, q), from 0 to 1."""
         return self.whole.similarity(_of_this(points), _of_this(chosen))
 
     @property
     def batches_look_ahead(self) -> bool:
-        """Whether look-ahead of the joint posterior is fast."""
+        """Whether the joint posterior computes thousands of look-ahead slopes in milliseconds."""
         return self.whole.batches_look_ahead
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Actions (p, d_x), some of them moved; the moved ones are evenly spread after input warping."""
+        """Return actions (p, d_x) with every second one moved, so that those are evenly spread after input warping."""
         return self.whole.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "_Search":
-        """A search over actions that starts from a pool (p, d_x)."""
+        """Return a search for the best actions of states, which starts from a pool of actions (p, d_x)."""
         return _Search(self.whole.action_search(self.space, actions))
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "_Lines":
-        """Look-ahead lines mean + slope z of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d)."""
+        """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
+
+        A line mean + slope z is the posterior mean after a reward at the candidate that is z standard deviations above
+        its prediction.
+        """
         return _Lines(self.whole.look_ahead_lines(_of_this(candidates), _of_this(states), actions))
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
-        """Slopes σ̃ (c, p) of the look-ahead means at points (p, d), for every candidate (c, d)."""
+        """Return the slopes σ̃ (c, p) of the look-ahead means at points (p, d), for candidates (c, d).
+
+        A reward at a candidate that is z standard deviations above its prediction raises the mean at a point by σ̃ z.
+        """
         return self.whole.look_ahead_slopes(_of_this(candidates), _of_this(points))
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> "_Paths | None":
-        """n functions drawn from the posterior, by `features` features of the prior; None if this is impossible."""
+        """Draw n functions from the posterior; None if this is impossible.
+
+        `features` is the number of features with which a draw from the prior is approximated.
+        """
         drawn = self.whole.draw_paths(n, generator, features)
         return None if drawn is None else _Paths(drawn)
 
     def record(self) -> dict[str, Any] | None:
-        """The record of the joint model, with the earlier study's observations as `prior`."""
+        """Return the record of the joint model, with the earlier study's observations as `prior`; None without one."""
         model, earlier = self.whole.record(), self.earlier
         if model is None:
             return None
@@ -172,21 +192,23 @@ class OneStudy:
         return {**model, "prior": prior}
 
     def page_record(self, space: Space) -> None:
-        """Always None, because the page of a report can show only one study."""
+        """Return None, because the report's page can compute only models of one study."""
 
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> None:
-        """Always None, because a saved policy rebuilds the joint posterior instead."""
+        """Return None, because a saved policy rebuilds the joint posterior instead."""
 
 
 @dataclass(frozen=True)
 class _Search:
+    """A search for the best actions of this study's states."""
+
     whole: ActionSearch
 
     @property
     def actions(self) -> Tensor:
-        """The pool (p, d_x)."""
+        """The pool of actions (p, d_x) from which searches start, in the unit cube."""
         return self.whole.actions
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
@@ -194,41 +216,50 @@ class _Search:
         return self.whole.best(_of_this(states), starts, steps)
 
     def gains(self, rule: GainRule) -> "_Values":
-        """Expected gains of states."""
+        """Return the expected gains of states by `rule`."""
         return _Values(self.whole.gains(rule))
 
 
 @dataclass(frozen=True)
 class _Values:
+    """The value of one new observation in states of this study."""
+
     whole: StateValue
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Prepare shared states (m, d_s); the result is a function from candidates (r, d) to rough values (r, m)."""
+        """Return a function that roughly estimates the values (r, m) of candidates (r, d) in states (m, d_s)."""
         function = self.whole.rough(_of_this(states))
         return lambda candidates: function(_of_this(candidates))
 
     def at(self, states: Tensor) -> "Callable[[Tensor, Tensor], _Gains]":
-        """Prepare sets of states (r, m, d_s); the result maps candidates (k, d) and indices of their sets to gains."""
+        """Return a function that computes the gains of candidates (k, d) in sets of states (r, m, d_s).
+
+        It also takes indices (k,): candidate i is evaluated in the set `indices[i]`.
+        """
         function = self.whole.at(_of_this(states))
         return lambda candidates, rows: _Gains(function(_of_this(candidates), rows))
 
 
 @dataclass(frozen=True)
 class _Gains:
+    """Gains of candidates in states of this study."""
+
     whole: StateGains
 
     @property
     def values(self) -> Tensor:
-        """Gains (k, m) of candidates at states."""
+        """Gains (k, m) that k candidates bring in m states each."""
         return self.whole.values
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ_i weights[:, i] values[:, i] with respect to the candidates."""
+        """Return the gradient (k, d) of Σ_i weights[:, i] values[:, i] with respect to the candidates."""
         return self.whole.gradient(weights)[..., 1:]
 
 
 @dataclass(frozen=True)
 class _Lines:
+    """The look-ahead lines mean + slope z at points of this study."""
+
     whole: LookAheadLines
 
     @property
@@ -242,24 +273,26 @@ class _Lines:
         return self.whole.slope
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ pull · slope with respect to the candidates, for pull (k, m, q)."""
+        """Gradient (k, d) of Σ pull · slope, for weights `pull` (k, m, q), with respect to the candidates."""
         return self.whole.gradient(pull)[..., 1:]
 
 
 @dataclass(frozen=True)
 class _Paths:
+    """Drawn functions of the points of this study."""
+
     whole: Paths
 
     @property
     def n(self) -> int:
-        """Number of functions."""
+        """Number of drawn functions."""
         return self.whole.n
 
     def __call__(self, points: Tensor) -> Tensor:
-        """All draws at points (p, d): (p, n)."""
+        """Return the values (p, n) of all n functions at points (p, d)."""
         return self.whole(_of_this(points))
 
     def along(self, points: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (p,) and gradients (p, d) at points (p, d); point i uses draw `draws[i]`."""
+        """Return values (p,) and gradients (p, d) at points (p, d); point i uses the function with index `draws[i]`."""
         values, gradients = self.whole.along(_of_this(points), draws)
         return values, gradients[:, 1:]

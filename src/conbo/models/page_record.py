@@ -1,4 +1,4 @@
-"""An exact posterior as the report's page computes it: profile, scales, tables of categories, weights and noise."""
+"""The values of an exact posterior from which the report's web page computes predictions itself."""
 
 from itertools import product
 from math import prod, sqrt
@@ -12,11 +12,11 @@ from conbo.models.kernels import Kernel
 from conbo.models.output_maps import NODES, WEIGHTS, OutputMap
 from conbo.spaces import Space
 
-MOST_COMBINATIONS = 400  # largest number of combinations of categories for which tables are sent to the page
+MOST_COMBINATIONS = 400  # largest number of combinations of state categories for which tables are sent to the page
 
 
 def page_record(posterior: Conditioned, space: Space) -> dict[str, Any] | None:
-    """The posterior as plain values and tensors for the report's page; None if the page does not know the kernel."""
+    """Return the posterior as plain values and tensors for the report's page; None if it cannot compute the kernel."""
     kernel, warp = posterior.kernel, posterior.kernel.actions.warp
     built_in = kernel.states.profile.built_in and kernel.states.profile == kernel.actions.profile
     tables = state_tables(kernel.without_main_effects(), space) if built_in else None
@@ -40,7 +40,7 @@ def page_record(posterior: Conditioned, space: Space) -> dict[str, Any] | None:
 
 
 def output_record(output: OutputMap, noise: float | HeteroscedasticNoise) -> dict[str, Any]:
-    """The record of an output map, with nodes and weights of its integrals, and the noise of new rewards."""
+    """Return the record of an output map with the quadrature nodes and weights, and the noise of new rewards."""
     return {
         **output.record(),
         "nodes": NODES.tolist(),
@@ -50,7 +50,10 @@ def output_record(output: OutputMap, noise: float | HeteroscedasticNoise) -> dic
 
 
 def heteroscedastic_noise(noise: HeteroscedasticNoise) -> dict[str, Any]:
-    """The record of log σ² as a sum over the columns of a point: slope · number, or a value for each choice."""
+    """Return log σ² as plain values: a level, plus a term for each column of a point.
+
+    The term of a numeric column is slope · number. That of a categorical column is a value for each choice.
+    """
     slopes, terms = noise.slopes.tolist(), []
     for count in noise.columns.categories:
         own, slopes = slopes[: max(count, 1)], slopes[max(count, 1) :]
@@ -60,9 +63,10 @@ def heteroscedastic_noise(noise: HeteroscedasticNoise) -> dict[str, Any]:
 
 
 def state_tables(kernel: Kernel, space: Space) -> dict[str, Any] | None:
-    """A and B between all combinations of the categories that the kernel looks up, for states with the same numbers.
+    """Return tables of the kernel's A and B between all combinations of the categories that it looks up.
 
-    None if there are too many combinations, or if the kernel does not look categories up in tables.
+    The numeric columns of both states are equal. None if there are too many combinations, or if the kernel does not say
+    which columns it looks up.
     """
     columns = kernel.page_columns()
     counts = [] if columns is None else [space.state_categories[column] for column in columns]

@@ -1,13 +1,15 @@
-"""Whole functions drawn from an exact posterior: evaluated anywhere, with gradients, without a joint covariance.
+"""Functions drawn from an exact posterior by Matheron's rule: a prior draw plus a correction at the observations.
 
     f = μ⁰ + f⁰ + k⁰(·, X̃) K⁻¹ (Y - μ⁰ - f⁰(X̃) - ε),   ε ~ N(0, noise)
 
 ==============  =================  ==========================================================================
 symbol          here               meaning
 ==============  =================  ==========================================================================
-f⁰              ``prior``          draws from the prior of mean zero: see prior_draws.py
-K⁻¹(…)          ``corrections``    corrects the prior draw at the observations; exact for any features
+f⁰              ``prior``          functions drawn from the prior of mean zero: see prior_draws.py
+K⁻¹(…)          ``corrections``    weights that make the draw agree with the observations
 ==============  =================  ==========================================================================
+
+They can be evaluated anywhere, with gradients, and no joint covariance is factorized.
 
 Reference: Wilson, Borovitskiy, Terenin, Mostowsky & Deisenroth (2020).
 """
@@ -20,12 +22,12 @@ from torch import Tensor
 from conbo.models.conditioned import Conditioned
 from conbo.models.prior_draws import PriorDraws, random_normals
 
-CHUNK = 1024  # points per pass
+CHUNK = 1024  # number of points that are evaluated at once
 
 
 @dataclass(frozen=True)
 class DrawnPaths:
-    """c functions drawn from one posterior."""
+    """c functions of the point that are drawn from one posterior."""
 
     posterior: Conditioned
     prior: PriorDraws
@@ -33,11 +35,11 @@ class DrawnPaths:
 
     @property
     def n(self) -> int:
-        """Number of functions."""
+        """Number of drawn functions."""
         return self.corrections.shape[1]
 
     def __call__(self, points: Tensor) -> Tensor:
-        """All draws at points (p, d): (p, c)."""
+        """Return the values (p, c) of all c functions at points (p, d)."""
         kernel, parts = self.posterior.kernel, []
         for chunk in points.split(CHUNK):
             here = kernel.scaled(chunk)
@@ -46,7 +48,7 @@ class DrawnPaths:
         return torch.cat(parts)
 
     def along(self, points: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (p,) and gradients (p, d) at points (p, d); point i uses draw `draws[i]`."""
+        """Return values (p,) and gradients (p, d) at points (p, d); point i uses the function with index `draws[i]`."""
         kernel, observed = self.posterior.kernel, self.posterior.observed
         here, corrections = kernel.scaled(points), self.corrections[:, draws].mT
         prior, prior_gradient = self.prior.along(here, draws)
@@ -56,7 +58,7 @@ class DrawnPaths:
 
 
 def draw_paths(posterior: Conditioned, n: int, generator: torch.Generator, features: int) -> DrawnPaths:
-    """n functions drawn from a posterior, each with `features` random features for every term of the kernel."""
+    """Draw n functions from a posterior; prior draws have `features` random features for every term of the kernel."""
     prior = posterior.kernel.draw_prior(n, features, generator)
     errors = random_normals(generator, posterior.n_observations, n).to(posterior.weights)
     noisy = prior.values(posterior.observed) + posterior.observed_noise.sqrt()[:, None] * errors

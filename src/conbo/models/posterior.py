@@ -1,9 +1,9 @@
-"""What a posterior can do: a protocol of small capabilities that every fitted model offers.
+"""The protocols of a fitted model: what a posterior can compute, and the records in which it returns results.
 
-It is implemented by `ExactPosterior` and its variants (built-in Gaussian processes), `Mixture` (an average of models)
-and `BotorchPosterior` (single-output BoTorch models with an exact marginal likelihood), among others.  Callers use the
-capabilities and never check the class.  Methods whose return type allows None return it when the capability is missing,
-and the caller tells the user what that means.
+`Posterior` is implemented by `ExactPosterior` and its variants (built-in Gaussian processes), `Mixture` (an average of
+models) and `BotorchPosterior` (single-output BoTorch models with an exact marginal likelihood), among others.  Callers
+use the capabilities and never check the class.  A method whose return type allows None returns it when the capability
+is missing, and the caller tells the user what that means.
 
 ======================  ===========================================================================================
 capability              who asks for it
@@ -16,7 +16,10 @@ draws of paths          entropy search, posterior sampling, plots of the policy'
 plain records           saved policies, the page of a report
 ======================  ===========================================================================================
 
-Rewards are in the standardized units that the model was fitted in, points are in the unit cube, states first.
+Rewards are standardized as for the fit. Points (n, d) are in the unit cube; their first d_s columns are the state, the
+last d_x the action.  A candidate is a point that may be evaluated next.  Its reward would be z standard deviations from
+its predicted mean, z ~ N(0, 1), and would move the posterior mean at another point along a look-ahead line mean + slope
+z.  The gain of a state is the expected rise of its highest posterior mean (its knowledge gradient).
 """
 
 from collections.abc import Callable, Sequence
@@ -30,13 +33,13 @@ from conbo.models.fit_memory import FitMemory
 from conbo.observations import Observations
 from conbo.spaces import Space
 
-# lines mean + slope z (..., q), similarity of neighbors (..., q-1) → value (...), ∂value/∂slope (..., q)
+# mean and slope of lines (..., q), similarity of neighboring lines (..., q-1) → gain (...), ∂gain/∂slope (..., q)
 Combine: TypeAlias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Posterior mean and variance of n points with their gradients in the unit cube."""
+    """Posterior means and variances at n points, with their gradients with respect to the points."""
 
     mean: Tensor  # (n,)
     variance: Tensor  # (n,)
@@ -46,103 +49,110 @@ class Moments:
 
 @dataclass(frozen=True)
 class BestActions:
-    """For each of m states: the best action found, its mean, and the ends of all k local searches."""
+    """For each of m states: the best action found, its posterior mean, and where all k local searches ended."""
 
     actions: Tensor  # (m, d_x), unit cube
     mean: Tensor  # (m,)
-    basins: Tensor  # (m, k, d_x), unit cube
+    basins: Tensor  # (m, k, d_x), unit cube: the ends of the local searches
 
     @classmethod
     def of_climbs(cls, ends: Tensor, mean: Tensor) -> "BestActions":
-        """The best of the ends (m, k, d_x) of k local searches in each state, by their means (m, k)."""
+        """Choose the best of the ends (m, k, d_x) of k local searches in each of m states, by their means (m, k)."""
         best = mean.argmax(-1, keepdim=True)
         chosen = ends.gather(1, best[..., None].expand(-1, -1, ends.shape[-1]))[:, 0]
         return cls(chosen, mean.gather(1, best)[:, 0], ends)
 
     @classmethod
     def joined(cls, parts: "Sequence[BestActions]") -> "BestActions":
-        """The best actions of several sets of states, joined into one record."""
+        """Concatenate the best actions of several sets of states."""
         return cls(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(cls)))
 
     def select(self, rows: Tensor) -> "BestActions":
-        """The best actions of the states with these indices."""
+        """Return the best actions of the states with indices `rows`."""
         return BestActions(self.actions[rows], self.mean[rows], self.basins[rows])
 
 
 @dataclass(frozen=True)
 class GainRule:
-    """How a gain is computed from lines mean + slope z, the look-ahead means of single actions in one state.
+    """How the gain of a state is estimated from the look-ahead lines mean + slope z of its actions.
 
-    If `nodes` is None, every action of the pool is a line.  Otherwise each node z has one line, from the action that is
-    best at this z.
+    If `nodes` is None, there is one line for every action of the pool. Otherwise there is one line for every node z:
+    that of the action with the highest look-ahead mean at this z.
     """
 
-    nodes: Tensor | None  # (q,)
+    nodes: Tensor | None  # (q,), values of z
     combine: Combine
-    rough: Callable[[Tensor, Tensor], Tensor]  # mean and slope (..., lines) → roughly the gain (...)
+    rough: Callable[[Tensor, Tensor], Tensor]  # mean and slope of any lines (..., lines) → rough estimate of the gain
 
 
 class StateGains(Protocol):
-    """Values (k, m) of k candidates at m states each."""
+    """The values of k candidates in m states each, with their gradients with respect to the candidates."""
 
     @property
     def values(self) -> Tensor:
-        """Values (k, m) of candidates at states."""
+        """Values (k, m) of k candidates in m states each."""
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ_i weights[:, i] values[:, i] with respect to the candidates."""
+        """Return the gradient (k, d) of Σ_i weights[:, i] values[:, i] with respect to the candidates."""
 
 
 class StateValue(Protocol):
-    """The value, in each of many states, of one new observation, such as a knowledge gradient."""
+    """The value of one new observation in each of many states, for example its knowledge gradient."""
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Prepare shared states (m, d_s); the result is a function from candidates (r, d) to rough values (r, m)."""
+        """Return a function that roughly estimates the values (r, m) of candidates (r, d) in states (m, d_s)."""
 
     def at(self, states: Tensor) -> Callable[[Tensor, Tensor], StateGains]:
-        """Prepare sets of states (r, m, d_s); the result maps candidates (k, d) and indices of their sets to gains."""
+        """Return a function that computes the values of candidates (k, d) in m states each, with gradients.
+
+        `states` (r, m, d_s) holds r sets of m states. The function is called with the candidates and with indices (k,):
+        candidate i is evaluated in the set `indices[i]`.
+        """
 
 
 @runtime_checkable
 class KnowsSeeds(Protocol):
-    """A `StateValue` that depends on the seed of the new observation."""
+    """A `StateValue` that depends on the simulator seed of the new observation."""
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
         """The observed seeds; empty if the value does not depend on seeds."""
 
     def for_seeds(self, seeds: Tensor) -> StateValue:
-        """The value of new observations with these seeds: (1,) for all candidates, or one for each of them."""
+        """Return the value of new observations with these seeds: (1,) for all candidates, or (c,), one for each."""
 
 
 @runtime_checkable
 class AveragesValues(Protocol):
-    """A `StateValue` that is the weighted sum of several others."""
+    """A `StateValue` that is a weighted sum of the values of several models."""
 
     @property
     def values(self) -> tuple[StateValue, ...]:
-        """The values that are summed up."""
+        """The values of the single models."""
 
     @property
     def weights(self) -> Tensor:
-        """Weights (members,) of the summed values."""
+        """Weights (models,) of the values in the sum."""
 
 
 @dataclass(frozen=True)
 class LineGains:
-    """Gains (k, m) computed from lines, with their derivative with respect to the slopes of the lines."""
+    """Gains of k candidates in m states each, estimated from q look-ahead lines."""
 
     values: Tensor  # (k, m)
-    derivative: Tensor  # (k, m, q)
+    derivative: Tensor  # (k, m, q), of the gains with respect to the slopes of the lines
     lines: "LookAheadLines"
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ_i weights[:, i] values[:, i] with respect to the candidates, for fixed best actions."""
+        """Return the gradient (k, d) of Σ_i weights[:, i] values[:, i] with respect to the candidates.
+
+        The actions at which the lines are taken are held fixed, which is right by the envelope theorem.
+        """
         return self.lines.gradient(self.derivative * weights[..., None])
 
 
 class LookAheadLines(Protocol):
-    """How the means at q points of each of m states would change with one more reward: mean + slope z."""
+    """The posterior means at q actions of m states after one more reward at each of k candidates: mean + slope z."""
 
     @property
     def mean(self) -> Tensor:
@@ -153,7 +163,7 @@ class LookAheadLines(Protocol):
         """Slopes (k, m, q) of the lines."""
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ pull · slope with respect to the candidates, for pull (k, m, q) and fixed points."""
+        """Gradient (k, d) of Σ pull · slope, for weights `pull` (k, m, q), with respect to the candidates."""
 
 
 class BestSearch(Protocol):
@@ -161,129 +171,152 @@ class BestSearch(Protocol):
 
     @property
     def actions(self) -> Tensor:
-        """The pool (p, d_x), in the unit cube."""
+        """The pool of actions (p, d_x) from which searches start, in the unit cube."""
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
-        """Search for the actions with the highest posterior mean in states (m, d_s)."""
+        """Search for the actions with the highest posterior mean in states (m, d_s).
+
+        In each state, `starts` local searches of at most `steps` steps begin at promising actions of the pool.
+        """
 
 
 class ActionSearch(BestSearch, Protocol):
-    """A search over actions under one posterior, which also computes gains of states."""
+    """A search for the best actions of states that also estimates the states' gains."""
 
     def gains(self, rule: GainRule) -> StateValue:
-        """Expected gains of states; searches for look-ahead maxima start from the pool."""
+        """Return the expected gains of states by `rule`; searches for look-ahead maxima start from the pool."""
 
 
 class Paths(Protocol):
-    """Functions drawn from one posterior."""
+    """Functions of the point that are drawn from one posterior."""
 
     @property
     def n(self) -> int:
-        """Number of functions."""
+        """Number of drawn functions."""
 
     def __call__(self, points: Tensor) -> Tensor:
-        """All draws at points (p, d): (p, n)."""
+        """Return the values (p, n) of all n functions at points (p, d)."""
 
     def along(self, points: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (p,) and gradients (p, d) at points (p, d); point i uses draw `draws[i]`."""
+        """Return values (p,) and gradients (p, d) at points (p, d); point i uses the function with index `draws[i]`."""
 
 
 class Predicts(Protocol):
-    """The capability to predict: moments of the posterior at points."""
+    """The capability to predict rewards: moments of the posterior at points."""
 
     @property
     def n_state_dims(self) -> int:
         """Number of state columns, which come first in a point."""
 
     def mean(self, points: Tensor) -> Tensor:
-        """Posterior mean of points (n, d)."""
+        """Posterior mean (n,) of the noise-free reward at points (n, d)."""
 
     def variance(self, points: Tensor) -> Tensor:
-        """Posterior variance of the noise-free reward at points (n, d)."""
+        """Posterior variance (n,) of the noise-free reward at points (n, d)."""
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Posterior covariance between points a (p, d) and b (q, d)."""
+        """Posterior covariance (p, q) of the noise-free rewards at points a (p, d) and b (q, d)."""
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Variance (c,) of a reward in states (c, d_s) before any observation: the scale of rounding errors."""
+        """Return the prior variance (c,) of rewards in states (c, d_s), which is the scale of rounding errors."""
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of points (c, p, d)."""
 
     def moments(self, points: Tensor) -> Moments:
-        """Mean, variance and their gradients at points (n, d)."""
+        """Posterior mean, variance and their gradients at points (n, d)."""
 
     def mean_and_gradient(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Posterior mean (n,) of points (n, d) and its gradient (n, d)."""
+        """Posterior mean (n,) at points (n, d), and its gradient (n, d) with respect to them."""
 
     def noise_at(self, points: Tensor) -> Tensor:
-        """Variances of the noise of new rewards at points (n, d)."""
+        """Variances (n,) of the noise of new rewards at points (n, d)."""
 
     def noise_gradient(self, points: Tensor) -> Tensor:
-        """Gradients (n, d) of the noise variances of new rewards."""
+        """Gradients (n, d) of `noise_at` with respect to the points (n, d)."""
 
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
-        """Leave-one-out residuals (n,) and predictive standard deviations (n,), noise included; None if unavailable."""
+        """Return leave-one-out residuals (n,) of the observed rewards, and predictive standard deviations (n,).
+
+        The standard deviations include noise. None if the model cannot compute them.
+        """
 
 
 class ComparesStates(Protocol):
-    """How similar states are; similar states have similar best actions."""
+    """The capability to tell how similar states are; similar states have similar best actions."""
 
     @property
     def state_lengthscales(self) -> Tensor:
-        """Distances (d_s,) in the unit cube over which rewards change with the state."""
+        """Lengthscales (d_s,) of the state columns, in the unit cube."""
 
     def state_features(self, states: Tensor) -> Tensor:
-        """States (..., d_s) as features; the closer two of these are, the more similar their states are."""
+        """Return states (..., d_s) as features; the closer two features are, the more similar are their states."""
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """Correlations (p, q) between states, given as features: how similarly their rewards depend on the action."""
+        """Return correlations (p, q) of states: how similarly their rewards depend on the action.
+
+        `a` and `b` are states as `state_features` returns them.
+        """
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Which states (m, d_s) resemble one of the known states (k, d_s), so that its best action is a good start."""
+        """Return which states (m, d_s) have a correlation of at least `least` with some known state (k, d_s).
+
+        The best action of the known state is then a good start of a search for theirs.
+        """
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
-        """How much a reward at each chosen point (q, d) already says about each point (p, d): (p, q), from 0 to 1."""
+        """Return how much a reward at each `chosen` point (q, d) tells about each point (p, d): (p, q), from 0 to 1."""
 
 
 class LooksAhead(Protocol):
-    """How one more reward would change the posterior."""
+    """The capability to predict how one more reward would change the posterior, and to draw whole functions."""
 
     @property
     def batches_look_ahead(self) -> bool:
-        """Whether look-ahead at thousands of pairs of points takes milliseconds; if not, callers use fewer pairs."""
+        """Whether thousands of look-ahead slopes take only milliseconds; if not, callers ask for fewer."""
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Actions (p, d_x), some of them moved; the moved ones are evenly spread after input warping."""
+        """Return actions (p, d_x) with every second one moved, so that those are evenly spread after input warping."""
 
     def action_search(self, space: Space, actions: Tensor) -> ActionSearch:
-        """A search over actions that starts from a pool (p, d_x)."""
+        """Return a search for the best actions of states, which starts from a pool of actions (p, d_x)."""
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> LookAheadLines:
-        """Look-ahead lines mean + slope z of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d)."""
+        """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
+
+        A line mean + slope z is the posterior mean after a reward at the candidate that is z standard deviations above
+        its prediction.
+        """
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
-        """Slopes σ̃ (c, p) of the look-ahead means at points (p, d), for every candidate (c, d)."""
+        """Return the slopes σ̃ (c, p) of the look-ahead means at points (p, d), for candidates (c, d).
+
+        A reward at a candidate that is z standard deviations above its prediction raises the mean at a point by σ̃ z.
+        """
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> Paths | None:
-        """n functions drawn from the posterior, by `features` features of the prior; None if this is impossible."""
+        """Draw n functions from the posterior; None if this is impossible.
+
+        `features` is the number of features with which a draw from the prior is approximated.
+        """
 
 
 class KeepsRecords(Protocol):
-    """The posterior as plain values, which JSON can hold."""
+    """The capability to describe the posterior by plain values, which JSON can hold, and to rebuild it."""
 
     def record(self) -> dict[str, Any] | None:
-        """The values that a saved policy needs in addition to the observations; None if the model cannot be saved."""
+        """Return the values that a saved policy needs besides the observations; None if the model cannot be saved."""
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """The values that a report's page needs to compute the posterior; None if the page shows a table instead."""
+        """Return the values from which the report's web page computes the posterior; None if it cannot compute it."""
 
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> "Posterior | None":
-        """The same hyperparameters with other observations.
+        """Return the posterior with the same hyperparameters, given other observations; None if impossible.
 
-        `noise` (n,) holds variances if they are known, and `seeds` (n,) the rewards' seeds if they have any.
+        `noise` (n,) holds the variances of the rewards' noise if they are known, and `seeds` (n,) their simulator seeds
+        if they have any.
         """
 
 
@@ -293,22 +326,28 @@ class Posterior(Predicts, ComparesStates, LooksAhead, KeepsRecords, Protocol):
 
 @runtime_checkable
 class Averages(Protocol):
-    """A posterior that is the average of several, the most probable first."""
+    """A posterior that is the weighted average of several, the most probable first."""
 
     @property
     def members(self) -> tuple[Posterior, ...]:
         """The posteriors that are averaged."""
 
     def most_probable(self, share: float) -> Posterior:
-        """The fewest most probable members whose weights reach `share`, averaged; one member is returned as it is."""
+        """Return the average of the most probable members, as few as reach the total weight `share`.
+
+        If a single member does, it is returned itself.
+        """
 
 
 @runtime_checkable
 class ImaginesRewards(Protocol):
-    """A posterior that can be conditioned on imagined rewards with given seeds."""
+    """A posterior that can be conditioned on hypothetical rewards with given simulator seeds."""
 
     def imagined(self, points: Tensor, seeds: Tensor) -> Posterior:
-        """The posterior after imagined rewards at points (k, d) with seeds (k,), each equal to its expectation."""
+        """Return the posterior given hypothetical rewards at points (k, d) with seeds (k,).
+
+        Each reward equals its posterior mean, so only variances change.
+        """
 
 
 class Model(Protocol):
@@ -338,13 +377,13 @@ class Model(Protocol):
 
 @runtime_checkable
 class FitsInSteps(Protocol):
-    """A model whose hyperparameters are fitted to the first rewards only, so that one fit serves many suggestions."""
+    """A model that fits hyperparameters to the first rewards only, so that one fit serves many suggestions."""
 
     def fitted_rewards(self, n: int) -> int:
-        """How many rewards, the first of n, hyperparameters are fitted to; all rewards are standardized by these."""
+        """Return how many of n rewards, the first ones, are used to fit hyperparameters and to standardize rewards."""
 
     def begins_with(self, n: int) -> int:
-        """The number m such that a fit to n rewards starts from the fit to the first m; m = n means from scratch."""
+        """Return m such that a fit to n rewards starts from the fit to the first m; m = n means from scratch."""
 
     def fit_and_average(
         self,
@@ -353,8 +392,8 @@ class FitsInSteps(Protocol):
         memory: FitMemory | None = None,
         before: Observations | None = None,
     ) -> tuple[Posterior, Callable[[], Posterior] | None]:
-        """The posterior, and a function that averages it over its hyperparameters, or None if that changes nothing.
+        """Return the posterior, and a function that averages it over hyperparameters (None if that changes nothing).
 
         A `memory` of earlier fits saves time and does not change the result. `before` holds the first observations,
-        standardized on their own, if a fit starts from them.
+        standardized on their own, if a fit to them is the start of this fit.
         """

@@ -1,16 +1,16 @@
-"""Functions drawn from a Gaussian process before any reward, evaluated anywhere, with gradients.
+"""Functions drawn from the prior of a Gaussian process, which can be evaluated anywhere, with gradients.
 
-Two ways to draw f⁰, both a weighted sum of fixed features with weights w ~ N(0, I):
+There are two ways to draw a function f⁰.  In both, it is a weighted sum of fixed features with weights w ~ N(0, I):
 
 ==================  =======================================  ===================================================
-here                f⁰(s, x)                                 when
+class               f⁰(s, x)                                 use
 ==================  =======================================  ===================================================
-`FourierFeatures`   Σ_j w_j a_j(s) cos(ω_jᵀ x + b_j(s))      both spectral densities are known
-`NystromFeatures`   k(·, U) L⁻ᵀ w,  L Lᵀ = k(U, U)           any kernel: exact at the points U, smoother between
+`FourierFeatures`   Σ_j w_j a_j(s) cos(ω_jᵀ x + b_j(s))      both factors of the kernel have a known spectrum
+`NystromFeatures`   k(·, U) L⁻ᵀ w,  L Lᵀ = k(U, U)           any kernel: exact at points U, smoother between them
 ==================  =======================================  ===================================================
 
-The phase is linear in the state's features, b_j(s) = β_j + ω_sᵀ s. If categories share nothing (δ_ss'), each category
-adds its own random phases.
+The phase is linear in the features of the state: b_j(s) = β_j + ω_sᵀ s.  For a term δ_ss' of the kernel, each category
+adds its own random phases, so that different categories are independent.
 
 References: Rahimi & Recht (2007); Williams & Seeger (2001).
 """
@@ -26,62 +26,62 @@ from torch import Tensor
 from conbo.models.columns import Features
 from conbo.models.factorization import cholesky
 
-JITTER = 1e-8  # share of the mean variance added to the diagonal, because points may be close to each other
+JITTER = 1e-8  # multiple of the mean variance that is added to the diagonal, because points may be close to each other
 
 
 class Covariance(Protocol):
-    """The methods of a kernel that the draws call; points are given as scaled features."""
+    """The methods of a kernel that `NystromFeatures` needs; points are given as scaled features."""
 
     def covariance(self, a: Features, b: Features) -> Tensor:
-        """Covariances k (..., p, q)."""
+        """Return the covariances k (..., p, q) between p points a and q points b."""
 
     def weighted_gradient(self, here: Features, there: Features, weights: Tensor) -> Features:
-        """Gradients of Σ_m weights[..., p, m] k(point p, there m) with respect to the features of each point p."""
+        """Return gradients of Σ_m weights[..., p, m] k(point p, there m) with respect to the features of points p."""
 
 
 class PriorDraws(Protocol):
-    """c functions drawn from a prior of mean zero."""
+    """c functions that are drawn from a prior of mean zero."""
 
     def values(self, here: Features) -> Tensor:
-        """All draws (p, c) at points given as scaled features."""
+        """Return the values (p, c) of all c functions at p points, given as scaled features."""
 
     def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
-        """Values (p,) at p points, and gradients with respect to scaled features; point i uses draw `draws[i]`."""
+        """Return values (p,) at p points and gradients by scaled features; point i uses the function `draws[i]`."""
 
 
 @dataclass(frozen=True)
 class FourierTerms:
-    """j features amplitude(s) · cos(ω_xᵀ x + phase(s)) of scaled state and action features."""
+    """The j features amplitude(s) · cos(ω_xᵀ x + phase(s)) of a kernel, for scaled state and action features."""
 
     amplitude: Callable[[Tensor], Tensor]  # scaled state features (..., f) → (..., j)
-    frequencies: Tensor  # (action features, j)
+    frequencies: Tensor  # (action features, j), ω_x
     phase: Callable[[Tensor], Tensor]  # scaled state features (..., f) → (..., j)
-    state_frequencies: Tensor  # (state features, j): gradient of the phase; zero for categories that are looked up
+    state_frequencies: Tensor  # (state features, j): gradient of the phase; zero for coded categories
 
     def angles(self, states: Tensor, actions: Tensor) -> Tensor:
-        """Arguments (..., j) of the cosines."""
+        """Return the arguments (..., j) of the cosines at points with these scaled features."""
         return actions @ self.frequencies + self.phase(states)
 
 
 @dataclass(frozen=True)
 class FourierFeatures:
-    """Draws as sums of random cosines."""
+    """c functions drawn from a prior, each a sum of j random cosines."""
 
     terms: FourierTerms
     weights: Tensor  # (j, c)
 
     @classmethod
     def drawn(cls, terms: FourierTerms, n: int, generator: torch.Generator) -> "FourierFeatures":
-        """n draws with random weights."""
+        """Draw n functions, with random weights of the given terms."""
         weights = random_normals(generator, terms.frequencies.shape[1], n).to(terms.frequencies)
         return cls(terms, weights)
 
     def values(self, here: Features) -> Tensor:
-        """All draws (p, c) at points given as scaled features."""
+        """Return the values (p, c) of all c functions at p points, given as scaled features."""
         return (self.terms.amplitude(here[0]) * torch.cos(self.terms.angles(*here))) @ self.weights
 
     def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
-        """Values (p,) at p points, and gradients with respect to scaled features; point i uses draw `draws[i]`."""
+        """Return values (p,) at p points and gradients by scaled features; point i uses the function `draws[i]`."""
         terms, angles = self.terms, self.terms.angles(*here)
         weighted = self.weights[:, draws].mT * terms.amplitude(here[0])
         falling = -weighted * torch.sin(angles)
@@ -91,25 +91,25 @@ class FourierFeatures:
 
 @dataclass(frozen=True)
 class NystromFeatures:
-    """Draws as weighted sums of the kernel at m points."""
+    """c functions drawn from a prior, each a weighted sum of the covariances with m points."""
 
     kernel: Covariance
     points: Features  # scaled features of the m points
     weights: Tensor  # (m, c), L⁻ᵀ w
 
     def values(self, here: Features) -> Tensor:
-        """All draws (p, c) at points given as scaled features."""
+        """Return the values (p, c) of all c functions at p points, given as scaled features."""
         return self.kernel.covariance(here, self.points) @ self.weights
 
     def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
-        """Values (p,) at p points, and gradients with respect to scaled features; point i uses draw `draws[i]`."""
+        """Return values (p,) at p points and gradients by scaled features; point i uses the function `draws[i]`."""
         weights = self.weights[:, draws].mT  # (p, m)
         value = (self.kernel.covariance(here, self.points) * weights).sum(-1)
         return value, self.kernel.weighted_gradient(here, self.points, weights)
 
 
 def nystrom_draws(kernel: Covariance, points: Features, n: int, generator: torch.Generator) -> NystromFeatures:
-    """n functions drawn from the prior by the Nyström method.
+    """Draw n functions from the prior by the Nyström method.
 
     Their distribution is exact at `points` (scaled features) and approximate elsewhere.
     """
@@ -121,10 +121,10 @@ def nystrom_draws(kernel: Covariance, points: Features, n: int, generator: torch
 
 
 def random_normals(generator: torch.Generator, *shape: int) -> Tensor:
-    """Standard normal numbers of the given shape."""
+    """Draw standard normal numbers of the given shape."""
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def random_phases(generator: torch.Generator, *shape: int) -> Tensor:
-    """Angles of the given shape, uniform from 0 to 2π."""
+    """Draw angles of the given shape, uniform from 0 to 2π."""
     return 2 * pi * torch.rand(*shape, generator=generator, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Stationary correlations as functions of a distance, with their derivatives and spectral densities.
+"""Stationary correlations (profiles) as functions of a distance, with their derivatives and spectral densities.
 
 A profile is a function φ of a Euclidean distance r between scaled features.  Gradients and Hessians need three numbers:
 φ itself, ψ = -φ'/r and χ = -ψ'/r.  The gradient is -ψ (a-b), the Hessian -ψ I + χ (a-b)(a-b)ᵀ.
@@ -17,22 +17,25 @@ from torch import Tensor
 
 from conbo.errors import SettingError
 
-Tables: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
-Spectrum: TypeAlias = Callable[[int, int, torch.Generator], Tensor]
+Tables: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]  # r² → φ, ψ, χ
+Spectrum: TypeAlias = Callable[[int, int, torch.Generator], Tensor]  # number of features f, n, generator → (f, n)
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A correlation that depends on a distance.
+    """A stationary correlation φ(r): a function of the distance r between scaled features.
+
+    Its derivatives follow from ψ = -φ'/r and χ = -ψ'/r. The gradient by a of φ(|a-b|) is -ψ (a-b), and the Hessian is
+    -ψ I + χ (a-b)(a-b)ᵀ.
 
     Parameters
     ----------
     name
         Name in stored settings and saved policies.
     tables
-        From squared scaled distances to φ, ψ and χ, elementwise.
+        A function from squared distances r² to φ, ψ and χ, elementwise.
     unit
-        The scaled distance r that corresponds to a distance of one lengthscale.
+        The distance r between scaled features that are one lengthscale apart.
     spectrum
         Draws frequencies from the spectral density: ``spectrum(features, n, generator)`` returns a tensor (features, n)
         for scaled features. With it, whole functions are drawn by random Fourier features; without it, by the Nyström
@@ -64,16 +67,16 @@ class Profile:
 
     @property
     def built_in(self) -> bool:
-        """Whether the profile is one of `PROFILES`, which the compiled loops and the report's page know."""
+        """Whether the profile is one of `PROFILES`, which the compiled loops and the report's page can compute."""
         return self.name in PROFILES and PROFILES[self.name].tables is self.tables
 
     def value(self, squared_distance: Tensor) -> Tensor:
-        """Compute φ alone.
+        """Compute the correlation φ alone.
 
         Parameters
         ----------
         squared_distance
-            Squared scaled distances. Their memory may be overwritten.
+            Squared distances r² between scaled features. Their memory may be overwritten.
 
         Returns
         -------
@@ -115,22 +118,24 @@ class Profile:
 
 
 class _Correlation(torch.autograd.Function):
-    """φ as a function of r² for autograd: its derivative -ψ/2 is finite at r = 0, where √r² has no derivative."""
+    """φ as a function of r², for autograd: its derivative -ψ/2 is finite at r = 0, where √r² has no derivative."""
 
     @staticmethod
     def forward(context: Any, squared_distance: Tensor, tables: Tables) -> Tensor:
+        """Return φ, and save ψ for the backward pass."""
         value, psi, _ = tables(squared_distance)
         context.save_for_backward(psi)
         return value
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient with respect to r², and None for `tables`."""
         (psi,) = context.saved_tensors
         return -0.5 * psi * gradients[0], None
 
 
 def matern52(squared_distance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """φ, ψ, χ of the Matérn-5/2 correlation, with r = √5 |a-b| / l."""
+    """Return φ, ψ and χ of the Matérn-5/2 correlation at r², where r = √5 |a-b| / lengthscale."""
     r = squared_distance.sqrt()
     decay = torch.exp(-r)
     third = decay / 3
@@ -138,30 +143,31 @@ def matern52(squared_distance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _matern52_in_place(squared_distance: Tensor) -> Tensor:
-    """φ of `matern52` alone, written into the memory of its argument, because most calls need only φ."""
+    """Return φ of `matern52` alone, written into the memory of its argument, because most calls need only φ."""
     r = squared_distance.sqrt()
     polynomial = squared_distance.div_(3).add_(r).add_(1)
     return r.neg_().exp_().mul_(polynomial)
 
 
 def matern52_spectrum(features: int, n: int, generator: torch.Generator) -> Tensor:
-    """Draws (features, n) of a multivariate Student's t with five degrees of freedom, divided by √5."""
+    """Draw frequencies (features, n): multivariate Student's t with five degrees of freedom, divided by √5."""
     normal = _normal(generator, features, n)
     return normal / _normal(generator, 5, n).square().sum(0).sqrt()
 
 
 def squared_exponential(squared_distance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """φ, ψ, χ of the squared-exponential correlation, with r = |a-b| / l: all three are the same."""
+    """Return φ, ψ and χ of the squared-exponential correlation at r², where r = |a-b| / lengthscale; all are equal."""
     value = torch.exp(-squared_distance / 2)
     return value, value, value
 
 
 def squared_exponential_spectrum(features: int, n: int, generator: torch.Generator) -> Tensor:
-    """Standard normal draws (features, n)."""
+    """Draw frequencies (features, n), which are standard normal."""
     return _normal(generator, features, n)
 
 
 def _normal(generator: torch.Generator, *shape: int) -> Tensor:
+    """Draw standard normal numbers of the given shape."""
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 

@@ -1,9 +1,9 @@
-"""The effect of a simulator's seed on its rewards, and the posterior of the reward without that effect.
+"""The effects of a simulator's random seeds on its rewards, and the posterior of the reward without these effects.
 
     reward = f(s, x) + b_r + g_r(s, x) + noise
 
-with a constant b_r and a smooth function g_r for every seed r.  Rewards of one seed differ by less than rewards of
-different seeds, so actions are compared best with common random numbers.  Policies are about f.
+Every seed r adds a constant b_r and a smooth function g_r, its effect.  Rewards with the same seed share these, so
+actions are compared best with common random numbers.  Policies are about f.
 
 =================  ===================  ==============================================================================
 symbol             here                 meaning
@@ -15,9 +15,9 @@ symbol             here                 meaning
 
     cov(reward, reward') = k⁰ + τ(r, r') (σ_b² + σ_g² M_S M_X) + noise
 
-With N seeds, the effects of all of them add up to zero, so f is the mean reward of these very seeds.  For f, the
-effects are correlated noise: they change only the covariance of the rewards, and the look-ahead for a reward of a known
-seed.
+If there are only N seeds, their effects add up to zero, so f is the mean reward over these N seeds.  Seen from f, the
+effects are correlated noise: they change only the covariance of the rewards, and the look-ahead for a reward with a
+known seed.
 
 Reference: Pearce, Poloczek & Branke (2019), Bayesian optimization allowing for common random numbers.
 """
@@ -38,41 +38,44 @@ from conbo.models.pathwise import DrawnPaths
 from conbo.models.prior_draws import random_normals
 from conbo.spaces import Space
 
-NEW_SEED = -1  # stands for a seed that was never used
+NEW_SEED = -1  # stands for any seed that has no reward yet
 
 
 @dataclass(frozen=True)
 class SeedEffect:
-    """The covariance of the effects of two seeds on their rewards."""
+    """The prior covariance of the effects of simulator seeds: what each seed adds to the rewards."""
 
     constant: float  # σ_b²
-    function: ProductKernel | None  # σ_g² M_S M_X
+    function: ProductKernel | None  # σ_g² M_S M_X; None if a seed adds only a constant
     between: float = 0.0  # τ of two different seeds
 
     @property
     def variance(self) -> float:
-        """Variance of a seed's effect on one reward."""
+        """Prior variance of a seed's effect on one reward."""
         return self.constant + (0.0 if self.function is None else self.function.outputscale)
 
     def scaled(self, points: Tensor) -> Features:
-        """Points (n, d) as scaled features of the seed's function."""
+        """Return points (n, d) as scaled features of the kernel `function`; without a function they have width zero."""
         if self.function is None:
             return points[..., :0], points[..., :0]
         return self.function.scaled(points)
 
     def covariance(self, a: Features, b: Features) -> Tensor:
-        """Covariance (p, q) of the effects of one seed at two sets of points."""
+        """Covariance (p, q) of the effects of one and the same seed at points a and b, given as scaled features."""
         if self.function is None:
             return a[0].new_full((len(a[0]), len(b[0])), self.constant)
         return self.constant + self.function.covariance(a, b)
 
     def shared(self, a: Tensor, b: Tensor) -> Tensor:
-        """The shared part τ (p, q) of the effects of seeds a (p,) and b (q,)."""
+        """Return τ (p, q) between seeds a (p,) and b (q,): 1 if they are equal, otherwise `between`.
+
+        A new seed equals no other one.
+        """
         same = (a[:, None] == b) & (b != NEW_SEED)
         return torch.where(same, 1.0, self.between).to(torch.float64)
 
     def page_record(self) -> dict[str, Any]:
-        """The effect as plain values, for the page of a report."""
+        """Return the effect as plain values, for the report's page."""
         function = None
         if self.function is not None:
             states, actions = self.function.states, self.function.actions
@@ -85,16 +88,16 @@ class SeedEffect:
         return {"constant": self.constant, "between": self.between, "function": function}
 
     def record(self) -> dict[str, Any]:
-        """The effect as plain values, for a saved policy."""
+        """Return the effect as plain values, for a saved policy."""
         function = None if self.function is None else self.function.record()
         return {"constant": self.constant, "function": function, "between": self.between}
 
 
 @dataclass(frozen=True)
 class SeededLookAhead(LookAhead):
-    """How one more reward with a given seed would change every posterior mean."""
+    """How one more reward with a given seed, at each of c candidates, would change every posterior mean."""
 
-    effect_features: Features  # scaled features of the c candidates
+    effect_features: Features  # the c candidates as scaled features of the effect's function
 
 
 @dataclass(frozen=True)
@@ -104,30 +107,34 @@ class SeededPosterior(ExactPosterior):
     effect: SeedEffect
     within: float  # variance of the noise among rewards of one seed; `noise` is the variance for new seeds
     seeds: Tensor  # (n,), whole numbers
-    effect_features: Features  # scaled features of the n observed points
-    next_seeds: Tensor  # (1,) or (c,): seeds of new rewards at candidates; NEW_SEED stands for one that was never used
+    effect_features: Features  # the n observed points as scaled features of the effect's function
+    next_seeds: Tensor  # seeds of new rewards: (1,) for all candidates, or (c,), one for each
 
     def __str__(self) -> str:
+        """Describe the chosen model, for the log."""
         parts = ("a constant", self.effect.constant > 0), ("a function", self.effect.function is not None)
         plain = replace(self, noise=self.within)  # `noise` without the effect of seeds, which __str__ adds
         return f"{ExactPosterior.__str__(plain)}, {' and '.join(name for name, there in parts if there)} of every seed"
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """The different seeds of the rewards, the most frequent first."""
+        """The distinct seeds of the rewards, the most frequent first."""
         seeds, counts = self.seeds.unique(return_counts=True)
         return tuple(seeds[counts.argsort(descending=True, stable=True)].tolist())
 
     def for_seeds(self, seeds: Tensor) -> Self:
-        """The same posterior, looking ahead at rewards with these seeds: (1,) for all candidates, or (c,)."""
+        """Return the same posterior with a look-ahead for rewards with these seeds: (1,) for all candidates or (c,)."""
         return replace(self, next_seeds=seeds.to(self.seeds))
 
     def of_rows(self, rows: Tensor) -> Self:
-        """The same posterior with only these rows of the seeds that `for_seeds` was given, one row per candidate."""
+        """Return the same posterior for only the candidates with indices `rows`, if each candidate has its own seed."""
         return self if len(self.next_seeds) == 1 else replace(self, next_seeds=self.next_seeds[rows])
 
     def imagined(self, points: Tensor, seeds: Tensor) -> Self:
-        """The posterior after imagined rewards at points (k, d) with seeds (k,), each equal to its mean."""
+        """Return the posterior given hypothetical rewards at points (k, d) with seeds (k,).
+
+        Each reward equals its posterior mean, so only variances change.
+        """
         here, features = self.kernel.scaled(points), self.effect.scaled(points)
         known = self.kernel.covariance(here, self.observed)
         known = known + self.effect.shared(seeds, self.seeds) * self.effect.covariance(features, self.effect_features)
@@ -151,11 +158,11 @@ class SeededPosterior(ExactPosterior):
 
     @cached_property
     def _shared(self) -> Tensor:
-        """The shared part τ, (1, n) or (c, n), of the seeds of new rewards and of the observed ones."""
+        """The factor τ between the seeds of new rewards and those of the observed rewards: (1, n) or (c, n)."""
         return self.effect.shared(self.next_seeds, self.seeds)
 
     def look_ahead(self, candidates: Tensor) -> LookAhead:
-        """Prepare the look-ahead for one more reward at each candidate (c, d), with its seed."""
+        """Prepare the look-ahead for one more reward at each candidate (c, d), with the seed from `next_seeds`."""
         if not bool(self._shared.any()):
             return super().look_ahead(candidates)  # the effects of new seeds are only noise
         here, features = self.kernel.scaled(candidates), self.effect.scaled(candidates)
@@ -168,7 +175,7 @@ class SeededPosterior(ExactPosterior):
         return SeededLookAhead(here[0], here[1], weights, sd, self.noise_gradient(candidates), features)
 
     def reward_gradient(self, ahead: LookAhead, weights: Tensor) -> Tensor:
-        """Gradients (c, d) of Σ_i weights[:, i] cov(new reward, reward i) with respect to the candidates."""
+        """Gradients (c, d) of Σ_i weights[:, i] cov(new reward, observed reward i) with respect to the candidates."""
         gradient = super().reward_gradient(ahead, weights)
         if self.effect.function is None or not isinstance(ahead, SeededLookAhead):
             return gradient
@@ -176,7 +183,10 @@ class SeededPosterior(ExactPosterior):
         return gradient + self.effect.function.gradient(ahead.effect_features, self.effect_features, of_effect)
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> DrawnPaths:
-        """n functions drawn from the posterior, with the seeds' effects drawn as noise."""
+        """Draw n functions f from the posterior; for the conditioning, effects of seeds are drawn like noise.
+
+        `features` is the number of features with which a draw from the prior is approximated.
+        """
         prior = self.kernel.draw_prior(n, features, generator)
         effects = self.effect.shared(self.seeds, self.seeds)
         effects = effects * self.effect.covariance(self.effect_features, self.effect_features)
@@ -186,11 +196,14 @@ class SeededPosterior(ExactPosterior):
         return DrawnPaths(self, prior, self.weights[:, None] - self.solve(noisy))
 
     def record(self) -> dict[str, Any]:
-        """Kernel, prior mean, noise within a seed, and the effect of seeds, as plain values."""
+        """Return kernel, prior mean, noise variance among rewards of one seed, and effect of seeds as plain values."""
         return {**super().record(), "noise": self.within, "seed_effect": self.effect.record()}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """The values that the page needs to compute the posterior; the effect of seeds is a record of its own."""
+        """Return the values from which the report's page computes the posterior; None if it does not know the kernel.
+
+        The effect of seeds is in the entry `seedEffect`.
+        """
         record = super().page_record(space)
         if record is None:
             return None
@@ -203,7 +216,10 @@ class SeededPosterior(ExactPosterior):
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> "SeededPosterior":
-        """The same hyperparameters with other observations; without `seeds`, every observation has its own seed."""
+        """Return the posterior with the same hyperparameters, given other observations.
+
+        Without `seeds` (n,), every observation counts as one with its own seed.
+        """
         own = torch.arange(len(points), device=points.device) if seeds is None else seeds
         known = self.within if noise is None else noise
         return condition_with_seeds(self.kernel, self.constant, known, self.effect, points, rewards, own, self.within)
@@ -221,8 +237,8 @@ def condition_with_seeds(
 ) -> SeededPosterior:
     """Condition a prior on points (n, d) and rewards (n,) with seeds (n,).
 
-    `noise` is the variance among rewards of one seed, or one variance for each reward. `within` is the variance for
-    further rewards: by default the same, or the mean of `noise`.
+    `noise` is the noise variance among rewards of one seed, or one variance (n,) for each reward. `within` is the noise
+    variance for further rewards of a known seed; by default it is `noise`, or its mean.
     """
     if within is None:
         within = float(noise.mean()) if isinstance(noise, Tensor) else noise

@@ -1,4 +1,4 @@
-"""A family of kernels with effects of a simulator's seeds: the last column of a point is its seed."""
+"""Families of kernels for rewards that also depend on a simulator's seed, which is the last column of a point."""
 
 from dataclasses import dataclass
 from math import log
@@ -12,51 +12,51 @@ from conbo.models.kernels import Kernel
 from conbo.models.profiles import Profile
 from conbo.models.seed_effects import SeedEffect
 
-LEAST_SHARE = log(1e-2)  # least log-variance of an effect at the start of a search, if there is nearly no noise
-FUNCTION_SHARE = 0.25  # share of the effect's variance that the function gets at the start if there is also a constant
+LEAST_SHARE = log(1e-2)  # least log-variance of a seed's effect at the start of a search
+FUNCTION_SHARE = 0.25  # share of an effect's variance that its function gets at the start, beside a constant
 
 
 @dataclass(frozen=True)
 class SeededFamily(ExtendedFamily):
-    """A family with effects of seeds: a constant for every seed, a function for every seed, or both.
+    """A family of kernels plus the effects of seeds: a constant for every seed, a function for every seed, or both.
 
-    The function's lengthscales come after the family's own, and the variances of constant and function after its
-    variances.  `kernel` makes the family's kernel alone, without the effects.
+    The function's lengthscales come after the lengthscales of the family without seeds. The variances of constant and
+    function come after its variances. `kernel` returns the kernel without the effects.
     """
 
     profile: Profile
-    constant: bool
-    function: bool
-    between: float = 0.0  # covariance of the effects of two different seeds, in units of the variance of one
+    constant: bool  # whether every seed has a constant
+    function: bool  # whether every seed has a function
+    between: float = 0.0  # correlation of the effects of two different seeds
 
     @property
     def parts(self) -> tuple[bool, bool]:
-        """Whether seeds have a constant, and whether they have a function."""
+        """Whether every seed has a constant, and whether it has a function."""
         return self.constant, self.function
 
     @property
     def n_lengthscales(self) -> int:
-        """Number of lengthscales: the family's own, then the lengthscales of a seed's function."""
+        """Number of lengthscales: those of the family without seeds, then those of a seed's function."""
         return self.family.n_lengthscales + self._n_effect
 
     @property
     def n_variances(self) -> int:
-        """Number of variances: the family's own, then the variances of the constant and of the function."""
+        """Number of variances: those of the family without seeds, then those of the constant and of the function."""
         return self.family.n_variances + self.constant + self.function
 
     def kernel(self, parameters: Tensor) -> Kernel:
-        """The kernel of f, which does not depend on seeds."""
+        """Return the kernel with parameters (p,) of the reward without the effects of seeds."""
         return self.family.kernel(self._split(parameters)[0])
 
     def effect(self, parameters: Tensor) -> SeedEffect:
-        """The effect of seeds with these parameters (p,)."""
+        """Return the covariance of the effects of seeds with these parameters (p,)."""
         _, lengthscales, variances = self._split(parameters)
         constant = float(variances[0].exp()) if self.constant else 0.0
         function = self._functions.kernel(torch.cat([lengthscales, variances[-1:]])) if self.function else None
         return SeedEffect(constant, function, self.between)
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """The family's covariances, plus those of the constants and functions of the points' seeds."""
+        """Covariances (r, n, n) of rewards at points (n, d + 1), effects of seeds included, and their pullback."""
         own, lengthscales, variances = self._split(parameters)
         plain, seeds = points[:, :-1], points[:, -1]
         shared = torch.where(seeds[:, None] == seeds, 1.0, self.between).to(points)
@@ -84,7 +84,10 @@ class SeededFamily(ExtendedFamily):
         return total, with_seeds
 
     def from_noise(self, parameters: Tensor, noise: float) -> Tensor:
-        """The start of a local search: the family's parameters (p,) and seed effects that explain most of the noise."""
+        """Return the start of a local search, given the mode (p,) of the family without seeds and its noise variance.
+
+        The effects of seeds start with a total variance equal to that of the noise.
+        """
         own = parameters[None]
         level = torch.tensor([noise], dtype=own.dtype).log().clamp_min(LEAST_SHARE)
         shares = [1.0] if self.constant != self.function else [1 - FUNCTION_SHARE, FUNCTION_SHARE]
@@ -93,13 +96,16 @@ class SeededFamily(ExtendedFamily):
         return self._joined(own, lengthscales, variances)[0]
 
     def with_effect_of(self, other: "SeededFamily", theirs: Tensor, parameters: Tensor) -> Tensor:
-        """The start of a local search: the family's parameters (p,), and the seed effects of another fit (q,)."""
+        """Return the start of a local search, given the mode (p,) of the family without seeds.
+
+        The effects of seeds start as those of another family, `other`, at its mode `theirs` (q,).
+        """
         _, lengthscales, variances = other._split(theirs[None])
         return self._joined(parameters[None], lengthscales, variances)[0]
 
     @property
     def _functions(self) -> ProductFamily:
-        """The kernel family of the function that each seed adds; it depends on distances alone."""
+        """The kernel family of the function that each seed adds: a product of correlations over distances."""
         return ProductFamily(Columns(self.states.categories), Columns(self.actions.categories), self.profile)
 
     @property
@@ -108,7 +114,10 @@ class SeededFamily(ExtendedFamily):
         return len(self.states.categories) + len(self.actions.categories) if self.function else 0
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split parameters into the family's own (..., p), log-lengthscales of the function, and log-variances."""
+        """Split parameters into those of the family without seeds, the function's log-lengthscales, and log-variances.
+
+        The log-variances are those of the constant and of the function, as far as the family has them.
+        """
         n_l, n_e, n_v, n_m = self.family.n_lengthscales, self._n_effect, self.family.n_variances, self._n_parts
         lengthscales, effect, own, mine, rest = parameters.split(
             [n_l, n_e, n_v, n_m, parameters.shape[-1] - n_l - n_e - n_v - n_m], -1
@@ -116,10 +125,11 @@ class SeededFamily(ExtendedFamily):
         return torch.cat([lengthscales, own, rest], -1), effect, mine
 
     def _joined(self, own: Tensor, effect: Tensor, mine: Tensor) -> Tensor:
-        """The inverse of `_split`."""
+        """Join the three parts that `_split` returns to parameters (r, p)."""
         n_l, n_v = self.family.n_lengthscales, self.family.n_variances
         return torch.cat([own[:, :n_l], effect, own[:, n_l : n_l + n_v], mine, own[:, n_l + n_v :]], -1)
 
     @property
     def _n_parts(self) -> int:
+        """Number of variances of a seed's effect: one for a constant, one for a function."""
         return self.constant + self.function

@@ -1,13 +1,13 @@
-"""Models of rewards with known seeds, each with the parts of a seed's effect that the rewards support.
+"""Fits models of rewards with known simulator seeds, in which every seed adds a constant, a function, or both.
 
-All models are fitted as if every reward had its own seed, as without common random numbers.  Then the most probable
-structure is fitted with a constant for every seed, with a function, and with both.  The other structures are fitted
-only with the parts that were most probable in it.  All are weighted by their evidence, so a part that explains nothing
-lowers the probability of its model.  Models with effects of seeds have no warping, and the same noise everywhere.
+At first all models are fitted without effects of seeds, as if every reward had its own seed.  Then the most probable
+family is fitted with a constant for every seed, with a function, and with both.  The other families are fitted only
+with the most probable of these three choices.  All models are weighted by their evidence, so an effect that explains
+nothing lowers the probability of its model.  Models with effects of seeds have no warping and no heteroscedastic noise.
 
-A model with constants alone is replaced by the one with constants and functions, which gets its probability, unless
-the former is clearly more probable.  Constants alone mean that a seed shifts all rewards equally.  A few rewards cannot
-refute that, and the method would evaluate the same seed again and again.
+A model with constants alone claims that a seed shifts all rewards equally.  A few rewards cannot refute that, and
+methods that believe it would evaluate the same seed again and again.  Unless it is clearly more probable, the model
+with constants and functions therefore takes its place and its probability.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from conbo.models.seeded_family import SeededFamily
 
 CONSTANT_MARGIN = 10.0  # nats by which constants alone must be more probable than constants with functions
 LENGTHSCALE_COST = 1.5  # nats added to this margin per lengthscale: Laplace's method counts undetermined ones as a loss
-NOISE_LEFT = log(0.2)  # added to the noise's log-variance at the start of a search: a fifth of the noise stays noise
+NOISE_LEFT = log(0.2)  # added to the noise's log-variance at the start of a search with effects of seeds
 
 Parts = tuple[bool, bool]  # whether an effect has a constant, and whether it has a function
 CONSTANT, FUNCTION, BOTH = (True, False), (False, True), (True, True)
@@ -31,10 +31,10 @@ PARTS: tuple[Parts, ...] = (CONSTANT, FUNCTION, BOTH)
 
 
 def modes_with_seeds(families: Sequence[SeededFamily], modes: Sequence[Mode], points: Tensor) -> list[Mode]:
-    """The modes of promising structures with effects of seeds, given all modes without them.
+    """Return modes of promising families with effects of seeds, given the `modes` of all families without them.
 
-    The last column of points (n, d + 1) is the seed.  If no two rewards share a seed, there are no such modes, because
-    effects of seeds are only noise.
+    The last column of points (n, d + 1) is the seed. The list is empty if no two rewards share a seed, because effects
+    of seeds cannot be told from noise then.
     """
     if not families or len(points[:, -1].unique()) == len(points):
         return []
@@ -60,7 +60,11 @@ def modes_with_seeds(families: Sequence[SeededFamily], modes: Sequence[Mode], po
 
 
 def cautious(modes: dict[Parts, Mode]) -> dict[Parts, Mode]:
-    """The modes of one structure by their parts, where constants alone stay only if they are clearly more probable."""
+    """Drop the model with constants alone from the modes of one family, unless it is clearly the most probable.
+
+    `modes` maps the parts of a seed's effect to the mode of the model with these parts. The model with constants and
+    functions inherits the evidence of the dropped model, if that is higher.
+    """
     alone, both = modes.get(CONSTANT), modes.get(BOTH)
     if alone is None or both is None:
         return modes
@@ -72,7 +76,10 @@ def cautious(modes: dict[Parts, Mode]) -> dict[Parts, Mode]:
 
 
 def with_seeds(plain: Mode, family: SeededFamily, points: Tensor) -> list[Mode]:
-    """The most probable mode of a family; searches start from typical values and `plain`, a mode without seeds."""
+    """Return the most probable mode of a family with effects of seeds, in a list that is empty if the search fails.
+
+    Searches start from typical values, and from `plain`, a mode of the family without effects of seeds.
+    """
     noise = plain.target.noise_of(plain.parameters)  # a number or known variances, never heteroscedastic noise
     level = float(torch.as_tensor(noise, dtype=torch.float64).mean())
     target = LogPosterior(family, points, plain.target.rewards, plain.target.noise)

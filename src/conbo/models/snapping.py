@@ -1,4 +1,4 @@
-"""The nearest points that a space allows, for tensors on any device."""
+"""Valid and feasible points near given ones, and violations of constraints, for tensors on any device."""
 
 import numpy as np
 import torch
@@ -7,16 +7,16 @@ from torch import Tensor
 from conbo.linear_limits import RowLimits
 from conbo.spaces import Space
 
-FAR_BELOW = 1e6  # standardized rewards by which infeasible actions are put below all others
+FAR_BELOW = 1e6  # infeasible actions are put this far below all others, in standardized rewards
 
 
 def snap(space: Space, points: Tensor) -> Tensor:
-    """The nearest points (..., d) that the space allows, with feasible actions if their states have any."""
+    """Return the nearest points (..., d) that the space allows, with feasible actions if their states have any."""
     return torch.from_numpy(space.project(points.cpu().numpy())).to(points)
 
 
 def snap_actions(space: Space, actions: Tensor, states: Tensor | None = None) -> Tensor:
-    """The nearest actions (..., d_x) that the space allows; feasible ones in the states (..., d_s), if given."""
+    """Return the nearest actions (..., d_x) that the space allows; given states (..., d_s), feasible ones in these."""
     if states is None or space.feasible_set is None:
         return torch.from_numpy(space.snap_actions(actions.cpu().numpy())).to(actions)
     points = torch.cat([states.expand(*actions.shape[:-1], -1), actions], -1)
@@ -24,28 +24,28 @@ def snap_actions(space: Space, actions: Tensor, states: Tensor | None = None) ->
 
 
 def contains(space: Space, points: Tensor) -> Tensor:
-    """Which points (..., d) are feasible."""
+    """Return which points (..., d) are feasible."""
     return torch.from_numpy(space.contains(points.cpu().numpy())).to(points.device)
 
 
 def spread(space: Space, points: Tensor) -> Tensor:
-    """Points (n, d) with their actions moved into the feasible set of each state, as evenly spread as before."""
+    """Move the actions of points (n, d) into the feasible sets of their states, so that they stay evenly spread."""
     if space.feasible_set is None:
         return snap(space, points)
     return torch.from_numpy(space.feasible_set.spread(points.cpu().numpy())[0]).to(points)
 
 
 def action_limits(space: Space, states: Tensor) -> RowLimits | None:
-    """The linear limits for r local searches over actions, one in each state (r, d_s); None if there are none."""
+    """Return the linear constraints on actions in states (r, d_s), for r local searches; None if there are none."""
     if space.feasible_set is None or space.feasible_set.limits is None:
         return None
     return RowLimits(space.feasible_set.limits, states.cpu().numpy())
 
 
 def masked(space: Space, states: Tensor, actions: Tensor, scores: Tensor) -> Tensor:
-    """Scores (..., m, p) of actions (p, d_x) in states (..., m, d_s), with infeasible actions below all others.
+    """Return scores (..., m, p) of actions (p, d_x) in states (..., m, d_s), with infeasible actions below all others.
 
-    The less an infeasible action violates the limits, the higher its score, because a projection moves it less.
+    The less an infeasible action violates the constraints, the higher its score, because a projection moves it less.
     """
     violation = violations(space, states, actions)
     if violation is None:
@@ -56,7 +56,10 @@ def masked(space: Space, states: Tensor, actions: Tensor, scores: Tensor) -> Ten
 def without_infeasible(
     space: Space, states: Tensor, actions: Tensor, mean: Tensor, slope: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Lines (..., m, p) of actions (p, d_x) in states (..., m, d_s); infeasible actions get lines below all others."""
+    """Return the lines mean + slope z (..., m, p), with those of infeasible actions far below all others.
+
+    The lines belong to actions (p, d_x) in states (..., m, d_s).
+    """
     violation = violations(space, states, actions)
     if violation is None:
         return mean, slope
@@ -64,15 +67,16 @@ def without_infeasible(
 
 
 def feasible_pairs(space: Space, states: Tensor, actions: Tensor) -> Tensor | None:
-    """Which actions (p, d_x) satisfy the linear limits in states (..., d_s): (..., p); None if all do."""
+    """Return which actions (p, d_x) satisfy the linear constraints in states (..., d_s): (..., p); None if all do."""
     violation = violations(space, states, actions)
     return None if violation is None else violation == 0
 
 
 def violations(space: Space, states: Tensor, actions: Tensor) -> Tensor | None:
-    """By how much actions (p, d_x) violate the linear limits in states (..., d_s): (..., p).
+    """Return by how much actions (p, d_x) violate the linear constraints in states (..., d_s): (..., p).
 
-    None if there are no linear limits.  If the limits do not depend on the state, all states share one row.
+    None if no action violates any. If the constraints do not depend on the state, the result has one row for all
+    states.
     """
     if space.feasible_set is None or space.feasible_set.limits is None:
         return None

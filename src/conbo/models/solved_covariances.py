@@ -1,4 +1,4 @@
-"""Covariances of rewards, factorized and inverted, from which likelihoods and their gradients are computed."""
+"""Covariance matrices of rewards, factorized and inverted, and the log-likelihoods that follow from them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,15 +12,18 @@ from conbo.models.factorization import factorize
 
 @dataclass(frozen=True)
 class SolvedCovariances:
-    """r covariance matrices K of n rewards; tensors are on the device of the points, results in CPU memory."""
+    """The factors and inverses of r covariance matrices K of n rewards, noise included.
+
+    The tensors are on the device of the points. Results are returned in CPU memory, except for gradients G.
+    """
 
     on_device: tuple[Tensor, Tensor]  # lower Cholesky factors and inverses (r, n, n)
-    failed: Tensor  # (r,), which matrices have no factor
-    pullback: Callable[[Tensor], Tensor]  # from ∂/∂K (r, n, n), on the device, to ∂/∂parameters (r, p)
+    failed: Tensor  # (r,), which matrices could not be factorized
+    pullback: Callable[[Tensor], Tensor]  # from ∂/∂K (r, n, n), on the device, to ∂/∂parameters (r, p), in CPU memory
 
     @property
     def factors(self) -> Tensor:
-        """Lower Cholesky factors (r, n, n)."""
+        """The lower Cholesky factors (r, n, n) of K."""
         return self.on_device[0].cpu()
 
     @property
@@ -29,13 +32,19 @@ class SolvedCovariances:
         return self.on_device[1].cpu()
 
     def in_covariance(self, solved: Tensor) -> Tensor:
-        """Gradients G = ½(ααᵀ - K⁻¹) (r, n, n) of log-likelihoods with respect to K, given α = K⁻¹(y - m) (r, n)."""
+        """Return the gradients G = ½(ααᵀ - K⁻¹) (r, n, n) of log-likelihoods with respect to K.
+
+        `solved` is α = K⁻¹(y - m) (r, n).
+        """
         inverses = self.on_device[1]
         there = solved.to(inverses.device)
         return torch.baddbmm(inverses, there[:, :, None], there[:, None, :], beta=-0.5, alpha=0.5)
 
     def log_likelihoods(self, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-likelihoods (r,) of rewards (n,), without their constant; the best constant means (r,); gradients G."""
+        """Return log-likelihoods (r,) of rewards (n,), the most likely constant means (r,), and gradients G (r, n, n).
+
+        The constant -½ n log 2π is left out of the log-likelihoods.
+        """
         factors, inverses = self.on_device
         if compiled_likelihood.handles(inverses):
             return compiled_likelihood.log_likelihoods(factors, inverses, rewards)
@@ -49,9 +58,9 @@ class SolvedCovariances:
 
 
 def factorize_and_invert(covariances: Tensor, noise: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """Lower factors and inverses (r, n, n) of covariances plus noise on the diagonal, and which of them failed (r,).
+    """Return lower factors and inverses (r, n, n) of covariances plus noise on the diagonal, and which failed (r,).
 
-    `noise` is (r, n), (r, 1) or (n,).
+    `noise` holds variances (r, n), (r, 1) or (n,).
     """
     if compiled_likelihood.handles(covariances):
         factors, inverses, failed = compiled_likelihood.factorize_and_invert(covariances, noise)

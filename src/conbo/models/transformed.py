@@ -1,9 +1,9 @@
-"""The posterior of rewards whose images under output warping are a Gaussian process.
+"""The posterior of rewards y under output warping: a Gaussian process models z = g(y) (see output_maps.py).
 
-The process models z = g(y); see output_maps.py.  Means and variances of the expected reward are exact up to quadrature.
-Covariances are approximate, in the way that Stein's lemma suggests: the covariance of a reward with a Gaussian variable
-is the covariance of z with that variable times a slope E[dy/dz].  The slope of a point is the one that reproduces its
-variance.  The gain of a state is the rise of its expected reward if its best z rose by exactly the gain of the process.
+Means and variances of the expected reward are exact up to quadrature.  Covariances are approximate: by Stein's lemma,
+the covariance of a reward with a Gaussian variable is the covariance of z with that variable times a slope E[dy/dz],
+and the slope at a point is chosen such that it reproduces the point's variance.  The gain of a state is the rise of its
+expected reward if the highest mean of z rose by the gain of the process, with certainty.
 """
 
 from collections.abc import Callable
@@ -24,13 +24,13 @@ from conbo.spaces import Space
 
 @dataclass(frozen=True)
 class TransformedPosterior:
-    """The posterior of rewards whose images under a monotone map are a Gaussian process."""
+    """The posterior of rewards under output warping."""
 
-    process: ExactPosterior
-    output: OutputMap
+    process: ExactPosterior  # the posterior of the mapped rewards z
+    output: OutputMap  # the map g
 
     def __str__(self) -> str:
-        """The process and its map, for the log."""
+        """Describe the process and its map, for the log."""
         return f"{self.process}, mapped rewards ({type(self.output).__name__})"
 
     @property
@@ -47,11 +47,11 @@ class TransformedPosterior:
         return self._moments(points)[1]
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Posterior covariance between points a (p, d) and b (q, d)."""
+        """Posterior covariance (p, q) of the expected rewards at points a (p, d) and b (q, d), approximately."""
         return self._slopes(a)[:, None] * self.process.covariance(a, b) * self._slopes(b)
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Prior variance (c,) of the process: the scale of rounding errors."""
+        """Prior variance (c,) of the process in states (c, d_s), which is the scale of rounding errors."""
         return self.process.prior_variance(states)
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -62,21 +62,21 @@ class TransformedPosterior:
         return self.mean(flat).unflatten(0, points.shape[:2]), slopes[..., None] * covariance * slopes[:, None]
 
     def moments(self, points: Tensor) -> Moments:
-        """Mean, variance and their gradients at points (n, d), by the chain rule."""
+        """Posterior mean, variance and their gradients at points (n, d), by the chain rule."""
         (mean, in_mean), (variance, in_variance) = self._with_gradients(points, self.output.moments)
         return Moments(mean, variance, in_mean, in_variance)
 
     def mean_and_gradient(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Posterior mean (n,) of points (n, d) and its gradient (n, d)."""
+        """Posterior mean (n,) at points (n, d), and its gradient (n, d) with respect to them."""
         moments = self.moments(points)
         return moments.mean, moments.mean_gradient
 
     def noise_at(self, points: Tensor) -> Tensor:
-        """Variances of the noise of new rewards at points (n, d), to first order."""
+        """Variances (n,) of the noise of new rewards at points (n, d), to first order in the noise."""
         return self._slopes(points).square() * self.process.noise_at(points)
 
     def noise_gradient(self, points: Tensor) -> Tensor:
-        """Gradients (n, d) of the noise variances of new rewards."""
+        """Gradients (n, d) of `noise_at` with respect to the points (n, d)."""
 
         def noise(mean: Tensor, variance: Tensor, noise: Tensor) -> tuple[Tensor]:
             return (self.output.slope(mean, variance, noise).square() * noise,)
@@ -84,10 +84,13 @@ class TransformedPosterior:
         return self._with_gradients(points, noise)[0][1]
 
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
-        """Leave-one-out residuals (n,) and predictive standard deviations (n,), noise included; None if unavailable."""
+        """Return leave-one-out residuals (n,) and predictive standard deviations (n,), noise included.
+
+        None if the process keeps no single rewards, because it approximates the posterior by inducing points.
+        """
         found = self.process.leave_one_out()
         if found is None or len(found[0]) != self.process.n_observations:
-            return None  # the process keeps only a summary of the rewards
+            return None  # the process keeps only sums over the rewards
         residuals, deviations = found
         noise, values = self.process.observed_noise, self.process.observed_values
         without = values - residuals, (deviations.square() - noise).clamp_min(0), noise
@@ -97,82 +100,99 @@ class TransformedPosterior:
 
     @property
     def state_lengthscales(self) -> Tensor:
-        """Lengthscales (d_s,) of the process."""
+        """Lengthscales (d_s,) of the state columns, in the unit cube."""
         return self.process.state_lengthscales
 
     def state_features(self, states: Tensor) -> Tensor:
-        """States (..., d_s) in the units of the process."""
+        """Return states (..., d_s) as features of the process."""
         return self.process.state_features(states)
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """Correlations (p, q) between states, given as features: how similarly their rewards depend on the action."""
+        """Return correlations (p, q) of states: how similarly their rewards depend on the action.
+
+        `a` and `b` are states as `state_features` returns them.
+        """
         return self.process.state_correlation(a, b)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Which states (m, d_s) correlate highly with one of the known states (k, d_s) under the process."""
+        """Return which states (m, d_s) have a correlation of at least `least` with some known state (k, d_s)."""
         return self.process.resemble(states, known, least)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
-        """How much a reward at each chosen point (q, d) already says about each point (p, d): (p, q)."""
+        """Return how much a reward at each `chosen` point (q, d) tells about each point (p, d): (p, q), from 0 to 1."""
         return self.process.similarity(points, chosen)
 
     @property
     def batches_look_ahead(self) -> bool:
-        """True, because the process computes many look-aheads at once."""
+        """True, because the process computes many look-ahead slopes at once."""
         return True
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Actions (p, d_x), some of them moved; the moved ones are evenly spread after the process's input warping."""
+        """Return actions (p, d_x) with every second one moved, so that those are evenly spread after input warping."""
         return self.process.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "TransformedSearch":
-        """A search over actions that starts from a pool (p, d_x)."""
+        """Return a search for the best actions of states, which starts from a pool of actions (p, d_x)."""
         return TransformedSearch(self, self.process.action_search(space, actions))
 
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "TransformedLines":
-        """Look-ahead lines mean + slope z of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d)."""
+        """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
+
+        A line mean + slope z is the posterior mean after a reward at the candidate that is z standard deviations above
+        its prediction.
+        """
         k, m, q, _ = actions.shape
         points = torch.cat([states[:, :, None].expand(k, m, q, -1), actions], -1).flatten(0, 2)
         mean, slopes = self.mean(points).reshape(k, m, q), self._slopes(points).reshape(k, m, q)
         return TransformedLines(mean, slopes, self.process.look_ahead_lines(candidates, states, actions))
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
-        """Slopes σ̃ (c, p) of the look-ahead means at points (p, d), for every candidate (c, d)."""
+        """Return the slopes σ̃ (c, p) of the look-ahead means at points (p, d), for candidates (c, d).
+
+        A reward at a candidate that is z standard deviations above its prediction raises the mean at a point by σ̃ z.
+        """
         return self.process.look_ahead_slopes(candidates, points) * self._slopes(points)
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> "TransformedPaths":
-        """n functions drawn from the posterior: the expected rewards of functions drawn from the process."""
+        """Draw n functions from the posterior: the expected rewards of functions drawn from the process.
+
+        `features` is the number of features with which a draw from the prior is approximated.
+        """
         return TransformedPaths(self, self.process.draw_paths(n, generator, features))
 
     def record(self) -> dict[str, Any]:
-        """The record of the process, with the map."""
+        """Return the record of the process, with the map as `output`."""
         return {**self.process.record(), "output": self.output.record()}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """The page's record of the process, with the map."""
+        """Return the process's record for the report's page, with the map as `output`; None if there is none."""
         record = self.process.page_record(space)
         return None if record is None else {**record, "output": output_record(self.output, self.process.noise)}
 
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> "TransformedPosterior":
-        """The same hyperparameters and map with other observations."""
+        """Return the posterior with the same hyperparameters and map, given other observations."""
         values, variances = self.output.values(rewards, noise)
         return replace(self, process=self.process.conditioned_on(points, values, variances))
 
     def _moments(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean (n,) and variance (n,) of the expected reward at points (n, d)."""
         process = self.process
         return self.output.moments(process.mean(points), process.variance(points), process.noise_at(points))
 
     def _slopes(self, points: Tensor) -> Tensor:
-        """Factors (n,) that convert deviations of z at points (n, d) to deviations of the expected reward."""
+        """Return factors (n,) that convert deviations of z at points (n, d) to deviations of the expected reward."""
         process = self.process
         return self.output.slope(process.mean(points), process.variance(points), process.noise_at(points))
 
     def _with_gradients(
         self, points: Tensor, function: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
     ) -> list[tuple[Tensor, Tensor]]:
-        """Results (n,) of a function of mean, variance and noise of the process at points (n, d), with gradients."""
+        """Evaluate a function of the process's mean, variance and noise variance at points (n, d).
+
+        Return each of its results (n,) together with its gradient (n, d) with respect to the points, by the chain rule.
+        """
         inner, process = self.process.moments(points), self.process
         gradients = inner.mean_gradient, inner.variance_gradient, process.noise_gradient(points)
         with torch.enable_grad():
@@ -187,14 +207,14 @@ class TransformedPosterior:
 
 @dataclass(frozen=True)
 class TransformedSearch:
-    """A search over actions that starts from the best actions of the process."""
+    """A search for the actions with the highest expected reward, which starts from the best actions of the process."""
 
     posterior: TransformedPosterior
     search: ExactSearch
 
     @property
     def actions(self) -> Tensor:
-        """The pool (p, d_x), in the unit cube."""
+        """The pool of actions (p, d_x) from which searches start, in the unit cube."""
         return self.search.actions
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
@@ -207,24 +227,27 @@ class TransformedSearch:
         return best_by_mean(self.posterior, hints.space, states, ends, starts)
 
     def gains(self, rule: GainRule) -> "TransformedGains":
-        """Expected gains of states: the gains of the process, converted to rewards."""
+        """Return the expected gains of states by `rule`: the gains of the process, converted to rewards."""
         return TransformedGains(self.posterior, self.search.gains(rule))
 
 
 @dataclass(frozen=True)
 class TransformedGains:
-    """Gains in reward, converted from gains of the process."""
+    """Expected gains of states in units of the reward, converted from gains of the process."""
 
     posterior: TransformedPosterior
     process: ExactGains
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Prepare shared states (m, d_s); the result is a function from candidates (r, d) to rough values (r, m)."""
+        """Return a function that roughly estimates the values (r, m) of candidates (r, d) in states (m, d_s)."""
         function, before = self.process.rough(states), self.process.policy(states).mean
         return lambda candidates: self._worth(before, function(candidates))[0]
 
     def at(self, states: Tensor) -> "Callable[[Tensor, Tensor], WorthOfGains]":
-        """Prepare sets of states (r, m, d_s); the result maps candidates (k, d) and indices of their sets to gains."""
+        """Return a function that computes the gains of candidates (k, d) in sets of states (r, m, d_s).
+
+        It also takes indices (k,): candidate i is evaluated in the set `indices[i]`.
+        """
         function = self.process.at(states)
 
         def gains(candidates: Tensor, rows: Tensor) -> WorthOfGains:
@@ -234,30 +257,36 @@ class TransformedGains:
         return gains
 
     def _worth(self, before: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
-        """Convert gains of the process to gains in reward, in states with best means `before`, with derivatives."""
+        """Convert gains of the process to gains in reward; also return the derivatives of the latter by the former.
+
+        `before` are the highest means of the process in the states without the gain.
+        """
         noise = gain.new_full((), self.posterior.process.usual_noise)
         return self.posterior.output.gain(before.expand_as(gain), gain, noise.expand_as(gain))
 
 
 @dataclass(frozen=True)
 class WorthOfGains:
-    """Gains in reward (k, m), with their derivatives with respect to the gains of the process."""
+    """Gains in reward of k candidates in m states each, converted from gains of the process."""
 
     values: Tensor  # (k, m)
-    derivative: Tensor  # (k, m)
-    process: LineGains
+    derivative: Tensor  # (k, m), of the gains in reward with respect to the gains of the process
+    process: LineGains  # the gains of the process
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ_i weights[:, i] values[:, i] with respect to the candidates, for fixed best means."""
+        """Return the gradient (k, d) of Σ_i weights[:, i] values[:, i] with respect to the candidates.
+
+        The highest means before the new reward are held fixed, because they do not depend on the candidate.
+        """
         return self.process.gradient(weights * self.derivative)
 
 
 @dataclass(frozen=True)
 class TransformedLines:
-    """The look-ahead lines mean + slope z of expected rewards, with the slope of the map held fixed."""
+    """The look-ahead lines mean + slope z of expected rewards; the slope of the output map is held fixed."""
 
     mean: Tensor  # (k, m, q)
-    slopes: Tensor  # (k, m, q), E[dy/dz]
+    slopes: Tensor  # (k, m, q), slopes E[dy/dz] of the map
     lines: LookAheadLines  # of the process
 
     @property
@@ -266,29 +295,35 @@ class TransformedLines:
         return self.slopes * self.lines.slope
 
     def gradient(self, pull: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ pull · slope with respect to the candidates, for pull (k, m, q) and fixed points."""
+        """Gradient (k, d) of Σ pull · slope, summed over m and q, with respect to the candidates.
+
+        `pull` (k, m, q) are any weights. The points at which the lines are taken are held fixed.
+        """
         return self.lines.gradient(pull * self.slopes)
 
 
 @dataclass(frozen=True)
 class TransformedPaths:
-    """Expected rewards of functions drawn from the process."""
+    """Drawn functions of the expected reward, made from functions drawn from the process."""
 
     posterior: TransformedPosterior
     paths: Paths
 
     @property
     def n(self) -> int:
-        """Number of functions."""
+        """Number of drawn functions."""
         return self.paths.n
 
     def __call__(self, points: Tensor) -> Tensor:
-        """All draws at points (p, d): (p, n)."""
+        """Return the values (p, n) of all n functions at points (p, d)."""
         noise = self.posterior.process.noise_at(points)
         return self.posterior.output.expected(self.paths(points), noise[:, None])
 
     def along(self, points: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (p,) and gradients (p, d) at points (p, d), with the noise fixed; point i uses draw `draws[i]`."""
+        """Return values (p,) and gradients (p, d) at points (p, d); point i uses the function with index `draws[i]`.
+
+        The noise variance is treated as constant.
+        """
         values, gradients = self.paths.along(points, draws)
         noise, output = self.posterior.process.noise_at(points), self.posterior.output
         return output.expected(values, noise), output.expected_slope(values, noise)[:, None] * gradients

@@ -1,4 +1,4 @@
-"""A family of kernels with input warping: two more parameters for every action that is a number."""
+"""Families of kernels with input warping: two more parameters, log a and log b, for every numeric action."""
 
 from dataclasses import dataclass
 
@@ -9,44 +9,51 @@ from conbo.models.kernel_families import ExtendedFamily, Pullback
 from conbo.models.kernels import Kernel
 from conbo.models.warp import Warp
 
-LARGEST_LOG_EXPONENT = 1.5  # largest absolute log-exponent: beyond it, most of a warped range may hold no reward at all
+LARGEST_LOG_EXPONENT = 1.5  # bound of |log a| and |log b|: beyond it, most of the warped range may hold no reward
 
 
 @dataclass(frozen=True)
 class WarpedFamily(ExtendedFamily):
-    """A family with warped actions w(x) in place of x; log-exponents come after the family's own loadings."""
+    """A family of kernels over warped actions w(x) in place of x.
+
+    The logarithms of the warp's exponents a and b count as loadings, and come after the loadings of the family without
+    warping.
+    """
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """Prior means of the loadings: the family's own, then zero for the logarithms of the exponents."""
+        """Prior means of the loadings: those of the family without warping, then zero for every log a and log b."""
         return self.family.typical_loadings + (0.0,) * self.n_warps
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Largest absolute values of the loadings: the family's own, then of the logarithms of the exponents."""
+        """Largest absolute values of the loadings: of the family without warping, then of every log a and log b."""
         return self.family.largest_loadings + (LARGEST_LOG_EXPONENT,) * self.n_warps
 
     @property
     def n_warps(self) -> int:
-        """Number of log-exponents: log a and log b of every numeric action."""
+        """Number of parameters of the warp: log a and log b of every numeric action."""
         return 2 * len(self.actions.numeric)
 
     @property
     def exponents(self) -> slice:
-        """Positions of the exponents among the parameters."""
+        """The slice of the parameters that holds log a and log b."""
         return slice(self.n_own, self.n_own + self.n_warps)
 
     @property
     def n_own(self) -> int:
-        """Number of the family's own parameters, which come first."""
+        """Number of parameters of the family without warping, which come first."""
         return self.n_lengthscales + self.n_variances + len(self.family.typical_loadings)
 
     def kernel(self, parameters: Tensor) -> Kernel:
-        """The kernel with these parameters (p,)."""
+        """Return the kernel with these parameters (p,)."""
         return self.family.kernel(parameters[: self.n_own]).warped(self._warp(parameters))
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances (r, n, n), one set of parameters at a time, because each set warps the points differently."""
+        """Covariances (r, n, n) of points (n, d), and their pullback.
+
+        They are computed for one set of parameters at a time, because each set warps the points differently.
+        """
         rows = [_Row(self, row, points) for row in parameters]
 
         def pullback(gradient: Tensor) -> list[Tensor]:
@@ -55,6 +62,7 @@ class WarpedFamily(ExtendedFamily):
         return torch.stack([row.matrix for row in rows]), pullback
 
     def _warp(self, parameters: Tensor) -> Warp:
+        """Return the warp with parameters (p,): all log a first, then all log b; zero for categories."""
         numbers = list(self.actions.numeric)
         exponents = parameters[self.n_own :].unflatten(0, (2, -1))
         logarithms = exponents.new_zeros(2, len(self.actions.categories))
@@ -63,7 +71,7 @@ class WarpedFamily(ExtendedFamily):
 
 
 class _Row:
-    """The covariances of warped points for one set of parameters."""
+    """The covariances of warped points for one set of parameters, with their pullback."""
 
     def __init__(self, warped: WarpedFamily, parameters: Tensor, points: Tensor) -> None:
         self._d_s, numbers = len(warped.states.categories), list(warped.actions.numeric)
@@ -76,7 +84,7 @@ class _Row:
         self.matrix = matrix[0]
 
     def pullback(self, gradient: Tensor) -> Tensor:
-        """The gradient (p,) of Σ gradient · matrix with respect to the parameters, for a symmetric gradient (n, n)."""
+        """Gradient (p,) of Σ gradient · matrix with respect to the parameters, for a symmetric gradient (n, n)."""
         own = torch.cat(self._pull(gradient[None]), -1)[0]
         in_warped = self._kernel.gradient(self._here, self._here, 2 * gradient)[:, self._d_s :]
         return torch.cat([own, (in_warped[:, self._numbers] * self._slopes).sum(1).flatten()])
