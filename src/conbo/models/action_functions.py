@@ -1,8 +1,10 @@
-"""Many functions of the action, maximized at once: h(x; z) = mean(x) + z slope(x), both weighted sums of κ.
+"""Many functions of the action, maximized at once: h(x; z) = mean(x) + z slope(x).
 
-A row is one such function.  It is the posterior mean of a state (with slope zero), or the look-ahead mean of a
-(candidate, state) pair: μⁿ⁺¹(s_i, x) = μⁿ(s_i, x) + σ̃(s_i, x; candidate) z.  Only κ depends on x, so a row consists of
-n weights of the observed actions for the mean, n weights for the slope, and one more weight for the candidate's action.
+Both parts are weighted sums of κ, the kernel's correlation of actions.  A row is one such function.  It is the
+posterior mean of a state (with slope zero), or the look-ahead mean of a (candidate, state) pair: μⁿ⁺¹(s_i, x) = μⁿ(s_i,
+x) + σ̃(s_i, x; candidate) z, the posterior mean after a reward at the candidate that is z standard deviations above its
+prediction.  Only κ depends on x, so a row consists of n weights of the observed actions for the mean, n weights for the
+slope, and one more weight for the candidate's action.
 
 `maximize` improves all rows and all z together by safeguarded, projected Newton steps with closed-form gradients and
 Hessians.  It has two implementations: plain torch (any device, the reference), and the compiled loops of
@@ -48,7 +50,10 @@ class Maxima:
 
 @dataclass(frozen=True)
 class ActionFunctions:
-    """r functions mean + z slope of the action: sums of κ over n points, and over one new point of each function."""
+    """r functions mean + z slope of the action: weighted sums of its correlations κ with n points and one new point.
+
+    The n points, the observed actions, are the same for all functions. The new point, a candidate's action, is not.
+    """
 
     factor: Factor  # κ
     points: Tensor  # (n, features), scaled features of the observed actions
@@ -68,7 +73,8 @@ class ActionFunctions:
     def pooled(self, correlation: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
         """Return means and slopes (r, p) at the same p actions for all functions.
 
-        `pool` (p, features) holds the actions, and `correlation` (n, p) their κ with the n points.
+        `pool` (p, features) holds the actions as scaled features, and `correlation` (n, p) their correlations with the
+        points.
         """
         own = self.factor.correlation(self.new_points, pool)  # (r, p)
         mean = self.mean_constant[:, None] + self.mean_weights @ correlation
@@ -76,7 +82,7 @@ class ActionFunctions:
         return mean, slope
 
     def at(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return means and slopes (r, q) at actions (r, q, features), and κ (r, q, n) between actions and points."""
+        """Return means and slopes (r, q) at actions (r, q, features), and correlations (r, q, n) with the points."""
         correlation = self.factor.correlation(actions, self.points)
         own = self.factor.correlation(actions, self.new_points[:, None])[..., 0]
         mean = self.mean_constant[:, None] + (correlation * self.mean_weights[:, None]).sum(-1)
@@ -174,7 +180,10 @@ class ActionFunctions:
 def newton_step(
     x: Tensor, gradient: Tensor, hessian: Tensor, lower: Tensor, upper: Tensor, free: Tensor, radius: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return a projected Newton step towards a maximum within the box, no longer than `radius`, and its length."""
+    """Return a projected Newton step towards a maximum within the bounds, no longer than `radius`, and its length.
+
+    Only features marked as `free` move.
+    """
     stuck = ~free | ((x <= lower) & (gradient < 0)) | ((x >= upper) & (gradient > 0))
     gradient = torch.where(stuck, 0.0, gradient)
     fixed = stuck[..., :, None] | stuck[..., None, :]
@@ -191,7 +200,10 @@ def newton_step(
 
 
 def missing_curvature(matrices: Tensor) -> Tensor:
-    """Return a multiple of the identity that makes matrices (..., d, d) positive definite, by Gershgorin's bound."""
+    """Return shifts (...) of the diagonal that make symmetric matrices (..., d, d) positive definite.
+
+    They follow from Gershgorin's bound of the smallest eigenvalue.
+    """
     diagonal = matrices.diagonal(dim1=-2, dim2=-1)
     excess = matrices.abs().sum(-1) - diagonal.abs() - diagonal
     return (excess.amax(-1) + 1e-3 * matrices.abs().amax((-2, -1))).clamp_min(1e-300)
@@ -205,7 +217,10 @@ def limited_step(
     radius: Tensor,
     limits: FeatureLimits,
 ) -> tuple[Tensor, Tensor]:
-    """Return the Newton step towards a maximum within limits and box, no longer than `radius`, and its length."""
+    """Return the Newton step towards a maximum within the constraints and the box, and its length.
+
+    The step is no longer than `radius`.
+    """
     lower, upper, free = box
     fixed = ~free[:, None] | ~free
     eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
@@ -247,7 +262,7 @@ def state_functions(posterior: Conditioned, states: Tensor) -> ActionFunctions:
 
 @dataclass(frozen=True)
 class StateRows:
-    """The parts of the look-ahead functions that do not depend on the candidate, for r sets of m states."""
+    """What m states contribute to their posterior means after one more reward, for any candidate; r sets of states."""
 
     features: Tensor  # (r, m, state features), scaled
     scale: Tensor  # (r, m, n), the kernel's A between these states and the observed ones
@@ -264,7 +279,7 @@ class StateRows:
 
 
 def state_rows(posterior: Conditioned, states: Tensor) -> StateRows:
-    """Prepare the parts of the look-ahead functions that do not depend on the candidate, for states (r, m, d_s)."""
+    """Prepare the posterior means of states (r, m, d_s) as functions of the action, for any candidate's look-ahead."""
     r, m, _ = states.shape
     features = posterior.kernel.states.scaled(states)
     flat = features.flatten(0, 1)
@@ -285,10 +300,10 @@ def state_rows(posterior: Conditioned, states: Tensor) -> StateRows:
 def look_ahead_functions(
     posterior: Conditioned, ahead: LookAhead, rows: StateRows, limits: FeatureLimits | None = None
 ) -> ActionFunctions:
-    """Return the look-ahead means of r candidates as functions of the action: r·m functions.
+    """Return the posterior means after one more reward at each of r candidates, as r·m functions of the action.
 
-    Candidate i has one function in each of the m states `rows[i]`, and these m functions are adjacent. `limits` has one
-    row for each function.
+    Candidate i has one function in each of the m states of `rows` number i, and these m functions are adjacent.
+    `limits` has one row for each function.
     """
     kernel = posterior.kernel
     r, m, _ = rows.features.shape

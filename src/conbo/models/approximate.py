@@ -52,7 +52,7 @@ SAID_EVERY = 40 * LONG_BLOCK  # number of rewards between two progress messages 
 
 @dataclass(frozen=True)
 class Sums:
-    """The sums S and V Λ⁻¹ (Y - μ⁰) of the table above, over the first rewards, in whole blocks."""
+    """Sums over the first rewards that determine the approximate posterior; see the table of this module."""
 
     rows: int  # number of rewards that are summed up
     information: Tensor  # (M, M), S
@@ -74,7 +74,7 @@ class Summary:
     def shared_with(self, points: Tensor, residuals: Tensor, variances: Tensor) -> bool:
         """Return whether a summary of other data can start from the sums `whole` of this one.
 
-        Its first rows must have the same blocks, inducing points, points, residuals and variances.
+        The first rows of both must agree in blocks, points, residuals and variances, and thus in inducing points.
         """
         rows = self.whole.rows
         if shared_rows(len(self.points), len(points)) < rows or fitted_rewards(len(points)) > rows:
@@ -144,7 +144,7 @@ class ApproximatePosterior(ExactPosterior):
     informed: Tensor  # (M, M), C
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> DrawnPaths:
-        """Draw n functions from the posterior: prior draws, corrected such that they pass through posterior draws of u.
+        """Draw n functions from the posterior: prior draws, corrected at the inducing points to posterior draws there.
 
         `features` is the number of features with which a draw from the prior is approximated.
         """
@@ -158,7 +158,7 @@ class ApproximatePosterior(ExactPosterior):
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
         """Return leave-one-out residuals (n,) and predictive standard deviations (n,), noise included.
 
-        The inducing points are those given all rewards.
+        The inducing points are not chosen anew without the reward that is left out.
         """
         summary, parts = self.summary, []
         for points, residuals, variances in zip(

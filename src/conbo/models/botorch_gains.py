@@ -1,4 +1,4 @@
-"""Expected gains of states under any BoTorch model: the rise of a state's best mean by one more reward.
+"""Knowledge gradients in states under any BoTorch model: how much one more reward raises a state's best mean.
 
 The model's kernel is not known here, so the slope σ̃ = kⁿ((s_i, x'), candidate) / sd is computed from the posterior
 covariance of a pair of points.  The actions with the highest look-ahead means are found by scoring a pool, followed by
@@ -44,7 +44,7 @@ class PairwisePosterior(Protocol):
 
 @dataclass(frozen=True)
 class BotorchLines:
-    """The look-ahead lines mean + slope z of q actions, for each of k candidates and m states."""
+    """The posterior means at q actions of m states after one more reward at each of k candidates: mean + slope z."""
 
     mean: Tensor  # (k, m, q)
     slope: Tensor  # (k, m, q)
@@ -85,7 +85,7 @@ class BotorchLines:
 
 @dataclass(frozen=True)
 class BotorchGains:
-    """Expected gains of states, estimated by a `GainRule`; searches for look-ahead maxima start from a pool."""
+    """Knowledge gradients in states, estimated by a `GainRule`; searches over actions start from a pool."""
 
     posterior: PairwisePosterior
     space: Space
@@ -99,7 +99,8 @@ class BotorchGains:
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
         """Return a function that roughly estimates the gains (r, m) of candidates (r, d) in states (m, d_s).
 
-        It uses only lines of pool actions, and unless the rule has no nodes, only of a few of them.
+        It searches for no maximizers: its lines are those of pool actions, and only of a few of them if the rule has
+        nodes.
         """
         actions = self.actions if self.rule.nodes is None else self.actions[-ROUGH_ACTIONS:]
 
@@ -130,7 +131,7 @@ class BotorchGains:
 
 
 class BotorchStatesAhead:
-    """Computes gains in r sets of m fixed states; the last look-ahead maximizers are the starts of the next search."""
+    """Computes knowledge gradients in r sets of m states; each search starts from the maximizers of the last one."""
 
     def __init__(self, gains: BotorchGains, states: Tensor) -> None:
         self._gains, self._states = gains, states
@@ -148,7 +149,7 @@ class BotorchStatesAhead:
         return LineGains(*gains.rule.combine(lines.mean, lines.slope, similarity(lines.actions)), lines)
 
     def _maximizers(self, candidates: Tensor, states: Tensor, nodes: Tensor, rows: Tensor) -> Tensor:
-        """Return the actions (k, m, q, d_x) with the highest look-ahead mean at every node."""
+        """Return the actions (k, m, q, d_x) with the highest posterior mean after a new reward, at every node z."""
         gains, (k, m, _), q = self._gains, states.shape, len(nodes)
         if self._last is not None and bool(self._visited[rows].all()):
             starts, iterations = self._last[rows], WARM_ITERATIONS

@@ -268,7 +268,7 @@ class BotorchSearch:
         return BestActions.of_climbs(ends.unflatten(0, (m, k)), mean)
 
     def gains(self, rule: GainRule) -> BotorchGains:
-        """Return the expected gains of states by `rule`; searches for look-ahead maxima start from the pool."""
+        """Return the knowledge gradients in states, estimated by `rule`; searches over actions start from the pool."""
         return BotorchGains(self.posterior, self.space, self.actions, rule)
 
 

@@ -50,7 +50,10 @@ class TrendFamily:
         return CategoryKernel(*factors, Trend(trend, difference), constant)
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances K = ((σ₀² + δ σ₁²) φ_X + δ σ₃²) φ_C (r, n, n) of points (n, d), and their pullback."""
+        """Covariances K = ((σ₀² + δ σ₁²) φ_X + δ σ₃²) φ_C (r, n, n) of points (n, d), and their pullback.
+
+        φ_X and φ_C are correlations of actions and of the states' numbers; δ is 1 for equal categories, else 0.
+        """
         blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
         trend, difference, constant = parameters[:, self.n_lengthscales :].exp().T[..., None, None]
         matrix, pullback = blocks.covariance(trend + difference * blocks.same, constant)
@@ -107,7 +110,7 @@ class MultiTaskFamily:
         return CategoryKernel(*factors, tasks, float(constant))
 
     def _unpacked(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return v (r, choices), σ₃² (r,) and W (r, choices, rank) of parameters (r, p).
+        """Return v (r, choices), σ₃² (r,) and W (r, choices, rank) from parameters (r, p).
 
         The choices of all categorical columns are concatenated.
         """
@@ -119,7 +122,8 @@ class MultiTaskFamily:
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
         """Covariances K = (T φ_X + δ σ₃²) φ_C (r, n, n) of points (n, d), and their pullback.
 
-        T is the product of W Wᵀ + diag(v) over the categorical columns.
+        T is the product of W Wᵀ + diag(v) over the categorical columns. φ_X and φ_C are correlations of actions and of
+        the states' numbers; δ is 1 for equal categories, else 0.
         """
         blocks = CategoryBlocks(self.states, self.actions, self.profile, points, parameters)
         own, constant, loadings = self._unpacked(parameters)

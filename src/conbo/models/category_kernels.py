@@ -38,13 +38,16 @@ class CategoryTerm:
 
 
 class CategoryTable(Protocol):
-    """The factor T(s, s') of a `CategoryKernel`: a covariance between the categories of two states."""
+    """The factor T(s, s') of a `CategoryKernel`: a covariance of two states that depends on their categories.
+
+    Categories are given as choices: the index of the chosen value in each categorical column.
+    """
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return covariances (..., p, q) of choices a (..., p, columns) and b (..., q, columns), given as indices."""
+        """Return the covariances (..., p, q) of states with choices a (..., p, columns) and b (..., q, columns)."""
 
     def variance(self, choices: Tensor) -> Tensor:
-        """Return the variance (...) of choices (..., columns), given as indices."""
+        """Return the variances (...) of states with these choices (..., columns)."""
 
     def terms(self, columns: int) -> list[CategoryTerm]:
         """Return the terms that add up to this covariance, for the given number of categorical columns."""
@@ -58,22 +61,25 @@ class CategoryTable(Protocol):
 
 @dataclass(frozen=True)
 class Trend:
-    """The covariance σ₀² + δ σ₁² between categories: a trend that all states share, and a deviation of each state."""
+    """The covariance σ₀² + δ σ₁² of two states: a trend that all states share, and a deviation of each state.
+
+    δ is 1 if all categories of the two states are equal, and 0 otherwise.
+    """
 
     trend: float  # σ₀²
     difference: float  # σ₁²
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return covariances (..., p, q) of choices a (..., p, columns) and b (..., q, columns), given as indices."""
+        """Return the covariances (..., p, q) of states with choices a (..., p, columns) and b (..., q, columns)."""
         return same_choices(a, b).mul_(self.difference).add_(self.trend)
 
     def variance(self, choices: Tensor) -> Tensor:
-        """Return the variance (...) of choices (..., columns), given as indices."""
+        """Return the variances (...) of states with these choices (..., columns)."""
         total = self.trend + self.difference
         return torch.full(choices.shape[:-1], total, dtype=torch.float64, device=choices.device)
 
     def terms(self, columns: int) -> list[CategoryTerm]:
-        """Return two terms: one that all choices share, and one of each choice alone."""
+        """Return two terms: one that all states share, and one that only states with equal categories share."""
         kinds = ((self.trend, False), (self.difference, True))
         return [CategoryTerm(_constant(variance), (own,) * columns) for variance, own in kinds]
 
@@ -99,7 +105,7 @@ class MultiTask:
     own: tuple[Tensor, ...]  # v of each column, (choices,)
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return covariances (..., p, q) of choices a (..., p, columns) and b (..., q, columns), given as indices."""
+        """Return the covariances (..., p, q) of states with choices a (..., p, columns) and b (..., q, columns)."""
         parts = []
         for column, (loadings, own) in enumerate(zip(self.loadings, self.own, strict=True)):
             mine, other = a[..., column], b[..., column]
@@ -108,14 +114,14 @@ class MultiTask:
         return _product(parts)
 
     def variance(self, choices: Tensor) -> Tensor:
-        """Return the variance (...) of choices (..., columns), given as indices."""
+        """Return the variances (...) of states with these choices (..., columns)."""
         columns = zip(self.loadings, self.own, choices.unbind(-1), strict=True)
         return _product([loadings[choice].square().sum(-1) + own[choice] for loadings, own, choice in columns])
 
     def terms(self, columns: int) -> list[CategoryTerm]:
-        """Return the terms of the product over columns: one for every way to pick a term from each column.
+        """Return the terms of the product over categorical columns: one for every way to pick a term from each.
 
-        The terms of a column are the columns of W, and √v with a factor δ.
+        The terms of a categorical column are the columns of its W, and √v with a factor δ.
         """
         tables = [torch.cat([w, v.sqrt()[:, None]], -1) for w, v in zip(self.loadings, self.own, strict=True)]
         ranks = [w.shape[1] for w in self.loadings]
@@ -137,10 +143,10 @@ class MultiTask:
 
 @dataclass(frozen=True)
 class CategoryKernel(Kernel):
-    """The kernel (T(s, s') κ(x, x') + δ_ss' σ₃²) k_C(s, s').
+    """The kernel (T(s, s') κ(x, x') + δ_ss' σ₃²) k_C(s, s') for states with categories.
 
-    T and δ depend on the categories of the states, and k_C on their numbers. With `Trend` and without numbers this is
-    the paper's σ₀² M(x,x') + δ_ss' (σ₁² M(x,x') + σ₃²).
+    T and δ depend on the categories of the states, k_C is a correlation of their numbers, and κ one of actions. With
+    `Trend` and without numbers this is the paper's σ₀² M(x,x') + δ_ss' (σ₁² M(x,x') + σ₃²).
     """
 
     states: Factor  # k_C, with categories as coded columns, whose lengthscales are not used
@@ -149,21 +155,21 @@ class CategoryKernel(Kernel):
     constant: float  # σ₃²
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return A = T k_C, for states given as scaled features."""
+        """Return A = T k_C, the covariance of states in what depends on the action; states are scaled features."""
         table = self.categories.covariance(self.choices(a), self.choices(b))
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the slope ψ of A, which is T ψ_C."""
+        """Return the slope ψ of A, which is T ψ_C: the gradient of A by the numbers of `a` is -ψ (a-b)."""
         return self.categories.covariance(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return B = δ σ₃² k_C, for states given as scaled features."""
+        """Return B = δ σ₃² k_C, the covariance of states in what does not depend on the action."""
         table = same_choices(self.choices(a), self.choices(b)).mul_(self.constant)
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return the slope ψ of B, which is δ σ₃² ψ_C."""
+        """Return the slope ψ of B, which is δ σ₃² ψ_C: the gradient of B by the numbers of `a` is -ψ (a-b)."""
         return self.constant * same_choices(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
 
     def variance(self, states: Tensor) -> Tensor:
@@ -180,12 +186,12 @@ class CategoryKernel(Kernel):
         return (states[..., columns] / self.states.feature_scales[columns]).round().long()
 
     def _numbers(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return φ, ψ and χ of k_C between the numeric columns of states, given as scaled features."""
+        """Return the correlation φ of the states' numbers, and ψ and χ, from which its derivatives follow."""
         columns = list(self.states.columns.numeric_features)
         return self.states.tables(a[..., columns], b[..., columns])
 
     def draw_prior(self, n: int, features: int, generator: torch.Generator) -> PriorDraws:
-        """Draw n functions from the prior of mean zero, by random Fourier features of every term, those of B last.
+        """Draw n functions from the prior of mean zero, by `features` random Fourier features of every term.
 
         If a profile has no spectrum, the Nyström method of `Kernel.draw_prior` is used instead.
         """
@@ -219,7 +225,7 @@ class CategoryKernel(Kernel):
         return FourierFeatures.drawn(FourierTerms(amplitude, frequencies, phase, state_frequencies), n, generator)
 
     def record(self) -> dict[str, Any]:
-        """Return lengthscales, warp, the record of T, and the constant."""
+        """Return lengthscales, warp, the record of the category table, and the constant σ₃²."""
         return {**factors_record(self), **self.categories.record(), "constant": self.constant}
 
     def page_columns(self) -> tuple[int, ...] | None:
@@ -233,7 +239,10 @@ def _constant(variance: float) -> Callable[[Tensor], Tensor]:
 
 
 def _picked(tables: list[Tensor], pick: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
-    """Return an amplitude: the product over columns of entry `pick[column]` of each choice's row in its table."""
+    """Return the amplitude of a term of `MultiTask`: a product over categorical columns.
+
+    For each column, `tables` has a row for each choice, and `pick` the index of the entry that is multiplied.
+    """
     columns = [table[:, place] for table, place in zip(tables, pick, strict=True)]
 
     def amplitude(choices: Tensor) -> Tensor:

@@ -82,7 +82,7 @@ class Columns:
         Returns
         -------
         Tensor
-            Indices of the choices (..., categorical columns), which count from 0.
+            The index of the choice in each categorical column, counted from 0: (..., categorical columns).
         """
         columns = list(self.categorical)
         counts = torch.tensor([self.categories[c] for c in columns], dtype=torch.long, device=points.device)

@@ -45,10 +45,11 @@ def ascend(
     keep_correlation: bool,
     limits: FeatureLimits | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return local maxima of Σ (mean_weights + z slope_weights) κ + z new_weights κ_new, as `Maxima` holds them.
+    """Return local maxima of Σ (mean_weights + z slope_weights) κ + z new_weights κ_new over actions.
 
-    The arguments are the fields of `ActionFunctions` and the arguments of its `maximize`. `constants` (rows,) are added
-    to the means and to the slopes of the result.
+    κ are the action's correlations with the points, and κ_new is that with the row's new point. The arguments are the
+    fields of `ActionFunctions` and the arguments of its `maximize`. `constants` (rows,) are added to the means and to
+    the slopes. The results are the fields of `Maxima`.
     """
     rows, q, features = starts.shape
     n = len(points)

@@ -28,7 +28,7 @@ def handles(profile: Profile, a: Tensor, b: Tensor) -> bool:
 
 
 def correlation(profile: str, a: Tensor, b: Tensor) -> Tensor:
-    """Return φ (..., p, q) between scaled features a (..., p, width) and b.
+    """Return the correlations (..., p, q) of a profile between scaled features a (..., p, width) and b.
 
     The partners b are (q, width), the same for all batches, or (..., q, width).
     """
@@ -52,10 +52,7 @@ def correlation(profile: str, a: Tensor, b: Tensor) -> Tensor:
 
 
 def weighted_sums(pull: Tensor, correlations: Tensor, scale: Tensor) -> Tensor:
-    """Return Σ_m scale[k, m] Σ_q pull[k, m, q] φ[k, m, q], a tensor (k, n).
-
-    Here `pull` is (k, m, q), `correlations` is φ (k, m, q, n), and `scale` is (k, m, n).
-    """
+    """Return Σ_m scale[k, m, n] Σ_q pull[k, m, q] φ[k, m, q, n], a tensor (k, n); φ are the `correlations`."""
     k, _, n = scale.shape
     result = np.empty((k, n))
     arrays = (np.ascontiguousarray(tensor.numpy()) for tensor in (pull, correlations, scale))

@@ -33,9 +33,9 @@ def factorize_and_invert(matrices: Tensor, noise: Tensor) -> tuple[Tensor, Tenso
 
 
 def log_likelihoods(factors: Tensor, inverses: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log-likelihoods (r,) of rewards (n,), the most likely constant means (r,), and gradients G (r, n, n).
+    """Return log-likelihoods (r,) of rewards (n,), the most likely constant means (r,), and gradients (r, n, n).
 
-    As in `SolvedCovariances`, G is the gradient with respect to the covariance, and -½ n log 2π is left out.
+    The gradients are with respect to the covariances, and the constant -½ n log 2π is left out.
     """
     r, n, _ = factors.shape
     values, means, gradients = np.empty(r), np.empty(r), np.empty((r, n, n))

@@ -14,7 +14,10 @@ from conbo.loops.profiles import coefficients
 
 
 def covariance(profile: str, states: Array, actions: Array, outputscale: Tensor) -> Tensor:
-    """Return covariances σ² φ_S φ_X (r, n, n) of n points with scaled features (r, width, n) and variances σ² (r,)."""
+    """Return covariances (r, n, n): σ² times a correlation of states times a correlation of actions.
+
+    `states` and `actions` are the scaled features (r, width, n) of n points, and `outputscale` is σ² (r,).
+    """
     r, _, n = states.shape
     matrix = np.empty((r, n, n))
     scratch = np.empty((4, n))

@@ -87,7 +87,7 @@ class Conditioned:
 
     @property
     def observed_noise(self) -> Tensor:
-        """Variances (n,) of the noise of the observed rewards: the diagonal of K minus that of the kernel."""
+        """Variances (n,) of the noise of the observed rewards: the diagonal of their covariance minus the kernel's."""
         return (self.factor.square().sum(-1) - self.kernel.variance(self.states)).clamp_min(0)
 
     @property
@@ -97,12 +97,15 @@ class Conditioned:
 
     @cached_property
     def _inverse_factor(self) -> Tensor:
-        """The inverse (n, n) of the Cholesky factor of K."""
+        """The inverse (n, n) of the Cholesky factor of the rewards' covariance."""
         eye = torch.eye(len(self.factor), dtype=self.factor.dtype, device=self.factor.device)
         return torch.linalg.solve_triangular(self.factor, eye, upper=False)
 
     def solve(self, columns: Tensor) -> Tensor:
-        """Return K⁻¹ times the given columns (n, c), in parts, because Ctrl-C waits for the part that is under way."""
+        """Return K⁻¹ times the given columns (n, c), where K is the covariance of the observed rewards.
+
+        Many columns are solved in parts, because Ctrl-C waits for the end of a part.
+        """
         if len(self.factor) <= MOST_INVERTED:
             return self._inverse_factor.mT @ (self._inverse_factor @ columns)
         most = max(1, WORK_PER_SOLVE // max(1, len(self.factor)) ** 2)
@@ -142,7 +145,7 @@ class Conditioned:
         )
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Return the prior variance (c,) of rewards in states (c, d_s), which is the scale of rounding errors."""
+        """Return the prior variance (c,) of rewards in states (c, d_s), for example as a scale of rounding errors."""
         return self.kernel.variance(self.kernel.states.scaled(states))
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:

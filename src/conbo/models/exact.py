@@ -25,7 +25,7 @@ class ExactSearch(ActionPool):
     """A search for the best actions of states by Newton's method, with closed-form derivatives."""
 
     def gains(self, rule: GainRule) -> ExactGains:
-        """Return the expected gains of states by `rule`; searches for look-ahead maxima start from the pool."""
+        """Return the knowledge gradients in states, estimated by `rule`; searches over actions start from the pool."""
         return ExactGains(self, rule)
 
 
@@ -55,7 +55,7 @@ class ExactPosterior(Conditioned):
         return self.kernel.states.scaled(states)
 
     def state_correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return correlations (p, q) of states: the kernel's A, scaled such that A(s, s) = 1 for every state.
+        """Return correlations (p, q) of states: the kernel's factor A(s, s'), scaled such that A(s, s) = 1.
 
         `a` and `b` are states as `state_features` returns them.
         """

@@ -1,8 +1,8 @@
-"""Expected gains of states under an exact Gaussian process: the rise of a state's best mean by one more reward.
+"""Knowledge gradients in states under an exact Gaussian process: how much one more reward raises a state's best mean.
 
-The look-ahead means of all (candidate, state) pairs at all nodes z are maximized over actions in one batch of
-`ActionFunctions`.  By the envelope theorem, the gradient with respect to the candidate needs no derivative of the
-maximizers: with these held fixed, it is a weighted gradient of the kernel.
+The posterior means after that reward (look-ahead means) of all (candidate, state) pairs, at all nodes z, are maximized
+over actions in one batch of `ActionFunctions`.  By the envelope theorem, the gradient with respect to the candidate
+needs no derivative of the maximizers: with these held fixed, it is a weighted gradient of the kernel.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ BASINS = 4  # number of local maxima of the posterior mean that are kept for eac
 
 @dataclass(frozen=True)
 class ExactLines:
-    """The look-ahead lines mean + slope z of q actions, for each of k candidates and m states."""
+    """The posterior means at q actions of m states after one more reward at each of k candidates: mean + slope z."""
 
     mean: Tensor  # (k, m, q)
     slope: Tensor  # (k, m, q)
@@ -90,7 +90,7 @@ def lines_at(posterior: Conditioned, candidates: Tensor, states: Tensor, actions
 
 
 class ExactGains:
-    """Expected gains of states, estimated by a `GainRule`; searches for look-ahead maxima start from a pool."""
+    """Knowledge gradients in states, estimated by a `GainRule`; searches over actions start from a pool."""
 
     def __init__(self, pool: ActionPool, rule: GainRule) -> None:
         self.pool, self.rule = pool, rule
@@ -151,7 +151,7 @@ class SelectedSets:
 
 
 class StatesAhead:
-    """Computes gains in r sets of m fixed states; the last look-ahead maximizers are the starts of the next search."""
+    """Computes knowledge gradients in r sets of m states; each search starts from the maximizers of the last one."""
 
     def __init__(self, gains: ExactGains, states: Tensor) -> None:
         self._gains, self._states = gains, states
@@ -194,7 +194,7 @@ class StatesAhead:
         return self._selected
 
     def _maxima(self, functions: ActionFunctions, nodes: Tensor, sets: SelectedSets) -> Maxima:
-        """Return the maxima of all k·m look-ahead functions at every node."""
+        """Return the maxima of all k·m look-ahead means over actions, at every node z."""
         if sets.last is not None:
             starts, steps = sets.last, WARM_STEPS
         else:

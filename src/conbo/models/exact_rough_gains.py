@@ -3,11 +3,12 @@
 Nearly everything is prepared once for these states: the local maxima of the posterior mean (basins), their covariances
 with the observed rewards, and the curvature at the best of them.  The gain of a candidate is then the sum of
 
-- corners: the expected maximum over lines in z, those of the basins and that of the candidate's own action; -
-curvature: the best action itself moves with z, V''(0) = ∇σ̃ᵀ (-∇²μ)⁻¹ ∇σ̃, which adds ½ V''(0).
+- corners: the expected maximum over lines in z, those of the basins and that of the candidate's own action;
+- curvature: the best action itself moves with z, V''(0) = ∇σ̃ᵀ (-∇²μ)⁻¹ ∇σ̃, which adds ½ V''(0).
 
-Here V(z) is the highest look-ahead mean.  The result is good enough to tell which candidates deserve an accurate
-computation, and in which states they matter.  It is never used as the value itself.
+Here V(z) is the highest mean of a state after a reward that is z standard deviations above its prediction.  The result
+is good enough to tell which candidates deserve an accurate computation, and in which states they matter.  It is never
+used as the value itself.
 """
 
 from collections.abc import Callable
@@ -33,7 +34,7 @@ Rough: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # mean and slope of lines
 
 
 class RoughGains:
-    """A function that roughly estimates the gains of candidates in m fixed states (m, d_s)."""
+    """A function that roughly estimates the knowledge gradients of candidates in m fixed states (m, d_s)."""
 
     def __init__(
         self,
@@ -57,17 +58,17 @@ class RoughGains:
         self._basin_old = old if self._offset is None else old + self._offset[:, None]  # (m, k, n)
 
     def under(self, posterior: Conditioned) -> "RoughGains":
-        """Return the same function for a posterior with the same moments but another look-ahead, for other seeds."""
+        """Return the same function for a posterior with the same moments that looks ahead to rewards of other seeds."""
         other = copy(self)
         other._posterior = posterior
         return other
 
     @cached_property
     def _curvature(self) -> tuple[Tensor, Tensor, Tensor]:
-        """What the term ½ V''(0) needs: the best actions (m, f) as features, and two tensors about them.
+        """The best actions (m, f) of the states as scaled features, and two tensors for the gain ½ V''(0).
 
-        The second tensor (m, f, n) holds the gradients of their covariances with the observed rewards. The third (m, f,
-        f) is the inverse Cholesky factor of -∇²μ, zero where an action cannot move.
+        The second tensor (m, f, n) holds the gradients of the best actions' covariances with the observed rewards. The
+        third (m, f, f) is the inverse Cholesky factor of -∇²μ there, zero where an action cannot move.
         """
         factor = self._posterior.kernel.actions
         features = factor.scaled(self.best.actions)  # (m, features)
@@ -88,7 +89,7 @@ class RoughGains:
         return features, away.mul_(-(self._scale * slope)[:, None]), whitening
 
     def __call__(self, candidates: Tensor) -> Tensor:
-        """Return the rough gains (r, m) of candidates (r, d)."""
+        """Return rough knowledge gradients (r, m) of candidates (r, d) in the m states."""
         posterior, kernel = self._posterior, self._posterior.kernel
         ahead = posterior.look_ahead(candidates)
         r, (m, k, _) = len(candidates), self._basins.shape
@@ -108,9 +109,9 @@ class RoughGains:
         return self._rough(lines, slopes) + curvature_gain
 
     def _reactions(self, ahead: LookAhead, new_scale: Tensor, new_offset: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the slopes (r, m, k) of the basins' lines, and the gain ½ V''(0) (r, m).
+        """Return the look-ahead slopes (r, m, k) at the basins (local maxima), and the gain from curvature (r, m).
 
-        The latter is capped at what the steepest possible line could gain.
+        The latter is ½ V''(0), capped at what the steepest possible line could gain.
         """
         factor, (m, k, f) = self._posterior.kernel.actions, self._basins.shape
         best, old_gradient, whitening = self._curvature

@@ -24,7 +24,7 @@ CHUNK = 2048  # number of states that are searched at once
 
 
 class ActionPool:
-    """A pool of p actions from which searches start, with their κ with the observed actions."""
+    """A pool of p actions from which searches start, with their correlations with the observed actions."""
 
     def __init__(self, posterior: Conditioned, space: Space, actions: Tensor) -> None:
         self.posterior, self.space, self.actions = posterior, space, actions
@@ -34,7 +34,7 @@ class ActionPool:
 
     @cached_property
     def similarity(self) -> Tensor:
-        """Correlations κ (p, p) among the actions of the pool."""
+        """Correlations (p, p) between the actions of the pool."""
         return self.posterior.kernel.actions.correlation(self.features, self.features)
 
     @cached_property

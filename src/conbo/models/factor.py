@@ -114,7 +114,7 @@ class Factor:
         return self.profile.tables(squared_distances(a, b))
 
     def correlation(self, a: Tensor, b: Tensor) -> Tensor:
-        """Compute the correlation φ.
+        """Compute the correlation φ between scaled features.
 
         Parameters
         ----------

@@ -69,7 +69,7 @@ def factored(kernel: Kernel, points: Tensor, variances: Tensor, earlier: Factore
 
 
 def _grown(rows: Rows, ends: list[int], known: Tensor, jitter: float) -> Tensor | None:
-    """Extend the factor `known` by blocks of rows that end at `ends`; None if a block is not positive definite."""
+    """Extend the Cholesky factor `known` by blocks of rows that end at `ends`; None if one is not positive definite."""
     first = len(known)
     n = ends[-1] if ends else first
     if first == 0 and ends == [n]:

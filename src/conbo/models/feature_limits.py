@@ -20,7 +20,10 @@ from conbo.spaces import Array, Space
 
 @dataclass(frozen=True)
 class FeatureShapes:
-    """The part of the limits that is the same in all states: how scaled features become values in the user's units."""
+    """How scaled features of actions become values in the user's units, in which the limits (constraints) are linear.
+
+    This part of the limits is the same in all states.
+    """
 
     space: Space
     factor: Factor  # turns actions into scaled features
@@ -78,7 +81,7 @@ class FeatureShapes:
 
 @dataclass(frozen=True)
 class FeatureLimits:
-    """The limits of actions in each of r states, for searches over q actions in each, as features (r, q, width)."""
+    """Constraints on actions (limits) in each of r states, for searches over q actions (r, q, width) as features."""
 
     shapes: FeatureShapes  # the part that is the same in all states
     states: Tensor  # (r, d_s), unit cube

@@ -173,7 +173,7 @@ def all_modes(
 
 
 def at_least_one(modes: list[Mode]) -> list[Mode]:
-    """Return the modes unchanged, or raise ConboError if there are none."""
+    """Return the modes unchanged, or raise ConboError if there are none because all searches failed."""
     if not modes:
         raise ConboError(
             "a covariance matrix must be finite and positive definite, but got none at any start of the fit."
@@ -190,8 +190,8 @@ def refitted(
 ) -> list[Mode]:
     """Return the modes of a recorded model for new rewards, found by local search from the recorded parameters.
 
-    The recorded curvature makes the search short, because a few more rewards hardly change the curvature. The list is
-    empty if the search fails.
+    The recorded curvature makes the search short, because a few more rewards hardly change it. The list is empty if the
+    search fails.
     """
     family = structures.read(record)
     seen = structures.seen_by(family, points)

@@ -2,8 +2,9 @@
 
     log σ²(u) = log σ₀² + Σ_f w_f (2 h_f(u) - 1)
 
-Here h are the features of the unit-cube point u: numbers as they are, categories one-hot.  This log-linear form is the
-simplest that can express that noise grows with a parameter, and few rewards are enough to learn it.
+Here h are the features of the unit-cube point u: numbers as they are, categories one-hot and divided by √2, as in a
+kernel.  This log-linear form is the simplest that can express that noise grows with a parameter, and few rewards are
+enough to learn it.
 """
 
 from dataclasses import dataclass, replace
@@ -47,5 +48,5 @@ class HeteroscedasticNoise:
 
 
 def centered_features(columns: Columns, points: Tensor) -> Tensor:
-    """Return the features 2 h - 1 (..., features) of points (..., d)."""
+    """Return the features 2 h - 1 (..., features) of points (..., d), where h are the features of a kernel."""
     return 2 * columns.features(points) - 1

@@ -57,8 +57,8 @@ class KernelFamily(Protocol):
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
         """Covariances K (r, n, n) of points (n, d) for parameters (r, p), and their pullback.
 
-        The pullback converts a gradient ∂/∂K (r, n, n) to parts of the gradient ∂/∂parameters, which are joined to (r,
-        p).
+        The pullback is a vector-Jacobian product. It converts a gradient ∂/∂K (r, n, n) to the gradient ∂/∂parameters,
+        in parts that together are (r, p).
         """
 
 
@@ -137,7 +137,10 @@ class ProductFamily:
         )
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances K = σ² φ_S φ_X (r, n, n) of points (n, d), and their pullback."""
+        """Covariances K = σ² φ_S φ_X (r, n, n) of points (n, d), and their pullback (vector-Jacobian product).
+
+        φ_S and φ_X are the correlations of states and of actions.
+        """
         d_s, d = len(self.states.categories), self.n_lengthscales
         s = Features(self.states, self.profile, points[:, :d_s], parameters[:, :d_s])
         x = Features(self.actions, self.profile, points[:, d_s:], parameters[:, d_s:d])
@@ -197,9 +200,9 @@ class Features:
 
 
 class Block:
-    """The correlation φ over one block of columns (states or actions) between all pairs of points, and its slope ψ.
+    """The correlation φ of all pairs of points over one block of columns (states or actions), and its slope ψ.
 
-    Both are tables (r, n, n), for r sets of lengthscales.
+    Both are tables (r, n, n), for r sets of lengthscales. The gradient of φ by the scaled features a is -ψ (a-b).
     """
 
     def __init__(self, features: Features, profile: Profile) -> None:
@@ -209,7 +212,8 @@ class Block:
     def pullback(self, table: Tensor) -> Tensor:
         """Gradient (r, d) with respect to log-lengthscales: Σ_ij table_ij (f_i - f_j)², by matrix products.
 
-        `table` (r, n, n) is symmetric: the gradient with respect to φ times ψ. f are the scaled features.
+        f are the scaled features. `table` (r, n, n) is symmetric: the gradient with respect to the correlation φ, times
+        ψ.
         """
         f = self._features.scaled
         sums = 2 * ((table.sum(-1)[:, None] @ f.square())[:, 0] - (f * (table @ f)).sum(-2))
@@ -217,7 +221,10 @@ class Block:
 
 
 class Term:
-    """A main effect as a term of a covariance: σ² φ over one block of columns, for r sets of parameters."""
+    """The covariance σ² φ of a main effect, for r sets of parameters.
+
+    φ is a correlation over one block of columns: all states, or all actions.
+    """
 
     def __init__(
         self, columns: Columns, profile: Profile, points: Tensor, log_lengthscales: Tensor, variance: Tensor
@@ -234,7 +241,10 @@ class Term:
             self._slope = variance[:, None, None] * self._block.slope
 
     def pullback(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradients with respect to the log-lengthscales (r, d) and to log σ² (r,), from the gradient (r, n, n)."""
+        """Convert a gradient (r, n, n) with respect to the covariance to gradients by log-lengthscales and by log σ².
+
+        These are (r, d) and (r,).
+        """
         if self._compiled:
             _, in_features, in_variance = compiled_product_family.pullback(
                 self._profile.name, *self._blocks, self.matrix, gradient

@@ -195,15 +195,15 @@ class Kernel(ABC):
         raise SettingError(f"a kernel must have a method `record` to be saved, but {type(self).__name__} has none.")
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """Return the state columns that A and B look up in tables, for the report's page; None if it cannot use them.
+        """Return the state columns that A and B look up in tables; None if the report's page cannot compute the kernel.
 
-        The other state columns must enter A and B by their scaled distance. Without this, the page does not compute the
-        kernel, and shows a table of the policy instead.
+        The page computes A and B from tables for these columns, and from scaled distances for the others. If it cannot
+        compute the kernel, it shows a table of the policy instead.
         """
         return None
 
     def without_main_effects(self) -> "Kernel":
-        """Return the kernel without its main effects, which `page_columns` describes."""
+        """Return the kernel without its main effects; `page_columns` refers to this kernel."""
         return self
 
     def page_main_effects(self) -> dict[str, Any] | None:
@@ -234,11 +234,11 @@ class ProductKernel(Kernel):
     outputscale: float = 1.0  # σ²
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return A = σ² k_S, for states given as scaled features."""
+        """Return A = σ² k_S, the covariance of states in what depends on the action; states are scaled features."""
         return self.outputscale * self.states.correlation(a, b)
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the slope ψ of A, which is σ² ψ_S."""
+        """Return the slope ψ of A: the gradient of A with respect to the scaled features `a` is -ψ (a-b)."""
         return self.outputscale * self.states.tables(a, b)[1]
 
     def variance(self, states: Tensor) -> Tensor:

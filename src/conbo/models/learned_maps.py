@@ -25,7 +25,10 @@ LINEAR_SHARE = 0.5  # the map is linear above the best reward plus this share of
 
 @dataclass(frozen=True)
 class LearnedMaps:
-    """The Box-Cox maps of one set of standardized rewards, with parameters (log t, λ)."""
+    """The Box-Cox maps of one set of standardized rewards, with two parameters: (log t, λ).
+
+    λ is the power, and t the distance from the best reward to the map's ceiling c, in units of `reach`.
+    """
 
     rewards: Tensor  # (n,)
     best: float  # the highest reward
@@ -57,8 +60,8 @@ class LearnedMaps:
     def gradients(self, parameters: Tensor, in_values: Tensor) -> Tensor:
         """Return the gradients (r, 2), with respect to (log t, λ), of a log-density of the mapped rewards.
 
-        `in_values` (r, n) are the gradients of that log-density with respect to the mapped rewards. The gradients of
-        log(Jacobian · prior) are included.
+        `in_values` (r, n) are the gradients of this log-density with respect to the mapped rewards. The gradients of
+        log(Jacobian · prior) are added.
         """
         distance, power, below = self._below(parameters)
         n, growth = below.shape[1], torch.expm1(power * below)
@@ -75,7 +78,7 @@ class LearnedMaps:
         return torch.stack([in_distance.sum(-1) + prior, in_power.sum(-1)], -1)
 
     def _below(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log t (r, 1), λ (r, 1) and log((c - y) / (c - best)) (r, n) for every reward y."""
+        """Return log t (r, 1), the power λ (r, 1), and log((c - y) / (c - best)) (r, n) for rewards y and ceiling c."""
         distance, power = parameters[:, :1], parameters[:, 1:]
         return distance, power, torch.log1p((self.best - self.rewards) / self.reach / distance.exp())
 

@@ -174,8 +174,8 @@ class LogPosterior:
     def curvature(self, parameters: Tensor) -> Tensor:
         """Estimate the negated second derivative (r, p) of the log-density with respect to each parameter.
 
-        The estimate for the log-likelihood is its Fisher information, the variance of its gradient over rewards that
-        are drawn from the model with the same parameters.
+        The estimate for the log-likelihood is the Fisher information: the variance of the gradient over rewards that
+        are drawn from the model with the same parameters. The prior adds its inverse variance.
         """
         return self._imagined_gradients(parameters).square().mean(0) + torch.from_numpy(self._spread**-2)
 
@@ -194,11 +194,11 @@ class LogPosterior:
         return Peak(mean, volume, (directions * curvatures) @ directions.mT / scale[:, None] / scale)
 
     def draws(self, parameters: Tensor, pairs: int) -> Tensor:
-        """Draw parameters (2 · pairs, p) from the normal distribution N(mode, H⁻¹), clamped to the bounds.
+        """Draw parameters (2 · pairs, p) around a mode from Laplace's approximation N(mode, H⁻¹), within the bounds.
 
-        `parameters` (p,) is the mode. Draws come in pairs mode ± step, so that their mean is the mode. The square root
-        of H⁻¹ is the symmetric one, because that does not depend on the signs of eigenvectors, which differ between
-        platforms.
+        `parameters` (p,) is the mode, and H holds the negated second derivatives there. Draws come in pairs mode ±
+        step, so that their mean is the mode. The square root of H⁻¹ is the symmetric one, because that does not depend
+        on the signs of eigenvectors, which differ between platforms.
         """
         curvatures, directions = torch.linalg.eigh(self._second_derivatives(parameters)[0])
         normal = torch.randn(pairs, len(parameters), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -207,10 +207,11 @@ class LogPosterior:
         return torch.cat([parameters + steps, parameters - steps]).clamp(*self.bounds.T)
 
     def _second_derivatives(self, parameters: Tensor) -> tuple[Tensor, float]:
-        """Return H (p, p) at a mode (p,) by finite differences of gradients, and the constant mean at the mode.
+        """Return H (p, p), the negated second derivatives at a mode (p,), and the constant mean at the mode.
 
-        H is multiplied by the prior's standard deviations on both sides, so that the prior alone would give the
-        identity. Callers raise the eigenvalues of H to at least LEAST_CURVATURE.
+        H is computed by finite differences of gradients, and multiplied by the prior's standard deviations on both
+        sides, so that a normal prior alone gives the identity. Callers raise the eigenvalues of H to at least
+        LEAST_CURVATURE.
         """
         steps = torch.where(parameters + DIFFERENCE > self.bounds[:, 1], -DIFFERENCE, DIFFERENCE)
         _, gradients, means = self(torch.cat([parameters[None], parameters + steps.diag()]))

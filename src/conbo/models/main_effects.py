@@ -27,7 +27,10 @@ SHARE = log(3.0)  # at the start of a search, each of the three terms has a thir
 
 @dataclass(frozen=True)
 class MainEffectsKernel(Kernel):
-    """A kernel A κ + B (the interaction) plus a term of the action alone and a term of the state alone."""
+    """A kernel A κ + B (the interaction) plus a term of the action alone and a term of the state alone.
+
+    κ is the correlation of actions; A and B are functions of the two states, as in every `Kernel`.
+    """
 
     interaction: Kernel  # A κ + B
     state_effect: Factor  # k_S', a function of the state's features `effect_features`
@@ -45,15 +48,15 @@ class MainEffectsKernel(Kernel):
         return self.interaction.actions
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the factor A + σ_X² of κ, for states given as scaled features."""
+        """Return A + σ_X², the factor of the correlation of actions, for states given as scaled features."""
         return self.interaction.scale(a, b) + self.action_variance
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the slope ψ of A + σ_X², which is that of A, because σ_X² is constant."""
+        """Return the slope ψ of A + σ_X², which is that of the interaction's A, because σ_X² is constant."""
         return self.interaction.scale_slope(a, b)
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return the covariance B + σ_S² k_S' of the part that does not depend on the action."""
+        """Return B + σ_S² k_S', the covariance of states in what does not depend on the action."""
         main = self.state_variance * self.state_effect.correlation(self._of_effect(a), self._of_effect(b))
         own = self.interaction.offset(a, b)
         return main if own is None else main + own
@@ -171,7 +174,10 @@ class MainEffectsFamily(ExtendedFamily):
         return MainEffectsKernel(self.family.kernel(own), factor, of_action, of_state)
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances (r, n, n) of points (n, d), main effects included, and their pullback."""
+        """Covariances (r, n, n) of points (n, d), main effects included, and their pullback.
+
+        The pullback is a vector-Jacobian product.
+        """
         own, effect, variances = self._split(parameters)
         d_s, d_x = len(self.states.categories), len(self.actions.categories)
         columns = effect_columns(self.states)

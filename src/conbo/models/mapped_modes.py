@@ -74,10 +74,11 @@ def joint_search(
     halving: SuccessiveHalving = HALVING,
     curvature: Tensor | None = None,
 ) -> list[Mode]:
-    """Return the distinct modes of hyperparameters and map that local searches reach, the best first.
+    """Return the distinct modes of hyperparameters and output map that local searches reach, the best first.
 
-    A start (p + 2 columns of `starts`) holds p hyperparameters, log t and λ. `curvature` (r, p, p) holds estimates of
-    the negated second derivatives with respect to the hyperparameters at the r starts; None if there are none yet.
+    A row of `starts` (r, p + 2) holds p hyperparameters and the map's parameters log t and λ. `curvature` (r, p, p)
+    holds estimates of the negated second derivatives with respect to the hyperparameters at the starts; None if there
+    are none.
     """
     lower, upper = torch.cat([target.bounds, maps.bounds]).T
     starts = starts.clamp(lower, upper)

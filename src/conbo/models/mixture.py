@@ -255,14 +255,14 @@ class MixtureSearch:
         return best_by_mean(self.posterior, self.space, states, ends, starts)
 
     def gains(self, rule: GainRule) -> "MixtureGains":
-        """Return the expected gains of states by `rule`: the weighted mean of the members' gains."""
+        """Return the knowledge gradients in states, estimated by `rule`: the weighted mean over members."""
         values = tuple(search.gains(rule) for search in self.searches)
         return MixtureGains(values, self.posterior.weights)
 
 
 @dataclass(frozen=True)
 class MixtureGains:
-    """The expected gains of states under a mixture: the weighted mean of the members' gains."""
+    """Knowledge gradients in states under a mixture: the weighted mean of the members' ones."""
 
     values: tuple[StateValue, ...]  # the members' gains
     weights: Tensor  # (members,)
@@ -294,14 +294,14 @@ class MixtureGains:
 
 @dataclass(frozen=True)
 class WeightedGains:
-    """The weighted sum of several models' gains for the same candidates and states."""
+    """The weighted sum of several models' knowledge gradients, for the same candidates and states."""
 
     gains: Sequence[StateGains]
     weights: Tensor  # (members,)
 
     @property
     def values(self) -> Tensor:
-        """Gains (k, m) that k candidates bring in m states each."""
+        """Knowledge gradients (k, m) of k candidates in m states each."""
         return weighted(self.weights, [gain.values for gain in self.gains])
 
     def gradient(self, weights: Tensor) -> Tensor:

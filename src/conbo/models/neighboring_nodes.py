@@ -43,7 +43,7 @@ def shared_between_nodes(maxima: Maxima, nodes: Tensor) -> Maxima:
 
 
 def neighbor_similarity(functions: ActionFunctions, actions: Tensor, nodes: Tensor) -> Tensor:
-    """Return κ between the maximizers (..., q, features) of neighboring nodes, reduced if they jump: (..., q-1).
+    """Return correlations (..., q-1) of the maximizers (..., q, features) of neighboring nodes, reduced at jumps.
 
     A maximizer that moves many times faster between two nodes than between the nodes beside them has jumped to another
     local maximum, so the highest look-ahead mean has a corner as a function of z.

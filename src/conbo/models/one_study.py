@@ -216,7 +216,7 @@ class _Search:
         return self.whole.best(_of_this(states), starts, steps)
 
     def gains(self, rule: GainRule) -> "_Values":
-        """Return the expected gains of states by `rule`."""
+        """Return the knowledge gradients in states, estimated by `rule`."""
         return _Values(self.whole.gains(rule))
 
 
@@ -242,13 +242,13 @@ class _Values:
 
 @dataclass(frozen=True)
 class _Gains:
-    """Gains of candidates in states of this study."""
+    """The values of candidates in states of this study."""
 
     whole: StateGains
 
     @property
     def values(self) -> Tensor:
-        """Gains (k, m) that k candidates bring in m states each."""
+        """Knowledge gradients (k, m) of k candidates in m states each."""
         return self.whole.values
 
     def gradient(self, weights: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ class OutputMap(ABC):
 
     @abstractmethod
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return the values of the process for rewards (n,), and their noise variances if `noise` (n,) is known."""
+        """Return the values of the process for rewards (n,), and their noise variances if `noise` (n,) is given."""
 
     @abstractmethod
     def rewards(self, values: Tensor) -> Tensor:
@@ -93,7 +93,10 @@ class LowTail(OutputMap):
     power: float = 0.0  # λ; zero stands for the logarithm
 
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return the standardized values g(y), and their noise variances, to first order, if `noise` is known."""
+        """Return the standardized values g(y) of rewards y, and their noise variances if `noise` is given.
+
+        Noise variances are mapped to first order in the noise.
+        """
         variances = None if noise is None else noise * (2 * self.log_slope(rewards)).exp()
         return (self.compressed(rewards) - self.shift) / self.scale, variances
 
@@ -123,7 +126,7 @@ class LowTail(OutputMap):
         return self.scale * (distance.clamp_max(LARGEST_EXPONENT) - self.power * distance).exp()
 
     def _below(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the distance of values z below the pivot, in units of τ, and log(1 + (p - y)/τ) for their rewards y.
+        """Return how far values z are below the pivot, in units of τ, and log(1 + (p - y)/τ) for their rewards y.
 
         The first is measured on the compressed scale and is negative above the pivot. The second is 0 above the pivot.
         """
@@ -160,12 +163,15 @@ class Limits(OutputMap):
     tail: LowTail | None = None  # output warping besides the bounds
 
     def expected(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Return the expected reward without the bounds, clamped to them."""
+        """Return the expected reward that the map without bounds gives, clamped to the bounds."""
         inner = value if self.tail is None else self.tail.expected(value, noise)
         return inner.clamp(self.low, self.high)
 
     def expected_slope(self, value: Tensor, noise: Tensor) -> Tensor:
-        """Return the derivative of the expected reward with respect to the value; zero beyond the bounds."""
+        """Return the derivative of the expected reward with respect to the value; zero beyond the bounds.
+
+        The value is the noise-free value of the process.
+        """
         inner = value if self.tail is None else self.tail.expected(value, noise)
         slope = torch.ones_like(inner) if self.tail is None else self.tail.expected_slope(value, noise)
         return torch.where((inner > self.low) & (inner < self.high), slope, 0.0)

@@ -50,7 +50,7 @@ def output_record(output: OutputMap, noise: float | HeteroscedasticNoise) -> dic
 
 
 def heteroscedastic_noise(noise: HeteroscedasticNoise) -> dict[str, Any]:
-    """Return log σ² as plain values: a level, plus a term for each column of a point.
+    """Return the log-variance of heteroscedastic noise as plain values: a level, and a term for each column.
 
     The term of a numeric column is slope · number. That of a categorical column is a value for each choice.
     """
@@ -63,10 +63,10 @@ def heteroscedastic_noise(noise: HeteroscedasticNoise) -> dict[str, Any]:
 
 
 def state_tables(kernel: Kernel, space: Space) -> dict[str, Any] | None:
-    """Return tables of the kernel's A and B between all combinations of the categories that it looks up.
+    """Return the kernel's factors A and B between all combinations of the state categories that it looks up.
 
-    The numeric columns of both states are equal. None if there are too many combinations, or if the kernel does not say
-    which columns it looks up.
+    The two states have equal numbers. None if there are too many combinations, or if `page_columns` of the kernel is
+    None.
     """
     columns = kernel.page_columns()
     counts = [] if columns is None else [space.state_categories[column] for column in columns]

@@ -74,7 +74,7 @@ class BestActions:
 
 @dataclass(frozen=True)
 class GainRule:
-    """How the gain of a state is estimated from the look-ahead lines mean + slope z of its actions.
+    """How the knowledge gradient in a state is estimated from the look-ahead lines mean + slope z of its actions.
 
     If `nodes` is None, there is one line for every action of the pool. Otherwise there is one line for every node z:
     that of the action with the highest look-ahead mean at this z.
@@ -137,7 +137,7 @@ class AveragesValues(Protocol):
 
 @dataclass(frozen=True)
 class LineGains:
-    """Gains of k candidates in m states each, estimated from q look-ahead lines."""
+    """Knowledge gradients of k candidates in m states each, estimated from q look-ahead lines."""
 
     values: Tensor  # (k, m)
     derivative: Tensor  # (k, m, q), of the gains with respect to the slopes of the lines
@@ -181,10 +181,10 @@ class BestSearch(Protocol):
 
 
 class ActionSearch(BestSearch, Protocol):
-    """A search for the best actions of states that also estimates the states' gains."""
+    """A search for the best actions of states that also computes knowledge gradients in states."""
 
     def gains(self, rule: GainRule) -> StateValue:
-        """Return the expected gains of states by `rule`; searches for look-ahead maxima start from the pool."""
+        """Return the knowledge gradients in states, estimated by `rule`; searches over actions start from the pool."""
 
 
 class Paths(Protocol):
@@ -218,7 +218,7 @@ class Predicts(Protocol):
         """Posterior covariance (p, q) of the noise-free rewards at points a (p, d) and b (q, d)."""
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Return the prior variance (c,) of rewards in states (c, d_s), which is the scale of rounding errors."""
+        """Return the prior variance (c,) of rewards in states (c, d_s), for example as a scale of rounding errors."""
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of points (c, p, d)."""

@@ -46,12 +46,12 @@ class PriorDraws(Protocol):
         """Return the values (p, c) of all c functions at p points, given as scaled features."""
 
     def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
-        """Return values (p,) at p points and gradients by scaled features; point i uses the function `draws[i]`."""
+        """Return values (p,) and gradients by scaled features at p points; point i uses function number `draws[i]`."""
 
 
 @dataclass(frozen=True)
 class FourierTerms:
-    """The j features amplitude(s) · cos(ω_xᵀ x + phase(s)) of a kernel, for scaled state and action features."""
+    """The j random Fourier features amplitude(s) · cos(ω_xᵀ x + phase(s)) of a kernel; s and x are scaled features."""
 
     amplitude: Callable[[Tensor], Tensor]  # scaled state features (..., f) → (..., j)
     frequencies: Tensor  # (action features, j), ω_x
@@ -81,7 +81,7 @@ class FourierFeatures:
         return (self.terms.amplitude(here[0]) * torch.cos(self.terms.angles(*here))) @ self.weights
 
     def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
-        """Return values (p,) at p points and gradients by scaled features; point i uses the function `draws[i]`."""
+        """Return values (p,) and gradients by scaled features at p points; point i uses function number `draws[i]`."""
         terms, angles = self.terms, self.terms.angles(*here)
         weighted = self.weights[:, draws].mT * terms.amplitude(here[0])
         falling = -weighted * torch.sin(angles)
@@ -102,7 +102,7 @@ class NystromFeatures:
         return self.kernel.covariance(here, self.points) @ self.weights
 
     def along(self, here: Features, draws: Tensor) -> tuple[Tensor, Features]:
-        """Return values (p,) at p points and gradients by scaled features; point i uses the function `draws[i]`."""
+        """Return values (p,) and gradients by scaled features at p points; point i uses function number `draws[i]`."""
         weights = self.weights[:, draws].mT  # (p, m)
         value = (self.kernel.covariance(here, self.points) * weights).sum(-1)
         return value, self.kernel.weighted_gradient(here, self.points, weights)

@@ -118,7 +118,10 @@ class Profile:
 
 
 class _Correlation(torch.autograd.Function):
-    """φ as a function of r², for autograd: its derivative -ψ/2 is finite at r = 0, where √r² has no derivative."""
+    """The correlation φ as a function of r², for autograd.
+
+    Its derivative -ψ/2, with ψ = -φ'/r, is finite at r = 0, where the square root of r² has no derivative.
+    """
 
     @staticmethod
     def forward(context: Any, squared_distance: Tensor, tables: Tables) -> Tensor:
@@ -135,7 +138,10 @@ class _Correlation(torch.autograd.Function):
 
 
 def matern52(squared_distance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return φ, ψ and χ of the Matérn-5/2 correlation at r², where r = √5 |a-b| / lengthscale."""
+    """Return the Matérn-5/2 correlation φ at r², with ψ = -φ'/r and χ = -ψ'/r.
+
+    r is √5 times the distance divided by the lengthscale.
+    """
     r = squared_distance.sqrt()
     decay = torch.exp(-r)
     third = decay / 3
@@ -156,7 +162,10 @@ def matern52_spectrum(features: int, n: int, generator: torch.Generator) -> Tens
 
 
 def squared_exponential(squared_distance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return φ, ψ and χ of the squared-exponential correlation at r², where r = |a-b| / lengthscale; all are equal."""
+    """Return the squared-exponential correlation φ at r², with ψ = -φ'/r and χ = -ψ'/r, which are equal to φ.
+
+    r is the distance divided by the lengthscale.
+    """
     value = torch.exp(-squared_distance / 2)
     return value, value, value
 

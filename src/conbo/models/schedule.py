@@ -34,7 +34,7 @@ def fitted_rewards(n: int) -> int:
 def begins_with(n: int) -> int:
     """Return the largest number of rewards, at most n, at which all models are tried.
 
-    Only models that were probable there are fitted to n rewards.
+    Only models that were probable there are fitted to n rewards, unless the result is n itself.
     """
     if n <= FIRST_LOOK or n >= EVERY_REWARD:
         return n
@@ -45,9 +45,9 @@ def begins_with(n: int) -> int:
 
 
 def block_ends(n: int) -> list[int]:
-    """Return the rows at which the blocks of a factor with n rows end.
+    """Return the row numbers at which the blocks of a Cholesky factor with n rows end.
 
-    A new row changes only the last block, until fitted_rewards(n) grows.
+    One more row changes only the last block, as long as fitted_rewards(n) stays the same.
     """
     first = fitted_rewards(n)
     return [*range(LONG_BLOCK, first, LONG_BLOCK), *range(first, n, SHORT_BLOCK), n]

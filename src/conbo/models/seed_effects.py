@@ -67,7 +67,7 @@ class SeedEffect:
         return self.constant + self.function.covariance(a, b)
 
     def shared(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return τ (p, q) between seeds a (p,) and b (q,): 1 if they are equal, otherwise `between`.
+        """Return the correlations τ (p, q) of the effects of seeds a (p,) and b (q,): 1 if equal, otherwise `between`.
 
         A new seed equals no other one.
         """
@@ -102,7 +102,10 @@ class SeededLookAhead(LookAhead):
 
 @dataclass(frozen=True)
 class SeededPosterior(ExactPosterior):
-    """The posterior of f, given rewards with known seeds. The look-ahead depends on the seed of the new reward."""
+    """The posterior of the reward without effects of seeds, f, given rewards with known simulator seeds.
+
+    The look-ahead depends on the seed of the new reward.
+    """
 
     effect: SeedEffect
     within: float  # variance of the noise among rewards of one seed; `noise` is the variance for new seeds
@@ -158,7 +161,7 @@ class SeededPosterior(ExactPosterior):
 
     @cached_property
     def _shared(self) -> Tensor:
-        """The factor τ between the seeds of new rewards and those of the observed rewards: (1, n) or (c, n)."""
+        """The correlation τ of the effects of the new rewards' seeds and of the observed seeds: (1, n) or (c, n)."""
         return self.effect.shared(self.next_seeds, self.seeds)
 
     def look_ahead(self, candidates: Tensor) -> LookAhead:
@@ -183,7 +186,7 @@ class SeededPosterior(ExactPosterior):
         return gradient + self.effect.function.gradient(ahead.effect_features, self.effect_features, of_effect)
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> DrawnPaths:
-        """Draw n functions f from the posterior; for the conditioning, effects of seeds are drawn like noise.
+        """Draw n functions f from the posterior of the reward without effects of seeds.
 
         `features` is the number of features with which a draw from the prior is approximated.
         """

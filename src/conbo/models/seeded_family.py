@@ -18,7 +18,7 @@ FUNCTION_SHARE = 0.25  # share of an effect's variance that its function gets at
 
 @dataclass(frozen=True)
 class SeededFamily(ExtendedFamily):
-    """A family of kernels plus the effects of seeds: a constant for every seed, a function for every seed, or both.
+    """A family of kernels plus effects of simulator seeds: for every seed a constant, a function of the point, or both.
 
     The function's lengthscales come after the lengthscales of the family without seeds. The variances of constant and
     function come after its variances. `kernel` returns the kernel without the effects.
@@ -31,7 +31,7 @@ class SeededFamily(ExtendedFamily):
 
     @property
     def parts(self) -> tuple[bool, bool]:
-        """Whether every seed has a constant, and whether it has a function."""
+        """Whether every seed adds a constant to the rewards, and whether it adds a function of the point."""
         return self.constant, self.function
 
     @property
@@ -56,7 +56,10 @@ class SeededFamily(ExtendedFamily):
         return SeedEffect(constant, function, self.between)
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances (r, n, n) of rewards at points (n, d + 1), effects of seeds included, and their pullback."""
+        """Covariances (r, n, n) of rewards at points (n, d + 1), effects of seeds included, and their pullback.
+
+        The last column of the points is the seed. The pullback is a vector-Jacobian product.
+        """
         own, lengthscales, variances = self._split(parameters)
         plain, seeds = points[:, :-1], points[:, -1]
         shared = torch.where(seeds[:, None] == seeds, 1.0, self.between).to(points)

@@ -14,7 +14,7 @@ from conbo.models.factorization import factorize
 class SolvedCovariances:
     """The factors and inverses of r covariance matrices K of n rewards, noise included.
 
-    The tensors are on the device of the points. Results are returned in CPU memory, except for gradients G.
+    The tensors are on the device of the points. Results are in CPU memory, except for gradients with respect to K.
     """
 
     on_device: tuple[Tensor, Tensor]  # lower Cholesky factors and inverses (r, n, n)
@@ -23,27 +23,27 @@ class SolvedCovariances:
 
     @property
     def factors(self) -> Tensor:
-        """The lower Cholesky factors (r, n, n) of K."""
+        """The lower Cholesky factors (r, n, n) of the covariance matrices K."""
         return self.on_device[0].cpu()
 
     @property
     def inverses(self) -> Tensor:
-        """The inverses K⁻¹ (r, n, n)."""
+        """The inverses (r, n, n) of the covariance matrices K."""
         return self.on_device[1].cpu()
 
     def in_covariance(self, solved: Tensor) -> Tensor:
-        """Return the gradients G = ½(ααᵀ - K⁻¹) (r, n, n) of log-likelihoods with respect to K.
+        """Return the gradients ½(ααᵀ - K⁻¹) (r, n, n) of log-likelihoods with respect to the covariances K.
 
-        `solved` is α = K⁻¹(y - m) (r, n).
+        `solved` is α = K⁻¹(y - m) (r, n), for rewards y and constant means m.
         """
         inverses = self.on_device[1]
         there = solved.to(inverses.device)
         return torch.baddbmm(inverses, there[:, :, None], there[:, None, :], beta=-0.5, alpha=0.5)
 
     def log_likelihoods(self, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log-likelihoods (r,) of rewards (n,), the most likely constant means (r,), and gradients G (r, n, n).
+        """Return log-likelihoods (r,) of rewards (n,), the most likely constant means (r,), and gradients (r, n, n).
 
-        The constant -½ n log 2π is left out of the log-likelihoods.
+        The gradients are with respect to the covariances, and the constant -½ n log 2π is left out.
         """
         factors, inverses = self.on_device
         if compiled_likelihood.handles(inverses):

@@ -23,7 +23,7 @@ class Structures:
 
     @property
     def families(self) -> tuple[KernelFamily, ...]:
-        """All families, in the order of their numbers in records."""
+        """All families, in the order in which `record` numbers them."""
         return (*self.plain, *self.with_main_effects, *self.with_seeds)
 
     def record(self, family: KernelFamily) -> dict[str, Any]:

@@ -39,11 +39,11 @@ class TransformedPosterior:
         return self.process.n_state_dims
 
     def mean(self, points: Tensor) -> Tensor:
-        """Posterior mean of the expected reward at points (n, d)."""
+        """Posterior mean (n,) of the expected reward at points (n, d)."""
         return self._moments(points)[0]
 
     def variance(self, points: Tensor) -> Tensor:
-        """Posterior variance of the expected reward at points (n, d)."""
+        """Posterior variance (n,) of the expected reward at points (n, d)."""
         return self._moments(points)[1]
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ class TransformedPosterior:
         return self._slopes(a)[:, None] * self.process.covariance(a, b) * self._slopes(b)
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Prior variance (c,) of the process in states (c, d_s), which is the scale of rounding errors."""
+        """Return the prior variance (c,) of the process in states (c, d_s)."""
         return self.process.prior_variance(states)
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -86,7 +86,7 @@ class TransformedPosterior:
     def leave_one_out(self) -> tuple[Tensor, Tensor] | None:
         """Return leave-one-out residuals (n,) and predictive standard deviations (n,), noise included.
 
-        None if the process keeps no single rewards, because it approximates the posterior by inducing points.
+        None if the posterior is approximated by inducing points, because then the process does not hold single rewards.
         """
         found = self.process.leave_one_out()
         if found is None or len(found[0]) != self.process.n_observations:
@@ -227,13 +227,13 @@ class TransformedSearch:
         return best_by_mean(self.posterior, hints.space, states, ends, starts)
 
     def gains(self, rule: GainRule) -> "TransformedGains":
-        """Return the expected gains of states by `rule`: the gains of the process, converted to rewards."""
+        """Return the knowledge gradients in states, estimated by `rule`, in units of the reward."""
         return TransformedGains(self.posterior, self.search.gains(rule))
 
 
 @dataclass(frozen=True)
 class TransformedGains:
-    """Expected gains of states in units of the reward, converted from gains of the process."""
+    """Knowledge gradients in states, in units of the reward, converted from those of the process."""
 
     posterior: TransformedPosterior
     process: ExactGains
@@ -267,7 +267,7 @@ class TransformedGains:
 
 @dataclass(frozen=True)
 class WorthOfGains:
-    """Gains in reward of k candidates in m states each, converted from gains of the process."""
+    """Knowledge gradients of k candidates in m states each, in units of the reward, converted from the process."""
 
     values: Tensor  # (k, m)
     derivative: Tensor  # (k, m), of the gains in reward with respect to the gains of the process

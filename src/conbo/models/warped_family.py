@@ -50,7 +50,7 @@ class WarpedFamily(ExtendedFamily):
         return self.family.kernel(parameters[: self.n_own]).warped(self._warp(parameters))
 
     def covariance(self, parameters: Tensor, points: Tensor) -> tuple[Tensor, Pullback]:
-        """Covariances (r, n, n) of points (n, d), and their pullback.
+        """Covariances (r, n, n) of points (n, d), and their pullback (vector-Jacobian product).
 
         They are computed for one set of parameters at a time, because each set warps the points differently.
         """
