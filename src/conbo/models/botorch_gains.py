@@ -18,10 +18,8 @@ from conbo.models.posterior import GainRule, LineGains
 from conbo.models.snapping import action_limits, snap_actions, without_infeasible
 from conbo.spaces import Space
 
-COLD_ITERATIONS, WARM_ITERATIONS = (
-    12,
-    2,
-)  # steps of a maximization over actions from the pool, and from the last maximizer
+COLD_ITERATIONS = 12  # steps of a search for look-ahead maximizers that starts from the pool
+WARM_ITERATIONS = 2  # steps of a search that starts from the last maximizers
 ROUGH_ACTIONS = 24  # number of pool actions that rough estimates use
 WIDTH = 0.2  # lengthscale, in the unit cube, of the similarity of two actions
 

@@ -108,7 +108,7 @@ class FeatureLimits:
 
     @cached_property
     def room(self) -> Tensor:
-        """What states leave for actions in each limit (r, J): its bound minus the state's part of its left side."""
+        """The slack (r, J) that states leave for actions: the bounds of the limits minus the states' own terms."""
         like = self.factor.lengthscales
         if self.linear is None:
             return like.new_zeros(len(self.states), 0)

@@ -131,9 +131,7 @@ def modes_of_families(
         target = LogPosterior(family, points, rewards, noise)
         starts = modes[-1].parameters[None] if modes else promising_starts(target, noisy=all_modes)
         found = local_search(target, starts)
-        modes += reversed(
-            found if all_modes else found[:1]
-        )  # the best mode last, because the next family starts from it
+        modes += reversed(found if all_modes else found[:1])  # the best mode last: the next family starts from it
     return modes
 
 

@@ -211,9 +211,8 @@ class SeededPosterior(ExactPosterior):
         if record is None:
             return None
         within = (self.observed_noise - self.effect.variance).clamp_min(0)
-        seeds = self.seeds.unique(return_inverse=True)[
-            1
-        ].double()  # renumbered, because the page cannot hold large integers exactly
+        # seeds are renumbered, because the page cannot hold large integers exactly
+        seeds = self.seeds.unique(return_inverse=True)[1].double()
         return {**record, "noise": within, "seedEffect": {**self.effect.page_record(), "seeds": seeds}}
 
     def conditioned_on(
