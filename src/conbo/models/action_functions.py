@@ -30,7 +30,7 @@ FIRST_RADIUS = 1.5  # first radius of the trust region in scaled features: about
 
 @dataclass(frozen=True)
 class Maxima:
-    """Local maxima of r functions of the action, at q values of z each."""
+    """Local maxima of r functions mean + z slope of the action, at q values of z each."""
 
     actions: Tensor  # (r, q, features), scaled features of the maximizers
     mean: Tensor  # (r, q), at the maximizers

@@ -144,7 +144,7 @@ class ApproximatePosterior(ExactPosterior):
     informed: Tensor  # (M, M), C
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> DrawnPaths:
-        """Draw n functions from the posterior: prior draws, corrected at the inducing points to posterior draws there.
+        """Draw n functions from the posterior: prior draws, corrected to agree with posterior draws at inducing points.
 
         `features` is the number of features with which a draw from the prior is approximated.
         """

@@ -56,7 +56,7 @@ class AutogradFamily(ABC):
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Largest absolute value of each loading."""
+        """Largest absolute value of each loading, a parameter that may be negative."""
         return ()
 
     @abstractmethod

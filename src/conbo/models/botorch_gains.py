@@ -129,7 +129,10 @@ class BotorchGains:
 
 
 class BotorchStatesAhead:
-    """Computes knowledge gradients in r sets of m states; each search starts from the maximizers of the last one."""
+    """Computes knowledge gradients of candidates in r sets of m states.
+
+    The best actions that it finds after a new reward are kept, as starts of the searches for the next candidates.
+    """
 
     def __init__(self, gains: BotorchGains, states: Tensor) -> None:
         self._gains, self._states = gains, states
@@ -178,11 +181,11 @@ class BotorchStatesAhead:
 
 
 def best_lines(lines: BotorchLines, nodes: Tensor) -> Tensor:
-    """Return the indices (k, m, q) of the lines that are highest at the q nodes."""
+    """Return the indices (k, m, q) of the lines mean + slope z that are highest at the nodes z (q,)."""
     return (lines.mean[..., None, :] + nodes[:, None] * lines.slope[..., None, :]).argmax(-1)
 
 
 def similarity(actions: Tensor) -> Tensor:
-    """Return similarities (..., q-1), from 0 to 1, of neighboring actions (..., q, d_x)."""
+    """Return similarities (..., q-1), from 0 to 1, of the best actions (..., q, d_x) at neighboring nodes z."""
     apart = (actions[..., 1:, :] - actions[..., :-1, :]).square().sum(-1)
     return torch.exp(-apart / (2 * WIDTH**2))

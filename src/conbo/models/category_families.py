@@ -35,12 +35,12 @@ class TrendFamily:
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """Empty, because this family has no loadings."""
+        """Empty, because this family has no loadings, which are parameters that may be negative."""
         return ()
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Empty, because this family has no loadings."""
+        """Empty, because this family has no loadings, which are parameters that may be negative."""
         return ()
 
     def kernel(self, parameters: Tensor) -> CategoryKernel:

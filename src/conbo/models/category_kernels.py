@@ -9,7 +9,8 @@ W Wᵀ + diag(v)   ``MultiTask``               A: a covariance of low rank, and 
 ===============  ==========================  =======================================================================
 
 A and B are those of `Kernel`, k = A(s, s') κ(x, x') + B(s, s').  δ_ss' is 1 if all categories of s and s' are equal,
-else 0.
+else 0.  The paper is Pearce, Klaise & Groves, "Practical Bayesian Optimization of Objectives with Conditioning
+Variables".
 """
 
 from collections.abc import Callable
@@ -173,7 +174,10 @@ class CategoryKernel(Kernel):
         return self.constant * same_choices(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
 
     def variance(self, states: Tensor) -> Tensor:
-        """Return the variances T(s, s) + σ₃² of points, given the scaled features of their states."""
+        """Return the variances of points: those of the category table plus the constant σ₃².
+
+        `states` are scaled features. The variances do not depend on the actions.
+        """
         return self.categories.variance(self.choices(states)) + self.constant
 
     def to(self, device: torch.device) -> "CategoryKernel":

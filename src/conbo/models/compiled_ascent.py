@@ -98,7 +98,10 @@ def ascend(
 
 
 def _limit_arrays(limits: FeatureLimits | None, rows: int, f: int) -> tuple[Array, Array, Array, Array]:
-    """Return coefficients (J, f), room (rows, J), edges (2, J) and shapes (6, f) of J limits; J = 0 without limits."""
+    """Return the arrays that describe J constraints on f actions to the loops; J = 0 if there are none.
+
+    They are coefficients (J, f), room (rows, J), edges (2, J) and shapes (6, f), as `loops.limits` defines them.
+    """
     if limits is None:
         return np.empty((0, f)), np.empty((rows, 0)), np.empty((2, 0)), np.empty((6, f))
     coefficients, edges, shapes = limits.shapes.compiled

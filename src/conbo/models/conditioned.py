@@ -12,6 +12,8 @@ K⁻¹k⁰(X̃, x̃ⁿ⁺¹)          ``LookAhead.weights``  weights of the obse
 ======================  =====================  ========================================================
 
 Rewards are standardized as for the fit. Points are in the unit cube, with the state's columns first.
+
+The paper is Pearce, Klaise & Groves, "Practical Bayesian Optimization of Objectives with Conditioning Variables".
 """
 
 from dataclasses import dataclass
@@ -197,15 +199,15 @@ class Conditioned:
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """Empty, because this model ignores seeds."""
+        """Empty, because this model ignores simulator seeds."""
         return ()
 
     def for_seeds(self, seeds: Tensor) -> Self:
-        """Return the posterior unchanged, because this model ignores seeds."""
+        """Return the posterior unchanged, because this model ignores simulator seeds."""
         return self
 
     def of_rows(self, rows: Tensor) -> Self:
-        """Return the posterior unchanged, because this model ignores seeds."""
+        """Return the posterior unchanged, because this model ignores simulator seeds."""
         return self
 
     def reward_gradient(self, ahead: LookAhead, weights: Tensor) -> Tensor:

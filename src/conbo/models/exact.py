@@ -76,7 +76,7 @@ class ExactPosterior(Conditioned):
         return share.clamp(0, 1)  # covariances of tasks may be negative or larger than a variance
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Return actions (p, d_x) with every second one moved, so that those are evenly spread after input warping."""
+        """Move every second one of actions (p, d_x), so that the moved ones are evenly spread after input warping."""
         warp = self.kernel.actions.warp
         if warp is None:
             return actions

@@ -141,7 +141,7 @@ class ExactGains:
 
 @dataclass
 class SelectedSets:
-    """k of the r sets of states, with the look-ahead maximizers that were last found in them."""
+    """k of the r sets of states, with the best actions that were last found in them after a new reward."""
 
     numbers: list[int]  # indices of these k sets among all r
     rows: StateRows
@@ -151,7 +151,10 @@ class SelectedSets:
 
 
 class StatesAhead:
-    """Computes knowledge gradients in r sets of m states; each search starts from the maximizers of the last one."""
+    """Computes knowledge gradients of candidates in r sets of m states.
+
+    The best actions that it finds after a new reward are kept, as starts of the searches for the next candidates.
+    """
 
     def __init__(self, gains: ExactGains, states: Tensor) -> None:
         self._gains, self._states = gains, states
@@ -194,7 +197,10 @@ class StatesAhead:
         return self._selected
 
     def _maxima(self, functions: ActionFunctions, nodes: Tensor, sets: SelectedSets) -> Maxima:
-        """Return the maxima of all k·m look-ahead means over actions, at every node z."""
+        """Return the maxima over actions of the k·m posterior means after a new reward, at every node z.
+
+        A node z is a new reward that is z standard deviations above its prediction.
+        """
         if sets.last is not None:
             starts, steps = sets.last, WARM_STEPS
         else:
@@ -205,7 +211,7 @@ class StatesAhead:
         return maxima
 
     def _cold_starts(self, functions: ActionFunctions, nodes: Tensor, states: Tensor) -> Tensor:
-        """Return starts (k·m, q, features) of Newton's method for states without earlier maximizers.
+        """Return starts (k·m, q, features) of Newton's method in states that have no earlier maximizers.
 
         At the node z = 0 the start is the best action of the state, and at other nodes the result of `_best_start`.
         """

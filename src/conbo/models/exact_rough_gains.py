@@ -129,7 +129,10 @@ class RoughGains:
         return slopes, torch.minimum(gain, UNIT_LINE_GAIN * new_scale.abs() / sd)
 
     def _without_infeasible(self, candidates: Tensor, mean: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-        """Return means and slopes (r, m) of candidates' own actions, far below all others where infeasible."""
+        """Return means and slopes (r, m) of the lines of the candidates' own actions.
+
+        Where an action is infeasible, its line is put far below all others.
+        """
         limits = self._limits
         if limits is None:
             return mean, slope

@@ -46,7 +46,7 @@ class Factor:
 
     @cached_property
     def feature_scales(self) -> Tensor:
-        """Multipliers (width,) that turn features into scaled features, whose distance the profile is a function of."""
+        """Multipliers (width,) that turn features into scaled features; the correlation depends on their distance."""
         return self.profile.unit / self.lengthscales[list(self.columns.owner)]
 
     @cached_property

@@ -49,7 +49,7 @@ class KernelFamily(Protocol):
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Largest absolute value of each loading."""
+        """Largest absolute value of each loading, a parameter that may be negative."""
 
     def kernel(self, parameters: Tensor) -> Kernel:
         """Return the kernel with these parameters (p,)."""
@@ -90,12 +90,12 @@ class ExtendedFamily:
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """Prior means of the loadings."""
+        """Prior means of the loadings, which are parameters that may be negative."""
         return self.family.typical_loadings
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Largest absolute value of each loading."""
+        """Largest absolute value of each loading, a parameter that may be negative."""
         return self.family.largest_loadings
 
 
@@ -119,12 +119,12 @@ class ProductFamily:
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """Empty, because this family has no loadings."""
+        """Empty, because this family has no loadings, which are parameters that may be negative."""
         return ()
 
     @property
     def largest_loadings(self) -> tuple[float, ...]:
-        """Empty, because this family has no loadings."""
+        """Empty, because this family has no loadings, which are parameters that may be negative."""
         return ()
 
     def kernel(self, parameters: Tensor) -> ProductKernel:
@@ -202,7 +202,7 @@ class Features:
 class Block:
     """The correlation φ of all pairs of points over one block of columns (states or actions), and its slope ψ.
 
-    Both are tables (r, n, n), for r sets of lengthscales. The gradient of φ by the scaled features a is -ψ (a-b).
+    Both are tables (r, n, n), for r sets of lengthscales. The gradient of φ(a, b) by the scaled features a is -ψ (a-b).
     """
 
     def __init__(self, features: Features, profile: Profile) -> None:

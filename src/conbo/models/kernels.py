@@ -13,6 +13,8 @@ l                ``lengthscales``            one for every column, in units of t
 ===============  ==========================  =====================================================
 
 Methods take states and actions as scaled features, which `Factor.scaled` makes from unit-cube points.
+
+The paper is Pearce, Klaise & Groves, "Practical Bayesian Optimization of Objectives with Conditioning Variables".
 """
 
 from abc import ABC, abstractmethod
@@ -185,7 +187,7 @@ class Kernel(ABC):
         Returns
         -------
         dict
-            The values that the user's reader of kernels needs.
+            The values that the function passed to `conbo.load_policy` as `kernel` needs to rebuild the kernel.
 
         Raises
         ------
@@ -220,7 +222,10 @@ class Kernel(ABC):
 
 
 def pulled(table: Tensor, here: Tensor, there: Tensor) -> Tensor:
-    """Return the sums -Σ_m table[..., p, m] (here_p - there_m), which turn weighted slopes ψ into gradients."""
+    """Return the sums -Σ_m table[..., p, m] (here_p - there_m), (..., p, width).
+
+    With the slopes ψ of a correlation in the table, these are its gradients, because its derivative is -ψ (a-b).
+    """
     towards = (table @ there) if there.dim() == 2 else torch.einsum("...pm,pmf->...pf", table, there)
     return towards - table.sum(-1, keepdim=True) * here
 

@@ -57,7 +57,7 @@ Expected: TypeAlias = Literal["small", "moderate", "varying"]  # name of the noi
 
 @dataclass(frozen=True)
 class Peak:
-    """The shape of the log-density around a mode, with H its negated second derivatives.
+    """What Laplace's method needs at a mode; H are the negated second derivatives of the log-density there.
 
     A LogNormal prior is a density of exp(parameter), but H is taken with respect to the parameter itself. `log_volume`
     therefore also contains the sum of those parameters, the log Jacobian of this change of variables.
@@ -180,7 +180,7 @@ class LogPosterior:
         return self._imagined_gradients(parameters).square().mean(0) + torch.from_numpy(self._spread**-2)
 
     def peak(self, parameters: Tensor) -> "Peak":
-        """Return the shape of the log-density around a mode (p,)."""
+        """Return what Laplace's method needs at a mode (p,): curvature, log-volume and constant mean."""
         second, mean = self._second_derivatives(parameters)
         scale = torch.from_numpy(self._spread)
         curvatures, directions = torch.linalg.eigh(second)

@@ -52,7 +52,10 @@ class MainEffectsKernel(Kernel):
         return self.interaction.scale(a, b) + self.action_variance
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the slope ψ of A + σ_X², which is that of the interaction's A, because σ_X² is constant."""
+        """Return the slope ψ of `scale`: its gradient with respect to the numeric features of `a` is -ψ (a-b).
+
+        It is that of the interaction, because the added variance is constant.
+        """
         return self.interaction.scale_slope(a, b)
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
@@ -62,9 +65,9 @@ class MainEffectsKernel(Kernel):
         return main if own is None else main + own
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return the slope ψ of the interaction's B alone.
+        """Return the slope ψ of the interaction's B: its gradient by the numeric features of `a` is -ψ (a-b).
 
-        `weighted_gradient` adds that of the main effect, whose features are scaled by other lengthscales.
+        `weighted_gradient` adds the main effect, whose features are scaled by other lengthscales.
         """
         return self.interaction.offset_slope(a, b)
 

@@ -158,7 +158,7 @@ class Mixture:
         return all(member.batches_look_ahead for member in self.members)
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Return actions (p, d_x), half of them moved to be evenly spread after the most probable member's warping."""
+        """Move every second one of actions (p, d_x), to be evenly spread after the most probable member's warping."""
         return self.leader.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "MixtureSearch":

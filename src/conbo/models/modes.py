@@ -68,7 +68,7 @@ class Mode:
 
     @cached_property
     def peak(self) -> Peak:
-        """The shape of the log-density around the mode."""
+        """The curvature and volume of the log-density at the mode, and the constant mean of the rewards."""
         return self.target.peak(self.parameters)
 
     def like(self, other: "Mode") -> "Mode":

@@ -1,8 +1,10 @@
-"""Compares the maximizers of a look-ahead mean that were found at its nodes z_j.
+"""Compares the best actions of a state for different outcomes of one new reward, for a knowledge gradient.
 
-V(z) is the highest look-ahead mean of a state.  A line that was found at one node may be the highest at another.  If
-the maximizers at two neighboring nodes are similar, and not much farther apart than those at the nodes beside them,
-they belong to the same local maximum, and V is smooth between the nodes.  Otherwise V has a corner there.
+A node z_j is an outcome: a reward z_j standard deviations above its prediction.  At each node, a search finds the
+action with the highest posterior mean after that reward (the maximizer), and V(z) is this mean.  As a function of z,
+the mean of one action is a line.  The line that was found at one node may be the highest at another.  If the maximizers
+at two neighboring nodes are similar, and not much farther apart than those at the nodes beside them, they belong to the
+same local maximum, and V is smooth between the nodes.  Otherwise V has a corner there.
 
 Plain torch is the reference; on a CPU with Numba, compiled loops replace it.
 """
@@ -19,9 +21,9 @@ from conbo.models.action_functions import ActionFunctions, Maxima
 
 
 def shared_between_nodes(maxima: Maxima, nodes: Tensor) -> Maxima:
-    """Let every node take the highest of the lines mean + z slope that were found at any node.
+    """Let every node z take the highest of the lines mean + z slope that were found at any node.
 
-    Then all lines are tangents of one convex function. The tensors of `maxima` may be overwritten.
+    Then all lines are tangents of one convex function of z. The tensors of `maxima` may be overwritten.
     """
     if compiled.AVAILABLE and nodes.device.type == "cpu":
         winner = np.empty(maxima.mean.shape, dtype=np.int64)
@@ -43,10 +45,11 @@ def shared_between_nodes(maxima: Maxima, nodes: Tensor) -> Maxima:
 
 
 def neighbor_similarity(functions: ActionFunctions, actions: Tensor, nodes: Tensor) -> Tensor:
-    """Return correlations (..., q-1) of the maximizers (..., q, features) of neighboring nodes, reduced at jumps.
+    """Return correlations (..., q-1) of the best actions at neighboring nodes z, reduced where they jump.
 
-    A maximizer that moves many times faster between two nodes than between the nodes beside them has jumped to another
-    local maximum, so the highest look-ahead mean has a corner as a function of z.
+    `actions` (..., q, features) are the actions with the highest posterior means after a reward at nodes z (q,). An
+    action that moves many times faster between two nodes than between the nodes beside them has jumped to another local
+    maximum.
     """
     profile = functions.factor.profile
     if compiled.handles(profile) and actions.device.type == "cpu":

@@ -152,7 +152,7 @@ class OneStudy:
         return self.whole.batches_look_ahead
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Return actions (p, d_x) with every second one moved, so that those are evenly spread after input warping."""
+        """Move every second one of actions (p, d_x), so that the moved ones are evenly spread after input warping."""
         return self.whole.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "_Search":

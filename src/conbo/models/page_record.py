@@ -16,7 +16,7 @@ MOST_COMBINATIONS = 400  # largest number of combinations of state categories fo
 
 
 def page_record(posterior: Conditioned, space: Space) -> dict[str, Any] | None:
-    """Return the posterior as plain values and tensors for the report's page; None if it cannot compute the kernel."""
+    """Return the posterior as plain values and tensors for the report's page; None if the page cannot compute it."""
     kernel, warp = posterior.kernel, posterior.kernel.actions.warp
     built_in = kernel.states.profile.built_in and kernel.states.profile == kernel.actions.profile
     tables = state_tables(kernel.without_main_effects(), space) if built_in else None

@@ -74,10 +74,11 @@ class BestActions:
 
 @dataclass(frozen=True)
 class GainRule:
-    """How the knowledge gradient in a state is estimated from the look-ahead lines mean + slope z of its actions.
+    """How the knowledge gradient in a state is estimated from lines mean + slope z.
 
-    If `nodes` is None, there is one line for every action of the pool. Otherwise there is one line for every node z:
-    that of the action with the highest look-ahead mean at this z.
+    A line is the posterior mean of an action after a reward that is z standard deviations above its prediction. If
+    `nodes` is None, there is one line for every action of the pool. Otherwise there is one line for every node z: that
+    of the action with the highest mean at this z.
     """
 
     nodes: Tensor | None  # (q,), values of z
@@ -137,7 +138,7 @@ class AveragesValues(Protocol):
 
 @dataclass(frozen=True)
 class LineGains:
-    """Knowledge gradients of k candidates in m states each, estimated from q look-ahead lines."""
+    """Knowledge gradients of k candidates in m states each, estimated from q `LookAheadLines` mean + slope z."""
 
     values: Tensor  # (k, m)
     derivative: Tensor  # (k, m, q), of the gains with respect to the slopes of the lines
@@ -276,7 +277,7 @@ class LooksAhead(Protocol):
         """Whether thousands of look-ahead slopes take only milliseconds; if not, callers ask for fewer."""
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Return actions (p, d_x) with every second one moved, so that those are evenly spread after input warping."""
+        """Move every second one of actions (p, d_x), so that the moved ones are evenly spread after input warping."""
 
     def action_search(self, space: Space, actions: Tensor) -> ActionSearch:
         """Return a search for the best actions of states, which starts from a pool of actions (p, d_x)."""

@@ -45,7 +45,7 @@ class SeededFamily(ExtendedFamily):
         return self.family.n_variances + self.constant + self.function
 
     def kernel(self, parameters: Tensor) -> Kernel:
-        """Return the kernel with parameters (p,) of the reward without the effects of seeds."""
+        """Return the kernel of the reward without effects of seeds, with parameters (p,)."""
         return self.family.kernel(self._split(parameters)[0])
 
     def effect(self, parameters: Tensor) -> SeedEffect:

@@ -31,10 +31,10 @@ PARTS: tuple[Parts, ...] = (CONSTANT, FUNCTION, BOTH)
 
 
 def modes_with_seeds(families: Sequence[SeededFamily], modes: Sequence[Mode], points: Tensor) -> list[Mode]:
-    """Return modes of promising families with effects of seeds, given the `modes` of all families without them.
+    """Return modes of the hyperparameters of promising models with effects of simulator seeds.
 
-    The last column of points (n, d + 1) is the seed. The list is empty if no two rewards share a seed, because effects
-    of seeds cannot be told from noise then.
+    `modes` are those of all models without such effects. The last column of points (n, d + 1) is the seed. The list is
+    empty if no two rewards share a seed, because effects of seeds cannot be told from noise then.
     """
     if not families or len(points[:, -1].unique()) == len(points):
         return []
@@ -60,10 +60,10 @@ def modes_with_seeds(families: Sequence[SeededFamily], modes: Sequence[Mode], po
 
 
 def cautious(modes: dict[Parts, Mode]) -> dict[Parts, Mode]:
-    """Drop the model with constants alone from the modes of one family, unless it is clearly the most probable.
+    """Drop the model in which seeds add only constants, unless it is clearly the most probable.
 
-    `modes` maps the parts of a seed's effect to the mode of the model with these parts. The model with constants and
-    functions inherits the evidence of the dropped model, if that is higher.
+    `modes` are those of one family of kernels, by what a seed adds to the rewards: a constant, a function of the point,
+    or both. The model with both inherits the evidence of the dropped model, if that is higher.
     """
     alone, both = modes.get(CONSTANT), modes.get(BOTH)
     if alone is None or both is None:

@@ -24,7 +24,7 @@ from conbo.spaces import Space
 
 @dataclass(frozen=True)
 class TransformedPosterior:
-    """The posterior of rewards under output warping."""
+    """The posterior of rewards under output warping: a Gaussian process models the mapped rewards."""
 
     process: ExactPosterior  # the posterior of the mapped rewards z
     output: OutputMap  # the map g
@@ -128,7 +128,7 @@ class TransformedPosterior:
         return True
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Return actions (p, d_x) with every second one moved, so that those are evenly spread after input warping."""
+        """Move every second one of actions (p, d_x), so that the moved ones are evenly spread after input warping."""
         return self.process.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "TransformedSearch":
@@ -257,9 +257,9 @@ class TransformedGains:
         return gains
 
     def _worth(self, before: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
-        """Convert gains of the process to gains in reward; also return the derivatives of the latter by the former.
+        """Convert gains of the process to gains in reward, and return the derivatives of the latter by the former.
 
-        `before` are the highest means of the process in the states without the gain.
+        `before` are the highest means of the process in the states, without the gain.
         """
         noise = gain.new_full((), self.posterior.process.usual_noise)
         return self.posterior.output.gain(before.expand_as(gain), gain, noise.expand_as(gain))
