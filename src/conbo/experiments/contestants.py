@@ -95,7 +95,7 @@ class Ours(Optimizer):
 
 
 def contestant(entry: Entry, problem: Problem, settings: RunSettings, evaluations: int) -> Contestant:
-    """The contestant for one run."""
+    """The contestant that spends this number of evaluations in one run of a method or an alternative."""
     if not isinstance(entry, Method):
         return entry.enter(problem, settings, evaluations)
     return Ours(

@@ -124,7 +124,7 @@ def log_costs(axes: Axes) -> None:
 
 
 def legend_below(figure: Figure, axes: Iterable[Axes], columns: int = 5) -> None:
-    """Draw one legend, below the panels and for all of them."""
+    """Draw one legend for all panels, below them."""
     lines = {label: line for panel in axes for line, label in zip(*panel.get_legend_handles_labels(), strict=True)}
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=columns)
 

@@ -160,7 +160,10 @@ def estimate(belief: Belief, recipe: Estimator, candidate: Tensor) -> tuple[Exac
 
 @cache
 def line() -> Belief:
-    """The belief of the pictures without states: six rewards along the first half of one action."""
+    """The belief (space, observations and fitted model) of the pictures without states.
+
+    It has six rewards in the first half of the range of one action.
+    """
     space = Space(actions={"x": Real(0, SIDE)})
     points = torch.tensor([0.2, 1.1, 2.0, 3.1, 4.2, 5.0], dtype=torch.float64)[:, None] / SIDE
     rewards = torch.sin(1.4 * SIDE * points[:, 0])
@@ -171,7 +174,10 @@ def line() -> Belief:
 
 @cache
 def plane() -> Belief:
-    """The belief of the pictures with states: fourteen rewards over one state and one action."""
+    """The belief (space, observations and fitted model) of the pictures with one state and one action.
+
+    It has fourteen rewards.
+    """
     space = Space(states={"s": Real(0, SIDE)}, actions={"x": Real(0, SIDE)})
     points = sobol(14, 2, seed=7)
     state, action = (SIDE * points).unbind(-1)

@@ -1,4 +1,4 @@
-"""A lock so that one process at a time works on a run; the operating system releases it when its process ends."""
+"""A lock that lets one process at a time work on a run; the operating system releases it when the process ends."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -120,5 +120,5 @@ def label(value: Value, longest: int = LONGEST_LABEL) -> str:
 
 
 def described(values: dict[str, Value]) -> str:
-    """Named values on one line each, for a hover label."""
+    """The text of a hover label, with one line for each named value."""
     return "<br>".join(f"{label(name)} {label(value)}" for name, value in values.items())

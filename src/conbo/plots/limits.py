@@ -90,7 +90,7 @@ def probability(view: View, points: Tensor) -> Array:
 
 
 def limit_names(view: View) -> list[str]:
-    """All limits that can be named: the texts of known ones, and the outcomes of learned ones."""
+    """The names of all limits: the texts of known linear ones, and the names of the outcomes of learned ones."""
     learned = view.belief.constraints
     outcomes = [] if learned is None else [one.name for one in learned.all]
     return [*view.space.constraints, *outcomes]

@@ -73,8 +73,8 @@ def _panels(figure: go.Figure, result: Figure) -> dict[tuple[str, str], Axes]:
         axes.spines[:].set_color(template.xaxis.gridcolor)
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(color=template.xaxis.gridcolor, length=0)
-        _dress(axes, "x", x, template.xaxis.gridcolor)
-        _dress(axes, "y", y, template.yaxis.gridcolor)
+        _style_axis(axes, "x", x, template.xaxis.gridcolor)
+        _style_axis(axes, "y", y, template.yaxis.gridcolor)
         panels[pair] = axes
     return panels
 
@@ -87,7 +87,7 @@ def _domain(axis: Any) -> tuple[float, float]:
     return tuple(round(end, 6) for end in axis.domain or (0.0, 1.0))  # type: ignore[return-value]
 
 
-def _dress(axes: Axes, which: Literal["x", "y"], axis: Any, grid: str) -> None:
+def _style_axis(axes: Axes, which: Literal["x", "y"], axis: Any, grid: str) -> None:
     """Set the scale, range, ticks and title of one axis."""
     logarithmic = axis.type == "log"
     scaled: Any = axes.xaxis if which == "x" else axes.yaxis

@@ -93,12 +93,12 @@ def dots(x: ArrayLike, y: ArrayLike, name: str, color: str, **options: Any) -> g
 
 
 def evenly(n: int, most: int = MOST_DRAWN) -> NDArray[np.intp]:
-    """Indices of at most `most` of n things, evenly spaced from the first to the last."""
+    """Indices of at most `most` of n items, evenly spaced from the first to the last."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.intp))
 
 
 def with_count(name: str, drawn: int, of: int) -> str:
-    """A name for a legend, with the number of things that are drawn if not all of them are."""
+    """A name for a legend, with the number of items that are drawn if not all of them are."""
     return name if drawn == of else f"{name} ({drawn} of {of} drawn)"
 
 

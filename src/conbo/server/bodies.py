@@ -33,7 +33,7 @@ class Body(BaseModel):
 
 
 class SignIn(Body):
-    """A token that is exchanged for a cookie."""
+    """A request to exchange a token for a cookie."""
 
     token: str
 
@@ -98,7 +98,7 @@ class Tell(Body):
 
 
 class Fail(Body):
-    """Why a trial has no reward."""
+    """The report that a trial has failed."""
 
     error: Annotated[Any, _any("What went wrong.", type="string")] = ""
     worker: Worker = None

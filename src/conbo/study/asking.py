@@ -90,7 +90,7 @@ def fail(shared: SharedOptimizer, trial: Trial | int, error: str, owner: str | N
 
 
 def check_lease(lease: object) -> None:
-    """Raise SettingError unless this is a positive number of seconds."""
+    """Raise SettingError unless the lease is a positive, finite number of seconds."""
     if not (is_number(lease) and 0 < lease < float("inf")):
         raise SettingError(f"`0 < lease < inf` must hold, but got lease={lease!r}.")
 

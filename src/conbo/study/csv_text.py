@@ -75,7 +75,7 @@ def _check_lengths(path: str | Path, cells: list[str], columns: list[str], line:
 
 
 def _cells(text: str) -> list[str]:
-    """The cells of one row that is too long for the csv module."""
+    """Split the text of a row, which is too long for the csv module, into cells."""
     cells, quoted = [""], False
     for part in re.split('([",])', text):
         quoted ^= part == '"'

@@ -1,4 +1,4 @@
-"""The database of a study: SQLite or PostgreSQL, with transactions that are retried while it cannot be reached."""
+"""The database that stores studies, SQLite or PostgreSQL; transactions are retried while it cannot be reached."""
 
 import logging
 import os
@@ -239,7 +239,7 @@ def patience(error: BaseException, reached: bool) -> float:
 
 
 def _dispose(engine: Engine, pid: int) -> None:
-    """Close the connections of an engine, unless this process inherited them by a fork from the process `pid`."""
+    """Close the connections of an engine, if this is the process `pid` that opened them, and not a fork of it."""
     if os.getpid() == pid:
         engine.dispose()
 

@@ -88,7 +88,7 @@ def error_of(future: "Future[Any]") -> BaseException | None:
 
 
 def text_of(error: BaseException) -> str:
-    """The text under which an error is recorded."""
+    """The text that is recorded for the error of an evaluation."""
     return str(error) if isinstance(error, EvaluationError) else located_text(error)
 
 
@@ -235,7 +235,7 @@ class Borrowed:
         return future
 
     def has_begun(self, future: "Future[Any]") -> bool:
-        """Always true: the evaluation may still wait in a queue, but few executors tell."""
+        """Always true; the evaluation may still wait in a queue, but few executors report this."""
         return True
 
     def stop(self, future: "Future[Any]") -> bool:

@@ -36,7 +36,7 @@ class News:
 
 
 class Records(LostWorkers):
-    """The stored trials of one study."""
+    """The stored trials and settings of one study, and the transactions by which workers share them."""
 
     def __init__(self, database: Database, study: int, revision: int = 0, origin: str = "the study") -> None:
         super().__init__(database, study, origin)

@@ -22,7 +22,7 @@ class Timeout:
 
     @property
     def is_over(self) -> bool:
-        """Whether the evaluation has had all of its time."""
+        """Whether the time of the evaluation is over."""
         return time.monotonic() > self.deadline
 
     def start(self) -> None:

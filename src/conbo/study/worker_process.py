@@ -56,7 +56,7 @@ def load_and_evaluate(objective: bytes, *arguments: Any) -> "Outcomes | Failure"
 
 
 def error_text(error: BaseException) -> str:
-    """Type and message of an exception, even if producing its message raises."""
+    """Type and message of an exception, even if converting it to text raises another exception."""
     try:
         message = str(error)
     except Exception as wrong:
