@@ -108,9 +108,9 @@ def bench(
     """Compare methods on a test problem.
 
     PROBLEM is a built-in name, a variant of one such as branin:width=0.5,noise=1, or path/to/file.py:name of a
-    conbo.problems.Problem of your own. With the same seed, all methods begin with the same points and meet the same
+    conbo.problems.Problem of your own. With the same seed, all methods begin with the same points and get the same
     noise. Policies are scored by their opportunity cost over P[s], or by their mean reward if the best policy is
-    unknown. If a problem has constraints, the share of states in which a policy violates one is a score, too.
+    unknown. If a problem has constraints, the share of states in which a policy violates one is also a score.
 
     \b
       conbo bench branin -m conbo -m revi --seeds 20 --out out/branin
@@ -164,9 +164,10 @@ def reproduce(
 ) -> None:
     """Run the experiments of the paper.
 
-    FIGURE is a name that --list shows, or `all`. Runs that are in the folder already are not made again: copy the
-    packed runs from results/ to the folder, and the figures are only drawn. Every run records the version, the platform
-    and a fingerprint of the code that it depends on; --stale lists the runs that were made by other code than today's.
+    FIGURE is a name that --list shows, or `all`. Runs that are already in the folder are not made again: if you copy
+    the packed runs from results/ to the folder, the figures are drawn without any new run. Every run records the
+    version, the platform and a fingerprint of the code that it depends on; --stale lists the runs that were made by
+    other code than today's.
 
     \b
       conbo reproduce --list

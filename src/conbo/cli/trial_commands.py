@@ -250,9 +250,9 @@ def export(
     In CSV, a text that a spreadsheet would take for a formula gets an apostrophe in front of it, which `conbo import`
     and `conbo tell` remove again.
 
-    With --database, the copy is complete, even while others write. A copy of an SQLite file has all its studies, a copy
-    from a database server only this one. Copying an SQLite file by other means may miss what is in the -wal file beside
-    it.
+    With --database, the copy is complete, even while others write. A copy of an SQLite file has all its studies; a copy
+    from a database server has only this study. A copy of an SQLite file that is made by other means may lack the changes
+    in its -wal file.
     """
     (source,) = leading_study(arguments)
     if database is not None:
