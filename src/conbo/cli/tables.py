@@ -50,7 +50,7 @@ def read_rows(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def from_rows(path: Path, rows: Mapping[str, dict[str, Any]], read: Callable[[dict[str, Any]], Read]) -> list[Read]:
-    """Apply `read` to all rows of a file; raises StudyError, which lists all rows for which `read` raised an error."""
+    """Return the results of `read` for all rows of a file; raise StudyError, which lists all rows that `read` refuses."""
     results: list[Read] = []
     wrong: list[str] = []
     for place, row in rows.items():

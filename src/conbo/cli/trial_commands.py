@@ -251,8 +251,8 @@ def export(
     and `conbo tell` remove again.
 
     With --database, the copy is complete, even while others write. A copy of an SQLite file has all its studies; a copy
-    from a database server has only this study. A copy of an SQLite file that is made by other means may lack the changes
-    in its -wal file.
+    from a database server has only this study. A copy of an SQLite file made by other means may lack the changes in its
+    -wal file.
     """
     (source,) = leading_study(arguments)
     if database is not None:

@@ -205,5 +205,5 @@ def _color(text: str) -> Any:
 
 
 def _plain(text: str) -> str:
-    """The text of plotly for matplotlib: line breaks are kept, escapes are undone, and dollar signs are not math."""
+    """Convert a text of plotly for matplotlib: HTML escapes and line breaks are converted, and dollar signs escaped."""
     return unescape(text.replace("<br>", "\n")).replace("$", r"\$")

@@ -253,7 +253,7 @@ class Run:
     # Trials
 
     def _next(self) -> Trial | None:
-        """The next trial to evaluate, or None: an enqueued trial, a lost worker's trial, or a new one."""
+        """The next trial to evaluate (an enqueued one, a lost worker's or a new one), or None if there is none now."""
         if self._stopped:
             return None
         optimizer = self._shared.up_to_date()
