@@ -92,7 +92,7 @@ def unfolded_log(source: str) -> str | None:
 
 
 def _name_distant_storage(source: str, storage: str) -> None:
-    """Print where a study file stores its study, if that is outside of its folder.
+    """Print where a study file stores its study, if that is outside of the file's folder.
 
     A study file may come from somebody else, and the user should know which database it writes to.
     """

@@ -50,7 +50,7 @@ def read_rows(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def from_rows(path: Path, rows: Mapping[str, dict[str, Any]], read: Callable[[dict[str, Any]], Read]) -> list[Read]:
-    """Return the results of `read` for all rows of a file; raise StudyError, which lists all rows that `read` refuses."""
+    """Return what `read` returns for each row of a file; raise StudyError, which lists the rows that `read` refuses."""
     results: list[Read] = []
     wrong: list[str] = []
     for place, row in rows.items():

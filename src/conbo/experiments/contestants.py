@@ -46,7 +46,7 @@ class Contestant(Protocol):
         """Record the reward of a trial."""
 
     def policies(self) -> Sequence[ActionRule]:
-        """The policies on offer, the best of which is scored."""
+        """The policies that the contestant offers; the best of them is scored."""
 
 
 class TrialList:

@@ -87,7 +87,7 @@ def _slice(view: View, axis: ParameterAxis, column: int, here: Tensor, showlegen
 
 
 def importance(study: Studied) -> go.Figure:
-    """Draw how much reward the policy would lose, on average over the states' distribution P[s], by one wrong parameter.
+    """Draw how much reward the policy would lose, on average over P[s], if one parameter were wrong.
 
     For a state, it is the loss of acting as if the state had another value drawn from P[s]. For an action, it is the
     loss of choosing a random value.

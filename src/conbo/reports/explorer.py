@@ -43,7 +43,7 @@ def _answers(view: View) -> dict[str, Any]:
 
 
 def _model(view: View, record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of the posterior, with the reward's units, the kinds of parameters, and the points and actions."""
+    """The record of the posterior with everything else that the page needs to compute the policy and its reward."""
     return {
         **_plain(record),
         "shift": view.belief.shift,

@@ -85,7 +85,7 @@ def tell(shared: SharedOptimizer, trial: Trial | int, told: Outcomes, owner: str
 
 
 def fail(shared: SharedOptimizer, trial: Trial | int, error: str, owner: str | None = None) -> bool:
-    """Record that a trial has failed, and return whether this counts: not if the owner no longer has the trial."""
+    """Record that a trial has failed, and return True; return False if the owner no longer has the trial."""
     return shared.records.fail(shared.up_to_date().find(trial).number, error, owner)
 
 

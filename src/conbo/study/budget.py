@@ -1,4 +1,4 @@
-"""Decides whether a run has reached one of its ends (evaluations, costs, time, gain), and how many trials it lacks."""
+"""Decides whether a run has reached one of its ends (evaluations, costs, time, gain), or how many trials it needs."""
 
 from conbo.optimizer import Optimizer
 from conbo.study.asking import under_way
@@ -33,7 +33,7 @@ def reached_end(ends: Ends, optimizer: Optimizer, seconds: float) -> Stopped | N
 def too_little_gain(ends: Ends, suggested: SuggestedTrials) -> Stopped | None:
     """Name of the end that is reached because the suggested trials promise too little gain, or None.
 
-    The expected gain is compared with `stop_below`, and its value (`worth` for each unit) with the cost of one trial.
+    The expected gain is compared with `stop_below`, and the expected gain times `worth` with the cost of one trial.
     """
     gain, cost = suggested.expected_gain, suggested.expected_cost
     if gain is None:

@@ -32,7 +32,7 @@ def tell_for(study: Study, owner: str | None, number: int, told: Outcomes) -> bo
 
 
 def fail_for(study: Study, owner: str | None, number: int, error: str) -> bool:
-    """Record a failure as `Study.fail` does, and return whether it counts: not if the owner no longer has the trial."""
+    """Record a failure as `Study.fail` does, and return True; return False if the owner no longer has the trial."""
     return fail(study._shared, number, error, owner)
 
 

@@ -254,7 +254,7 @@ class Records(LostWorkers):
         return self._database.write(work)
 
     def fail(self, number: int, error: str, worker: str | None = None) -> bool:
-        """Record that a trial has failed, if the worker still has it; return whether it does."""
+        """Record that a trial has failed, and return True; return False if the worker no longer has the trial."""
 
         def work(connection: Connection) -> bool:
             change = self._lock(connection)

@@ -17,7 +17,7 @@ class Timeout:
 
     @property
     def waits(self) -> bool:
-        """Whether the clock is still to be started."""
+        """Whether there is a limit, and its clock has not been started yet."""
         return self._seconds is not None and self.deadline == inf
 
     @property
