@@ -151,7 +151,7 @@ def _draw_maximizers(axes: Axes, kg: ExactGains, lines: ExactLines) -> None:
 
 
 def estimate(belief: Belief, recipe: Estimator, candidate: Tensor) -> tuple[ExactGains, float, ExactLines]:
-    """The knowledge gradient that a recipe builds, its value at a candidate (1, d), and the lines in z behind the value."""
+    """The knowledge gradient of a recipe, its value at a candidate (1, d), and the lines in z that give the value."""
     kg = cast(ExactGains, recipe.build(belief, generator()))  # the model is a built-in one
     only_state = torch.zeros(1, 1, 0, dtype=torch.float64)
     gains = kg.at(only_state)(candidate, torch.zeros(1, dtype=torch.long))
