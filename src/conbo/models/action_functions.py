@@ -262,7 +262,10 @@ def state_functions(posterior: Conditioned, states: Tensor) -> ActionFunctions:
 
 @dataclass(frozen=True)
 class StateRows:
-    """What m states contribute to their posterior means after one more reward, for any candidate; r sets of states."""
+    """The parts of the states' look-ahead means that do not depend on the candidate, for r sets of m states.
+
+    A look-ahead mean is the posterior mean after one more reward, as a function of the action.
+    """
 
     features: Tensor  # (r, m, state features), scaled
     scale: Tensor  # (r, m, n), the kernel's A between these states and the observed ones
@@ -279,7 +282,10 @@ class StateRows:
 
 
 def state_rows(posterior: Conditioned, states: Tensor) -> StateRows:
-    """Prepare the posterior means of states (r, m, d_s) as functions of the action, for any candidate's look-ahead."""
+    """Prepare the parts of the look-ahead means of states (r, m, d_s) that do not depend on the candidate.
+
+    A look-ahead mean is the posterior mean after one more reward, as a function of the action.
+    """
     r, m, _ = states.shape
     features = posterior.kernel.states.scaled(states)
     flat = features.flatten(0, 1)
@@ -302,7 +308,7 @@ def look_ahead_functions(
 ) -> ActionFunctions:
     """Return the posterior means after one more reward at each of r candidates, as r·m functions of the action.
 
-    Candidate i has one function in each of the m states of `rows` number i, and these m functions are adjacent.
+    Candidate i has one function in each of the m states of set i of `rows`, and these m functions are adjacent.
     `limits` has one row for each function.
     """
     kernel = posterior.kernel

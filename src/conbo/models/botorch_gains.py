@@ -25,7 +25,7 @@ WIDTH = 0.2  # lengthscale, in the unit cube, of the similarity of two actions
 
 
 class PairwisePosterior(Protocol):
-    """The methods of a posterior from which gains are computed."""
+    """The methods of a posterior from which knowledge gradients are computed."""
 
     def mean(self, points: Tensor) -> Tensor:
         """Posterior mean (n,) of the noise-free reward at points (n, d)."""
@@ -91,11 +91,11 @@ class BotorchGains:
     rule: GainRule
 
     def at(self, states: Tensor) -> "BotorchStatesAhead":
-        """Return a function that computes the gains of candidates in r sets of m states (r, m, d_s)."""
+        """Return a function that computes the knowledge gradients of candidates in r sets of m states (r, m, d_s)."""
         return BotorchStatesAhead(self, states)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return a function that roughly estimates the gains (r, m) of candidates (r, d) in states (m, d_s).
+        """Return a function that roughly estimates knowledge gradients (r, m) of candidates (r, d) in states (m, d_s).
 
         It searches for no maximizers: its lines are those of pool actions, and only of a few of them if the rule has
         nodes.
@@ -121,8 +121,8 @@ class BotorchGains:
     def lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
         """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
 
-        A line mean + slope z is the posterior mean after a reward at the candidate that is z standard deviations above
-        its prediction.
+        A line mean + slope z is the posterior mean if the reward at the candidate is z standard deviations above its
+        prediction.
         """
         with torch.no_grad():
             return BotorchLines.at(self.posterior, candidates, states, actions)
@@ -140,7 +140,7 @@ class BotorchStatesAhead:
         self._visited = torch.zeros(len(states), dtype=torch.bool, device=states.device)
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
-        """Return the gains (k, m) of candidates (k, d); candidate i is evaluated in the set of states `rows[i]`."""
+        """Return the knowledge gradients (k, m) of candidates (k, d); candidate i uses the set of states `rows[i]`."""
         gains, states, nodes = self._gains, self._states[rows], self._gains.rule.nodes
         if nodes is None:
             lines = gains.pooled(candidates, states, gains.actions)

@@ -201,15 +201,15 @@ class BotorchPosterior:
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
         """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
 
-        A line mean + slope z is the posterior mean after a reward at the candidate that is z standard deviations above
-        its prediction.
+        A line mean + slope z is the posterior mean if the reward at the candidate is z standard deviations above its
+        prediction.
         """
         return BotorchLines.at(self, candidates, states, actions)
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
         """Return the slopes σ̃ (c, p) of the look-ahead means at points (p, d), for candidates (c, d).
 
-        A reward at a candidate that is z standard deviations above its prediction raises the mean at a point by σ̃ z.
+        If the reward at a candidate is z standard deviations above its prediction, the mean at a point rises by σ̃ z.
         """
         sd = (self.variance(candidates) + self.noise_at(candidates)).sqrt()
         return self.covariance(candidates, points) / sd[:, None]

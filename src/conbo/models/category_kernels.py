@@ -120,9 +120,10 @@ class MultiTask:
         return _product([loadings[choice].square().sum(-1) + own[choice] for loadings, own, choice in columns])
 
     def terms(self, columns: int) -> list[CategoryTerm]:
-        """Return the terms of the product over categorical columns: one for every way to pick a term from each.
+        """Return the terms of a product of covariances W Wᵀ + diag(v), one for each categorical column.
 
-        The terms of a categorical column are the columns of its W, and √v with a factor δ.
+        There is one term for every way to pick a term from each factor. The terms of a factor are the columns of W, and
+        √v with the factor δ, which is 1 for equal choices and 0 otherwise.
         """
         tables = [torch.cat([w, v.sqrt()[:, None]], -1) for w, v in zip(self.loadings, self.own, strict=True)]
         ranks = [w.shape[1] for w in self.loadings]
@@ -133,7 +134,7 @@ class MultiTask:
         ]
 
     def record(self) -> dict[str, Any]:
-        """Return W and v of every column as plain values."""
+        """Return W and v of every categorical column as plain values."""
         loadings, own = ([tensor.tolist() for tensor in part] for part in (self.loadings, self.own))
         return {"type": "multi-task", "loadings": loadings, "own": own}
 

@@ -217,7 +217,7 @@ class Conditioned:
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
         """Return the slopes σ̃ (c, p) of the look-ahead means at points (p, d), for candidates (c, d).
 
-        A reward at a candidate that is z standard deviations above its prediction raises the mean at a point by σ̃ z.
+        If the reward at a candidate is z standard deviations above its prediction, the mean at a point rises by σ̃ z.
         """
         ahead, here = self.look_ahead(candidates), self.kernel.scaled(points)
         own = self.kernel.covariance((ahead.states, ahead.actions), here)

@@ -63,7 +63,10 @@ class ExactPosterior(Conditioned):
         return self.kernel.scale(a, b) / own[0][:, None] / own[1]
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return which states (m, d_s) have a correlation of at least `least` with some known state (k, d_s)."""
+        """Return which states (m, d_s) have a correlation of at least `least` with some known state (k, d_s).
+
+        The kernel's lengthscales are capped at LARGEST_LENGTHSCALE for this.
+        """
         factor = self.kernel.states
         factor = replace(factor, lengthscales=factor.lengthscales.clamp_max(LARGEST_LENGTHSCALE))
         return factor.correlation(factor.scaled(states), factor.scaled(known)).amax(-1) >= least
@@ -91,8 +94,8 @@ class ExactPosterior(Conditioned):
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> ExactLines:
         """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
 
-        A line mean + slope z is the posterior mean after a reward at the candidate that is z standard deviations above
-        its prediction.
+        A line mean + slope z is the posterior mean if the reward at the candidate is z standard deviations above its
+        prediction.
         """
         return lines_at(self, candidates, states, actions)
 

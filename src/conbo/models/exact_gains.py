@@ -79,7 +79,7 @@ class ExactLines:
 def lines_at(posterior: Conditioned, candidates: Tensor, states: Tensor, actions: Tensor) -> ExactLines:
     """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
 
-    A line mean + slope z is the posterior mean after a reward at the candidate that is z standard deviations above its
+    A line mean + slope z is the posterior mean if the reward at the candidate is z standard deviations above its
     prediction.
     """
     ahead, rows = posterior.look_ahead(candidates), state_rows(posterior, states)
@@ -99,16 +99,16 @@ class ExactGains:
 
     @property
     def posterior(self) -> Conditioned:
-        """The Gaussian process under which gains are computed."""
+        """The Gaussian process under which knowledge gradients are computed."""
         return self.pool.posterior
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """The observed seeds; empty if gains do not depend on seeds."""
+        """The observed simulator seeds; empty if knowledge gradients do not depend on seeds."""
         return self.posterior.seen_seeds
 
     def for_seeds(self, seeds: Tensor) -> "ExactGains":
-        """Return the gains from new rewards with these seeds: (1,) for all candidates, or one for each.
+        """Return the knowledge gradients of new rewards with these seeds: (1,) for all candidates, or one for each.
 
         The cache of best actions is shared with the original, because best actions do not depend on new seeds.
         """
@@ -118,11 +118,14 @@ class ExactGains:
         return other
 
     def at(self, states: Tensor) -> "StatesAhead":
-        """Return a function that computes the gains of candidates in r sets of m states (r, m, d_s)."""
+        """Return a function that computes the knowledge gradients of candidates in r sets of m states (r, m, d_s)."""
         return StatesAhead(self, states)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return a fast function that roughly estimates the gains (r, m) of candidates (r, d) in states (m, d_s)."""
+        """Return a fast function that roughly estimates knowledge gradients (r, m) of candidates (r, d).
+
+        `states` (m, d_s) are the states in which they are estimated.
+        """
         if self.rule.nodes is not None:
             known = next((gains for of_states, gains in self._rough if of_states is states), None)
             if known is not None:
@@ -163,7 +166,7 @@ class StatesAhead:
         self._selected: SelectedSets | None = None  # a local search asks for the same sets many times
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
-        """Return the gains (k, m) of candidates (k, d); candidate i is evaluated in the set of states `rows[i]`."""
+        """Return the knowledge gradients (k, m) of candidates (k, d); candidate i uses the set of states `rows[i]`."""
         posterior, rule = self._gains.posterior.of_rows(rows), self._gains.rule
         sets, ahead = self._select(rows), posterior.look_ahead(candidates)
         functions = look_ahead_functions(posterior, ahead, sets.rows, sets.limits)

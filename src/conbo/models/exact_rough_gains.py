@@ -142,9 +142,9 @@ class RoughGains:
 
 
 def stiffness_across_limits(limits: FeatureLimits, features: Tensor, curvature: Tensor) -> Tensor:
-    """Return the curvature (m, f, f) to add, so that best actions (m, f) do not move across active limits.
+    """Return the curvature (m, f, f) to add, so that best actions (m, f) do not move across active constraints.
 
-    `curvature` (m, f, f) is -∇²μ without the limits.
+    `curvature` (m, f, f) is the negated Hessian of the posterior mean, without the constraints.
     """
     normals, gaps = (part[:, 0] for part in limits.tangents(features[:, None]))  # (m, J, f), (m, J)
     normals = normals / normals.norm(dim=-1, keepdim=True).clamp_min(1e-300) * (gaps < ACTIVE_SLACK)[..., None]

@@ -147,7 +147,7 @@ class FeatureLimits:
         return (slack >= torch.where(margins > 0, 0.0, -rounding)).all(-1)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the nearest features (r, q, width) that satisfy the linear limits, and where there are any (r, q)."""
+        """Return the nearest features (r, q, width) that satisfy the linear limits, and which of them do (r, q)."""
         inside = self.contains(x)
         rows = (~inside).nonzero()[:, 0]
         if len(rows) == 0 or self.linear is None:

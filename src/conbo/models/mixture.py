@@ -169,8 +169,8 @@ class Mixture:
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "MixtureLines":
         """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
 
-        A line mean + slope z is the posterior mean after a reward at the candidate that is z standard deviations above
-        its prediction.
+        A line mean + slope z is the posterior mean if the reward at the candidate is z standard deviations above its
+        prediction.
         """
         lines = [member.look_ahead_lines(candidates, states, actions) for member in self.members]
         return MixtureLines(self, lines, NewReward.of(self, candidates))
@@ -178,7 +178,7 @@ class Mixture:
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
         """Return the slopes σ̃ (c, p) of the look-ahead means at points (p, d), for candidates (c, d).
 
-        A reward at a candidate that is z standard deviations above its prediction raises the mean at a point by σ̃ z.
+        If the reward at a candidate is z standard deviations above its prediction, the mean at a point rises by σ̃ z.
         """
         sd = (self.variance(candidates) + self.noise_at(candidates)).sqrt()
         return self.covariance(candidates, points) / sd[:, None]
@@ -274,7 +274,7 @@ class MixtureGains:
         return max(known, key=len, default=())
 
     def for_seeds(self, seeds: Tensor) -> "MixtureGains":
-        """Return the gains from new rewards with these seeds; members without effects of seeds are unchanged."""
+        """Return the knowledge gradients of new rewards with these seeds; members that ignore seeds are unchanged."""
         values = (value.for_seeds(seeds) if isinstance(value, KnowsSeeds) else value for value in self.values)
         return MixtureGains(tuple(values), self.weights)
 
@@ -284,7 +284,7 @@ class MixtureGains:
         return lambda candidates: weighted(self.weights, [function(candidates) for function in functions])
 
     def at(self, states: Tensor) -> Callable[[Tensor, Tensor], "WeightedGains"]:
-        """Return a function that computes the gains of candidates (k, d) in sets of states (r, m, d_s).
+        """Return a function that computes knowledge gradients of candidates (k, d) in sets of states (r, m, d_s).
 
         It also takes indices (k,): candidate i is evaluated in the set `indices[i]`.
         """

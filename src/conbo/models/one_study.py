@@ -162,15 +162,15 @@ class OneStudy:
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "_Lines":
         """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
 
-        A line mean + slope z is the posterior mean after a reward at the candidate that is z standard deviations above
-        its prediction.
+        A line mean + slope z is the posterior mean if the reward at the candidate is z standard deviations above its
+        prediction.
         """
         return _Lines(self.whole.look_ahead_lines(_of_this(candidates), _of_this(states), actions))
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
         """Return the slopes σ̃ (c, p) of the look-ahead means at points (p, d), for candidates (c, d).
 
-        A reward at a candidate that is z standard deviations above its prediction raises the mean at a point by σ̃ z.
+        If the reward at a candidate is z standard deviations above its prediction, the mean at a point rises by σ̃ z.
         """
         return self.whole.look_ahead_slopes(_of_this(candidates), _of_this(points))
 
@@ -183,7 +183,7 @@ class OneStudy:
         return None if drawn is None else _Paths(drawn)
 
     def record(self) -> dict[str, Any] | None:
-        """Return the record of the joint model, with the earlier study's observations as `prior`; None without one."""
+        """Return the joint model's record with the earlier study's observations as `prior`; None if it has none."""
         model, earlier = self.whole.record(), self.earlier
         if model is None:
             return None
@@ -232,7 +232,7 @@ class _Values:
         return lambda candidates: function(_of_this(candidates))
 
     def at(self, states: Tensor) -> "Callable[[Tensor, Tensor], _Gains]":
-        """Return a function that computes the gains of candidates (k, d) in sets of states (r, m, d_s).
+        """Return a function that computes knowledge gradients of candidates (k, d) in sets of states (r, m, d_s).
 
         It also takes indices (k,): candidate i is evaluated in the set `indices[i]`.
         """
@@ -264,12 +264,12 @@ class _Lines:
 
     @property
     def mean(self) -> Tensor:
-        """Intercepts (k, m, q) of the lines."""
+        """Intercepts (k, m, q) of the lines mean + slope z."""
         return self.whole.mean
 
     @property
     def slope(self) -> Tensor:
-        """Slopes (k, m, q) of the lines."""
+        """Slopes (k, m, q) of the lines mean + slope z."""
         return self.whole.slope
 
     def gradient(self, pull: Tensor) -> Tensor:

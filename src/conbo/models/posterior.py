@@ -117,7 +117,7 @@ class KnowsSeeds(Protocol):
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """The observed seeds; empty if the value does not depend on seeds."""
+        """The observed simulator seeds; empty if the value does not depend on seeds."""
 
     def for_seeds(self, seeds: Tensor) -> StateValue:
         """Return the value of new observations with these seeds: (1,) for all candidates, or (c,), one for each."""
@@ -157,11 +157,11 @@ class LookAheadLines(Protocol):
 
     @property
     def mean(self) -> Tensor:
-        """Intercepts (k, m, q) of the lines."""
+        """Intercepts (k, m, q) of the lines mean + slope z."""
 
     @property
     def slope(self) -> Tensor:
-        """Slopes (k, m, q) of the lines."""
+        """Slopes (k, m, q) of the lines mean + slope z."""
 
     def gradient(self, pull: Tensor) -> Tensor:
         """Gradient (k, d) of Σ pull · slope, for weights `pull` (k, m, q), with respect to the candidates."""
@@ -285,14 +285,14 @@ class LooksAhead(Protocol):
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> LookAheadLines:
         """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
 
-        A line mean + slope z is the posterior mean after a reward at the candidate that is z standard deviations above
-        its prediction.
+        A line mean + slope z is the posterior mean if the reward at the candidate is z standard deviations above its
+        prediction.
         """
 
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
         """Return the slopes σ̃ (c, p) of the look-ahead means at points (p, d), for candidates (c, d).
 
-        A reward at a candidate that is z standard deviations above its prediction raises the mean at a point by σ̃ z.
+        If the reward at a candidate is z standard deviations above its prediction, the mean at a point rises by σ̃ z.
         """
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> Paths | None:
@@ -322,7 +322,7 @@ class KeepsRecords(Protocol):
 
 
 class Posterior(Predicts, ComparesStates, LooksAhead, KeepsRecords, Protocol):
-    """A fitted model, with all of the capabilities above."""
+    """A fitted model, which can predict, compare states, look ahead and describe itself by records."""
 
 
 @runtime_checkable

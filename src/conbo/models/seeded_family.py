@@ -101,7 +101,7 @@ class SeededFamily(ExtendedFamily):
     def with_effect_of(self, other: "SeededFamily", theirs: Tensor, parameters: Tensor) -> Tensor:
         """Return the start of a local search, given the mode (p,) of the family without seeds.
 
-        The effects of seeds start as those of another family, `other`, at its mode `theirs` (q,).
+        The effects of seeds start as in the mode `theirs` (q,) of another family, `other`.
         """
         _, lengthscales, variances = other._split(theirs[None])
         return self._joined(parameters[None], lengthscales, variances)[0]

@@ -11,12 +11,18 @@ FAR_BELOW = 1e6  # infeasible actions are put this far below all others, in stan
 
 
 def snap(space: Space, points: Tensor) -> Tensor:
-    """Return the nearest points (..., d) that the space allows, with feasible actions if their states have any."""
+    """Return the nearest valid points (..., d), with feasible actions if their states have any.
+
+    In a valid point, integer parameters have whole values.
+    """
     return torch.from_numpy(space.project(points.cpu().numpy())).to(points)
 
 
 def snap_actions(space: Space, actions: Tensor, states: Tensor | None = None) -> Tensor:
-    """Return the nearest actions (..., d_x) that the space allows; given states (..., d_s), feasible ones in these."""
+    """Return the nearest valid actions (..., d_x); given states (..., d_s), the nearest feasible ones in these.
+
+    In a valid action, integer parameters have whole values.
+    """
     if states is None or space.feasible_set is None:
         return torch.from_numpy(space.snap_actions(actions.cpu().numpy())).to(actions)
     points = torch.cat([states.expand(*actions.shape[:-1], -1), actions], -1)

@@ -138,8 +138,8 @@ class TransformedPosterior:
     def look_ahead_lines(self, candidates: Tensor, states: Tensor, actions: Tensor) -> "TransformedLines":
         """Return the look-ahead lines of actions (k, m, q, d_x) in states (k, m, d_s), for candidates (k, d).
 
-        A line mean + slope z is the posterior mean after a reward at the candidate that is z standard deviations above
-        its prediction.
+        A line mean + slope z is the posterior mean if the reward at the candidate is z standard deviations above its
+        prediction.
         """
         k, m, q, _ = actions.shape
         points = torch.cat([states[:, :, None].expand(k, m, q, -1), actions], -1).flatten(0, 2)
@@ -149,7 +149,7 @@ class TransformedPosterior:
     def look_ahead_slopes(self, candidates: Tensor, points: Tensor) -> Tensor:
         """Return the slopes σ̃ (c, p) of the look-ahead means at points (p, d), for candidates (c, d).
 
-        A reward at a candidate that is z standard deviations above its prediction raises the mean at a point by σ̃ z.
+        If the reward at a candidate is z standard deviations above its prediction, the mean at a point rises by σ̃ z.
         """
         return self.process.look_ahead_slopes(candidates, points) * self._slopes(points)
 
@@ -165,7 +165,7 @@ class TransformedPosterior:
         return {**self.process.record(), "output": self.output.record()}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """Return the process's record for the report's page, with the map as `output`; None if there is none."""
+        """Return the process's record for the report's page, with the map as `output`; None if it has none."""
         record = self.process.page_record(space)
         return None if record is None else {**record, "output": output_record(self.output, self.process.noise)}
 
@@ -244,7 +244,7 @@ class TransformedGains:
         return lambda candidates: self._worth(before, function(candidates))[0]
 
     def at(self, states: Tensor) -> "Callable[[Tensor, Tensor], WorthOfGains]":
-        """Return a function that computes the gains of candidates (k, d) in sets of states (r, m, d_s).
+        """Return a function that computes knowledge gradients of candidates (k, d) in sets of states (r, m, d_s).
 
         It also takes indices (k,): candidate i is evaluated in the set `indices[i]`.
         """
@@ -291,7 +291,7 @@ class TransformedLines:
 
     @property
     def slope(self) -> Tensor:
-        """Slopes (k, m, q) of the lines."""
+        """Slopes (k, m, q) of the lines mean + slope z."""
         return self.slopes * self.lines.slope
 
     def gradient(self, pull: Tensor) -> Tensor:
