@@ -145,7 +145,7 @@ class Mixture:
         return self.leader.state_correlation(a, b)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return which states (m, d_s) correlate by `least` or more with some known state (k, d_s), by every member."""
+        """Return which states (m, d_s) correlate by at least `least` with a known state (k, d_s) in every member."""
         return torch.stack([member.resemble(states, known, least) for member in self.members]).all(0)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
