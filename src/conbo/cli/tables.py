@@ -138,7 +138,7 @@ def as_columns(rows: Sequence[Sequence[object]]) -> str:
 
 
 def shown(value: object) -> str:
-    """The text of a value, with six significant digits of a number with decimals."""
+    """The text of a value; a float has six significant digits."""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 

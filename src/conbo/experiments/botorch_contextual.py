@@ -123,7 +123,7 @@ class ContextualContestant(TrialList):
 def best_actions(model: Any, states: Tensor, d_x: int) -> tuple[Tensor, Tensor]:
     """The actions (m, d_x) with the best posterior means in states (m, d_s), and these means (m,).
 
-    The best action of a random pool is refined by a local search.
+    The best action of a pool is refined by a local search.
     """
     pool = sobol(POOL, d_x, seed=0)
     with torch.no_grad():

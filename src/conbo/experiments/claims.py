@@ -216,7 +216,7 @@ def claims_table(runs: Mapping[Key, Run]) -> str:
 
 
 def verdict(checks: Sequence[Check]) -> str:
-    """The verdict on a claim: "reproduced" if all checks hold, "partly" if some do, else one that says why not."""
+    """The verdict on a claim: "reproduced", "partly", "not reproduced", "undecided" or "not run yet"."""
     if not checks:
         return "not run yet"
     holding = sum(check.holds for check in checks)

@@ -141,7 +141,7 @@ def state_grid(problem: Problem, k: int) -> Array:
 
 
 def can_interpolate(space: Space, grid: Array) -> bool:
-    """Whether actions can be interpolated: no parameter is categorical, and every side of the grid has two states."""
+    """Whether actions can be interpolated: nothing is categorical, and each side of the grid has two or more states."""
     numeric = not any(space.state_categories) and not any(space.action_categories)
     return numeric and all(len(np.unique(column)) > 1 for column in grid.T)
 

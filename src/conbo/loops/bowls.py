@@ -1,8 +1,8 @@
 """Newton steps to a maximum, in compiled loops: factorize shift · I - Hessian, solve with it, and shorten the step.
 
-A maximum needs a positive definite matrix -Hessian, a bowl that opens upwards. Where it is not positive definite, a
+Near a maximum, the matrix -Hessian is positive definite: the quadratic form of a bowl. Elsewhere it may not be, and a
 positive shift is added to its diagonal. Stuck features are those that stay at a bound, so their rows and columns are
-replaced by those of the identity. f is the number of features that may move.
+replaced by those of a diagonal matrix. f is the number of features that may move, including stuck ones.
 """
 
 from math import inf, sqrt

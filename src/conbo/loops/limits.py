@@ -31,7 +31,7 @@ LEAST = 1e-300  # smallest divisor, instead of zero
 
 @exact_helper
 def evaluate_limits(x: Array, free: Array, shapes: Array, values: Array, slopes: Array) -> None:
-    """Write the actions' values (free,) in the user's units at the scaled features x, and their derivatives by x."""
+    """Write the actions' values (free,) in the user's units, and their derivatives with respect to the features x."""
     for i in range(len(free)):
         place, slope = x[free[i]] / shapes[3, i], 1.0 / shapes[3, i]
         place = 0.0 if place < 0.0 else (1.0 if place > 1.0 else place)
@@ -81,8 +81,8 @@ def limited_step(
 ) -> float:
     """Write the Newton step that keeps to the limits and the bounds to `step`, and return its length.
 
-    A limit or bound that the step would violate is marked as binding, and the step is computed again with a stiff
-    quadratic penalty that ends it at the binding ones, until their set no longer changes.
+    A limit or bound that the step would violate is marked as binding. Then the step is computed again with a stiff
+    quadratic penalty, which makes it end at the binding limits and bounds, until the set of these no longer changes.
     """
     f, n_limits = len(free), len(gaps)
     normals, pulled = scratch[:n_limits], scratch[n_limits : n_limits + f]

@@ -19,7 +19,7 @@ ROUNDING = 1e-12  # relative difference by which another node's line must be hig
 def winners(mean: Array, slope: Array, nodes: Array, winner: Array) -> bool:
     """Write to `winner` (rows, q) the index of the line that is the highest at each node.
 
-    Return whether the line of another node is the highest anywhere.
+    Return whether at any node the line of another node is the highest.
     """
     q = len(nodes)
     changed = False

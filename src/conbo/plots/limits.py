@@ -99,8 +99,8 @@ def limit_names(view: View) -> list[str]:
 def binding(view: View, points: Tensor) -> list[int]:
     """For points (m, d) of the policy, the index in `limit_names` of the limit that binds; -1 if none does.
 
-    A known limit binds if its slack is zero. A learned limit binds if the best action without learned limits would
-    satisfy them with too low a probability, and this limit with the lowest.
+    A known limit binds if its slack is zero. If the best action without learned limits would satisfy them with too low
+    a probability, the learned limit that this action is least likely to satisfy binds.
     """
     found = np.full(len(points), -1)
     learned = view.belief.constraints

@@ -83,10 +83,10 @@ def checkpoints(n: int) -> list[int]:
 
 
 def _value_after(view: View, n: int) -> tuple[float, float, float] | None:
-    """The value of the policy after n rewards: by the model of these rewards, with its standard deviation, and of all.
+    """The value of the policy after n rewards by the model of these rewards, its standard deviation, and another value.
 
-    The third number is the value of the same policy by the model of all rewards. The result is None if the model cannot
-    be conditioned on fewer rewards.
+    The other value is that of the same policy by the model of all rewards. The result is None if the model cannot be
+    conditioned on fewer rewards.
     """
     if n == len(view.points):
         return *view.value, view.value[0]

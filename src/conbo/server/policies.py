@@ -1,4 +1,4 @@
-"""Keeps the newest policy of every study. One process fits policies and another one uses them, so no answer waits."""
+"""Keeps the newest policy of every study; one process fits policies and another answers, so answers wait for no fit."""
 
 import asyncio
 import logging

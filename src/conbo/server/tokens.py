@@ -1,4 +1,4 @@
-"""Tokens, each with a right: its holder may read, run or administrate studies.
+"""Tokens of the service, each with a right: its holder may read studies, also ask and tell, or also create them.
 
 A file stores the hashes of all tokens, and a running service reads it again whenever it changes.
 """

@@ -98,7 +98,7 @@ def check_lease(lease: object) -> None:
 def under_way(optimizer: Optimizer) -> list[Trial]:
     """The completed trials, and the running ones with a lease.
 
-    Trials that were asked for without a lease do not count, because nobody may ever tell their rewards.
+    Running trials without a lease do not count, because their rewards may never be told.
     """
     return [trial for trial in optimizer.trials if trial.leased or trial.status == "completed"]
 

@@ -99,7 +99,7 @@ class Database:
         With `lasting`, the changes are on the disk when this returns, so that a power cut cannot undo them. Only SQLite
         makes this distinction. On a server every transaction is lasting, because the server may crash while workers on
         other machines continue. If the connection is lost before the server has confirmed the transaction, `work` is
-        run again, so it must have the same effect twice as once.
+        run again, so running it twice must have the same effect as running it once.
         """
         result = self._patiently(lambda: self._transaction(work, writing=True, lasting=lasting))
         if lasting and time.monotonic() - self._checkpointed > CHECKPOINT:

@@ -73,7 +73,7 @@ AnyObjective: TypeAlias = Objective | SeededObjective
 
 
 class EvaluationError(ConboError):
-    """An exception that an evaluation raised in another process, from which only its text and traceback were sent."""
+    """An exception that an evaluation raised in another process, which sent only its text and its traceback."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.error)
@@ -123,7 +123,7 @@ class Here:
         return 1
 
     def submit(self, objective: AnyObjective, *arguments: Any) -> "Future[Any]":
-        """Evaluate now; an exception becomes that of the future, but Ctrl-C and SystemExit are raised."""
+        """Evaluate now; an exception is stored in the future, but Ctrl-C and SystemExit are raised."""
         future: Future[Any] = Future()
         try:
             future.set_result(outcomes_of(objective(*arguments)))

@@ -17,8 +17,8 @@ def first_interrupt_waits(
     """A context that yields an event, which the first Ctrl-C sets; a second Ctrl-C raises KeyboardInterrupt.
 
     If `suggesting` returns True at the first Ctrl-C, `SuggestionInterrupted` is raised to end the search for the next
-    point. `note` shows a message to the user. Nothing is changed unless `active`, outside the main thread, or if the
-    program has a handler of its own for Ctrl-C.
+    point. `note` shows a message to the user. Ctrl-C keeps its usual effect if `active` is False, outside of the main
+    thread, and if the program has a handler of its own for Ctrl-C.
     """
     interrupted = threading.Event()
     ours = threading.current_thread() is threading.main_thread()

@@ -45,7 +45,7 @@ def evaluation_bar(wanted: int, show: bool) -> Any:
 class Progress:
     """The progress bar of a run: the number of completed trials, and an estimate of the policy's value.
 
-    The estimate is updated so rarely that it takes at most about a tenth of the time.
+    The estimate is updated so rarely that it takes at most about a tenth of the run's time.
     """
 
     def __init__(self, completed: int, wanted: int | None, estimate: Callable[[], float], show: bool) -> None:

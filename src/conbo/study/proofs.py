@@ -215,7 +215,10 @@ class Proofs:
         return validation
 
     def _fresh_seeds(self, n: int) -> list[tuple[int, ...]]:
-        """A tuple with one seed for each of n states, if possible unused by trials; empty tuples without seeds."""
+        """For each of n states, a tuple with one seed that trials have not used, if possible.
+
+        The tuples are empty if the study does not choose seeds.
+        """
         optimizer = self._shared.up_to_date()
         if optimizer.seed_rule is None:
             return [()] * n

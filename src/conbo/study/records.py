@@ -116,7 +116,7 @@ class Records(LostWorkers):
     def write_fit(self, key: str, text: str) -> None:
         """Store fitted hyperparameters for other workers, unless there are some under this key.
 
-        Errors of the database are ignored, because other workers can fit themselves.
+        Errors of the database are ignored, because other workers can compute the fit again.
         """
         values = {"study": self._study, "key": key, "fit": text}
 

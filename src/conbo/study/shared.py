@@ -73,7 +73,7 @@ class SharedOptimizer:
         lease: float | None,
         owner: str | None = None,
     ) -> list[Trial] | None:
-        """Add trials as `add` does, without waiting; return None if it is another worker's turn, or became it."""
+        """Add trials as `add` does, without waiting; return None if it is, or has become, another worker's turn."""
         if not self.records.take_turn(heartbeat.worker, TURN_SECONDS):
             return None
         heartbeat.has_turn = True

@@ -84,8 +84,8 @@ def create_or_resume(
     """Create a study, or resume the stored one of this name; return its records and its settings.
 
     For an existing study, settings that the user did not give (`not_given`) keep their stored values. All others must
-    equal the stored ones, or StudyError is raised, except those in `taken_once`, which matter only when a study is
-    created. A setting that an older version of conbo did not store has the value of that version's behavior.
+    equal the stored ones, except those in `taken_once`, which matter only when a study is created; otherwise StudyError
+    is raised. A setting that an older version of conbo did not store gets the value that matches its behavior.
     """
     if not isinstance(name, str) or not name or "\0" in name:
         raise SettingError(f"`name` must be a non-empty string, but got {name!r}.")

@@ -1,4 +1,4 @@
-"""Stores and reads the validations of a study, which no model is fitted to, apart from its trials."""
+"""Stores and reads the validations of a study, separately from its trials, because no model is fitted to them."""
 
 import json
 
