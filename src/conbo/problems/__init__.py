@@ -1,4 +1,7 @@
-"""Test problems with a known truth, each imported on first use because some are slow to import."""
+"""Test problems whose true expected rewards and best actions are known, and scores of policies on them.
+
+Each problem is imported on first use, because some are slow to import.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -30,7 +33,7 @@ _HOME = {
     "violation": "problem",
 }
 
-# problem → the first line of its documentation, which a test compares
+# problem → the first line of its docstring (a test compares the two)
 SUMMARIES = {
     "ambulances": "Three ambulance bases for every mode of the population of a city; minus the mean response time.",
     "assemble_to_order": "Eight base-stock levels of a warehouse for every level of demand; profit per unit of time.",

@@ -1,4 +1,4 @@
-"""Ambulances in a square (AMB): where to base three ambulances, wherever the population is densest.
+"""Ambulances in a square (AMB): where to base three ambulances, given where the population is densest.
 
 The model (SimOpt library; Dong, Eckman, Zhao, Henderson & Poloczek 2017). The city is a square of 30 km.
 Streets run north-south and east-west, so that all distances are Manhattan.
@@ -14,7 +14,7 @@ Streets run north-south and east-west, so that all distances are Manhattan.
     day.
 
 State: the mode of the population density. Action: the three bases. Ambulances are interchangeable, so the
-bases are put in order first, and permuting them changes nothing at all.
+bases are sorted first, and permuting them changes no reward.
 
 Units are kilometers and minutes.
 """
@@ -42,13 +42,13 @@ from conbo.spaces import Point, Real, Space, Value
 from conbo.state_distributions import Normal, Product
 
 AMBULANCES = 3
-CITY = 30.0  # length of a side
+CITY = 30.0  # length of a side, in km
 CENTER = CITY / 2
 MINUTES_PER_HOUR = 60.0
 DAY = 24 * MINUTES_PER_HOUR
 CALLS_PER_HOUR = 1.0
-SPEED_TO_CALL = 60.0 / MINUTES_PER_HOUR
-SPEED_HOME = 40.0 / MINUTES_PER_HOUR
+SPEED_TO_CALL = 60.0 / MINUTES_PER_HOUR  # km per minute
+SPEED_HOME = 40.0 / MINUTES_PER_HOUR  # km per minute
 SCENE_SHAPE, SCENE_SCALE = 9, 5.0  # the time at the scene is gamma distributed, with mean 45 minutes
 # Population density, up to a factor: this minus the Manhattan distance from the mode, on a square of side 1.
 DENSITY_PEAK = 1.6
@@ -60,7 +60,7 @@ ACTION_NAMES = tuple(f"base_{number}_{axis}" for number in range(1, AMBULANCES +
 ARRIVAL_STREAM, LOCATION_STREAM, SCENE_STREAM = 0, 1, 2
 UNIFORMS_PER_PLACE = 3  # two coordinates, and one that decides whether to accept them
 
-# The log that a day can keep has one row a call; its columns are those that `trace` takes apart.
+# The log of a day has one row for each call, with the columns that `trace` names.
 LOG_COLUMNS = 9
 LOG_ROWS = 200  # more rows than will ever be needed, because the mean number of calls is 24
 
@@ -72,7 +72,7 @@ def _distance(x: float, y: float, other_x: float, other_y: float) -> float:
 
 @compiled
 def _toward(start: float, target: float, distance: float) -> float:
-    """The position on a line after going from `start` toward `target`, by at most `distance`."""
+    """Return the position on a line after moving from `start` toward `target` by at most `distance`."""
     if distance >= abs(target - start):
         return target
     return start + math.copysign(distance, target - start)
@@ -80,14 +80,20 @@ def _toward(start: float, target: float, distance: float) -> float:
 
 @compiled
 def _on_the_way_home(scene: Floats, base: Floats, driven: float) -> tuple[float, float]:
-    """The position of an ambulance after driving this many km home from its last scene, north or south first."""
+    """Return the position of an ambulance that has driven this many km from its last scene toward its base.
+
+    It drives north or south first.
+    """
     north_south = min(driven, abs(base[1] - scene[1]))
     return _toward(scene[0], base[0], driven - north_south), _toward(scene[1], base[1], driven)
 
 
 @compiled
 def _place_of_call(locations: np.uint64, tried: int, mode_x: float, mode_y: float) -> tuple[float, float, int]:
-    """A place drawn from the population by rejection, and how many places have been tried by now."""
+    """Draw the place of a call from the population density, by rejection sampling; return x, y and a counter.
+
+    The counter is the number of places that have been tried so far, for all calls of the day.
+    """
     while True:
         x = CITY * uniform(locations, UNIFORMS_PER_PLACE * tried)
         y = CITY * uniform(locations, UNIFORMS_PER_PLACE * tried + 1)
@@ -101,12 +107,12 @@ def _place_of_call(locations: np.uint64, tried: int, mode_x: float, mode_y: floa
 def _simulate_day(
     mode_x: float, mode_y: float, bases: Floats, calls_per_minute: float, key: np.uint64, log: Floats
 ) -> float:
-    """Reward of one day; `bases` is (AMBULANCES, 2)."""
+    """Simulate one day with `bases` (AMBULANCES, 2), and return its reward; `log` is filled, one row per call."""
     arrivals = substream(key, ARRIVAL_STREAM)
     locations = substream(key, LOCATION_STREAM)
     scenes = substream(key, SCENE_STREAM)
 
-    # Each ambulance was busy at its last scene until this time, then set off for its base. All begin at home.
+    # Each ambulance is busy at its last scene until this time; then it drives to its base. All begin at their bases.
     last_scene = bases.copy()
     busy_until = np.zeros(AMBULANCES)
 
@@ -122,12 +128,12 @@ def _simulate_day(
     while time <= DAY:
         call_x, call_y, places_tried = _place_of_call(locations, places_tried, mode_x, mode_y)
 
-        # If none is free, the first to finish comes straight from its last scene ...
+        # If no ambulance is free, the first one to finish comes directly from its last scene ...
         sent = int(np.argmin(busy_until))
         departure = busy_until[sent]
         from_x, from_y = last_scene[sent]
         way = _distance(call_x, call_y, from_x, from_y)
-        # ... else the nearest of those that are free comes from where it is.
+        # ... otherwise, the nearest of the free ambulances comes from where it is.
         if departure <= time:
             departure = time
             way = np.inf
@@ -163,7 +169,7 @@ def _simulate_range(
     calls_per_minute: float,
     seeds: Seeds,  # (pairs,)
     rewards: Floats,  # (pairs, replications), filled here
-    log: Floats,  # (rows, LOG_COLUMNS), filled here; without rows nothing is kept
+    log: Floats,  # (rows, LOG_COLUMNS), filled here; without rows nothing is logged
 ) -> None:
     replications = rewards.shape[1]
     for run in range(first, last):
@@ -176,9 +182,9 @@ def _simulate_range(
 
 
 def _in_order(bases: ArrayLike) -> Floats:
-    """The bases as (pairs, AMBULANCES, 2), sorted from west to east, so that their order does not matter.
+    """Return the bases as (pairs, AMBULANCES, 2), those of each pair sorted from west to east.
 
-    Unsorted, the order would matter, because the first of two equally near ambulances is sent, and ties are common
+    Otherwise their order would matter, because the first of two equally near ambulances is sent, and ties are common
     with Manhattan distances.
     """
     rows = np.array(bases, dtype=np.float64).reshape(-1, AMBULANCES, 2)
@@ -193,10 +199,11 @@ def simulate(
     seed: int | Seeds = 0,
     calls_per_hour: float = CALLS_PER_HOUR,
 ) -> Floats:
-    """Rewards of many pairs at once: modes (m, 2) and bases (m, 6) give rewards (m, replications).
+    """Simulate m pairs of a mode (m, 2) and bases (m, 6); return rewards (m, replications).
 
-    A single mode stands for all pairs. With one seed, replication r meets the same calls, places and times at
-    the scene in every pair with the same mode (common random numbers); with m seeds each pair has its own.
+    A single mode (2,) is used for all pairs. With one seed, replication r has the same times and places of calls, and
+    the same times at the scene, in every pair with the same mode (common random numbers). With m seeds, each pair has
+    its own.
     """
     return _simulate(modes, _in_order(bases), replications, seed, calls_per_hour, log_rows=0)[0]
 
@@ -209,7 +216,7 @@ def _simulate(
     calls_per_hour: float,
     log_rows: int,
 ) -> tuple[Floats, Floats]:
-    """Rewards, and the log of the last day."""
+    """Simulate all pairs; return rewards (pairs, replications) and the log of the last day (calls, LOG_COLUMNS)."""
     mode_rows = np.array(np.broadcast_to(np.asarray(modes, dtype=np.float64), (len(bases), 2)))
     seeds = seed_per_pair(seed, len(bases))
     rewards = empty_rewards(len(bases), replications)
@@ -225,21 +232,21 @@ def _simulate(
 
 @dataclass(frozen=True)
 class CallLog:
-    """What happened on one day, with one entry for each call, in order of arrival. Units are minutes and kilometers."""
+    """What happened on one day, with one entry for each call, in order of their times. Units are minutes and km."""
 
-    bases: Floats  # (AMBULANCES, 2), in the order in which the ambulances are numbered here
-    times: Floats
+    bases: Floats  # (AMBULANCES, 2), in the order of the ambulances' numbers
+    times: Floats  # when the call was made
     places: Floats  # (calls, 2)
-    ambulances: NDArray[np.int64]  # number of the ambulance that came
+    ambulances: NDArray[np.int64]  # number of the ambulance that was sent
     departures: Floats  # when the ambulance left for the call
     departure_places: Floats  # (calls, 2), from where it left
-    arrivals: Floats
+    arrivals: Floats  # when it reached the scene
     done: Floats  # when it left the scene
     reward: float
 
 
 def trace(mode: ArrayLike, bases: ArrayLike, seed: int = 0) -> CallLog:
-    """Replication 0 of `simulate(mode, bases, 1, seed)`, call by call."""
+    """Return the log of the day that `simulate(mode, bases, 1, seed)` simulates."""
     base_rows = _in_order(bases)
     rewards, log = _simulate(mode, base_rows, 1, seed, CALLS_PER_HOUR, LOG_ROWS)
     times, call_x, call_y, sent, departures, from_x, from_y, arrivals, done = log.T
@@ -263,7 +270,7 @@ def ambulances(state_sd: float = 7.5) -> Problem:
     ----------
     state_sd
         Standard deviation of the mode around the center of the city, in km, before truncation to the city. The
-        literature leaves it open.
+        literature does not state it.
 
     Returns
     -------
@@ -315,11 +322,11 @@ def ambulances(state_sd: float = 7.5) -> Problem:
 
 
 def _into_quadrant(mode: Floats) -> Floats:
-    """The mode mirrored into one quadrant; the mirrored city is the same city, so a quarter of the states is enough."""
+    """Mirror a mode (2,) into the south-west quadrant; by symmetry, the table needs only a quarter of the states."""
     return np.minimum(mode, CITY - mode)
 
 
 @cache
 def near_optimal_table() -> NearOptimalTable:
-    """The best bases known for a grid of modes in the south-west quadrant."""
+    """Load the best known bases for a grid of modes in the south-west quadrant."""
     return NearOptimalTable.load("ambulances.csv", state_dimensions=len(STATE_NAMES))

@@ -5,16 +5,16 @@ assembles five products from them, on order. Taking a unit out of stock starts t
 replacement at once, on the only machine of that item, one unit after the other: stock plus units in
 production is always the base-stock level.
 
-  - Orders for each product are a Poisson stream. An order that finds a *key* item short (less than one
-    unit) is lost. Otherwise one unit of every key item is taken, and one of the non-key item if it is in
-    stock.
+  - Orders for each product are a Poisson stream. An order is lost if less than one unit of a *key* item of
+    the product is in stock. Otherwise one unit of each of its key items is taken, and one of its non-key
+    item if that is in stock.
   - Each unit taken earns the profit of its item; each unit in stock costs 2 per unit of time.
   - The reward is profit per unit of time over 50 units of time, after a warm-up of 20.
 
-State: the demand level. It multiplies the order rates, or, in the second variant, the mean production times
-(and there every item of a product is key). Action: the eight base-stock levels. They are real numbers, and
-the stock begins at the level as given: a fraction of a unit can never be sold but costs its holding, so
-best levels are whole.
+State: the demand level. It multiplies the order rates. In a second variant, it multiplies the mean
+production times, and every item of a product is a key item. Action: the eight base-stock levels. They are
+real numbers, and the stock begins at these levels. A fraction of a unit can never be sold but costs money
+to hold, so the best levels are whole numbers.
 """
 
 from dataclasses import dataclass
@@ -47,27 +47,28 @@ NAMES: dict[DemandEnters, str] = {
 }
 
 ITEMS = 8
-CAPACITY = 20
-RING = 32  # slots per item: at least CAPACITY, because no more units are ever in production; a power of two, for speed
+CAPACITY = 20  # highest base-stock level of an item
+# Slots for finish times of one item's units in production. They are at most CAPACITY; a power of two is faster.
+RING = 32
 LOWEST_DEMAND, HIGHEST_DEMAND = 0.5, 1.5
 STATE_NAME = "demand"
 ACTION_NAMES = tuple(f"stock_{item}" for item in range(1, ITEMS + 1))
 
 PROFIT = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])  # profit of one unit of each item
 HOLDING_COST = 2.0  # cost of one unit of stock for one unit of time
-PRODUCTION_MEAN = np.array([0.15, 0.40, 0.25, 0.15, 0.25, 0.08, 0.13, 0.40])
+PRODUCTION_MEAN = np.array([0.15, 0.40, 0.25, 0.15, 0.25, 0.08, 0.13, 0.40])  # mean production time of each item
 PRODUCTION_SD = 0.15 * PRODUCTION_MEAN
 
-WARM_UP = 20.0
-HORIZON = 70.0
+WARM_UP = 20.0  # time at which the measurement begins
+HORIZON = 70.0  # time at which it ends
 MEASURED_TIME = HORIZON - WARM_UP
 
 ORDER_RATE = np.array([3.6, 3.0, 2.4, 1.8, 1.2])  # orders per unit of time for each product, at demand 1
 TOTAL_ORDER_RATE = float(ORDER_RATE.sum())
-# a uniform draw below entry i is an order for product i or one before it
+# cumulative probabilities of the products: an order is for the first product whose entry is above a uniform draw
 PRODUCT_UP_TO = np.cumsum(ORDER_RATE) / TOTAL_ORDER_RATE
 LAST_PRODUCT = len(ORDER_RATE) - 1
-USES = np.array(  # product by item: one unit of each item with a 1
+USES = np.array(  # (products, items): 1 if the product needs one unit of the item
     [
         # 1  2  3  4  5  6  7  8
         [1, 0, 0, 1, 0, 1, 1, 0],
@@ -85,7 +86,7 @@ ARRIVAL_STREAM = 0
 PRODUCT_STREAM = 1
 FIRST_PRODUCTION_STREAM = 2
 
-# Columns of the log that a replication can keep, one row an order; the stock after it comes last.
+# Columns of the log of a replication, which has one row for each order. The last ones are the stock after the order.
 LOG_TIME, LOG_PRODUCT, LOG_SOLD, LOG_STOCK = 0, 1, 2, 3
 LOG_COLUMNS = LOG_STOCK + ITEMS
 LOG_ROWS = 4000  # more rows than will ever be needed, because the mean number of orders is at most 1260
@@ -108,7 +109,10 @@ def _replicate(
     key: np.uint64,
     log: Floats,
 ) -> tuple[float, float]:
-    """Reward and mean stock of one replication; an order is lost if a `required[product]` item is short."""
+    """Simulate one replication; return the reward and the mean stock, and fill `log`, one row per order.
+
+    An order for a product is lost if an item with `required[product, item]` is out of stock.
+    """
     arrivals = substream(key, ARRIVAL_STREAM)
     products = substream(key, PRODUCT_STREAM)
     production = np.empty(ITEMS, dtype=np.uint64)
@@ -118,7 +122,8 @@ def _replicate(
     stock = levels.copy()
     started = np.zeros(ITEMS, dtype=np.int64)  # units of each item whose production has begun
     finished = np.zeros(ITEMS, dtype=np.int64)  # units of them that are back in stock
-    # When unit k of an item will be finished, at k % RING while in production; infinity where there is none.
+    # Slot k % RING holds the time at which unit k of an item will be finished, while it is in production, else
+    # infinity.
     finish_time = np.full((ITEMS, RING), np.inf)
     machine_free_at = np.zeros(ITEMS)
 
@@ -150,7 +155,7 @@ def _replicate(
                 if time >= WARM_UP:
                     earned += PROFIT[item]
                 draw = normal(production[item], started[item])
-                # Where only the means are scaled, a time could be negative (1 in 2,300 at demand 0.5).
+                # If demand scales only the means, a time may be drawn negative (1 in 2,300 at demand 0.5).
                 duration = max(0.0, production_mean[item] + PRODUCTION_SD[item] * draw)
                 machine_free_at[item] = max(time, machine_free_at[item]) + duration
                 finish_time[item, started[item] % RING] = machine_free_at[item]
@@ -179,7 +184,7 @@ def _replicate_range(
     seeds: Seeds,  # (pairs,)
     rewards: Floats,  # (pairs, replications), filled here
     stocks: Floats,  # (pairs, replications), mean stocks, filled here
-    log: Floats,  # (rows, LOG_COLUMNS), filled here; without rows nothing is kept
+    log: Floats,  # (rows, LOG_COLUMNS), filled here; without rows nothing is logged
 ) -> None:
     replications = rewards.shape[1]
     for run in range(first, last):
@@ -192,12 +197,12 @@ def _replicate_range(
 
 
 class _Inputs(NamedTuple):
-    """The inputs of the compiled loop for (state, action) pairs. Only these differ between the variants."""
+    """The inputs of the compiled loop for pairs of a state and an action. The variants differ only in these."""
 
-    order_rates: Floats  # (pairs,)
-    production_means: Floats  # (pairs, ITEMS)
-    required: NDArray[np.bool_]  # (products, ITEMS)
-    levels: Floats  # (pairs, ITEMS)
+    order_rates: Floats  # (pairs,), orders for all products per unit of time
+    production_means: Floats  # (pairs, ITEMS), mean production times
+    required: NDArray[np.bool_]  # (products, ITEMS), whether an order is lost if the item is out of stock
+    levels: Floats  # (pairs, ITEMS), base-stock levels
 
 
 def _inputs(demand: ArrayLike, levels: ArrayLike, demand_enters: DemandEnters) -> _Inputs:
@@ -218,10 +223,10 @@ def simulate(
     seed: int | Seeds = 0,
     demand_enters: DemandEnters = "arrival_rate",
 ) -> Floats:
-    """Rewards of many pairs at once: demands (m,) and levels (m, 8) give rewards (m, replications).
+    """Simulate m pairs of a demand (m,) and base-stock levels (m, 8); return rewards (m, replications).
 
-    A single demand stands for all pairs. With one seed, replication r meets the same orders and production
-    times in every pair (common random numbers); with m seeds each pair has its own.
+    A single demand is used for all pairs. With one seed, replication r has the same random orders and production times
+    in every pair (common random numbers). With m seeds, each pair has its own.
     """
     return _simulate(demands, levels, replications, seed, demand_enters, log_rows=0)[0]
 
@@ -229,7 +234,7 @@ def simulate(
 def simulate_with_stock(
     demands: ArrayLike, levels: ArrayLike, replications: int, seed: int | Seeds = 0
 ) -> tuple[Floats, Floats]:
-    """The rewards of `simulate`, and the mean number of units in stock: both (m, replications)."""
+    """Simulate as `simulate` does; return rewards and mean numbers of units in stock, both (m, replications)."""
     return _simulate(demands, levels, replications, seed, "arrival_rate", log_rows=0)[:2]
 
 
@@ -241,7 +246,7 @@ def _simulate(
     demand_enters: DemandEnters,
     log_rows: int,
 ) -> tuple[Floats, Floats, Floats]:
-    """Rewards, mean stocks, and the log of the last replication."""
+    """Simulate all pairs; return rewards and mean stocks (pairs, replications), and the log of the last replication."""
     inputs = _inputs(demands, levels, demand_enters)
     seeds = seed_per_pair(seed, len(inputs.levels))
     rewards, stocks = (empty_rewards(len(inputs.levels), replications) for _ in range(2))
@@ -259,14 +264,14 @@ class OrderLog:
     """What happened in one replication, with one entry for each order, sorted by time."""
 
     times: Floats
-    products: NDArray[np.int64]  # 0 to 4
-    sold: NDArray[np.bool_]
+    products: NDArray[np.int64]  # number of the ordered product, 0 to 4
+    sold: NDArray[np.bool_]  # whether the order was served, not lost
     stock: Floats  # (orders, ITEMS), after the order
     reward: float
 
 
 def trace(demand: float, levels: ArrayLike, seed: int = 0, demand_enters: DemandEnters = "arrival_rate") -> OrderLog:
-    """Replication 0 of `simulate(demand, levels, 1, seed)`, order by order."""
+    """Return the log of the replication that `simulate(demand, levels, 1, seed)` simulates."""
     rewards, _, log = _simulate(demand, levels, 1, seed, demand_enters, LOG_ROWS)
     return OrderLog(
         times=log[:, LOG_TIME],
@@ -343,5 +348,5 @@ def assemble_to_order(demand_enters: DemandEnters = "arrival_rate") -> Problem:
 
 @cache
 def near_optimal_table(demand_enters: DemandEnters) -> NearOptimalTable:
-    """The best levels known for a grid of demands."""
+    """Load the best known base-stock levels for a grid of demands."""
     return NearOptimalTable.load(f"{NAMES[demand_enters]}.csv", state_dimensions=1)

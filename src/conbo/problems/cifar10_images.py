@@ -1,8 +1,8 @@
-"""The images of CIFAR-10 as five data sets of two classes each, read from files that are already there.
+"""Reads the images of CIFAR-10 from the user's files, as five data sets of two classes each.
 
 Two kinds of files are understood: `partition_1.npz` to `partition_5.npz`, each with `images`, `labels` and `classes`,
 and the original Python archive, packed (`cifar-10-python.tar.gz`) or unpacked (`cifar-10-batches-py`). The archive
-holds pickles; they are read without running anything that is written in them.
+consists of pickles, which are read without executing any code in them.
 """
 
 import io
@@ -25,7 +25,7 @@ SIDE, CHANNELS = 32, 3
 PARTITION_FILES = tuple(f"partition_{number}.npz" for number in range(1, len(PAIRS) + 1))
 ARCHIVE = "cifar-10-python.tar.gz"
 ARCHIVE_FOLDER = "cifar-10-batches-py"
-BATCH_FILES = tuple(f"data_batch_{number}" for number in range(1, 6))  # test_batch stays unseen
+BATCH_FILES = tuple(f"data_batch_{number}" for number in range(1, 6))  # without the archive's test images
 WHERE_TO_GET = f"{ARCHIVE} is at https://www.cs.toronto.edu/~kriz/cifar.html"
 
 
@@ -38,7 +38,7 @@ class TwoClassImages:
 
 
 def read_two_class_images(source: str | Path) -> dict[str, TwoClassImages]:
-    """The five data sets by name, such as "bird/cat", from a folder or a packed archive."""
+    """Read the five data sets from a folder or a packed archive; return them by name, such as "bird/cat"."""
     path = Path(source).expanduser()
     if path.is_file():
         return _from_batches(path, _packed_batches(path))
@@ -79,7 +79,7 @@ def _checked(path: Path, images: NDArray[Any], labels: NDArray[Any]) -> TwoClass
 
 
 def _from_batches(path: Path, batches: Iterator[dict[bytes, Any]]) -> dict[str, TwoClassImages]:
-    """The five data sets from the batches of the archive, in the archive's random order."""
+    """Return the five data sets by name, from the batches of the archive, in the archive's random order."""
     pixels, labels = [], []
     for batch in batches:
         if not isinstance(batch, dict) or not {b"data", b"labels"} <= batch.keys():
@@ -116,7 +116,7 @@ def _unpacked_batch(path: Path) -> dict[bytes, Any]:
     return _unpickle(path.read_bytes(), path)
 
 
-# Pickles, without trust
+# Reading pickles safely
 
 
 def _unpickle(content: bytes, path: Path) -> dict[bytes, Any]:
@@ -127,7 +127,7 @@ def _unpickle(content: bytes, path: Path) -> dict[bytes, Any]:
 
 
 class _PickledType:
-    """Stands for numpy's dtype: remembers what it was called with, and does nothing."""
+    """Replaces numpy's dtype when a pickle is read: it only remembers the code of the type."""
 
     def __init__(self, code: str | bytes, *rest: object) -> None:
         self.code = code.decode() if isinstance(code, bytes) else code
@@ -136,7 +136,7 @@ class _PickledType:
 
 
 class _PickledArray:
-    """Stands for numpy's ndarray: remembers its shape and its bytes."""
+    """Replaces numpy's ndarray when a pickle is read: it only remembers the shape and the bytes."""
 
     shape: Sequence[int]
     content: bytes
@@ -152,12 +152,12 @@ def _reconstruct(*_: object) -> _PickledArray:
 
 
 def _encode(text: str | bytes, encoding: str | bytes) -> bytes:
-    """Make bytes from a text, because old protocols of Python 3's pickles hold bytes as texts."""
+    """Convert a text to bytes, because old pickle protocols store bytes as text when Python 3 writes them."""
     return text if isinstance(text, bytes) else text.encode("latin1")
 
 
 class _BatchUnpickler(pickle.Unpickler):
-    """Reads containers, numbers, text and arrays of bytes; nothing else that is named in the file is imported."""
+    """An unpickler that reads containers, numbers, text and arrays of bytes, and imports nothing that a file names."""
 
     _known: ClassVar[dict[str, Callable[..., Any]]] = {
         "numpy.core.multiarray._reconstruct": _reconstruct,
@@ -168,18 +168,18 @@ class _BatchUnpickler(pickle.Unpickler):
     }
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the stand-ins for the parts of an array; refuse everything else."""
+        """Return the replacement for a class or function of numpy's arrays; raise an error for everything else."""
         if (known := self._known.get(f"{module}.{name}")) is None:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is no array")
         return known
 
     def persistent_load(self, pid: object) -> NoReturn:
-        """Refuse references to objects outside the file."""
+        """Raise an error, because a batch has no references to objects outside the file."""
         raise pickle.UnpicklingError("it asks for something outside the file")
 
 
 def _plain(batch: Any) -> Any:
-    """The batch with its stand-ins replaced by real arrays."""
+    """Return the batch with every `_PickledArray` replaced by a numpy array."""
     if not isinstance(batch, dict):
         return batch
     return {key: _array(value) if isinstance(value, _PickledArray) else value for key, value in batch.items()}

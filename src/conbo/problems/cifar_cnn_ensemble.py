@@ -1,8 +1,8 @@
-"""Many trainings of the CIFAR-10 network side by side: one alone would leave a GPU idle nearly all of the time.
+"""Trains many CIFAR-10 networks at the same time, because a single one would leave a GPU idle most of the time.
 
-Networks are trained as in `cifar_cnn_training`. All networks of an ensemble have the same batch size; each has its own
-weights, data set, order of images and other hyperparameters. A tensor's first axis is the network, its second the
-image; a convolution is a matrix product of the patches of an image with the filters.
+Networks are trained as in `cifar_cnn_training.py`. All networks of an ensemble have the same batch size; each has its
+own weights, data set, order of images and other hyperparameters. The first axis of a tensor is the network, the second
+is the image. A convolution is computed as a matrix product of an image's patches with the filters.
 """
 
 import math
@@ -24,16 +24,16 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class StackedImages:
-    """The images of all data sets on one device, as patches (data sets · images, pixels, PATCH)."""
+    """The images of all data sets on one device, each as the patches that the first filters see."""
 
-    patches: Tensor
-    labels: Tensor
-    per_data_set: int
-    train: int  # number of training images, the first of each data set; the others are for validation
+    patches: Tensor  # (data sets · images, pixels, PATCH)
+    labels: Tensor  # (data sets · images,)
+    per_data_set: int  # number of images per data set
+    train: int  # number of training images per data set, which come first; the others are for validation
 
     @staticmethod
     def of(splits: Sequence[Split], device: torch.device, dtype: torch.dtype) -> "StackedImages":
-        """The images of all splits, one after the other."""
+        """Stack the images of all splits, one split after the other."""
         images = torch.cat([torch.cat([split.images, split.validation_images]) for split in splits])
         labels = torch.cat([torch.cat([split.labels, split.validation_labels]) for split in splits])
         patches = [first_patches(some.to(device)).to(dtype) for some in images.split(IMAGES_AT_ONCE)]
@@ -43,13 +43,13 @@ class StackedImages:
 
 
 def first_patches(images: Tensor) -> Tensor:
-    """From bytes (n, 32, 32, 3) to the patches (n, pixels, PATCH) that the first filters see."""
+    """Convert images (n, 32, 32, 3) of bytes to the patches (n, pixels, PATCH) that the first filters see."""
     patches = _patches(scaled(images).permute(0, 2, 3, 1)[None])[0]
     return torch.nn.functional.pad(patches, (0, PATCH - patches.shape[-1]))
 
 
 def _patches(images: Tensor) -> Tensor:
-    """From (networks, images, side, side, channels) to patches (networks, images, pixels, KERNEL² · channels)."""
+    """Cut images (networks, n, side, side, channels) into patches (networks, n, pixels, KERNEL² · channels)."""
     side = images.shape[2]
     padded = torch.nn.functional.pad(images, (0, 0, 0, KERNEL - 1, 0, KERNEL - 1))
     corners = [padded[:, :, i : i + side, j : j + side] for i in range(KERNEL) for j in range(KERNEL)]
@@ -57,7 +57,7 @@ def _patches(images: Tensor) -> Tensor:
 
 
 def initial_weights(networks: int, device: torch.device, dtype: torch.dtype | None = None) -> Tensors:
-    """Initial weights as in PyTorch's layers: uniform, in a range that is wider the fewer inputs a layer has."""
+    """Draw initial weights as PyTorch's layers do: uniform between ±1 / √(number of inputs)."""
     inputs_1, inputs_2 = KERNEL**2 * 3, KERNEL**2 * FILTERS[0]
     flat = FILTERS[1] * (32 // 4) ** 2
 
@@ -79,13 +79,16 @@ def initial_weights(networks: int, device: torch.device, dtype: torch.dtype | No
 
 
 def _initial_statistics(weights: Tensors) -> Tensors:
-    """The running means and variances of batch normalization."""
+    """Return the initial running means (zeros) and variances (ones) of batch normalization."""
     means = {f"mean_{layer}": torch.zeros_like(weights[f"shift_{layer}"]) for layer in (1, 2)}
     return means | {f"variance_{layer}": torch.ones_like(weights[f"gain_{layer}"]) for layer in (1, 2)}
 
 
 def logits(weights: Tensors, statistics: Tensors, patches: Tensor, dropout: Tensor, training: bool) -> Tensor:
-    """The two outputs (networks, images, 2) for patches (networks, images, pixels, PATCH); dropout (networks, 3)."""
+    """Return the logits (networks, images, 2) of both classes, for patches (networks, images, pixels, PATCH).
+
+    `dropout` (networks, 3) are the dropout rates.  In training, the running `statistics` are updated.
+    """
     x = _convolution(1, weights, statistics, patches, training)
     x = _patches(_drop(x, dropout[:, 0], training))
     x = _convolution(2, weights, statistics, x, training)
@@ -96,8 +99,8 @@ def logits(weights: Tensors, statistics: Tensors, patches: Tensor, dropout: Tens
 
 
 def _convolution(layer: int, weights: Tensors, statistics: Tensors, patches: Tensor, training: bool) -> Tensor:
-    """Filters, batch normalization, ReLU and pooling: (networks, images, side, side, filters)."""
-    # One product for each image: the gradient of the filters is then a sum of many short products, not one long one
+    """Apply filters, batch normalization, ReLU and max pooling to patches: (networks, images, side, side, filters)."""
+    # one product for each image, because the gradient of the filters is then a sum of many short products
     x = patches @ weights[f"filters_{layer}"].to(patches.dtype).unsqueeze(1)
     wide = x.to(weights["filters_1"].dtype)
     mean, variance = statistics[f"mean_{layer}"], statistics[f"variance_{layer}"]
@@ -126,13 +129,17 @@ def _drop(x: Tensor, rates: Tensor, training: bool) -> Tensor:
 
 
 def total_loss(weights: Tensors, statistics: Tensors, patches: Tensor, labels: Tensor, dropout: Tensor) -> Tensor:
-    """The sum over the networks of their mean cross-entropies, so that each gets the gradient of its own loss."""
+    """Return the sum over all networks of their mean cross-entropies, whose gradients do not mix the networks."""
     log_likelihood = logits(weights, statistics, patches, dropout, training=True).log_softmax(-1)
     return -log_likelihood.gather(-1, labels.unsqueeze(-1)).mean(dim=(1, 2)).sum()
 
 
 def adam_step(weights: list[Tensor], gradients: list[Tensor], moments: list[list[Tensor]], rates: Tensors) -> None:
-    """One step of Adam in place; learning rate, betas and their powers so far differ between networks."""
+    """Take one step of Adam in place.
+
+    `moments` are the first and second moments of all weights.  `rates` are the learning rates, betas and powers of the
+    betas of each network.
+    """
     for order in ("1", "2"):
         rates[f"power_{order}"].mul_(rates[f"beta_{order}"])
     for weight, gradient, first, second in zip(weights, gradients, *moments, strict=True):
@@ -146,7 +153,7 @@ def adam_step(weights: list[Tensor], gradients: list[Tensor], moments: list[list
 
 @dataclass(frozen=True)
 class Kernels:
-    """The three functions that take nearly all of the time of a training."""
+    """The three functions in which a training spends nearly all of its time, so that they can be compiled."""
 
     loss: Callable[..., Tensor] = total_loss
     step: Callable[..., None] = adam_step
@@ -154,7 +161,7 @@ class Kernels:
 
     @staticmethod
     def compiled() -> "Kernels":
-        """The functions, compiled for a GPU."""
+        """Return the functions, compiled by torch for a GPU."""
         return Kernels(torch.compile(total_loss), torch.compile(adam_step), torch.compile(logits))
 
 
@@ -164,9 +171,9 @@ class Ensemble:
 
     data: StackedImages
     data_sets: Tensor  # (networks,), the number of each network's data set
-    dropout: Tensor  # (networks, 3)
-    rates: Tensors
-    weights: Tensors
+    dropout: Tensor  # (networks, 3), dropout rates
+    rates: Tensors  # learning rates, betas and powers of betas, each (networks,)
+    weights: Tensors  # by layer, each (networks, ...)
     kernels: Kernels = field(default_factory=Kernels)
 
     def __post_init__(self) -> None:
@@ -183,7 +190,7 @@ class Ensemble:
         weights: Tensors,
         kernels: Kernels | None = None,
     ) -> "Ensemble":
-        """One network for each state and action."""
+        """Create an ensemble with one network for each pair of a state and an action."""
 
         def column(name: str) -> Tensor:
             values = [float(action[name]) for action in actions]
@@ -196,11 +203,11 @@ class Ensemble:
         return Ensemble(data, numbers, dropout, rates | powers, weights, kernels or Kernels())
 
     def random_order(self) -> Tensor:
-        """A random order (networks, train) of each network's training images."""
+        """Draw a random order (networks, train) of the training images for each network."""
         return torch.rand(len(self.data_sets), self.data.train, device=self.data.labels.device).argsort(dim=1)
 
     def train_epoch(self, order: Tensor, batch_size: int) -> None:
-        """One pass over the images in this order."""
+        """Train all networks by one pass over their images in this order (networks, train)."""
         for batch in self._rows(order).split(batch_size, dim=1):
             loss = self.kernels.loss(self.weights, self.statistics, *self._images(batch), self.dropout)
             parameters = list(self.weights.values())
@@ -210,7 +217,7 @@ class Ensemble:
 
     @torch.no_grad()
     def accuracies(self) -> Tensor:
-        """The share (networks,) of the validation images that each network gets right."""
+        """Return the fraction (networks,) of the validation images that each network classifies correctly."""
         images = torch.arange(self.data.train, self.data.per_data_set, device=self.data.labels.device)
         right = []
         for batch in self._rows(images.expand(len(self.data_sets), -1)).split(IMAGES_AT_ONCE, dim=1):
@@ -220,11 +227,11 @@ class Ensemble:
         return torch.cat(right, dim=1).float().mean(dim=1)
 
     def _rows(self, images: Tensor) -> Tensor:
-        """The rows of the stack that hold these images (networks, n) of each network's data set."""
+        """Turn indices (networks, n) of images within each network's data set into rows of the stacked images."""
         return images + (self.data_sets * self.data.per_data_set).unsqueeze(1)
 
     def _images(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Patches and labels of these rows (networks, n) of the stack."""
+        """Return the patches and labels of these rows (networks, n) of the stacked images."""
         tensors = self.data.patches[rows], self.data.labels[rows]
         for tensor in tensors:
             torch._dynamo.mark_dynamic(tensor, 1)  # so that one compilation serves all batch sizes

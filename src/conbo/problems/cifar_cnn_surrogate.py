@@ -1,6 +1,6 @@
-"""A surrogate of `cifar_cnn` that everyone can run: a regression on a table of trainings measured on a GPU.
+"""A surrogate of `cifar_cnn` that needs neither images nor a GPU: a regression on a table of measured trainings.
 
-A training may collapse: the network ends up guessing, with an accuracy of one half. The chance of that is a logistic
+A training may collapse, so that the network guesses and its accuracy is one half. The probability of this is a logistic
 function of data set and hyperparameters. Otherwise the accuracy's logit, log(accuracy / (1 - accuracy)), is normal:
 
 - Its mean is predicted by a Gaussian process on the table, with the kernel of the paper's CNN section: a trend that all
@@ -8,12 +8,13 @@ function of data set and hyperparameters. Otherwise the accuracy's logit, log(ac
 
       σ_t² M(x, x'; l) + δ_ss' (σ_d² M(x, x'; l) + σ_c²),    M a Matérn kernel with ν = 5/2.
 
-- Its variance is an exponential function of data set and hyperparameters: trainings with large learning rates differ
-  most from each other.
+- Its variance is an exponential function of data set and hyperparameters, because repeated trainings differ most with
+  large learning rates.
 
-All parameters have been fitted to the table by `scripts/fit_cifar_cnn_table.py`.
+All parameters have been fitted to the table by `scripts/fit_cifar_cnn_table.py`. To see what was measured, and how well
+the surrogate predicts it, call
 
-    python -m conbo.problems.cifar_cnn_surrogate    # what was measured, and how well it is predicted
+    python -m conbo.problems.cifar_cnn_surrogate
 """
 
 import io
@@ -32,9 +33,9 @@ from conbo.spaces import Array, Point, Value
 from conbo.state_distributions import Uniform
 
 TABLE = "cifar_cnn_table.npz"
-FOLDS = 10
-GUESSING = 0.5  # the accuracy of a collapsed training
-COLLAPSED = 0.6  # below this accuracy, a training has collapsed
+FOLDS = 10  # of the cross-validation
+GUESSING = 0.5  # accuracy of a collapsed training
+COLLAPSED = 0.6  # accuracy up to which a training counts as collapsed
 QUADRATURE_NODES = 32  # number of nodes for the mean of an accuracy whose logit is normal
 POINTS_AT_ONCE = 500  # number of points per prediction; more would only take memory
 
@@ -45,16 +46,16 @@ Numbers = NDArray[np.int64]
 class Kernel:
     """The kernel and the other fitted parameters of the regression, without its data."""
 
-    lengthscales: Array  # (7,), on the unit cube
-    trend: float  # the three variances
-    difference: float
-    offset: float
-    mean: float
+    lengthscales: Array  # (7,), l, on the unit cube
+    trend: float  # variance σ_t² of the trend that all data sets share
+    difference: float  # variance σ_d² of each data set's difference from the trend
+    offset: float  # variance σ_c² of each data set's constant
+    mean: float  # prior mean of the logit
     noise_weights: Array  # (20,), weights of `features` for the logarithm of the noise's variance
-    collapse_weights: Array  # (20,), weights of `features` for the logit of the chance to collapse
+    collapse_weights: Array  # (20,), weights of `features` for the logit of the probability to collapse
 
     def covariance(self, states: Numbers, actions: Array, other_states: Numbers, other_actions: Array) -> Array:
-        """Covariances (n, m) between n points and m other points, without noise."""
+        """Return the covariances (n, m) of the logits of n points and m other points, without noise."""
         scaled, others = actions / self.lengthscales, other_actions / self.lengthscales
         squares = (scaled**2).sum(1)[:, None] + (others**2).sum(1) - 2 * scaled @ others.T
         distance = np.sqrt(5 * np.maximum(squares, 0.0))
@@ -63,15 +64,19 @@ class Kernel:
         return np.asarray(matern * (self.trend + self.difference * same) + self.offset * same)
 
     def noise_variance(self, states: Numbers, actions: Array) -> Array:
-        """Noise variance of the logit of one training's accuracy."""
+        """Return the noise variances (n,) of the logits of single trainings."""
         return np.asarray(np.exp(features(states, actions) @ self.noise_weights))
 
     def collapse_chance(self, states: Numbers, actions: Array) -> Array:
-        """The probability that a training collapses."""
+        """Return the probabilities (n,) that a training collapses."""
         return np.asarray(expit(features(states, actions) @ self.collapse_weights))
 
     def coefficients(self, states: Numbers, actions: Array, accuracies: Array) -> Array:
-        """Weight of each table row in the predicted logit, per unit of covariance; zero for a collapsed training."""
+        """Return coefficients (n,) such that predictions are the mean plus covariances with the table times these.
+
+        The n rows of the table are given by states, actions and accuracies.  The coefficient of a collapsed training is
+        zero.
+        """
         kept = accuracies > COLLAPSED
         states, actions = states[kept], actions[kept]
         covariance = self.covariance(states, actions, states, actions)
@@ -81,7 +86,7 @@ class Kernel:
         return coefficients
 
     def mean_accuracy(self, logit_means: Array, states: Numbers, actions: Array) -> Array:
-        """The expected accuracies (m,), given the means of the logits."""
+        """Return the expected accuracies (m,) of m points, given the means (m,) of their logits."""
         nodes, weights = roots_hermitenorm(QUADRATURE_NODES)
         logits = logit_means[:, None] + np.sqrt(self.noise_variance(states, actions))[:, None] * nodes
         chance = self.collapse_chance(states, actions)
@@ -89,22 +94,22 @@ class Kernel:
 
 
 def features(states: Numbers, actions: Array) -> Array:
-    """Features (n, 20): a constant, an indicator of each data set, the hyperparameters in [-1, 1] and their squares."""
+    """Return features (n, 20): a constant, an indicator of each data set, actions scaled to [-1, 1], and their squares."""
     centered = 2 * actions - 1
     return np.column_stack([np.ones(len(actions)), np.eye(len(DATA_SETS))[states], centered, centered**2])
 
 
 @dataclass(frozen=True)
 class Surrogate:
-    """The table of measured trainings, and the regression on it."""
+    """The table of n measured trainings, and the regression on it."""
 
     kernel: Kernel
     states: Numbers  # (n,), data sets by number
     actions: Array  # (n, 7), on the unit cube
     accuracies: Array  # (n, epochs), on the validation images after each epoch
     seconds: Array  # (n,), the GPU's time for one training
-    coefficients: Array  # (n,)
-    best_actions: Array  # (data sets, 7), on the unit cube
+    coefficients: Array  # (n,), see `Kernel.coefficients`
+    best_actions: Array  # (data sets, 7), the surrogate's best actions, on the unit cube
     train: int  # number of images for training
     validation: int  # number of images for validation
 
@@ -129,28 +134,31 @@ class Surrogate:
 
     @property
     def rewards(self) -> Array:
-        """The rewards (n,) of the table: accuracies after the last epoch."""
+        """The rewards (n,) of the table: the accuracies after the last epoch."""
         return self.accuracies[:, -1]
 
     def logit_mean(self, states: Numbers, actions: Array) -> Array:
-        """Expected logits (m,) for data sets by number (m,) and actions on the unit cube (m, 7)."""
+        """Return the expected logits (m,) for data sets by number (m,) and actions on the unit cube (m, 7)."""
         slices = [slice(first, first + POINTS_AT_ONCE) for first in range(0, len(states), POINTS_AT_ONCE)]
         covariances = (self.kernel.covariance(states[s], actions[s], self.states, self.actions) for s in slices)
         return self.kernel.mean + np.concatenate([covariance @ self.coefficients for covariance in covariances])
 
     def mean(self, states: Numbers, actions: Array) -> Array:
-        """Expected rewards (m,), for the same arguments as `logit_mean`."""
+        """Return the expected rewards (m,), for data sets by number (m,) and actions on the unit cube (m, 7)."""
         return self.kernel.mean_accuracy(self.logit_mean(states, actions), states, actions)
 
 
 def point_numbers(surrogate: Surrogate) -> Numbers:
-    """The number of every row's point; rows with the same number are repeated trainings at one point."""
+    """Number the distinct points of the table, and return the number (n,) of each row's point.
+
+    Rows with the same number are repeated trainings at one point.
+    """
     _, numbers = np.unique(np.column_stack([surrogate.states, surrogate.actions]), axis=0, return_inverse=True)
     return np.asarray(numbers.ravel(), dtype=np.int64)
 
 
 def cross_validated(surrogate: Surrogate, folds: int = FOLDS) -> Array:
-    """Logits (n,) of all rows, each predicted from the other folds; repeats of a point are in the same fold."""
+    """Predict the logit (n,) of every row of the table from the other folds; repeats of a point are in one fold."""
     points = point_numbers(surrogate)
     fold = np.random.default_rng(0).permutation(points.max() + 1)[points] % folds
     predictions = np.empty(len(fold))
@@ -165,7 +173,7 @@ def cross_validated(surrogate: Surrogate, folds: int = FOLDS) -> Array:
 
 @cache
 def load_surrogate() -> Surrogate:
-    """The surrogate of the package, read once."""
+    """Return the surrogate of the package; its file is read only once."""
     return Surrogate.load()
 
 
@@ -199,7 +207,7 @@ def surrogate_problem(surrogate: Surrogate) -> Problem:
     )
 
 
-# Functions of the module instead of closures, so that a problem can be sent to another process
+# These are functions of the module and not closures, so that a problem can be pickled for another process.
 
 
 def _encoded(state: Point, action: Point) -> tuple[Numbers, Array]:
@@ -230,11 +238,8 @@ def _optimal_reward(surrogate: Surrogate, state: Point) -> float:
     return float(surrogate.mean(*_encoded(state, _optimal_action(surrogate, state)))[0])
 
 
-# The report
-
-
 def describe(surrogate: Surrogate) -> str:
-    """A text on what was measured, and on how well the surrogate predicts unseen trainings."""
+    """Return a text that says what was measured, and how well the surrogate predicts unseen trainings."""
     rewards, kernel = surrogate.rewards, surrogate.kernel
     kept = rewards > COLLAPSED
     logits = cross_validated(surrogate)

@@ -1,12 +1,12 @@
-"""CNN hyperparameters on CIFAR-10: how to train a small network on each of five two-class data sets.
+"""The problem of CNN hyperparameters on CIFAR-10: how to train a small network on each of five two-class data sets.
 
-State: the data set, a pair of classes. Action: three dropout rates, learning rate and two momenta of Adam, and the
+State: the data set, a pair of classes. Action: three dropout rates, the learning rate and both betas of Adam, and the
 batch size. Reward: the accuracy on validation images after the last epoch of a training; its noise comes from the
 initial weights, the order of the images and the dropout.
 
-The literature leaves open the pairs of classes, the split and the number of epochs: here the classes are paired in
-their usual order, the first `train` images of a data set are for training and the next `validation` ones for
-validation. Weights begin as PyTorch's layers do by default, and pixels are scaled to [-1, 1].
+The literature does not state the pairs of classes, the split and the number of epochs. Here, the classes are paired in
+their usual order; the first `train` images of a data set are for training and the next `validation` ones for
+validation. Initial weights are PyTorch's defaults, and pixels are scaled to [-1, 1].
 """
 
 from collections.abc import Mapping
@@ -32,13 +32,13 @@ EPOCHS, TRAIN, VALIDATION = 10, 6000, 1500
 LARGEST_SEED = 2**63 - 1
 IMAGES_AT_ONCE = 500  # number of images per pass in validation; more would only take memory
 
-FILTERS = (64, 32)
-KERNEL = 2
-HIDDEN = 256
+FILTERS = (64, 32)  # number of filters of the two convolutions
+KERNEL = 2  # side of a filter, in pixels
+HIDDEN = 256  # number of units of the hidden dense layer
 
 
 def cifar_cnn_space() -> Space:
-    """The space of the problem: five data sets as states, seven hyperparameters as actions."""
+    """Return the space of the problem: five data sets as states, and seven hyperparameters as actions."""
     return Space(
         states={STATE_NAME: Categorical(DATA_SETS)},
         actions={
@@ -54,7 +54,7 @@ def cifar_cnn_space() -> Space:
 
 
 def network(dropout_1: float, dropout_2: float, dropout_3: float) -> nn.Sequential:
-    """A network of two convolutions and two dense layers that returns logits; the softmax is part of the loss."""
+    """Create a network of two convolutions and two dense layers, which returns the logits of both classes."""
 
     def convolution(channels: int, filters: int, dropout: float) -> list[nn.Module]:
         same_size = nn.ZeroPad2d((0, KERNEL - 1, 0, KERNEL - 1))  # pads on the right and below
@@ -84,26 +84,29 @@ class Split:
 
     @staticmethod
     def of(data: TwoClassImages, train: int, validation: int) -> "Split":
-        """The split with the first `train` images for training and the next `validation` images for validation."""
+        """Take the first `train` images for training and the next `validation` images for validation."""
         images = torch.from_numpy(data.images[: train + validation])
         labels = torch.from_numpy(data.labels[: train + validation])
         return Split(images[:train], labels[:train], images[train:], labels[train:])
 
     def to(self, device: torch.device) -> "Split":
-        """The same split on that device."""
+        """Return the same split on a device."""
         tensors = (self.images, self.labels, self.validation_images, self.validation_labels)
         return Split(*(tensor.to(device) for tensor in tensors))
 
 
 def scaled(images: Tensor) -> Tensor:
-    """From bytes (n, 32, 32, 3) to numbers in [-1, 1], (n, 3, 32, 32) with the channels last in memory."""
+    """Scale images (n, 32, 32, 3) of bytes to numbers in [-1, 1]: (n, 3, 32, 32), with channels last in memory."""
     return (images.to(torch.get_default_dtype()) / 127.5 - 1.0).permute(0, 3, 1, 2)
 
 
 def train_network(
     split: Split, action: Point, epochs: int, seed: int, device: torch.device, progress: bool = False
 ) -> list[float]:
-    """The validation accuracy after each epoch; a seed always gives the same ones on the same machine."""
+    """Train a network, and return its validation accuracy after each epoch.
+
+    The same seed gives the same accuracies on the same machine.
+    """
     cuda_devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(cuda_devices), torch.backends.cudnn.flags(enabled=True, deterministic=True):
         torch.manual_seed(seed)
@@ -169,9 +172,9 @@ def cifar_cnn(
     train, validation
         Number of images for training and for validation.
     device
-        Where networks are trained, as torch names it; by default a GPU if there is one.
+        Torch's name of the device on which networks are trained; by default a GPU if there is one.
     progress
-        Whether to show what is being trained.
+        Whether to show a progress bar of every training.
 
     Returns
     -------
@@ -218,7 +221,7 @@ def _device(name: str | None) -> torch.device:
     return device
 
 
-# Functions of the module instead of closures, so that a problem can be sent to another process
+# These are functions of the module and not closures, so that a problem can be pickled for another process.
 
 
 def _evaluate(

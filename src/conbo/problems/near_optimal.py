@@ -1,8 +1,8 @@
-"""Near-optimal actions of a simulator on a grid of states, read from a table in `data/`.
+"""Reads near-optimal actions of a simulator on a grid of states, from a table in `data/`.
 
-A simulator has no formula for its optimum, so the reference is a table found by brute force with many replications
-(`scripts/find_simulator_optima.py`). The first line of each file is the command that makes it, the second the
-names of its columns: the state, the action, the mean reward on fresh replications, and the standard error of that mean.
+A simulator has no formula for its best actions, so they were found by searches with many replications
+(`scripts/find_simulator_optima.py`). The first line of each file is the command that made it. The second has the names
+of the columns: the state, the action, the mean reward of new replications, and the standard error of that mean.
 """
 
 from dataclasses import dataclass
@@ -35,18 +35,18 @@ class NearOptimalTable:
         return NearOptimalTable(states, actions, reward_columns[:, 0])
 
     def action(self, state: Floats) -> Floats:
-        """The action of the grid state that is nearest to this state."""
+        """Return the near-optimal action (action dimensions,) of the grid state nearest to the given state."""
         distance = np.linalg.norm(self.states - state, axis=1)
         return np.asarray(self.actions[distance.argmin()], dtype=np.float64)
 
     def reward(self, state: Floats) -> float:
-        """The best known mean reward in a state, interpolated between grid states by cubic splines."""
+        """Return the best known mean reward in a state, interpolated between grid states by cubic splines."""
         return float(self._spline(state)[0])
 
     @cached_property
     def _spline(self) -> RegularGridInterpolator:
         axes = [np.unique(column) for column in self.states.T]
-        # so that the first state parameter varies slowest, as SciPy's grids require
+        # sorted so that the first state parameter varies slowest, as SciPy's grids require
         order = np.lexsort(self.states.T[::-1])
         grid = self.rewards[order].reshape([len(axis) for axis in axes])
         return RegularGridInterpolator(axes, grid, method="cubic")

@@ -1,4 +1,4 @@
-"""Problems with their truth, as frozen records, and scores of policies by that truth."""
+"""The type of a test problem, with its true expected rewards, and the scores of policies on such a problem."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from conbo.spaces import Array, Point, Space, Value
 from conbo.state_distributions import RecipeLike
 
 Policy: TypeAlias = Callable[[dict[str, Value]], Point]
-"""The action for a state. A policy may also have `many(states)`, the actions for a list of states."""
+"""A function from a state to an action. It may also have a method `many(states)` that returns a list of actions."""
 
 
 @dataclass(frozen=True)
 class MeanReward:
-    """The expected reward of a point, and how well it is known.
+    """The expected reward of a state and an action, and its standard error.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class MeanReward:
 
 @dataclass(frozen=True)
 class Problem:
-    """A noisy reward to be maximized, with as much of the truth as is known.
+    """A test problem: a noisy reward to be maximized, with its expected rewards and best actions if they are known.
 
     Parameters
     ----------
@@ -55,8 +55,8 @@ class Problem:
     state_distribution
         P[s], as in `conbo.Study`.
     evaluate
-        ``evaluate(state, action, generator)`` returns one noisy reward. If it also takes a `seed`, all randomness is
-        drawn from that, in streams that stay in step between actions.
+        ``evaluate(state, action, generator)`` returns one noisy reward. If it also takes a `seed`, all randomness comes
+        from the seed, and evaluations of different actions with the same seed use the same random numbers.
     mean_reward
         ``mean_reward(state, action, replications, seed)`` returns the expected reward as a `MeanReward`.
     optimal_action
@@ -66,9 +66,10 @@ class Problem:
     noise
         Standard deviation of one reward, if it is known and the same everywhere.
     description
-        One line on what it is about.
+        One line on what the problem is about.
     outcome_constraints
-        Limits on outcomes, which `evaluate` then returns in a mapping with 'reward'; the optimum satisfies them.
+        Limits on outcomes, by name. `evaluate` then returns a mapping with 'reward' and these outcomes, and the best
+        actions satisfy the limits.
     violates
         ``violates(state, action)`` returns whether the expected outcomes violate a constraint.
 
@@ -140,7 +141,7 @@ def policy_reward(
 def opportunity_cost(
     problem: Problem, policy: Policy, n_states: int = 256, replications: int = 1000, seed: int = 0
 ) -> float:
-    """Average how much less than the best possible reward the policy earns over P[s], on a fixed set of test states.
+    """Average the policy's loss against the best possible reward over P[s], on a fixed set of test states.
 
     Parameters
     ----------
@@ -181,7 +182,7 @@ def opportunity_cost(
 
 
 def violation(problem: Problem, policy: Policy, n_states: int = 256, seed: int = 0) -> float:
-    """Share of the states, by P[s], in which the policy's action truly violates a constraint.
+    """Return the probability, over P[s], of states in which the policy's action violates a constraint.
 
     Parameters
     ----------
@@ -197,7 +198,7 @@ def violation(problem: Problem, policy: Policy, n_states: int = 256, seed: int =
     Returns
     -------
     float
-        The share, from 0 to 1.
+        The probability, from 0 to 1.
 
     Raises
     ------
@@ -218,7 +219,7 @@ def violation(problem: Problem, policy: Policy, n_states: int = 256, seed: int =
 
 
 def scoring_states(problem: Problem, n_states: int, seed: int) -> tuple[list[dict[str, Value]], Array]:
-    """States and weights to integrate over P[s]: all states if these are few, else quasi-random ones."""
+    """Return states and weights for averages over P[s]: all states if there are few, otherwise quasi-random ones."""
     if n_states < 1:
         raise SettingError(f"`n_states >= 1` must hold, but got n_states={n_states}.")
     distribution = bind(problem.state_distribution, problem.space)
@@ -234,7 +235,7 @@ def _rewards(problem: Problem, policy: Policy, states: list[dict[str, Value]], r
     if problem.mean_reward is None:
         raise SettingError(f"`mean_reward` must be known to score a policy, but '{problem.name}' has none.")
     valid = [problem.space.validate_action(action) for action in _actions(policy, states)]
-    # a seed of its own for every state: noise that all share would not average out
+    # every state has its own seed, because noise that all states share would not average out
     rows = zip(states, valid, range(seed, seed + len(states)), strict=True)
     return np.array([problem.mean_reward(state, action, replications, own).mean for state, action, own in rows])
 

@@ -1,14 +1,14 @@
-"""Random streams whose k-th draw is computed directly, and the compiler of the simulators' loops.
+"""Random streams for simulators, in which the k-th draw is computed without the ones before it.
 
-The rules of a simulator are written once, as plain Python marked `@compiled`. With Numba (`pip install
-conbo[fast]`) they become machine code; without it the same functions run as they stand, with the same
-numbers, several hundred times slower.
+The loops of a simulator are plain Python functions with the decorator `@compiled`. With Numba (`pip install
+conbo[fast]`) they become machine code. Without it, the same functions run as Python, with the same numbers,
+several hundred times slower.
 
 The k-th draw of a stream is a pure function of (seed, replication, stream number, k): the k-th output of
 SplitMix64 (Steele, Lea & Flood 2014) started at a hash of the first three. Hence
-  - a seed gives the same numbers however the replications are split over threads;
-  - two actions see the same k-th order, or the same k-th call, whatever the simulator did in between:
-    common random numbers, which make the difference of two actions far less noisy than either.
+  - a seed gives the same numbers however the replications are divided among threads;
+  - two actions get the same k-th order, or the same k-th call, whatever the simulator did before: common
+    random numbers, which make the difference of two actions far less noisy than either reward.
 """
 
 import math
@@ -25,24 +25,24 @@ MULTIPLIER_2 = np.uint64(0x94D049BB133111EB)
 SHIFT_1, SHIFT_2, SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
 ONE = np.uint64(1)
 
-# A double holds 53 bits: the upper ones of 64 are kept, and half a spacing keeps 0 and 1 out of reach.
+# A double holds 53 bits: the upper 53 of 64 bits are used. Half a spacing is added, so that 0 and 1 never occur.
 BITS_DROPPED = np.uint64(11)
 SPACING = 2.0**-53
 
-# The ziggurat for normals: layers of equal area cover the bell curve, and the lowest holds the tail, which is
-# beyond TAIL (values for 128 layers: Marsaglia & Tsang 2000).
+# The ziggurat method for normal draws: layers of equal area cover the normal density, and the lowest layer includes
+# the tail beyond TAIL (values for 128 layers: Marsaglia & Tsang 2000).
 LAYERS = 128
-# the layer comes from bits that the uniform number does not use, so the two are independent
+# the layer is chosen by bits that the uniform draw does not use, so the two are independent
 LAYER_MASK = np.uint64(LAYERS - 1)
 LAYER_AREA = 9.91256303526217e-3
 TAIL = 3.442619855899
 
-# Draws set aside for one normal: a try takes two and fails once in a hundred, so 16 tries are never used up.
+# Uniform draws that are reserved for one normal draw: a try takes two and fails once in a hundred, so 16 tries suffice.
 DRAWS_PER_NORMAL = 32
 
 
 def _layer_edges() -> NDArray[np.float64]:
-    """Right edges of the ziggurat's layers, from the lowest to the highest, then 0 for the top of the curve."""
+    """Return the right edges of the ziggurat's layers, from the lowest to the highest, and 0 at the end."""
     edges = [LAYER_AREA / math.exp(-0.5 * TAIL**2), TAIL]
     while len(edges) < LAYERS:
         top = LAYER_AREA / edges[-1] + math.exp(-0.5 * edges[-1] ** 2)
@@ -51,10 +51,10 @@ def _layer_edges() -> NDArray[np.float64]:
 
 
 LAYER_EDGE = _layer_edges()
-LAYER_CORE = LAYER_EDGE[1:] / LAYER_EDGE[:-1]  # the part of a layer's width that lies wholly under the curve
+LAYER_CORE = LAYER_EDGE[1:] / LAYER_EDGE[:-1]  # fraction of a layer's width that is entirely below the density
 
 
-compiled = compiled_with()  # without Numba, functions stay as they are: right, but slow
+compiled = compiled_with()  # without Numba, functions stay as they are
 
 
 @compiled
@@ -76,25 +76,25 @@ def _to_unit(bits: np.uint64) -> float:
 
 @compiled
 def substream(key: np.uint64, number: int) -> np.uint64:
-    """The key of stream `number` under `key`, for a replication of a seed or for one purpose within a replication."""
+    """Return the key of stream `number` under `key`: a replication of a seed, or one kind of draws of a replication."""
     return _bits(_scramble(key), number)
 
 
 @compiled
 def uniform(key: np.uint64, index: int) -> float:
-    """Draw number `index` of a stream, uniform on the open interval (0, 1)."""
+    """Return draw number `index` of a stream, uniform on the open interval (0, 1)."""
     return _to_unit(_bits(key, index))
 
 
 @compiled
 def exponential(key: np.uint64, index: int) -> float:
-    """Draw number `index` of a stream, exponential with mean 1."""
+    """Return draw number `index` of a stream, exponential with mean 1."""
     return -math.log(uniform(key, index))
 
 
 @compiled
 def erlang(key: np.uint64, index: int, shape: int) -> float:
-    """Draw number `index` of a stream, gamma with whole-numbered shape and scale 1: a sum of exponentials."""
+    """Return draw number `index` of a stream, gamma with an integer shape and scale 1: a sum of exponentials."""
     product = 1.0
     for part in range(shape):
         product *= uniform(key, shape * index + part)
@@ -103,18 +103,18 @@ def erlang(key: np.uint64, index: int, shape: int) -> float:
 
 @compiled
 def normal(key: np.uint64, index: int) -> float:
-    """Draw number `index` of a stream, standard normal: a point of the ziggurat, kept if it is under the curve."""
+    """Return draw number `index` of a stream, standard normal, by the ziggurat method (rejection sampling)."""
     draw = DRAWS_PER_NORMAL * index
     while True:
         bits = _bits(key, draw)
         layer = np.int64(bits & LAYER_MASK)
         side = 2.0 * _to_unit(bits) - 1.0  # in (-1, 1)
         value = side * float(LAYER_EDGE[layer])
-        if abs(side) < LAYER_CORE[layer]:  # in 99 of 100 cases nothing more is needed
+        if abs(side) < LAYER_CORE[layer]:  # entirely below the density, as in 99 of 100 cases
             return value
         if layer == 0:
             return math.copysign(_normal_tail(key, draw + 1), side)
-        # In the overhang: draw a height in the layer, in units of the curve's height at this value.
+        # Otherwise, draw a height within the layer, in units of the density at this value.
         bottom = math.exp(0.5 * (value**2 - LAYER_EDGE[layer] ** 2))
         top = math.exp(0.5 * (value**2 - LAYER_EDGE[layer + 1] ** 2))
         if bottom + (top - bottom) * uniform(key, draw + 1) < 1.0:
@@ -124,7 +124,7 @@ def normal(key: np.uint64, index: int) -> float:
 
 @compiled
 def _normal_tail(key: np.uint64, draw: int) -> float:
-    """A normal draw given that it is beyond TAIL: exponential with rate TAIL, thinned to the curve."""
+    """Return a normal draw given that it exceeds TAIL, by rejection sampling from an exponential with rate TAIL."""
     while True:
         beyond = exponential(key, draw) / TAIL
         if 2.0 * exponential(key, draw + 1) >= beyond**2:

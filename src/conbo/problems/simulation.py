@@ -1,4 +1,4 @@
-"""Many replications at once: their seeds, their threads, and the mean of their rewards."""
+"""Runs many replications of a simulator: their seeds, their threads, and the mean of their rewards."""
 
 import math
 import os
@@ -19,19 +19,22 @@ RUNS_WORTH_A_THREAD = 200  # number of runs below which a thread costs more time
 
 
 def seed_per_pair(seed: int | Seeds, pairs: int) -> Seeds:
-    """One seed for each (state, action) pair; a single given seed is shared by all pairs (common random numbers)."""
+    """Return one seed for each pair of a state and an action; a single seed is used for all pairs.
+
+    All pairs then have common random numbers.
+    """
     if isinstance(seed, int) and not 0 <= seed < SEED_LIMIT:
         raise SettingError(f"`0 <= seed < 2**64` must hold, but got seed={seed}.")
     return np.array(np.broadcast_to(np.asarray(seed, dtype=np.uint64), (pairs,)))
 
 
 def draw_seed(generator: np.random.Generator) -> int:
-    """A fresh seed from the caller's generator."""
+    """Draw a new seed from the caller's generator."""
     return int(generator.integers(SEED_LIMIT, dtype=np.uint64))
 
 
 def empty_rewards(pairs: int, replications: int) -> Floats:
-    """An array (pairs, replications) to be filled with rewards."""
+    """Return an uninitialized array (pairs, replications) for rewards; raise SettingError unless replications >= 1."""
     if replications < 1:
         raise SettingError(f"`replications >= 1` must hold, but got replications={replications}.")
     return np.empty((pairs, replications))
@@ -44,7 +47,7 @@ def in_threads(simulate_range: Callable[[int, int], None], runs: int) -> None:
     """
 
     def simulate_piece(first: int, last: int) -> None:
-        with np.errstate(over="ignore"):  # without Numba, NumPy would warn where the random streams wrap around
+        with np.errstate(over="ignore"):  # without Numba, NumPy would warn of the overflows in the random streams
             simulate_range(first, last)
 
     pieces = max(1, min(os.cpu_count() or 1, runs // RUNS_WORTH_A_THREAD))
@@ -57,6 +60,6 @@ def in_threads(simulate_range: Callable[[int, int], None], runs: int) -> None:
 
 
 def mean_of(rewards: Floats) -> MeanReward:
-    """Mean and standard error of replications; the error of a single replication is unknown, hence infinite."""
+    """Return the mean of replications and its standard error, which is infinite for a single replication."""
     error = float(rewards.std(ddof=1)) / math.sqrt(rewards.size) if rewards.size > 1 else math.inf
     return MeanReward(mean=float(rewards.mean()), standard_error=error)

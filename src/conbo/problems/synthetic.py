@@ -1,7 +1,7 @@
-"""Functions in closed form whose best action is known for every state.
+"""Test problems in closed form, whose best action is known for every state.
 
-Branin-Hoo and Rosenbrock have one state and one action, Hartmann6 has no state, and one function has many actions; all
-are to be maximized.
+Branin-Hoo and Rosenbrock have one state and one action, Hartmann6 has no state, and one problem has many actions. All
+are negated, so that rewards are to be maximized.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ def branin(
     Parameters
     ----------
     width
-        Share of the state's full range [-5, 10] that is in use, around its center; 0 fixes s = 2.5 and leaves no state.
+        Fraction of the state's full range [-5, 10] that is used, around its center; with 0, there is no state and s is
+        2.5.
     state_distribution
         "uniform" or "triangular".
     noise
         Standard deviation of one reward.
     distortion
-        "none", or the monotone function by which rewards are told: "exponential", "cube" or "clip" (of the worst
-        third). Policies are still scored by the undistorted rewards.
+        The monotone function that is applied to the rewards of evaluations: "none", "exponential", "cube" or "clip",
+        which cuts off the worst third. Policies are still scored by the undistorted rewards.
 
     Returns
     -------
@@ -123,7 +124,8 @@ def rosenbrock(
     Parameters
     ----------
     width
-        Share of the state's full range [-2, 2] that is in use, around its center; 0 fixes s = 0 and leaves no state.
+        Fraction of the state's full range [-2, 2] that is used, around its center; with 0, there is no state and s is
+        0.
     state_distribution
         "uniform" or "triangular".
     noise
@@ -216,7 +218,7 @@ def falling_importance(n_actions: int = 14, noise: float = 0.01) -> Problem:
     return _problem("falling_importance", space, "uniform", reward, best_action, noise)
 
 
-# Functions of the module instead of closures, so that a problem can be sent to another process
+# These are functions of the module and not closures, so that a problem can be pickled for another process.
 
 
 def _problem(
@@ -228,7 +230,7 @@ def _problem(
     noise: float,
     told: Reward | None = None,
 ) -> Problem:
-    """The problem of a function; `told` is what an evaluation returns, by default the reward itself."""
+    """Create the problem of a reward function; evaluations return `told`, by default the reward, plus noise."""
     if state_distribution not in _STATE_LAWS:
         rule = f"`state_distribution` must be one of {', '.join(map(repr, _STATE_LAWS))}"
         raise SettingError(f"{rule}, but got {state_distribution!r}.")
@@ -247,7 +249,10 @@ def _problem(
 
 
 def _distorted(reward: Reward, distortion: str, unit: float, worst_third: float) -> Reward | None:
-    """The function that tells distorted rewards; None without any. A third of the rewards is below `worst_third`."""
+    """Return the function that computes distorted rewards, or None for "none".
+
+    `unit` scales the rewards before they are distorted, and a third of all rewards is below `worst_third`.
+    """
     if distortion not in _DISTORTIONS:
         rule = f"`distortion` must be one of {', '.join(map(repr, _DISTORTIONS))}"
         raise SettingError(f"{rule}, but got {distortion!r}.")
@@ -315,7 +320,7 @@ def _evaluate_with_load(noise: float, state: Point, action: Point, generator: np
 
 
 def _constrained_branin_action(state: Point) -> dict[str, Value]:
-    # given the state, the reward is a parabola: the nearest action to its peak that is allowed is the best
+    # given the state, the reward is a parabola, so the best action is the allowed one that is nearest to its peak
     middle, reach = _middle_of_loads(state), math.sqrt(_MOST_LOAD)
     best = float(_branin_action(state)["x"])
     return {"x": min(max(best, middle - reach, 0.0), middle + reach, 15.0)}

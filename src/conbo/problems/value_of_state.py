@@ -1,4 +1,4 @@
-"""What it is worth to know the state of a problem, computed from the problem's truth instead of a model."""
+"""The true value of knowing the state in a test problem, computed from its expected rewards instead of a model."""
 
 from dataclasses import dataclass
 
@@ -11,29 +11,30 @@ from conbo.spaces import Array, Point, Value
 
 EXACT_STATES = 256  # number of states that represent P[s] if a formula gives expected rewards
 STATES, REPLICATIONS = 64, 100  # numbers of states and replications if rewards are simulated, which is slow
-SEARCH_STATES, SEARCH_REPLICATIONS = 16, 10  # the same during the search for the single action
-CANDIDATES = 32  # quasi-random actions among which that search starts
-SEARCH_SEED = 1  # another seed than the final value's, so that the search cannot exploit its noise
+SEARCH_STATES, SEARCH_REPLICATIONS = 16, 10  # the same numbers during the search for the single action
+CANDIDATES = 32  # number of quasi-random actions from which the start of this search is chosen
+SEARCH_SEED = 1  # differs from the seed of the final value, so that the search cannot exploit the noise of that value
 
 
 @dataclass(frozen=True)
 class TrueValueOfState:
-    """Expected rewards over P[s]: of the best action in every state, and of the best single action for all."""
+    """The expected rewards, averaged over P[s], of the best policy and of the best single action for all states."""
 
-    policy: float
-    single: float
+    policy: float  # with the best action in every state
+    single: float  # with the best single action
     action: dict[str, Value]  # the best single action
 
     @property
     def difference(self) -> float:
-        """What it is worth to know the state."""
+        """The value of the state: how much better the best policy is than the best single action."""
         return self.policy - self.single
 
 
 def value_of_state(problem: Problem) -> TrueValueOfState | None:
-    """What it is worth to know the state; None without states, or if the best rewards are not known.
+    """Compare the best policy with the best single action; return None without states, or if best rewards are unknown.
 
-    It is also None if there are constraints, because the best single action would have to satisfy them in all states.
+    The result is also None if there are constraints, because the single action would have to satisfy them in all
+    states.
     """
     if problem.violates is not None:
         return None
