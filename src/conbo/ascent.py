@@ -1,8 +1,8 @@
-"""Multi-start local search: quasi-Newton ascent (BFGS) of many starts at once, inside a box and within linear limits.
+"""Multi-start local search: quasi-Newton ascent (BFGS) from many starts at once, within bounds and linear limits.
 
-Every start (a row) keeps its own inverse Hessian, active bounds and step length.  One iteration is one batched call of
-the function for all rows.  The bookkeeping is in numpy, because numpy's calls on small arrays take a quarter of torch's
-time.
+Every start is a row of the arrays, with its own inverse Hessian, active bounds and step length.  One iteration is one
+batched call of the function for all rows.  The arrays are numpy's, because its calls on small arrays take a quarter of
+torch's time.
 """
 
 from collections.abc import Callable
@@ -17,34 +17,35 @@ from torch import Tensor
 from conbo.constrained_steps import constrained_steps
 from conbo.linear_limits import RowLimits
 
-# (points (r, d), indices of their starts (r,)) → values (r,), gradients (r, d)
+# a function from points (r, d) and the indices (r,) of the starts that they come from to values (r,) and gradients (r,
+# d)
 BatchedFunction = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 Array = NDArray[np.float64]
-CATCH_UP_STEPS = 10  # a row is dropped if this many steps like its next one would not bring it up to the best row
-SUFFICIENT = 1e-4  # share of the linear prediction that a step must gain (Armijo)
+CATCH_UP_STEPS = 10  # a row is dropped if this many steps with the predicted gain would not reach the best row's value
+SUFFICIENT = 1e-4  # fraction of the linearly predicted gain that a step must reach to be accepted (Armijo)
 
 
 @dataclass(frozen=True)
 class SuccessiveHalving:
-    """Successive halving: after `iterations`, only the `survivors` rows with the highest values continue.
+    """Settings of successive halving: after some iterations, only the rows with the highest values continue.
 
-    A survivor is dropped later if it can no longer catch up with the best row, or reach the value `goal`.
+    Later, a row is also dropped if it is unlikely to catch up with the best row, or to reach the value `goal`.
     """
 
-    iterations: int
-    survivors: int
+    iterations: int  # number of iterations after which rows are dropped
+    survivors: int  # number of rows that continue
     goal: float = -inf
 
 
 @dataclass(frozen=True)
 class Ascent:
-    """The result of a multi-start search: where every start ended, and everything that was evaluated on the way."""
+    """The result of a multi-start search: where every start ended, and all points that were evaluated."""
 
-    points: Tensor  # (r, d)
-    values: Tensor  # (r,)
-    history_points: Tensor  # (evaluations, d)
-    history_values: Tensor  # (evaluations,)
+    points: Tensor  # (r, d), the ends
+    values: Tensor  # (r,), their values
+    history_points: Tensor  # (evaluations, d), all points at which the function was evaluated
+    history_values: Tensor  # (evaluations,), -inf where the function returned NaN
 
 
 @np.errstate(
@@ -62,12 +63,12 @@ def ascend(
     curvature: Tensor | None = None,
     limits: RowLimits | None = None,
 ) -> Ascent:
-    """Climb from starts (r, d) to local maxima between lower and upper (d,); equal bounds fix a coordinate.
+    """Search for local maxima from starts (r, d), within the bounds `lower` and `upper` (d,).
 
-    `first_step` is the length of the first step in units of the box.  With `curvature` (r, d, d), a positive definite
-    estimate of the negated Hessian, the first step is a Newton step instead.  A row stops when a step promises to gain
-    no more than `tolerance`, or when `halving` drops it.  With `limits`, every point satisfies them, and steps slide
-    along the limits that they meet.
+    A coordinate with equal bounds stays fixed.  `first_step` is the length of the first step, as a fraction of the
+    distance between the bounds.  With `curvature` (r, d, d), a positive definite estimate of the negated Hessian, the
+    first step is a Newton step instead.  A row stops when the predicted gain of a step is at most `tolerance`, or when
+    `halving` drops it.  With `limits`, all points satisfy the limits, and steps go along those that are active.
     """
     device = starts.device
 
@@ -105,7 +106,7 @@ def ascend(
             direction[downhill] = slope[downhill]
             fresh |= downhill
         size = np.maximum(np.abs(direction / width).max(-1, initial=0.0), 1e-300)
-        # the first direction has no scale of its own, and a later one must not leave the box by far
+        # a first direction is scaled to the length of a first step, and a later one must not leave the bounds by far
         share = np.where(fresh, first_step / size, np.minimum(1.0 / size, 1.0))
         direction *= share[:, None]
         if limits is None:
@@ -155,7 +156,11 @@ def ascend(
 def _within(
     limits: RowLimits, rows: NDArray[np.int64], x: Array, slope: Array, inverse: Array, low: Array, high: Array
 ) -> Array:
-    """Maximize the quadratic model with this slope and inverse Hessian within the limits; return x if that fails."""
+    """Return the points (r, d) that maximize a quadratic model around x (r, d) within limits and bounds.
+
+    The model has the gradient `slope` (r, d), and `inverse` (r, d, d) is the inverse of its negated Hessian.  Rows for
+    which no feasible point is found keep x.
+    """
     there = (x + _times(inverse, slope)).clip(low, high)
     normals, gaps = limits.tangents(x, rows)
     known = np.asarray(np.isfinite(slope).all(-1) & np.isfinite(inverse).all((-2, -1)))
@@ -167,7 +172,7 @@ def _within(
             curvature = np.linalg.pinv(inverse[over], hermitian=True).astype(np.float64)
         at, box = x[over], (low - x[over], high - x[over])
         there[over] = (at + constrained_steps(curvature, slope[over], normals[over], gaps[over], *box)).clip(low, high)
-    # curved limits and rounding may leave a point outside: move it to the nearest point inside
+    # because of curved limits and rounding errors, a point may still violate a limit, so it is projected
     moved = known if limits.curved else over
     if moved.any():
         there[moved], inside = limits.project(there[moved], rows[moved])
@@ -178,15 +183,15 @@ def _within(
 def _update(
     inverse: Array, moved: Array, change: Array, size: Array, curved: NDArray[np.bool_], fresh: NDArray[np.bool_]
 ) -> None:
-    """Update the inverse Hessian of the negated function in place (BFGS), after the step `moved`.
+    """Update the inverse Hessian (r, d, d) of the negated function in place by BFGS, after the steps `moved` (r, d).
 
-    The step changed the negated gradient by size · change. Only `curved` rows are updated: those in which the function
-    curved down along the step. `fresh` rows are scaled first.
+    The steps changed the negated gradients by size · change.  Only rows flagged by `curved` are updated: those along
+    whose step the function is concave.  Rows flagged by `fresh` still have an identity matrix, which is scaled first.
     """
     along = np.where(curved, _dot(moved, change), 1.0)
     unscaled = curved & fresh
     inverse[unscaled] *= (along / size / np.where(curved, _dot(change, change), 1.0))[unscaled, None, None]  # was I
-    # (I - ρ m cᵀ) H (I - ρ c mᵀ) + ρ m mᵀ, multiplied out: no product of two matrices
+    # (I - ρ m cᵀ) H (I - ρ c mᵀ) + ρ m mᵀ, expanded, so that no two matrices are multiplied
     forth = _times(inverse, change)  # H c
     step = moved * (curved / along)[:, None]  # zero for rows that are not updated
     turned = forth[:, :, None] * step[:, None, :]
@@ -195,10 +200,10 @@ def _update(
 
 
 def _dot(a: Array, b: Array) -> Array:
-    """Dot products (r,) of the rows of a and b (r, d)."""
+    """Return the dot products (r,) of the rows of a (r, d) and b (r, d)."""
     return (a[:, None, :] @ b[:, :, None])[:, 0, 0]  # quicker than einsum for a handful of rows
 
 
 def _times(matrices: Array, vectors: Array) -> Array:
-    """Products (r, d) of matrices (r, d, d) and vectors (r, d)."""
+    """Return the products (r, d) of matrices (r, d, d) and vectors (r, d)."""
     return (matrices @ vectors[..., None])[..., 0]

@@ -1,4 +1,7 @@
-"""A belief is what is known now: the space, the distribution of states, the observations, and the fitted model."""
+"""A belief: all that is known at present, which are the space, P[s], the observations and the model fitted to them.
+
+`fit_belief` creates it.  Proposals and policies are functions of it.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -25,26 +28,26 @@ from conbo.observations import Observations
 from conbo.quasi_random import sobol
 from conbo.spaces import Space
 
-LEAST_NOISE = 1e-7  # smallest variance of a standardized reward, the same as for learned noise
-MOST_NOISE = 1e12  # largest variance of a standardized reward: a noisier one says nothing, and quotients could overflow
+LEAST_NOISE = 1e-7  # least noise variance of a standardized reward, the same as for learned noise
+MOST_NOISE = 1e12  # largest noise variance of a standardized reward, so that quotients do not overflow
 
 ModelLike: TypeAlias = Model | ModelFactory
 
 
 @dataclass(frozen=True)
 class Belief:
-    """Everything that a proposal or a policy may use. Posterior and values are in standardized rewards."""
+    """All that a proposal or a policy may use. Points are in the unit cube, states first."""
 
     space: Space
-    states: StateDistribution
-    observations: Observations
-    posterior: Posterior
+    states: StateDistribution  # P[s]
+    observations: Observations  # with rewards in the user's units, negated if they are minimized
+    posterior: Posterior  # of standardized rewards, (reward - shift) / scale
     shift: float
     scale: float
     cost: CostModel | None = None  # None if evaluations have no costs
     # learned constraints on outcomes and on failures; None if there are none
     constraints: LearnedConstraints | None = None
-    # averages `posterior` over its hyperparameters
+    # returns `posterior`, averaged over its hyperparameters; None if that is not done
     average: Callable[[], Posterior] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -54,9 +57,9 @@ class Belief:
 
     @cached_property
     def predictive(self) -> Posterior:
-        """The posterior for predictions: `posterior`, averaged over its hyperparameters if that makes a difference.
+        """The posterior for predictions: `posterior`, averaged over its hyperparameters unless there are many rewards.
 
-        Suggestions and policies search with `posterior`, which is several times faster.
+        Searches for suggestions and for the policy's actions use `posterior`, which is several times faster.
         """
         return self.posterior if self.average is None else moved(self.average(), self.device)
 
@@ -66,7 +69,7 @@ class Belief:
         return self.observations.points.device
 
     def to(self, device: torch.device) -> "Belief":
-        """The same belief on another device."""
+        """Return the same belief on another device."""
         if device == self.device:
             return self
         observations = self.observations.to(device)
@@ -74,19 +77,19 @@ class Belief:
         return replace(self, observations=observations, posterior=posterior, constraints=constraints)
 
     def snap(self, points: Tensor) -> Tensor:
-        """The nearest points (..., d) that the space allows, with feasible actions if their states have any."""
+        """Round points (..., d) to valid values, and move their actions to feasible ones if their states have any."""
         return snap(self.space, points)
 
     def snap_actions(self, actions: Tensor, states: Tensor | None = None) -> Tensor:
-        """The nearest actions (..., d_x) that the space allows; with states (..., d_s), also feasible in these."""
+        """Round actions (..., d_x) to valid values; with states (..., d_s), also move them to feasible actions."""
         return snap_actions(self.space, actions, states)
 
     def feasible_actions(self, states: Tensor, actions: Tensor) -> Tensor:
-        """The feasible actions (m, d_x) nearest to these in states (m, d_s), for policies that ignore limits."""
+        """Return feasible actions (m, d_x) near the given ones in states (m, d_s), for policies that ignore limits."""
         return actions if self.space.feasible_set is None else self.snap_actions(actions, states)
 
     def contains(self, points: Tensor) -> Tensor:
-        """Which points (..., d) are feasible."""
+        """Return which points (..., d) satisfy the known limits of the space."""
         return contains(self.space, points)
 
     def spread(self, points: Tensor) -> Tensor:
@@ -94,7 +97,10 @@ class Belief:
         return spread(self.space, points)
 
     def spread_actions(self, actions: Tensor) -> Tensor:
-        """Valid actions (p, d_x), spread as evenly as the given ones, each feasible in some state drawn from P[s]."""
+        """Return valid actions (p, d_x) that are about as evenly spread as the given ones.
+
+        If the space has known limits, each of them is feasible in some state drawn from P[s].
+        """
         if self.space.feasible_set is None:
             return self.snap_actions(actions)
         d_s = self.n_state_dims
@@ -102,40 +108,52 @@ class Belief:
         return self.spread(torch.cat([states.to(actions), actions], -1))[:, d_s:]
 
     def action_limits(self, states: Tensor) -> RowLimits | None:
-        """The linear limits for local searches over actions, one in each state (r, d_s); None without limits."""
+        """Return the linear limits of local searches over actions, one search in each state (r, d_s); None if none."""
         return action_limits(self.space, states)
 
     def point_limits(self, lower: Tensor, upper: Tensor) -> RowLimits | None:
-        """The linear limits for a local search over whole points between lower and upper (d,)."""
+        """Return the linear limits of local searches over whole points, if there are any.
+
+        Columns whose bounds `lower` and `upper` (d,) are equal stay fixed.
+        """
         if self.space.feasible_set is None or self.space.feasible_set.limits is None:
             return None
         return RowLimits(self.space.feasible_set.limits, movable=(upper > lower).cpu().numpy())
 
     def search(self, actions: Tensor) -> BestSearch:
-        """A search for a state's best action, which starts from a pool (p, d_x) and satisfies learned constraints."""
+        """Return the object that searches for the best action of a state, which satisfies learned constraints.
+
+        Its local searches start from a pool of actions (p, d_x).
+        """
         search = self.posterior.action_search(self.space, actions)
         if self.constraints is None:
             return search
         return ConstrainedSearch(self.posterior, self.space, self.constraints, search)
 
     def of_most_probable(self, share: float) -> "Belief":
-        """The same belief with only the fewest, most probable models whose weights reach `share`; 0 keeps one model."""
+        """Return the same belief with only the most probable models, as few as have a total weight of `share`.
+
+        With 0, one model is kept.
+        """
         posterior = self.posterior
         return replace(self, posterior=posterior.most_probable(share)) if isinstance(posterior, Averages) else self
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Which states (m, d_s) resemble one of the known states (k, d_s), so that its best action is a good start."""
+        """Return which states (m, d_s) correlate by at least `least` with one of the known states (k, d_s).
+
+        The best action of such a known state is a good start for the search.
+        """
         alike = self.posterior.resemble(states, known, least)
         return alike if self.constraints is None else alike & self.constraints.resemble(states, known, least)
 
     def probability(self, points: Tensor) -> Tensor | None:
-        """Probability that points (n, d) satisfy all learned constraints; None if there are no constraints."""
+        """Return the probabilities (n,) that points (n, d) satisfy all learned constraints; None if there are none."""
         return None if self.constraints is None else self.constraints.probability(points)
 
     def best_mean(self, points: Tensor) -> float:
-        """The highest posterior mean among points (n, d) that satisfy the learned constraints with confidence.
+        """Return the highest posterior mean among the points (n, d) that satisfy learned constraints with confidence.
 
-        If no point does, it is the lowest mean, because any point that satisfies them would be an improvement.
+        If no point does, return the lowest mean, because any point that satisfies them would be an improvement.
         """
         mean = self.posterior.mean(points)
         if self.constraints is None:
@@ -144,7 +162,7 @@ class Belief:
         return float(torch.where(sure, mean, mean.amin()).amax())
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> Paths:
-        """n functions drawn from the posterior; raises SettingError if the model cannot draw any."""
+        """Draw n functions from the posterior; raise SettingError if the model cannot draw functions."""
         paths = self.posterior.draw_paths(n, generator, features)
         if paths is None:
             raise SettingError(
@@ -154,7 +172,7 @@ class Belief:
         return paths
 
     def to_reward(self, standardized: Tensor) -> Tensor:
-        """Convert standardized means to the units of the rewards, still in the sign that is maximized."""
+        """Convert standardized means to the units of the rewards; rewards to be minimized stay negated."""
         return self.shift + self.scale * standardized
 
 
@@ -171,11 +189,12 @@ def fit_belief(
     """
     fitted, n = as_model(model), len(observations)
     if isinstance(fitted, FitsInSteps):
-        # standardized by the rewards that hyperparameters are fitted to, so that one fit serves until these change
-        looked_at = fitted.fitted_rewards(n)
-        shift, scale = standardization(observations.rewards[:looked_at])
-        first = observations.first(fitted.begins_with(looked_at))
-        before = standardized(first, *standardization(first.rewards)) if len(first) < looked_at else None
+        # Shift and scale are those of the rewards that hyperparameters are fitted to, so a fit stays valid until the
+        # number of these rewards changes.
+        used = fitted.fitted_rewards(n)
+        shift, scale = standardization(observations.rewards[:used])
+        first = observations.first(fitted.begins_with(used))
+        before = standardized(first, *standardization(first.rewards)) if len(first) < used else None
         seen = standardized(observations, shift, scale)
         posterior, average = fitted.fit_and_average(space, seen, memory, before)
         return Belief(space, states, observations, posterior, shift, scale, average=average)
@@ -186,7 +205,7 @@ def fit_belief(
 
 
 def standardized(observations: Observations, shift: float, scale: float) -> Observations:
-    """The same observations with standardized rewards and, if noise variances are known, with standardized variances.
+    """Return the observations with standardized rewards and, if they are known, standardized noise variances.
 
     Variances are at least LEAST_NOISE, because two exact rewards at one point would make the covariance singular.
     """
@@ -199,12 +218,12 @@ def standardized(observations: Observations, shift: float, scale: float) -> Obse
 
 
 def standardization(rewards: Tensor) -> tuple[float, float]:
-    """Shift and scale that give rewards mean zero and variance one; constant rewards are only shifted."""
+    """Return shift and scale that give rewards mean zero and variance one; constant rewards are only shifted."""
     largest = float(rewards.abs().max())
     unit = largest if largest > 0 else 1.0  # scale first, because squares of 1e200 overflow
     scaled = rewards / unit
     shift = float(scaled.mean())
-    # the sample variance, as in BoTorch, whose models warn about any other
+    # the sample variance, because BoTorch's models warn if rewards are standardized otherwise
     spread = sqrt(float((scaled - shift).square().sum()) / max(len(rewards) - 1, 1))
     if spread < 1e-12:  # only rounding errors
         spread = 1.0

@@ -13,9 +13,9 @@ from conbo.trials import Trial
 def best_observed(
     space: Space, states: StateDistribution, completed: Iterable[Trial], maximize: bool
 ) -> list[dict[str, Any]]:
-    """List action, reward and number of the best trial of every state; they are None without a completed trial.
+    """List every state with the action, the reward and the number of its best trial.
 
-    States of probability zero have a row only if they have a completed trial.
+    They are None if the state has no completed trial.  A state of probability zero is listed only if it has one.
     """
     listed = states.listed()
     if listed is None:

@@ -1,6 +1,6 @@
-"""P[s] bound to a space: a recipe of `state_distributions` becomes a distribution on the unit cube.
+"""P[s] on the unit cube: a recipe of `state_distributions.py`, bound to a space.
 
-The work is done with arrays, and tensors are made only on request. So a study can be created, read and asked for its
+Computations use numpy, and tensors are created only on request, so that a study can be created, read and asked for its
 initial design before torch is imported.
 """
 
@@ -29,33 +29,33 @@ if TYPE_CHECKING:
 
 
 class StateDistribution(Protocol):
-    """P[s] on the unit cube; all numbers are float64 and discrete states lie at the centers of their bins."""
+    """P[s] on the unit cube, in float64. Integers and categories are at the centers of their bins."""
 
     @property
     def has_quantile(self) -> bool:
-        """Whether `from_uniform` is an exact quantile function of each column."""
+        """Whether `from_uniform` applies the exact quantile function to each column."""
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """Independent states (n, d)."""
+        """Draw independent states (n, d)."""
 
     def transform(self, u: Array) -> Array:
-        """Transform points u (n, d) of the unit cube into states (n, d): uniform points give states from P[s]."""
+        """Map points u (n, d) of the unit cube to states (n, d), so that uniform points become states from P[s]."""
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """The same as `transform`, for tensors."""
+        """Map points u (n, d) as `transform` does, for tensors."""
 
     def density(self, states: Tensor) -> Tensor:
-        """The density (...) of states (..., d) on the unit cube; a discrete level is spread over its bin."""
+        """Return the density (...) of states (..., d); a discrete value has the uniform density of its bin."""
 
     def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
-        """All states (m, d) and their probabilities (m,), or None if there are more than max_states."""
+        """Return all states (m, d) and their probabilities (m,), or None if there are more than `max_states`."""
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """The same as `listed`, as tensors."""
+        """Return all states and their probabilities as `listed` does, as tensors."""
 
 
 def bind(recipe: RecipeLike, space: Space) -> StateDistribution:
-    """The distribution, on the unit cube, of the states that have a feasible action.
+    """Turn a recipe into P[s] on the unit cube, restricted to states that have a feasible action.
 
     None stands for uniform states, a mapping for `Product`, and a function for `Density`. A recipe for one parameter is
     used for all parameters.
@@ -64,7 +64,7 @@ def bind(recipe: RecipeLike, space: Space) -> StateDistribution:
 
 
 def _bind(recipe: RecipeLike, space: Space) -> StateDistribution:
-    """The distribution of all states, including states without a feasible action."""
+    """Turn a recipe into the distribution of all states, including those without a feasible action."""
     if recipe is None:
         recipe = Uniform()
     if isinstance(recipe, Mapping):
@@ -85,13 +85,13 @@ def _bind(recipe: RecipeLike, space: Space) -> StateDistribution:
 
 @dataclass(frozen=True)
 class IndependentStates:
-    """A product of one-dimensional distributions."""
+    """A distribution whose state parameters are independent: a product of one-dimensional distributions."""
 
     marginals: tuple[Marginal, ...]
     has_quantile: ClassVar[bool] = True
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """Independent states (n, d)."""
+        """Draw independent states (n, d)."""
         return self.from_uniform(uniform(n, len(self.marginals), generator))
 
     def transform(self, u: Array) -> Array:
@@ -106,7 +106,7 @@ class IndependentStates:
         return tensor(self.transform(array(u)))
 
     def density(self, states: Tensor) -> Tensor:
-        """The density (...) of states (..., d)."""
+        """Return the density (...) of states (..., d)."""
         points = array(states)
         density = inside(points)
         for column, one in enumerate(self.marginals):
@@ -135,18 +135,18 @@ class InfeasibleStatesWarning(UserWarning):
 
 @dataclass(frozen=True, eq=False)
 class FeasibleStates:
-    """Another distribution restricted to the states that have a feasible action, represented by a pool of states."""
+    """A distribution (`base`) restricted to the states that have a feasible action, represented by a pool of states."""
 
     base: StateDistribution
     space: Space
-    pool: Array  # (m, d): all states if there are finitely many, otherwise quasi-random ones
-    probabilities: Array  # (m,)
-    share: float  # probability of these states under the other distribution
-    complete: bool
+    pool: Array  # (m, d): all such states if there are finitely many, otherwise quasi-random ones
+    probabilities: Array  # (m,), of the states of the pool
+    share: float  # probability of a state with a feasible action under `base`
+    complete: bool  # whether all states are in the pool
     has_quantile: ClassVar[bool] = False
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """Independent states (n, d), by rejection."""
+        """Draw independent states (n, d), by rejection sampling."""
         import torch
 
         accepted = self.base.sample(0, generator)
@@ -164,7 +164,7 @@ class FeasibleStates:
         return tensor(self.transform(array(u)))
 
     def density(self, states: Tensor) -> Tensor:
-        """The density (...) of states (..., d), zero if a state has no feasible action."""
+        """Return the density (...) of states (..., d), which is zero if a state has no feasible action."""
         points = array(states)
         possible = self._possible(points.reshape(-1, points.shape[-1])).reshape(points.shape[:-1])
         return self.base.density(states) * tensor(possible / self.share)
@@ -183,9 +183,9 @@ class FeasibleStates:
 
 
 def _with_actions(base: StateDistribution, space: Space) -> StateDistribution:
-    """The distribution restricted to states that have a feasible action.
+    """Restrict a distribution to the states that have a feasible action.
 
-    Warns if some states have none, and raises SpaceError if no state has one. Infinitely many states are judged by a
+    Warns if some states have none, and raises SpaceError if no state has one. Infinitely many states are checked by a
     quasi-random sample.
     """
     feasible = space.feasible_set

@@ -1,4 +1,4 @@
-"""The client of a service: the methods of a study over HTTP, with nothing but the standard library."""
+"""The client of a service: the methods of a study over HTTP, which need only Python's standard library."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ __all__ = ["Client", "RemotePolicy"]
 
 
 class Client:
-    """A study behind a service that `conbo serve` runs, with the methods of `Study` that need no database.
+    """A study on a service that `conbo serve` runs, with most methods of `Study`.
 
-    Requests that get no answer are repeated for up to a minute. A repeated request changes nothing.
+    Requests that get no answer are repeated for up to a minute. The service handles a repeated request only once.
 
     Parameters
     ----------
     url
         Address of the service, such as ``http://127.0.0.1:8080``.
     token
-        A token of ``conbo token``; a service on this machine may need none.
+        A token that ``conbo token`` has printed; a service on this machine may need none.
     name
         Name of the study.
     worker
         Name of this client in lists of workers; by default the name of the machine.
     timeout
-        Seconds to wait for an answer. A suggestion may wait until other clients have got theirs.
+        Seconds to wait for an answer. A suggestion may have to wait for those of other clients.
 
     Raises
     ------
@@ -76,7 +76,7 @@ class Client:
         Parameters
         ----------
         model
-            Whether to add the summary of what was learned, which needs a fitted model.
+            Whether to add the summary of what was learned, for which the service has to fit a model.
 
         Returns
         -------
@@ -138,7 +138,7 @@ class Client:
         outcomes: Mapping[str, float] | None = None,
         cost: float | None = None,
     ) -> None:
-        """Record the reward of a trial, as `Study.tell` does. Telling the same again does nothing.
+        """Record the reward of a trial, as `Study.tell` does. Repeating the same call has no effect.
 
         Parameters
         ----------
@@ -220,13 +220,13 @@ class Client:
         return _trial(self._post("/trials", {"state": state, "action": action, "seed": seed}, again=False))
 
     def policy(self, *, fresh: bool = True) -> RemotePolicy:
-        """Return the policy, which asks the service for every answer.
+        """Return the policy, which sends a request to the service for every action.
 
         Parameters
         ----------
         fresh
-            Whether answers wait until the service has fitted all rewards. Otherwise they come without waiting, and may
-            not include the latest rewards.
+            Whether requests wait until the service has fitted the model to all rewards. Otherwise they do not wait, and
+            may be answered without the latest rewards.
 
         Returns
         -------
@@ -244,10 +244,10 @@ class Client:
         max_seconds: float | None = None,
         lease: float = LEASE,
     ) -> RunSummary:
-        """Evaluate an objective here until the study has enough completed trials.
+        """Evaluate an objective in this process until the study has enough completed trials.
 
-        Any number of clients may do so at the same time; together they stop at `evaluations`. While the objective runs,
-        a thread renews the lease of its trial.
+        Any number of clients may do this at the same time, and share the evaluations. While the objective runs, a
+        thread renews the lease of its trial.
 
         Parameters
         ----------
@@ -260,12 +260,12 @@ class Client:
         max_seconds
             Seconds after which no new evaluation begins.
         lease
-            Seconds without a sign of life after which others get the trial.
+            Seconds without a renewal after which other workers may take over the trial.
 
         Returns
         -------
         RunSummary
-            How many trials were completed and failed here, and why the run ended.
+            How many trials this client has completed and failed, and why the run ended.
 
         Raises
         ------
@@ -281,7 +281,7 @@ class Client:
         return ClientRun(self, objective, evaluations, retries, max_seconds, lease)()
 
     def _ask(self, body: dict[str, Any]) -> list[Trial]:
-        # one key for all attempts: a repeated request gets the same trials
+        # all attempts have the same key, so that a repeated request gets the same trials
         answer = self._post("/ask", {**body, "key": secrets.token_hex(16), "worker": self._worker})
         return [_trial(record) for record in answer["trials"]]
 
@@ -293,7 +293,7 @@ class Client:
 
 
 def _trial(record: Mapping[str, Any]) -> Trial:
-    """The trial that a record of the service describes."""
+    """Create a trial from a record of the service."""
     measured, reward = record["outcomes"], record["reward"]
     return Trial(
         number=record["number"],

@@ -1,4 +1,4 @@
-"""Runs an objective for a service, and renews the lease of its trial meanwhile."""
+"""Evaluates an objective for a study on a service; meanwhile, a thread renews the lease of the trial."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from conbo.study.executors import AnyObjective
     from conbo.study.run_summary import RunSummary, Stopped
 
-LEASE = 60.0  # seconds of a lease, which a run renews
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between two looks at what other clients do
+LEASE = 60.0  # default length of a lease in seconds; a run renews its leases
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between two requests while other clients have all open trials
 
 
 class Service(Protocol):
@@ -28,7 +28,7 @@ class Service(Protocol):
         """Extend the lease of a trial to this many seconds from now."""
 
     def release(self, trial: Trial) -> None:
-        """Give a trial back, so that others can have it."""
+        """Give a trial back, so that another worker can take it."""
 
     def _ask(self, body: dict[str, Any]) -> list[Trial]: ...
 
@@ -36,7 +36,7 @@ class Service(Protocol):
 
 
 class ClientRun:
-    """One client's part in a study: ask, evaluate and tell until there are enough trials.
+    """The run of one client: ask for a trial, evaluate it and tell the result, until the study has enough trials.
 
     Parameters
     ----------
@@ -139,6 +139,6 @@ class _LeaseKeeper:
             try:
                 self._client.renew(self._trial, self._lease)
             except TrialError:
-                return  # another worker has it, and the first result will count
+                return  # another worker has taken over the trial; the first of both results counts
             except ConboError:
                 continue

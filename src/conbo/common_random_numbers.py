@@ -1,6 +1,7 @@
-"""Common random numbers: which seeds a simulator gets.
+"""Common random numbers: which random seeds the trials of a study may have.
 
-A seed is an integer. If a study lists its seeds, such as recorded days, no others are used.
+A seed is an integer that is passed to the simulator. If a study lists its seeds, such as recorded days, no others are
+used.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from itertools import count, islice
 
 from conbo.errors import SettingError, TrialError, shortened
 
-SEED = "seed"  # the name of the column in tables, and of the word in commands
-LARGEST_SEED = 2**63 - 1  # largest integer that databases and simulators hold
-DESIGN_SHARE = 3  # number of trials of the initial design per seed: enough to tell effects of seeds from noise
+SEED = "seed"  # name of the column in tables, and of the placeholder in commands
+LARGEST_SEED = 2**63 - 1  # largest integer that databases and simulators can hold
+DESIGN_SHARE = 3  # number of trials of the initial design that share a seed, to tell effects of seeds from noise
 
 
 @dataclass(frozen=True)
 class SeedRule:
-    """The seeds that trials of a study may have: the ones in a list, or any integers."""
+    """The seeds that trials of a study may have: those of a list, or all integers from 0 on."""
 
     listed: tuple[int, ...] | None = None
 
@@ -37,7 +38,7 @@ class SeedRule:
             raise TrialError(f"{rule}, but got seed={seed}.")
 
     def new(self, used: Iterable[int | None], n: int) -> list[int]:
-        """n unused seeds, the smallest first; if all listed seeds were used, those that were used least."""
+        """Return n unused seeds, given the `used` ones; if all listed seeds were used, those that were used least."""
         times: dict[int | None, int] = {}
         for seed in used:
             times[seed] = times.get(seed, 0) + 1
@@ -52,7 +53,10 @@ class SeedRule:
         return chosen
 
     def filled(self, used: Iterable[int | None], chosen: Sequence[int | None]) -> list[int]:
-        """The chosen seeds, with None and negative numbers replaced by new seeds; equal numbers get the same seed."""
+        """Return the chosen seeds, with None and negative numbers replaced by new seeds.
+
+        Every None gets a new seed of its own, and equal negative numbers get the same new seed.
+        """
         new = iter(self.new([*used, *(seed for seed in chosen if seed is None or seed >= 0)], len(chosen)))
         shared: dict[int, int] = {}
         filled = []
@@ -66,14 +70,20 @@ class SeedRule:
         return filled
 
     def of_design(self, numbers: Iterable[int], initial: int) -> list[int]:
-        """The seeds of these trials of an initial design with `initial` trials; a few trials share each seed."""
+        """Return the seeds of the trials with these numbers, for an initial design of `initial` trials.
+
+        A few trials of the design share each seed.
+        """
         several = max(2, -(-initial // DESIGN_SHARE))
         listed = range(several) if self.listed is None else self.listed[:several]
         return [listed[number % len(listed)] for number in numbers]
 
 
 def seed_rule(common_random_numbers: object, seeds: object, parameters: Iterable[str]) -> SeedRule | None:
-    """The seed rule of a study; None if the study does not choose seeds. Raises SettingError if a setting is wrong."""
+    """Return the seed rule for these settings of a study; None if the study does not choose seeds.
+
+    Raises SettingError if a setting is not valid, or if a parameter is named 'seed'.
+    """
     if not isinstance(common_random_numbers, bool):
         raise SettingError(f"`common_random_numbers` must be True or False, but got {common_random_numbers!r}.")
     if seeds is None and not common_random_numbers:
@@ -94,7 +104,7 @@ def seed_rule(common_random_numbers: object, seeds: object, parameters: Iterable
 
 
 def check_seed(rule: SeedRule | None, seed: object) -> None:
-    """Raise TrialError unless a trial may have this seed; without a rule, it must have none."""
+    """Raise TrialError unless a trial may have this seed; without a rule, a trial must have no seed."""
     if rule is not None:
         rule.check(seed)
     elif seed is not None:
@@ -103,16 +113,17 @@ def check_seed(rule: SeedRule | None, seed: object) -> None:
 
 
 def is_seed(value: object) -> bool:
-    """Whether this is an integer that databases and simulators can hold."""
+    """Return whether this is an integer from 0 to 2**63 - 1, which databases and simulators can hold."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_SEED
 
 
 def new_seeds(
     rule: SeedRule | None, used: Sequence[int | None], n: int, chosen: Sequence[int | None] | None, initial: int
 ) -> Sequence[int | None]:
-    """The seeds of n new trials, given the `used` seeds of earlier trials; all None if the study does not choose seeds.
+    """Return the seeds of n new trials, given the `used` seeds of all earlier trials.
 
-    They are the chosen seeds, with new ones in place of None, or the seeds of the initial design if none were chosen.
+    Without a rule, all are None.  If the method has chosen seeds, these are filled in (see `SeedRule.filled`).
+    Otherwise, the trials belong to the initial design and get its seeds.
     """
     if rule is None:
         return [None] * n

@@ -1,4 +1,4 @@
-"""The learned policy compared with a rule of the user's: by the model, and by fresh evaluations if there are any."""
+"""Compares the learned policy with the user's own decision rule, by the model and by new evaluations, if any."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,16 +18,16 @@ from conbo.validation import Validation, difference_in_words
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the policy and another rule are worth. Printed, it is one sentence on each estimate.
+    """The values of the policy and of another decision rule. Printed, it is one sentence on each estimate.
 
-    Standard deviations describe the model's estimates, without the noise of a single reward.
+    Standard deviations are the model's uncertainty about its estimates, without the noise of single rewards.
 
     Parameters
     ----------
     rule_name
         Name of the other rule.
     maximize
-        Whether high rewards are good.
+        Whether rewards are maximized; if not, they are minimized.
     policy_value
         Expected reward of the policy over P[s], by the model.
     policy_value_std
@@ -37,11 +37,12 @@ class Comparison:
     rule_value_std
         Standard deviation of that estimate.
     difference
-        How much better the policy is. The estimate is optimistic, because the same model chose the policy.
+        How much better the policy is, positive also if rewards are minimized. The estimate is optimistic, because the
+        same model chose the policy's actions.
     difference_std
         Standard deviation of that estimate.
     validation
-        What fresh evaluations of both say, in the same states; None if there are none.
+        The result of new evaluations of both in the same states; None if there are none.
 
     Examples
     --------
@@ -62,7 +63,7 @@ class Comparison:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Sentences on what the model says, and on what was measured."""
+        """A sentence with the model's estimates and, if there are new evaluations, sentences with their results."""
         verb = "is worth" if self.maximize else "costs"
         margin = NINETY_FIVE * self.difference_std
         better = Interval(self.difference, self.difference - margin, self.difference + margin)
@@ -78,7 +79,7 @@ class Comparison:
         return f"{' '.join(self.sentences)} ({MARGIN_IN_WORDS}{measured}.)"
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the comparison by plain values that JSON can hold.
+        """Return the comparison as plain values that JSON can hold.
 
         Returns
         -------
@@ -90,7 +91,7 @@ class Comparison:
 
 
 def compare_by_model(policy: Policy, rule: Rule, rule_name: str, validation: Validation | None) -> Comparison:
-    """Compare the policy and the rule by the model that the policy rests on."""
+    """Compare the policy and the rule by the policy's model, averaged over P[s]."""
     belief, sign = policy.belief, sign_of(policy.maximize)
     states, weights = typical_states(belief)
     named = belief.space.decode_states(states.numpy())

@@ -1,7 +1,7 @@
-"""Search for the best action of a function that has no derivatives.
+"""Compass search: a local search for the best action under a function without derivatives.
 
-A compass search tries a step along every parameter in both directions. It moves if that helps, and otherwise halves the
-step. It follows integers and categories, and evaluates all neighbors at once.
+It tries a step along every parameter in both directions, moves if that helps, and otherwise halves the step. Integers
+change by at least one, and categories to any other choice. All neighbors are evaluated in one call.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,8 +10,8 @@ import numpy as np
 
 from conbo.spaces import Array, Categorical, Integer, Space
 
-FIRST_STEP, LAST_STEP = 1 / 8, 1 / 512  # lengths of steps in the unit cube
-MOST_SWEEPS = 60
+FIRST_STEP, LAST_STEP = 1 / 8, 1 / 512  # first and last length of steps in the unit cube
+MOST_SWEEPS = 60  # largest number of times that all neighbors are evaluated
 
 
 def compass_search(space: Space, function: Callable[[Array], Array], start: Array) -> tuple[Array, float]:
@@ -47,14 +47,14 @@ def compass_search(space: Space, function: Callable[[Array], Array], start: Arra
 
 
 def _neighbors(space: Space, action: Array, step: float) -> Iterator[Array]:
-    """The actions that differ from this one (d_x,) in one parameter: by a step or, in a category, by the choice."""
+    """Yield the actions that differ from an action (d_x,) in one parameter: by a step, or by another choice."""
     for column, parameter in enumerate(space.actions.values()):
         here = action[column]
         if isinstance(parameter, Categorical):
             places = [place for place in parameter.levels() if place != here]
         elif isinstance(parameter, Integer):
             lower, upper = (float(edge) for edge in parameter.cell(here))
-            beyond = (upper - lower) / 100  # reaches into the next integer, even if a step is shorter
+            beyond = (upper - lower) / 100  # a move to the next integer, even if the step is shorter
             places = [min(here - step, lower - beyond), max(here + step, upper + beyond)]
         else:
             places = [here - step, here + step]
@@ -65,7 +65,10 @@ def _neighbors(space: Space, action: Array, step: float) -> Iterator[Array]:
 
 
 def _together(space: Space, action: Array, better: Array) -> Array:
-    """All helpful moves (k, d_x) combined; of two moves along one parameter, the better one is used."""
+    """Combine all moves from an action (d_x,) that are improvements (k, d_x), sorted from the best to the worst.
+
+    If two of them change the same parameter, the better one is used.
+    """
     moved = action.copy()
     for other in better[::-1]:
         moved = np.where(other != action, other, moved)

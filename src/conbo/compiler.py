@@ -1,11 +1,11 @@
-"""Numba, if the extra `fast` is installed, and the names under which it keeps machine code on disk.
+"""Compiles functions with Numba, if the extra `fast` is installed, and names them so that its cache is never stale.
 
-Numba compiles a function again when its own file changes. But the machine code of a function includes the code of the
-functions it calls, which may be in other files. So the name of every function ends in a fingerprint of everything that
-its code depends on, and code that was compiled before a change is never found again.
+Numba caches machine code on disk, and compiles a function again when the function's own file changes. But the machine
+code includes that of called functions, which may be in other files. So the name of every function ends in a fingerprint
+of everything that its code depends on. After a change the name is another one, and old code is not found.
 
-Numba keeps the code in `__pycache__` beside the source, or in the user's cache folder if that is read-only
-(`~/.cache/numba` on Linux). The environment variable NUMBA_CACHE_DIR names another folder.
+The cache is in `__pycache__` beside the source, or in the user's cache folder if that is read-only (`~/.cache/numba` on
+Linux). The environment variable NUMBA_CACHE_DIR names another folder.
 """
 
 import sys
@@ -22,7 +22,7 @@ try:
 except ImportError:  # the extra is not installed
     numba = None
 else:
-    if numba.config.DISABLE_JIT:  # then torch is faster than plain Python
+    if numba.config.DISABLE_JIT:  # use torch, which is faster than loops in Python
         numba = None
 
 AVAILABLE = numba is not None
@@ -30,9 +30,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled_with(**options: Any) -> Callable[[Function], Function]:
-    """Compile a function on its first call, if Numba is installed. The code is kept on disk and runs without the GIL.
+    """Return a decorator that compiles a function on its first call, if Numba is installed.
 
-    All functions that it calls must be in files of the same folder.
+    The machine code is cached on disk and runs without the GIL.  All functions that the function calls must be in files
+    of the same folder, whose fingerprint is in its name.
     """
 
     def compile_lazily(function: Function) -> Function:
@@ -41,7 +42,7 @@ def compiled_with(**options: Any) -> Callable[[Function], Function]:
         function.__qualname__ += f"_{_fingerprint(Path(function.__code__.co_filename).parent)}"
         try:
             return cast(Function, numba.njit(cache=True, nogil=True, **options)(function))
-        except RuntimeError:  # no folder can be written to, so every process compiles for itself
+        except RuntimeError:  # no folder is writable, so every process has to compile
             return cast(Function, numba.njit(nogil=True, **options)(function))
 
     return compile_lazily
@@ -49,7 +50,7 @@ def compiled_with(**options: Any) -> Callable[[Function], Function]:
 
 @cache
 def _fingerprint(folder: Path) -> str:
-    """Digest of all sources in the folder, of the options in this file, and of compiler and processor."""
+    """Return a hash of all sources in the folder and of this file, the versions of Numba and Python, and the CPU."""
     digest = sha256(f"{numba.__version__} {sys.version} {binding.get_host_cpu_name()}".encode())
     for path in (Path(__file__), *sorted(folder.glob("*.py"))):
         digest.update(path.read_bytes())

@@ -1,4 +1,4 @@
-"""HTTP requests to a service, which are repeated for a while if no answer comes."""
+"""Sends HTTP requests to a service, and repeats them for a while if no answer comes."""
 
 import json
 import random
@@ -14,9 +14,9 @@ from conbo import errors
 from conbo.errors import AccessError, ConboError, SettingError, StorageError
 
 PATIENCE = 60.0  # seconds for which requests are repeated while the service cannot be reached
-LONGEST_PAUSE = 5.0  # seconds between two attempts
+LONGEST_PAUSE = 5.0  # longest pause between two attempts, in seconds
 MAX_ANSWER = 200_000_000  # largest size of an answer, in bytes
-BUSY = (429, 502, 503, 504)  # statuses after which a request is repeated
+BUSY = (429, 502, 503, 504)  # HTTP status codes after which a request is repeated
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -60,21 +60,21 @@ class Connection:
         Parameters
         ----------
         method, path, body
-            What is sent; the body becomes JSON.
+            HTTP method, path after the URL of the service, and content, which is sent as JSON.
         again
-            Whether the request is repeated when no answer comes.
+            Whether the request is repeated if no answer comes.
 
         Returns
         -------
         dict
-            The answer.
+            The answer, read as JSON.
 
         Raises
         ------
         AccessError
             If the service refuses the request.
         StorageError
-            If the service cannot be reached, or its database.
+            If the service, or its database, cannot be reached.
         ConboError
             Any other error of the library that the service reports.
         """

@@ -1,4 +1,7 @@
-"""Dataframes of any library that narwhals reads, such as pandas, Polars and PyArrow; none of them is a requirement."""
+"""Reads and creates dataframes of any library that narwhals supports, such as pandas, Polars and PyArrow.
+
+These libraries are imported on use, because none of them is a requirement of conbo.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def rows_of(frame: Any) -> tuple[list[str], list[dict[str, Any]]]:
-    """The columns of a dataframe, and its rows of plain values, with None for missing ones.
+    """Return the names of a dataframe's columns, and its rows as dicts of plain values, with None for missing ones.
 
     Raises SettingError if this is not a dataframe.
     """
@@ -22,7 +25,7 @@ def rows_of(frame: Any) -> tuple[list[str], list[dict[str, Any]]]:
 
 
 def frame_of(columns: Mapping[str, Sequence[Any]], backend: str) -> Any:
-    """A dataframe of the library `backend` with these columns."""
+    """Create a dataframe of the library `backend` with these columns."""
     with _installed(backend):
         import narwhals
 
@@ -37,7 +40,7 @@ def frame_of(columns: Mapping[str, Sequence[Any]], backend: str) -> Any:
 
 
 def with_columns(frame: Any, columns: Mapping[str, Sequence[Any]]) -> Any:
-    """The same dataframe with these columns added, or replaced if it has columns of the same names."""
+    """Return a dataframe with these columns added; columns of the same names are replaced."""
     read = _read(frame)
     with _installed("narwhals"):
         import narwhals
@@ -58,14 +61,14 @@ def _read(frame: Any) -> narwhals.DataFrame[Any]:
 
 
 def _plain(series: Any) -> list[Any]:
-    """The values of a column as plain Python values; missing ones and NaN are None."""
+    """Return the values of a column as plain Python values, with None for missing values and NaN."""
     values = [value.item() if hasattr(value, "item") else value for value in series.to_list()]
     missing = series.is_null().to_list()
     return [None if gone or value != value else value for gone, value in zip(missing, values, strict=True)]
 
 
 def _of_one_type(values: Sequence[Any]) -> Sequence[Any]:
-    """The values, converted to texts if they are of several types."""
+    """Convert values to texts if they are of several types; integers and floats count as one type."""
     kinds = {type(value) for value in values if value is not None}
     if len(kinds) < 2 or kinds == {int, float}:
         return values
@@ -74,7 +77,7 @@ def _of_one_type(values: Sequence[Any]) -> Sequence[Any]:
 
 @contextmanager
 def _installed(library: str) -> Iterator[None]:
-    """A context in which a missing library raises a ConboError that says how to install it."""
+    """Return a context in which a missing library raises a ConboError that says how to install it."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -46,7 +46,7 @@ def _learned(problem: Problem, method: str, evaluations: int, storage: Path) -> 
     print(f"{method}: goes on from the {there} evaluations in {storage}" if there else method)
 
     def objective(state: dict[str, Value], action: dict[str, Value]) -> float | Mapping[str, float]:
-        # noise depends only on the point, so that a continued study sees the same rewards
+        # the noise is a function of the point, so that a continued study gets the same rewards
         seed = abs(hash((*state.values(), *action.values())))
         return problem.evaluate(state, action, np.random.default_rng(seed))
 

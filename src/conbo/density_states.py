@@ -1,4 +1,4 @@
-"""P[s] from any density of whole states, represented by a weighted pool of states."""
+"""P[s] from a density of whole states, which the user gives as a function; represented by a weighted pool of states."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MAX_STATES = 100_000  # number of states above which states are sampled instead of listed
-POOL_SIZE = 2**13  # Sobol states that represent a density without a quantile function
+POOL_SIZE = 2**13  # number of quasi-random states that represent a density
 FEWEST_EFFECTIVE_STATES = 32  # effective number of states in the pool below which a warning is given
-LEAST_ACCEPTANCE = 1e-3  # smallest accepted share of draws in rejection sampling
+LEAST_ACCEPTANCE = 1e-3  # least acceptance rate of rejection sampling
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,13 +33,13 @@ class WeightedStates:
     recipe: Density
     space: Space
     pool: Array  # (m, d)
-    probabilities: Array  # (m,)
-    normalizer: float
-    complete: bool
+    probabilities: Array  # (m,), of the states of the pool
+    normalizer: float  # integral of the user's density, which need not be one
+    complete: bool  # whether all states are in the pool
     has_quantile: ClassVar[bool] = False
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """Independent states (n, d), by the user's sampler, by rejection, or from the pool."""
+        """Draw independent states (n, d): by the user's sampler, by rejection sampling, or from the pool."""
         if self.recipe.sampler is not None:
             return self._sample_by_user(self.recipe.sampler, n, generator)
         if self.recipe.bound is not None and not self.complete:
@@ -55,7 +55,7 @@ class WeightedStates:
         return tensor(self.transform(array(u)))
 
     def density(self, states: Tensor) -> Tensor:
-        """The density (...) of states (..., d)."""
+        """Return the normalized density (...) of states (..., d)."""
         points = array(states)
         rows = points.reshape(math.prod(points.shape[:-1]), self.space.n_state_dims)
         density = _unit_density(self.recipe, self.space, rows) / self.normalizer
@@ -99,9 +99,12 @@ class WeightedStates:
 
 
 def bind_density(recipe: Density, space: Space, listed: tuple[Array, Array] | None) -> WeightedStates:
-    """Represent a density by a pool; `listed` holds all states and their uniform probabilities if there are few."""
+    """Represent a density by a weighted pool of states.
+
+    If there are few states, `listed` holds all of them and their probabilities under a uniform distribution.
+    """
     if listed is not None:
-        # the integral over a bin is the function's value: volume and volume ratio cancel
+        # the integral of the density over a state's bin is the function's value: volume and volume ratio cancel
         pool = listed[0]
         masses = _values(recipe, space, pool)
         normalizer = float(masses.sum())
@@ -136,7 +139,7 @@ def _check_pool(recipe: Density, space: Space, probabilities: Array, normalizer:
 
 
 def _values(recipe: Density, space: Space, rows: Array) -> Array:
-    """Values (n,) of the user's density function for the states in rows (n, d), checked."""
+    """Return the values (n,) of the user's density function at states (n, d); raise SpaceError if one is not valid."""
     values = np.empty(len(rows))
     for i, state in enumerate(space.decode_states(rows)):
         value = _density_value(_called(recipe, state), state)
@@ -166,14 +169,15 @@ def _density_value(value: object, state: Point) -> float:
 
 
 def _unit_density(recipe: Density, space: Space, rows: Array) -> Array:
-    """The user's density (n,) for rows (n, d) of the unit cube, not normalized."""
+    """Return the density (n,) at states (n, d) of the unit cube, from the user's function, not normalized."""
     return _values(recipe, space, rows) * _volume_ratio(space, rows)
 
 
 def _volume_ratio(space: Space, rows: Array) -> Array:
-    """Volume of the user's space per volume of the cube.
+    """Return the volume (n,) of the user's space per volume of the unit cube, at states (n, d).
 
-    A real parameter contributes the slope of its scale, any other parameter one level per bin width.
+    It is a product over parameters: a real parameter contributes the slope of its scale, and any other parameter one
+    divided by the width of a value's bin.
     """
     ratio = np.ones(len(rows))
     for column, parameter in enumerate(space.states.values()):
@@ -186,5 +190,8 @@ def _volume_ratio(space: Space, rows: Array) -> Array:
 
 
 def _ceiling(bound: float, space: Space) -> float:
-    """An upper bound of the density on the unit cube. On a log scale the volume ratio is largest at the upper end."""
+    """Return an upper bound of the density on the unit cube, given the `bound` of the user's function.
+
+    The volume ratio is largest at the upper ends of the parameters, because of log scales.
+    """
     return bound * float(_volume_ratio(space, np.ones((1, space.n_state_dims)))[0])

@@ -1,7 +1,7 @@
-"""The sign of minimization: users see rewards as they are, while models and methods always maximize.
+"""The sign of rewards: models and methods always maximize, so rewards to be minimized are negated.
 
-Rewards are multiplied by `sign_of` on their way in and on their way out; known limits of rewards are converted in
-`reward_range`.
+Rewards are multiplied by `sign_of` before they reach a model, and again before the user sees them. Known limits of the
+expected reward are converted in `reward_range.py`.
 """
 
 from typing import Literal, TypeAlias
@@ -10,5 +10,5 @@ Direction: TypeAlias = Literal["maximize", "minimize"]
 
 
 def sign_of(maximize: bool) -> int:
-    """The factor between a user's reward and the number that is maximized: 1, or -1 if rewards are minimized."""
+    """Return the factor between the user's reward and the number that is maximized: 1, or -1 for minimization."""
     return 1 if maximize else -1

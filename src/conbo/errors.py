@@ -1,4 +1,4 @@
-"""The errors of conbo by kind. Every message names the rule, the parameter and the value."""
+"""The exceptions that conbo raises. Every message names the rule, the parameter and the value."""
 
 import difflib
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ MAX_SHOWN = 200  # largest number of characters of a value in a message
 
 
 def shortened(text: str, most: int = MAX_SHOWN) -> str:
-    """The text with its middle cut out if it is longer than `most` characters; the cut says how many are missing."""
+    """Return a text, with its middle replaced by a note on how much is missing if it exceeds `most` characters."""
     if len(text) <= most:
         return text
     head, tail = most - most // 3, most // 3
@@ -15,7 +15,7 @@ def shortened(text: str, most: int = MAX_SHOWN) -> str:
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """The end of an error message: it suggests the known name closest to this one, or lists all known names."""
+    """Return the end of an error message: it suggests the known name closest to `name`, or lists all known names."""
     names = list(known)
     if match := difflib.get_close_matches(name, names, n=1):
         return f"did you mean '{match[0]}'?"
@@ -23,7 +23,7 @@ def closest(name: str, known: Iterable[str]) -> str:
 
 
 def quoted(names: Iterable[str]) -> str:
-    """The names in quotes, separated by commas."""
+    """Return the names in quotes, separated by commas."""
     return ", ".join(f"'{name}'" for name in names)
 
 
@@ -53,7 +53,7 @@ class RewardError(ConboError, ValueError):
 
 
 class TrialError(ConboError, LookupError):
-    """A trial is unknown, or was told something else before."""
+    """A trial is unknown, was already told another result, or its lease or seed does not allow the call."""
 
 
 class SettingError(ConboError, ValueError):
@@ -61,7 +61,7 @@ class SettingError(ConboError, ValueError):
 
 
 class StudyError(ConboError, ValueError):
-    """A stored study is unknown or has other settings, or a call does not fit what the study is doing."""
+    """A stored study is unknown, has other settings, or does not allow a call in its present state."""
 
 
 class StorageError(ConboError, OSError):

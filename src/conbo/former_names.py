@@ -10,7 +10,7 @@ Kernel = TypeVar("Kernel")
 
 
 def input_warping_of(actions: str) -> str:
-    """The value of `input_warping` for a value of `actions`, its former name; warns about the name."""
+    """Convert a value of `actions`, the former name of `input_warping`, and warn that the name is deprecated."""
     if actions not in ("auto", "straight"):
         raise SettingError(f"`actions` must be auto or straight, but got {actions!r}.")
     new = _warped(actions)
@@ -19,20 +19,20 @@ def input_warping_of(actions: str) -> str:
 
 
 def state_kernel_of(states: Kernel) -> Kernel:
-    """The value of `state_kernel` for a value of `states`, its former name; warns about the name."""
+    """Return a value of `states`, the former name of `state_kernel`, and warn that the name is deprecated."""
     _warn(f"`states={states!r}` is now `state_kernel={states!r}`")
     return states
 
 
 def with_present_names(model: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a stored `GaussianProcess` by their present names; `defaults` are today's defaults."""
+    """Convert the stored settings of a `GaussianProcess` to their present names, given the present `defaults`."""
     renamed = "states" in model and "state_kernel" not in model
     settings = {"state_kernel" if renamed and name == "states" else name: value for name, value in model.items()}
     return _from_0_1(settings, defaults) if "actions" in settings else settings
 
 
 def _from_0_1(model: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The model of a study that conbo 0.1 began, in today's settings; a model that the user chose stays single."""
+    """Convert the settings of a model that conbo 0.1 stored; a model that the user chose remains a single model."""
     settings = {name: value for name, value in model.items() if name != "actions"}
     single = {"main_effects": "none", "output_warping": "none", "members": 1}
     added = defaults if settings.get("profile") == "auto" else {**defaults, **single}
@@ -44,5 +44,5 @@ def _warped(actions: str) -> str:
 
 
 def _warn(change: str) -> None:
-    """Warn whoever made a model that a setting has a new name."""
+    """Warn the caller of `GaussianProcess(...)` that a setting has a new name."""
     warnings.warn(f"{change}; the old name is removed in conbo 0.5.", DeprecationWarning, stacklevel=5)

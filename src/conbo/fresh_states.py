@@ -1,4 +1,4 @@
-"""The fresh states in which a policy is validated, and the rewards that the model expects in them."""
+"""Plans the validation of a policy: draws the states of new evaluations, and computes the model's expected rewards."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ from conbo.spaces import Array, Point, Value
 from conbo.stratified import Draws, draw_each, draw_similar
 from conbo.validation import Check, Measurement, Validation
 
-# number and size of independent samples of P[s]; the spread of their means gives the sampling error
+# number and size of independent samples of P[s]; the variance of their means gives the sampling error
 REPLICATES, REPLICATE_SIZE = 16, 256
-MAX_LISTED = 4096  # number of states up to which they are listed instead of sampled
+MAX_LISTED = 4096  # largest number of states up to which all of them are used instead of a sample
 
 
 def plan_validation(
@@ -29,7 +29,11 @@ def plan_validation(
     seed: Sequence[int],
     states: Sequence[Point] | None = None,
 ) -> Validation:
-    """A validation whose states are chosen and in which nothing is measured yet."""
+    """Create a validation of the policy, and of a decision rule if there is one, in which nothing is measured yet.
+
+    The states are drawn from P[s], or are the given `states`.  The `evaluations` are divided equally among the policy
+    and the rule, which are evaluated in the same states.
+    """
     space, rules = policy.belief.space, [policy] if rule is None else [policy, rule]
     n, generator = evaluations // len(rules), np.random.default_rng(list(seed))
     if n < 2:
@@ -71,7 +75,7 @@ def plan_validation(
 
 
 def best_single_rule(policy: Policy) -> Rule:
-    """The rule that takes the best single action by the model."""
+    """Return the decision rule that takes, in all states, the single action that is best by the model."""
     belief = policy.belief
     states, weights = typical_states(belief)
     chosen = policy.many(belief.space.decode_states(states.numpy()))
@@ -81,14 +85,14 @@ def best_single_rule(policy: Policy) -> Rule:
 
 @dataclass(frozen=True)
 class _Pool:
-    """States with their weights: all states, or a sample."""
+    """States that represent P[s], with their weights: all states, or a sample."""
 
     states: list[dict[str, Value]]
     weights: Array  # (N,)
-    sampled: int | None
+    sampled: int | None  # number of sampled states; None if all states are in the pool
 
     def variance(self, values: Array) -> float:
-        """The variance that sampling the states causes in the mean of values (N,)."""
+        """Return the variance of the mean of values (N,) that is due to the sampling of states."""
         if self.sampled is None:
             return 0.0
         return float(values.reshape(REPLICATES, -1).mean(axis=1).var(ddof=1)) / REPLICATES
@@ -110,13 +114,13 @@ def _draws(pool: _Pool, features: Array, n: int, named: bool, generator: np.rand
     k = len(pool.states)
     if 2 * k <= n:
         return draw_each(pool.weights, n, generator)
-    if named:  # each state is evaluated once, so they count as a sample of states like these
+    if named:  # each of the user's states is evaluated once, and they count as a sample of similar states
         return Draws(np.arange(k), np.zeros(k, dtype=np.intp), pool.weights)
     return draw_similar(features, pool.weights, n, generator)
 
 
 def rule_actions(belief: Belief, rule: Rule, states: Sequence[dict[str, Value]]) -> Actions:
-    """The actions of a rule in these states; raises PointError if an action is not feasible."""
+    """Return the actions of a decision rule in these states; raise PointError if one is not feasible."""
     actions = rule.many(states)
     if belief.space.feasible_set is not None:
         points = belief.space.encode_states(states), belief.space.encode_actions(actions)

@@ -1,4 +1,4 @@
-"""The built-in models by their settings, which are plain values; torch is imported when a kernel is made from them."""
+"""The settings of the built-in models, as plain values; torch is imported only when a model is fitted."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class GaussianProcess:
     `state_kernel`  how two states are compared
     ==============  =============================================================================================
     "product"       by their distance: σ² k_S k_X, for any states
-    "trend"         categories share a trend and differ from it: three variances, whatever their number
-    "multi-task"    a learned covariance of the categories: W Wᵀ + diag(v), where W has `rank` columns
+    "trend"         categories share a trend and differ from it, with three variances for any number of categories
+    "multi-task"    by a learned covariance of the categories: W Wᵀ + diag(v), where W has `rank` columns
     "auto"          "trend" if some state is a category, otherwise "product"
     a function      your own, from (space, profile) to a family of kernels
     ==============  =============================================================================================
@@ -56,9 +56,9 @@ class GaussianProcess:
     rank
         Number of columns of W, for ``state_kernel="multi-task"``.
     noise
-        The prior on noise whose variance is not given. "small" expects nearly exact rewards, and only many rewards
-        change that. "auto" expects anything from small to large noise, and makes it heteroscedastic if that is clearly
-        more probable.
+        The prior of the noise variance, if it is not told with the rewards. "small" expects nearly exact rewards, and
+        only many rewards change that. "auto" expects anything from small to large noise, and makes the noise
+        heteroscedastic if that is clearly more probable.
     input_warping
         "auto" warps an action if rewards clearly change faster in one part of its range; "none" does not.
     main_effects
@@ -122,7 +122,7 @@ class GaussianProcess:
             raise SettingError(f"`members` must be an integer of at least 1, but got members={self.members!r}.")
 
     def structures(self, space: Space, seeds: Seeds | None = None) -> Structures:
-        """The kernels to try, up to their hyperparameters; given the seeds of rewards, also with effects of seeds."""
+        """Return the families of kernels to try; if rewards have seeds, also families with effects of seeds."""
         from conbo.models.main_effects import MainEffectsFamily, effect_columns
         from conbo.models.profiles import profile_of
         from conbo.models.seeded_family import SeededFamily
@@ -162,7 +162,7 @@ class GaussianProcess:
         return MultiTaskFamily(coded, actions, profile, self.rank)
 
     def fitted_rewards(self, n: int) -> int:
-        """How many rewards, the first of n, hyperparameters are fitted to. For large n, this number grows in steps."""
+        """Return to how many of n rewards, the first ones, hyperparameters are fitted; it grows in steps with n."""
         from conbo.models.schedule import fitted_rewards
 
         return fitted_rewards(n)
@@ -180,10 +180,10 @@ class GaussianProcess:
         memory: FitMemory | None = None,
         before: Observations | None = None,
     ) -> Posterior:
-        """The posterior of standardized rewards: the most probable models, weighted by their evidence.
+        """Fit the model to standardized rewards; the posterior averages the most probable models by their evidence.
 
-        A `memory` of earlier fits saves time and does not change the result. `before` holds the first observations,
-        standardized on their own, if a fit starts from them.
+        A `memory` of earlier fits saves time and does not change the result. If the fit starts from an earlier fit to
+        the first observations, `before` holds these, standardized by themselves.
         """
         return self.fit_and_average(space, observations, memory, before)[0]
 
@@ -194,9 +194,10 @@ class GaussianProcess:
         memory: FitMemory | None = None,
         before: Observations | None = None,
     ) -> tuple[Posterior, Callable[[], Posterior] | None]:
-        """The posterior, and a function that averages it over its hyperparameters, for predictions.
+        """Fit the model as `fit` does; return the posterior and a function that averages it over its hyperparameters.
 
-        The function is None if rewards have seeds, or if there are so many rewards that the average would not differ.
+        The function's result is for predictions. It is None if rewards have seeds, or if there are so many rewards that
+        the average would hardly differ.
         """
         from conbo.models.fit import probabilities
         from conbo.models.fit_memory import FitMemory
@@ -217,7 +218,7 @@ class GaussianProcess:
         return posterior, partial(averaged, fits, self.structures(space), first, observations, self.noise == "small")
 
     def _fits(self, space: Space, observations: Observations, memory: FitMemory, earlier: Sequence[Fit]) -> list[Fit]:
-        """The most probable models of these observations, fitted or remembered."""
+        """Return the fits of the most probable models to these observations, from the memory if they are there."""
         import torch
 
         from conbo.models.fit import announce, fit, restored
@@ -248,7 +249,7 @@ class GaussianProcess:
 
         settings = [self, space.state_categories, space.action_categories, len(earlier), *with_seeds]
         key = fit_key(settings, points, rewards, noise)
-        # not shared: a name does not tell another process which function it is
+        # a fit with the user's own function is not shared between processes, because its name does not identify it
         plain = (
             isinstance(self.profile, str) and isinstance(self.state_kernel, str) and len(observations) >= EVERY_REWARD
         )

@@ -1,19 +1,19 @@
-"""Pieces of HTML for notebooks: tables, and a line drawing."""
+"""Pieces of HTML for notebooks: tables and line plots."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
 
-WIDTH, HEIGHT = 360, 140  # CSS pixels of a drawing
-MARGIN = 8
+WIDTH, HEIGHT = 360, 140  # size of a line plot in CSS pixels
+MARGIN = 8  # between the frame and the edge of a line plot, in CSS pixels
 
 
 def text(value: object) -> str:
-    """A value as it is shown, escaped for HTML, with four significant digits."""
+    """Return a value as text, escaped for HTML; floats have four significant digits."""
     return escape(f"{value:.4g}" if isinstance(value, float) else str(value))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "") -> str:
-    """A table with a heading for every column."""
+    """Return a table with a heading for every column."""
     head = "".join(f"<th>{escape(name)}</th>" for name in header)
     body = "".join(f"<tr>{''.join(f'<td>{text(cell)}</td>' for cell in row)}</tr>" for row in rows)
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
@@ -21,14 +21,17 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], caption: str 
 
 
 def pairs(rows: Iterable[tuple[str, object]], caption: str = "") -> str:
-    """A table of names and values."""
+    """Return a table with one row for each name and its value."""
     body = "".join(f"<tr><th>{escape(name)}</th><td>{text(value)}</td></tr>" for name, value in rows)
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
     return f"<table>{title}<tbody>{body}</tbody></table>"
 
 
 def line(places: Sequence[float], heights: Sequence[float], description: str) -> str:
-    """A framed drawing of a line through points (place, height) in [0, 1]; `description` is its text alternative."""
+    """Return a framed line plot, as SVG, through points (place, height) in the unit square.
+
+    `description` is its text alternative.
+    """
     width, height = WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN
     points = " ".join(
         f"{MARGIN + width * x:.1f},{MARGIN + height * (1 - y):.1f}" for x, y in zip(places, heights, strict=True)

@@ -1,4 +1,7 @@
-"""The initial design: Sobol points whose states follow P[s], before there are enough rewards for a model."""
+"""The initial design: the first points of a study, before there are enough rewards for a model.
+
+They are Sobol points whose states follow P[s].
+"""
 
 import numpy as np
 
@@ -6,12 +9,12 @@ from conbo.bound_states import StateDistribution
 from conbo.quasi_random import sobol_points
 from conbo.spaces import Array, Point, Space
 
-MOST_INITIAL = 20  # largest default size of the design
-MOST_INITIAL_WITH_PRIOR = 2  # smaller, because an earlier study says more than a design could
+MOST_INITIAL = 20  # largest default number of points
+MOST_INITIAL_WITH_PRIOR = 2  # the same for a study with a prior, because an earlier study replaces most of the design
 
 
 def default_size(space: Space, has_prior: bool) -> int:
-    """Number of trials of the design, unless the user gives it: 2 d + 2 for d parameters, with an upper limit."""
+    """Return the default number of points in the design: 2 d + 2 for d parameters, up to a limit."""
     d = space.n_state_dims + space.n_action_dims
     return min(2 * d + 2, MOST_INITIAL_WITH_PRIOR if has_prior else MOST_INITIAL)
 
@@ -19,7 +22,10 @@ def default_size(space: Space, has_prior: bool) -> int:
 def design_points(
     space: Space, states: StateDistribution, seed: int, first: int, n: int, state: Point | None = None
 ) -> Array:
-    """Points (n, d) of the design from number `first` on; a given `state` replaces the states that follow P[s]."""
+    """Return n points (n, d) of the design in the unit cube, from number `first` on.
+
+    If a `state` is given, all points have it, and only their actions come from the design.
+    """
     d_s, d_x = space.n_state_dims, space.n_action_dims
     u = sobol_points(first + n, d_s + d_x, seed)[first:]
     rows = states.transform(u[:, :d_s])

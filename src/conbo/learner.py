@@ -1,4 +1,4 @@
-"""The part of an optimizer that needs torch: it fits models to trials, suggests points and makes policies."""
+"""The part of an optimizer that needs torch: it fits models to trials, suggests points and creates policies."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -42,11 +42,14 @@ from conbo.study_summary import StudySummary, summarize
 from conbo.threads import threads_for
 from conbo.trials import Trial, unlike_before
 
-VALUE_STATES = 64  # number of states on which the value of the policy is estimated
+VALUE_STATES = 64  # number of states over which the value of the policy is averaged
 
 
 class Learner:
-    """Fits models to trials, which are always given in the order of their numbers."""
+    """Fits models to the trials of a study, suggests points and creates policies.
+
+    Methods take all trials of the study, in the order of their numbers.  Fitted models are cached.
+    """
 
     def __init__(
         self,
@@ -65,7 +68,7 @@ class Learner:
     ) -> None:
         self._reward_range = reward_range
         self._seed_rule = seed_rule  # None if trials have no seeds
-        self._prior_trials = prior  # results of an earlier study
+        self._prior_trials = prior  # completed trials of an earlier study
         # beliefs of the earlier study by number of state columns, because a method may treat states as actions
         self._earlier: dict[int, Belief] = {}
         self._space, self._states, self._method, self._model = space, states, method, model
@@ -78,18 +81,18 @@ class Learner:
 
     @property
     def knows_gains(self) -> bool:
-        """Whether the method can say how much the next evaluation is expected to gain."""
+        """Whether the method computes how much reward the next evaluation is expected to gain."""
         return self._method.values_are_gains and getattr(self._method.proposal, "knows_gains", False)
 
     def fit(self, trials: Sequence[Trial]) -> None:
-        """Fit the model for the next suggestion ahead of time."""
+        """Fit the model now, so that the next suggestion takes less time."""
         if self._method.uses_model:
             self._fitted(trials, self._method.states_as_actions)
 
     def propose(self, trials: Sequence[Trial], n: int, seed: int, state: Point | None = None) -> Suggestion:
-        """The next n points, with the expected gain in reward if the method knows it.
+        """Suggest the next n points; if a `state` is given, because the environment has set it, all points have it.
 
-        `state` is the state that the environment has set, if it has.
+        The suggestion has an expected gain if the method computes one.
         """
         generator = torch.Generator().manual_seed(seed)
         method = self._method
@@ -110,7 +113,10 @@ class Learner:
         return suggestion if self.knows_gains else replace(suggestion, expected_gain=None)
 
     def _feasible(self, points: Tensor, generator: torch.Generator) -> Tensor:
-        """Feasible points (n, d) near these; a state without a feasible action is replaced by one drawn from P[s]."""
+        """Return feasible points (n, d) near the given ones.
+
+        A state without a feasible action is replaced by a state drawn from P[s].
+        """
         near = snap(self._space, points)
         lost = ~contains(self._space, near)
         if bool(lost.any()):
@@ -119,7 +125,7 @@ class Learner:
         return near
 
     def propose_improving(self, trials: Sequence[Trial], seed: int, state: Point) -> Array:
-        """The action (1, d_x) with the highest expected improvement over the best reward in this state."""
+        """Return the action (1, d_x) with the highest expected improvement over the best reward in this state."""
         there = torch.from_numpy(self._space.encode_states([state]))[0].to(self._device)
         generator = torch.Generator().manual_seed(seed)
         belief = self._with_pending(self._fitted(trials, states_as_actions=False), trials)
@@ -129,11 +135,14 @@ class Learner:
         return points[:, len(there) :].numpy()
 
     def total_cost(self, trials: Sequence[Trial]) -> tuple[float, float]:
-        """Total costs of the ended trials and of the running ones; if a cost is unknown, the expected one counts."""
+        """Return the total cost of the trials that have ended, and that of the running ones.
+
+        A trial whose cost is not known yet counts with its expected cost.
+        """
         return self._costs.total(trials)
 
     def policy(self, trials: Sequence[Trial]) -> Policy:
-        """The best action for every state."""
+        """Create the policy that has been learned from the trials; warn if it cannot depend on the state."""
         belief = self._fitted(trials, states_as_actions=False)
         # learned constraints can make the best action depend on the state even if the reward's model does not
         if self._method.policy is None and belief.constraints is None:
@@ -141,7 +150,7 @@ class Learner:
         return Policy(belief, self._maximize, self._method.policy)
 
     def policy_value(self, trials: Sequence[Trial]) -> float:
-        """The model's own estimate of the policy's expected reward over P[s]."""
+        """Return the policy's expected reward, averaged over P[s], as the model estimates it."""
         belief = self._fitted(trials, states_as_actions=False)
         states, weights = typical_states(belief, VALUE_STATES)
         states = states.to(belief.device)
@@ -153,18 +162,21 @@ class Learner:
         return float(weights @ mean.cpu()) * sign_of(self._maximize)
 
     def summary(self, trials: Sequence[Trial]) -> StudySummary:
-        """What was learned, as numbers and sentences."""
+        """Return a summary of what was learned, in numbers and sentences."""
         belief = self._fitted(trials, states_as_actions=False).to(torch.device("cpu"))
         rule = (self._method.policy or GpArgmax()).build(belief, torch.Generator().manual_seed(0))
         return summarize(belief, lambda states: belief.feasible_actions(states, rule(states)), self._maximize)
 
     def _with_pending(self, belief: Belief, trials: Iterable[Trial]) -> Belief:
-        """The same belief with the running trials as pending points."""
+        """Return the belief with the points of running trials as pending points."""
         pending = self._encoded([trial for trial in trials if trial.status == "running"])
         return replace(belief, observations=belief.observations.with_pending(pending.to(belief.device)))
 
     def _fitted(self, trials: Sequence[Trial], states_as_actions: bool) -> Belief:
-        """The belief fitted to completed trials and, if failures are learned, to failed ones; it is cached."""
+        """Return the belief that is fitted to completed trials and, if failures are learned, to failed ones.
+
+        It is cached until such a trial is added.
+        """
         failed = [trial for trial in trials if self._learns_failures and trial.teaches_failure]
         ended = [*_completed(trials), *failed]
         known, belief = self._beliefs.get(states_as_actions, (None, None))
@@ -191,7 +203,7 @@ class Learner:
         return belief
 
     def _belief(self, space: Space, states: StateDistribution, told: Observations) -> Belief:
-        """The belief fitted to these observations, and to an earlier study's if there is one."""
+        """Fit a belief to these observations and, if the study has a prior, to those of the earlier study."""
         if not self._prior_trials:
             return fit_belief(space, states, told, self._model, self._memory)
         if (before := self._earlier.get(space.n_state_dims)) is None:
@@ -201,7 +213,7 @@ class Learner:
         return fit_with_prior(space, states, told, before, self._model, self._memory)
 
     def _prior(self, trials: Iterable[Trial]) -> Belief:
-        """The belief before any reward, for methods that do not use the model."""
+        """Return a belief whose posterior is a prior, not fitted to the trials, for methods that use no model."""
         family, *_ = GaussianProcess().structures(self._space).plain
         kernel = family.kernel(torch.zeros(family.n_lengthscales + family.n_variances, dtype=torch.float64))
         observations = self._observations(_completed(trials))
@@ -223,7 +235,7 @@ class Learner:
         return Observations(points, rewards, points[:0], known, _measured(completed), limits, seeds)
 
     def _encoded(self, trials: Sequence[Trial]) -> Tensor:
-        """The points (n, d) of trials."""
+        """Return the points (n, d) of n trials in the unit cube."""
         states = self._space.encode_states([trial.state for trial in trials])
         actions = self._space.encode_actions([trial.action for trial in trials])
         return torch.from_numpy(np.concatenate([states, actions], axis=1))
@@ -234,7 +246,7 @@ def _completed(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def _measured(completed: Sequence[Trial]) -> dict[str, Tensor]:
-    """Further outcomes by name: (n,) each, NaN if a trial does not have the outcome."""
+    """Return the outcomes besides the reward by name, (n,) each, with NaN for trials without the outcome."""
     names = sorted({name for trial in completed for name in trial.measured})
     columns = ([trial.measured.get(name, nan) for trial in completed] for name in names)
     return {name: torch.tensor(column, dtype=torch.float64) for name, column in zip(names, columns, strict=True)}

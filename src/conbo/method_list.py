@@ -1,6 +1,6 @@
-"""The class `Method`, and the list of the built-in methods by name, without torch.
+"""The class `Method`, and the list of the built-in methods by name, which does not import torch.
 
-`conbo.method_table` holds their recipes, whose import takes seconds. (This module is not called `methods`, because
+Their recipes are in `method_table.py`, whose import takes seconds. (This module is not called `methods`, because
 importing it would then replace the function `conbo.methods`.)
 """
 
@@ -29,31 +29,32 @@ _PAPER = "Pearce, Klaise & Groves (2020)"
 
 @dataclass(frozen=True)
 class Method:
-    """How a study chooses its evaluations, and how its policy is made.
+    """How a study chooses its evaluations, and how its policy chooses actions.
 
     Parameters
     ----------
     name
-        Name in stored settings and reports.
+        Name of the method in stored settings and reports.
     summary
-        One line on what it does.
+        One line on what the method does.
     reference
-        Where it was published.
+        Where the method was published.
     proposal
         Chooses points: ``propose(belief, n, generator, state)`` returns a `Suggestion`. `Maximizer` makes one from an
         acquisition function.
     model
-        The model unless the study says otherwise.
+        The default model of studies with this method.
     states_as_actions
-        Whether the proposal sees a belief in which all columns are actions.
+        Whether the proposal gets a belief in which states are actions, too, so that it optimizes both jointly.
     uses_model
         Whether the proposal needs a fitted model.
     needs_finite_states
-        Whether it works only with finitely many states.
+        Whether the method works only with finitely many states.
     values_are_gains
-        Whether the values of a `Maximizer` are expected gains in reward, rather than information or uncertainty.
+        Whether the values of the acquisition function, if there is one, are expected gains in reward, rather than
+        information or uncertainty.
     policy
-        How actions are chosen; None takes the action with the highest posterior mean.
+        How the policy chooses actions. By default, it takes the action with the best posterior mean.
 
     Examples
     --------
@@ -65,16 +66,15 @@ class Method:
     """
 
     name: str
-    summary: str  # one line
+    summary: str
     reference: str
     proposal: Proposal
-    model: ModelLike = PUBLISHED_MODEL  # the study may set another one
-    states_as_actions: bool = False  # the proposal sees a belief in which all columns are actions
-    uses_model: bool = True  # if False, no model is fitted to suggest a point
+    model: ModelLike = PUBLISHED_MODEL
+    states_as_actions: bool = False
+    uses_model: bool = True
     needs_finite_states: bool = False
-    # whether the values of a Maximizer are expected gains in reward, not information or uncertainty
     values_are_gains: bool = True
-    policy: PolicyRecipe | None = None  # None: the action with the highest posterior mean
+    policy: PolicyRecipe | None = None
 
     @property
     def keeps_constraints(self) -> bool:
@@ -84,13 +84,13 @@ class Method:
 
 @dataclass(frozen=True)
 class Listed:
-    """The entry of a built-in method in the list, without its recipe."""
+    """A built-in method in the list, without its proposal and policy; fields are as in `Method`."""
 
-    summary: str  # one line
+    summary: str
     reference: str
     model: GaussianProcess = PUBLISHED_MODEL
     needs_finite_states: bool = False
-    keeps_constraints: bool = True  # whether its policy follows the model, and so satisfies learned constraints
+    keeps_constraints: bool = True  # whether its policy takes the model's best actions, subject to learned constraints
 
 
 LISTED: dict[str, Listed] = {
@@ -195,7 +195,7 @@ LISTED: dict[str, Listed] = {
 
 
 class Summaries(dict[str, str]):
-    """Names of methods, with one line on each method; printed, it is a table."""
+    """A dict from the names of methods to one line on each method; printed, it is a table."""
 
     def __repr__(self) -> str:
         width = max(map(len, self))
@@ -219,7 +219,7 @@ def methods() -> Summaries:
 
 
 def listed(name: str) -> Listed:
-    """The built-in method of this name; raises SettingError if there is none."""
+    """Return the entry of the built-in method of this name; raise SettingError if there is none."""
     if not isinstance(name, str) or name not in LISTED:
         from conbo.spaces import closest
 

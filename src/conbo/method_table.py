@@ -1,7 +1,7 @@
-"""The settings of every method, including the default, in one table.
+"""The table of all built-in methods with their recipes and settings, including the default method.
 
 Settings that a row does not mention are the defaults of its recipes: `Maximizer`, `ConBO`, `HybridKG` and so on.
-`conbo methods --show NAME` prints all of them. A new method is a row here and one in `method_list`.
+`conbo methods --show NAME` prints all of them. A new method needs a row here and one in `method_list.py`.
 """
 
 from conbo.acquisition.entropy import EntropySearch, MaxValueEntropySearch, PredictiveEntropySearch
@@ -39,7 +39,7 @@ def _method(
     values_are_gains: bool = True,
     policy: PolicyRecipe | None = None,
 ) -> Method:
-    """The method that `method_list` has under this name, with its recipe."""
+    """Create the method that `method_list.py` lists under this name, with its recipes."""
     one = listed(name)
     return Method(
         name,
@@ -56,7 +56,7 @@ def _method(
 
 
 def _entropy_search(value: StateValueRecipe) -> Maximizer:
-    """A search with few starts, most of which stop early, because entropy estimates are expensive."""
+    """Return a proposal that maximizes an entropy search with few starts, because entropy estimates are expensive."""
     halving = SuccessiveHalving(iterations=3, survivors=2)
     return Maximizer(ConBO(value), screened=256, starts=4, iterations=12, finalists=2, halving=halving)
 
@@ -102,6 +102,6 @@ METHODS: dict[str, Method] = {
 
 
 def method(name: str) -> Method:
-    """The method of this name, with its recipe."""
+    """Return the method of this name; raise SettingError if there is none."""
     listed(name)  # raises if the name is unknown
     return METHODS[name]

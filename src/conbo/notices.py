@@ -1,4 +1,4 @@
-"""Announcements of long steps, as lines of the logger `conbo`, which is silent unless someone listens."""
+"""Messages about steps that take long, through the logger `conbo`, and a context that shows them to the user."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ LOG = logging.getLogger("conbo")
 
 
 def in_words(seconds: float) -> str:
-    """A rough duration in words: "20 seconds", "4 minutes"."""
+    """Return a duration in words, rounded: "20 seconds", "4 minutes"."""
     for unit, length in (("hour", 3600.0), ("minute", 60.0)):
         if seconds >= 1.5 * length:
             return f"{seconds / length:.0f} {unit}s"
@@ -16,7 +16,7 @@ def in_words(seconds: float) -> str:
 
 
 class _Lines(logging.Handler):
-    """Passes records on as lines of text."""
+    """A logging handler that passes each record, as a line of text, to a function."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__(logging.INFO)
@@ -29,7 +29,7 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def listening(say: Callable[[str], None]) -> Iterator[None]:
-    """Within this context, the log lines of conbo go to `say`, and no longer to earlier listeners."""
+    """Return a context in which log lines of conbo are passed to `say`, and not to the `say` of an outer context."""
     handlers, level = LOG.handlers[:], LOG.level
     listener = _Lines(say)
     LOG.handlers[:] = [*(one for one in handlers if not isinstance(one, _Lines)), listener]

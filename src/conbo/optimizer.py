@@ -1,8 +1,8 @@
-"""The optimizer: ask, tell and policy in memory, as a pure function of the seed and of what was told.
+"""The optimizer: it suggests trials, records their rewards and learns a policy, in memory.
 
 The suggestion of trial k depends on (seed, k) and on the rewards of earlier trials, but not on the order in which these
-were told or on the process that asked. So a resumed study goes on as if it had never stopped.
-Everything that needs torch is in `conbo.learner`, which is imported on first use.
+were told or on the process that asked. So a resumed study continues as if it had never stopped.
+Everything that needs torch is in `learner.py`, which is imported on first use.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Optimizer:
-    """Suggests points and learns from their rewards, in memory: for a loop of your own. `Study` also stores and runs.
+    """Suggests trials and learns from their rewards, in memory, for your own loop. `Study` also stores and runs them.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Optimizer:
     seed
         Seed of all suggestions.
     device
-        Where the model is fitted and searched, as torch names it: "cpu", "cuda", "cuda:1".
+        Torch's name of the device on which the model is fitted and searched: "cpu", "cuda", "cuda:1".
 
     Raises
     ------
@@ -129,7 +129,7 @@ class Optimizer:
 
     @property
     def recipe(self) -> Method:
-        """The method with its full recipe, which is imported on first use."""
+        """The method with its recipes, which are imported on first use."""
         if isinstance(self._method, Method):
             return self._method
         from conbo.method_table import method
@@ -138,7 +138,7 @@ class Optimizer:
 
     @property
     def learner(self) -> Learner:
-        """Fits models and suggests points. The first use takes seconds if torch is not loaded yet."""
+        """The learner, which fits models and suggests points; its first use takes seconds if torch is not loaded."""
         if self._made_learner is None:
             if "torch" not in sys.modules:
                 LOG.info("Loading torch for the model; this takes a few seconds.")
@@ -172,13 +172,13 @@ class Optimizer:
         self.adopt(restored)
 
     def fit(self) -> None:
-        """Fit the model for the next suggestion ahead of time."""
+        """Fit the model now, so that the next suggestion takes less time."""
         if self.n_completed >= self.initial:
             self.learner.fit(self.trials)
 
     @property
     def knows_gains(self) -> bool:
-        """Whether the method can say how much the next evaluation is expected to gain."""
+        """Whether the method computes how much reward the next evaluation is expected to gain."""
         return self.learner.knows_gains
 
     def ask(self, n: int = 1, state: Point | None = None) -> list[Trial]:
@@ -208,10 +208,10 @@ class Optimizer:
         return trials
 
     def suggest(self, n: int = 1, state: Point | None = None) -> SuggestedTrials:
-        """The trials that `ask` would return, without recording them."""
+        """Return the trials that `ask` would return, with their expected gain and cost, without recording them."""
         at_least(1, "n", n)
         given = None if state is None else self._valid_state(state)
-        known = self.trials  # a snapshot, because another thread may tell some of them meanwhile
+        known = self.trials  # a copy, because another thread may record rewards meanwhile
         first, gain, cost, seeds = len(known), None, None, None
         if sum(trial.status == "completed" for trial in known) < self.initial:
             rows = design_points(self.space, self.states, design_seed(self.seed), first, n, given)
@@ -228,7 +228,7 @@ class Optimizer:
         return SuggestedTrials([Trial(k, dict(s), x, seed=seed) for k, (s, x, seed) in points], gain, cost)
 
     def adopt(self, trials: Iterable[Trial]) -> None:
-        """Record trials that another process added or changed; each replaces the trial of the same number."""
+        """Record trials that were created or changed elsewhere; each replaces the trial of the same number."""
         for trial in sorted(trials, key=lambda trial: trial.number):
             check_trial(trial, self.space, self.seed_rule, self.learned, len(self._trials))
             self._trials[trial.number : trial.number + 1] = [trial]
@@ -252,7 +252,7 @@ class Optimizer:
         Raises
         ------
         TrialError
-            If the trial is unknown, has failed, or was told something else.
+            If the trial is unknown, has failed, or was already told another result.
         RewardError
             If a value is not one finite number, or noise or cost is missing or unexpected.
         """
@@ -282,7 +282,7 @@ class Optimizer:
         self._trials[failed.number] = failed
 
     def find(self, trial: Trial | int) -> Trial:
-        """The current record of a trial, which is given as a trial or by its number."""
+        """Return the present record of a trial, which is given as a trial or by its number."""
         number = trial.number if isinstance(trial, Trial) else trial
         if isinstance(number, int) and 0 <= number < len(self._trials):
             known_trial = self._trials[number]
@@ -295,13 +295,13 @@ class Optimizer:
         raise TrialError(f"unknown trial {number!r}: {known}.")
 
     def ask_improving(self, state: Point) -> Trial:
-        """A new trial in this state, whose action has the highest expected improvement over the state's best reward."""
+        """Suggest a trial in this state, whose action has the highest expected improvement over its best reward."""
         trial = self.suggest_improving(state)
         self.adopt([trial])
         return trial
 
     def suggest_improving(self, state: Point) -> Trial:
-        """The trial that `ask_improving` would return, without recording it."""
+        """Return the trial that `ask_improving` would return, without recording it."""
         if self.n_completed == 0:
             return self.suggest(state=state).trials[0]
         valid = self._valid_state(state)
@@ -313,7 +313,7 @@ class Optimizer:
         return Trial(number, valid, action, seed=seed)
 
     def best_observed(self) -> list[dict[str, Any]]:
-        """The best trial of every state, as `Study.best_observed` describes."""
+        """Return the best trial of every state, as `Study.best_observed` describes."""
         kept = [trial for trial in self._with_status("completed") if self.learned.satisfied_by(trial.measured)]
         return best_observed(self.space, self.states, kept, self.maximize)
 
@@ -326,7 +326,7 @@ class Optimizer:
         self._made_learner = None
 
     def total_cost(self) -> tuple[float, float]:
-        """Total costs of the ended trials and of the running ones; if a cost is unknown, the expected one counts."""
+        """Return the total costs of the ended and of the running trials; an unknown cost counts as its expectation."""
         return (0.0, 0.0) if self.cost is None else self.learner.total_cost(self.trials)
 
     def policy(self) -> Policy:
@@ -345,7 +345,7 @@ class Optimizer:
         return self.learner.policy(self.trials)
 
     def policy_value(self) -> float:
-        """Estimate the policy's expected reward over P[s], by the model alone.
+        """Estimate the policy's expected reward, averaged over P[s], by the model.
 
         Returns
         -------
@@ -365,7 +365,7 @@ class Optimizer:
         Returns
         -------
         StudySummary
-            Values of the policy and of the best single action, and what is left to learn.
+            Values of the policy and of the best single action, and how much one more evaluation could gain.
 
         Raises
         ------
@@ -378,7 +378,7 @@ class Optimizer:
         return [trial for trial in self._trials if trial.status == status]
 
     def _valid_state(self, state: Point) -> dict[str, Value]:
-        """The state with plain values; raises PointError if it is not valid or has no feasible action."""
+        """Return the state with plain values; raise PointError if it is not valid or has no feasible action."""
         valid = self.space.validate_state(state)
         self.space.check_feasible(self.space.encode_states([valid]))
         return valid

@@ -1,4 +1,4 @@
-"""The parameters of a space as plain records that JSON can hold."""
+"""Converts the parameters of a space to plain records, which JSON can hold, and back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _PARAMETERS: dict[str, type[Real] | type[Integer] | type[Categorical]] = {
 
 
 def parameter_records(parameters: Mapping[str, Parameter]) -> list[dict[str, Any]]:
-    """The parameters as a list, because JSON stores may reorder the keys of an object."""
+    """Return the parameters as a list of records, in their order.
+
+    It is a list and not an object, because some stores reorder the keys of JSON objects.
+    """
     kinds = {parameter_type: kind for kind, parameter_type in _PARAMETERS.items()}
     return [{"name": name, "type": kinds[type(p)], **_settings(p)} for name, p in parameters.items()]
 
@@ -29,7 +32,10 @@ def _settings(parameter: Parameter) -> dict[str, Any]:
 
 
 def read_parameters(fields: Fields, role: str) -> dict[str, Parameter]:
-    """The parameters that `parameter_records` wrote; raises RecordError or SpaceError if the record is not valid."""
+    """Read the parameters that `parameter_records` wrote, from the field `role`: "states" or "actions".
+
+    Raises RecordError or SpaceError if a record is not valid.
+    """
     parameters: dict[str, Parameter] = {}
     for i, record in enumerate(fields.items(role)):
         settings = Fields.of(record, f"space.{role}[{i}]")

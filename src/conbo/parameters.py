@@ -1,10 +1,10 @@
-"""The parameters of a space: which values are valid, and how they are encoded in the unit interval and decoded.
+"""The parameters of a space: which values are valid, and how they are encoded as numbers in the unit interval.
 
-| parameter   | column in the unit cube                                                   |
-|-------------|---------------------------------------------------------------------------|
-| Real        | affine from [low, high], or affine in the logarithm                       |
-| Integer     | the same from [low - 1/2, high + 1/2], so that every integer owns a bin   |
-| Categorical | k equal bins, which only tell choices apart; models see the category      |
+| parameter   | encoding                                                                                    |
+|-------------|---------------------------------------------------------------------------------------------|
+| Real        | linear from [low, high] to [0, 1], or linear in the logarithm                               |
+| Integer     | the same from [low - 1/2, high + 1/2], so that every integer is the center of its own bin   |
+| Categorical | the centers of k equal bins, whose order has no meaning for models                          |
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from conbo.errors import PointError, SpaceError, shortened
 Value: TypeAlias = str | int | float | bool
 Array: TypeAlias = NDArray[np.float64]
 
-LARGEST_INTEGER = 10**12  # largest integer up to which float64 keeps every integer in its own bin, on both scales
+LARGEST_INTEGER = 10**12  # largest bound for which float64 separates the bins of all integers, on both scales
 LARGEST_FLOAT = np.finfo(np.float64).max.item()
-LARGEST_CHOICE = 10**100  # largest integer choice, because files hold integers digit by digit
-MAX_CHOICES = 10_000  # largest number of choices of a category
+LARGEST_CHOICE = 10**100  # largest integer that may be a choice, because files hold all of its digits
+MAX_CHOICES = 10_000  # largest number of choices of a categorical parameter
 MAX_CHOICE = 1_000  # largest number of characters in a choice, because every trial repeats it
 LARGEST_LOG_RATIO = 1e300  # largest high / low for which expm1 cannot overflow
 
@@ -41,33 +41,33 @@ class Scale:
     log: bool
 
     def to_unit(self, values: ArrayLike) -> Array:
-        """The positions of values in the unit interval; values outside [low, high] are outside it."""
+        """Map values to the unit interval; values outside [low, high] are mapped outside it."""
         offset = np.asarray(values, dtype=np.float64) - self.low
         if not self.log:
             return offset / (self.high - self.low)
-        # log1p of the offset, since log(value / low) loses all digits when high is close to low
+        # log1p of the offset, because log(value / low) loses all digits if high is close to low
         unit = np.log1p(offset / self.low) / self._log_ratio
-        # a rounded logarithm need not be monotone: the last values below high could land above one
+        # rounded logarithms need not be monotone: values just below high could be mapped above one
         return np.where(offset <= self.high - self.low, np.minimum(unit, 1.0), unit)
 
     def from_unit(self, array: ArrayLike) -> Array:
-        """The values at these positions in the unit interval, never outside [low, high]."""
+        """Map numbers of the unit interval to values, which are never outside [low, high]."""
         unit = np.clip(np.asarray(array, dtype=np.float64), 0.0, 1.0)
         if self.log:
             values = self.low + self.low * np.expm1(unit * self._log_ratio)
         else:
             values = self.low + unit * (self.high - self.low)
-        # low + (high - low) is not high in floating point
+        # in floating point, low + (high - low) may differ from high
         return np.where(unit == 1.0, self.high, np.minimum(values, self.high))
 
     def slope(self, array: ArrayLike) -> Array:
-        """The derivative of `from_unit`: values per unit."""
+        """Return the derivative of `from_unit` at numbers of the unit interval."""
         values = self.from_unit(array)
         return values * self._log_ratio if self.log else np.full_like(values, self.high - self.low)
 
     @property
     def _log_ratio(self) -> float:
-        # by numpy as in `to_unit`, so that high is encoded as one: math.log1p differs in the last digit
+        # numpy's log1p as in `to_unit`, so that high is encoded as exactly one; math.log1p differs in the last digit
         return float(np.log1p((self.high - self.low) / self.low))
 
 
@@ -80,7 +80,7 @@ class Real:
     low, high
         Lower and upper bound, both included.
     log
-        Whether equal ratios are equal distances, as for a learning rate. Then ``low > 0`` must hold.
+        Whether the scale is logarithmic, as for a learning rate. Then ``low > 0`` must hold.
 
     Raises
     ------
@@ -112,29 +112,29 @@ class Real:
 
     @property
     def scale(self) -> Scale:
-        """The map of the values to the unit interval."""
+        """The map from values to the unit interval."""
         return Scale(self.low, self.high, self.log)
 
     @property
     def n_levels(self) -> None:
-        """Always None, because a real parameter has infinitely many values."""
+        """The number of valid values: None, because a real parameter has infinitely many."""
         return None
 
     def encode(self, values: ArrayLike) -> Array:
-        """Values as positions in the unit interval; values out of range are outside it."""
+        """Map values to the unit interval; values out of range are mapped outside it."""
         return self.scale.to_unit(values)
 
     def decode(self, array: ArrayLike) -> list[float]:
-        """The values at these positions in the unit interval."""
+        """Return the values that these numbers of the unit interval encode."""
         values: list[float] = self.scale.from_unit(array).tolist()
         return values
 
     def snap(self, array: ArrayLike) -> Array:
-        """The nearest positions that encode a valid value."""
+        """Round numbers to the nearest ones that encode a valid value: those of the unit interval."""
         return np.clip(np.asarray(array, dtype=np.float64), 0.0, 1.0)
 
     def validate(self, name: str, value: object) -> float:
-        """The value as a float; raises PointError if it is not a number in range."""
+        """Return the value as a float; raise PointError if it is not a number in range."""
         return float(_number_in_range(name, value, self.low, self.high))
 
 
@@ -147,7 +147,7 @@ class Integer:
     low, high
         Lower and upper bound, both included, within ±1e12.
     log
-        Whether equal ratios are equal distances, as for a batch size. Then ``low >= 1`` must hold.
+        Whether the scale is logarithmic, as for a batch size. Then ``low >= 1`` must hold.
 
     Raises
     ------
@@ -178,38 +178,38 @@ class Integer:
 
     @property
     def scale(self) -> Scale:
-        """The map of the bins, from half below `low` to half above `high`, to the unit interval."""
+        """The map from [low - 1/2, high + 1/2] to the unit interval."""
         return Scale(self.low - 0.5, self.high + 0.5, self.log)
 
     @property
     def n_levels(self) -> int:
-        """Number of values."""
+        """The number of valid values."""
         return self.high - self.low + 1
 
     def levels(self) -> Array:
-        """All valid encoded values, in increasing order."""
+        """Return the encodings of all valid values, in increasing order."""
         return self.encode(np.arange(self.low, self.high + 1))
 
     def cell(self, array: ArrayLike) -> tuple[Array, Array]:
-        """The edges of the bins that hold these positions; every position in a bin decodes to the same value."""
+        """Return the lower and upper edges of the bins of these numbers; all numbers in a bin encode the same value."""
         values = self._nearest(array)
         return self.scale.to_unit(values - 0.5), self.scale.to_unit(values + 0.5)
 
     def encode(self, values: ArrayLike) -> Array:
-        """Values as positions in the unit interval; values out of range are outside it."""
+        """Map values to the unit interval; values out of range are mapped outside it."""
         return self.scale.to_unit(values)
 
     def decode(self, array: ArrayLike) -> list[int]:
-        """The values at these positions in the unit interval."""
+        """Return the values that these numbers of the unit interval encode."""
         values: list[int] = self._nearest(array).astype(np.int64).tolist()
         return values
 
     def snap(self, array: ArrayLike) -> Array:
-        """The nearest positions that encode a valid value."""
+        """Move numbers of the unit interval to the centers of their bins."""
         return self.encode(self._nearest(array))
 
     def validate(self, name: str, value: object) -> int:
-        """The value as an int; raises PointError if it is not a whole number in range."""
+        """Return the value as an int; raise PointError if it is not a whole number in range."""
         number = _number_in_range(name, value, self.low, self.high)
         if number != int(number):
             raise PointError(f"'{name}' must be an integer, but got {value}.")
@@ -258,36 +258,36 @@ class Categorical:
 
     @property
     def n_levels(self) -> int:
-        """Number of choices."""
+        """The number of choices."""
         return len(self.choices)
 
     def levels(self) -> Array:
-        """All valid encoded values, in the order of the choices."""
+        """Return the encodings of all choices, in their order."""
         return (np.arange(self.n_levels) + 0.5) / self.n_levels
 
     def cell(self, array: ArrayLike) -> tuple[Array, Array]:
-        """The edges of the bins that hold these positions; every position in a bin decodes to the same choice."""
+        """Return the lower and upper edges of the bins of these numbers; all numbers in a bin encode one choice."""
         index = self._index(array)
         return index / self.n_levels, (index + 1) / self.n_levels
 
     def encode(self, values: Sequence[Value]) -> Array:
-        """Choices as positions in the unit interval."""
+        """Map choices to the unit interval."""
         index = {choice: i for i, choice in enumerate(self.choices)}
         return (np.array([index[value] for value in values], dtype=np.float64) + 0.5) / self.n_levels
 
     def decode(self, array: ArrayLike) -> list[Value]:
-        """The choices at these positions in the unit interval."""
+        """Return the choices that these numbers of the unit interval encode."""
         return [self.choices[i] for i in self._index(array).tolist()]
 
     def snap(self, array: ArrayLike) -> Array:
-        """The nearest positions that encode a choice."""
+        """Move numbers of the unit interval to the centers of their bins."""
         return (self._index(array) + 0.5) / self.n_levels
 
     def validate(self, name: str, value: object) -> Value:
-        """The choice equal to the value; raises PointError if there is none."""
+        """Return the choice that equals the value; raise PointError if there is none."""
         plain = value.item() if isinstance(value, np.generic) else value
         for choice in self.choices if isinstance(plain, str | int | float) else ():
-            # to Python True == 1, to a user they are different
+            # True == 1 in Python, but not for users
             if isinstance(plain, bool) is isinstance(choice, bool) and plain == choice:
                 return choice
         known = shortened(", ".join(map(repr, self.choices)), 1_000)
@@ -302,7 +302,7 @@ Parameter: TypeAlias = Real | Integer | Categorical
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether this is a real number of any type, but not a boolean."""
+    """Return whether this is a real number of any type, but not a boolean."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 

@@ -1,4 +1,4 @@
-"""The answer of a policy for one state."""
+"""What a policy predicts in one state: its action, and the expected reward of this action."""
 
 from dataclasses import dataclass
 
@@ -11,8 +11,8 @@ from conbo.spaces import Value
 class Prediction:
     """The action of a policy in a state, and the model's estimate of its expected reward.
 
-    The estimate is averaged over hyperparameters, which corrects it for the winner's curse: see
-    `models/hyperparameter_average.py`.
+    The estimate is averaged over the hyperparameters, because the chosen action tends to be one whose reward is
+    overestimated (the winner's curse); see `models/hyperparameter_average.py`.
 
     Parameters
     ----------
@@ -21,7 +21,7 @@ class Prediction:
     mean
         Expected reward of the action.
     std
-        One standard deviation of that estimate, without the noise of a single reward.
+        Standard deviation of that estimate, without the noise of a single reward.
     probability
         Probability that the action satisfies all learned constraints; None if there are none.
 
@@ -34,11 +34,11 @@ class Prediction:
 
     action: dict[str, Value]
     mean: float
-    std: float  # one standard deviation of the estimate, without the noise of a single reward
-    probability: float | None = None  # probability that all learned constraints are satisfied; None if there are none
+    std: float
+    probability: float | None = None
 
     def _repr_html_(self) -> str:
-        """A table, in a notebook."""
+        """Return the prediction as an HTML table, for notebooks."""
         rows: list[tuple[str, object]] = [*self.action.items()]
         rows.append((f"expected reward, {BAND}", with_margin(self.mean, self.std)))
         if self.probability is not None:

@@ -1,8 +1,9 @@
-"""A warm start: a belief that is fitted to an earlier study and to this one together.
+"""A warm start: a belief about this study that is fitted to an earlier study and to this one together.
 
-The model compares the two studies as it compares categories, by a correlation that it learns. With few rewards of this
-study the earlier one decides; if rewards contradict it, it is forgotten. The earlier rewards are first shifted to the
-level of this study's, because studies of similar problems often differ in level, which no policy depends on.
+In the joint model, the study is one more categorical state, and the correlation of the two studies is learned. With few
+rewards in this study, the earlier one determines the posterior; if new rewards contradict it, its influence vanishes.
+First, the earlier rewards are shifted to the mean level of this study's rewards, because similar problems often differ
+by a constant, which no policy depends on.
 """
 
 import warnings
@@ -22,24 +23,24 @@ from conbo.spaces import Categorical, Feasible, RedundantConstraintWarning, Spac
 
 @dataclass(frozen=True)
 class _FeasibleInBoth:
-    """The user's function `feasible` for the joint space of both studies, which has one more state."""
+    """Makes the user's function `feasible` usable in the joint space of both studies, which has one more state."""
 
     function: Feasible
-    name: str
+    name: str  # of the additional state
 
     def __call__(self, state: dict[str, Value], action: dict[str, Value]) -> bool:
-        """Whether the action is feasible, which does not depend on the study."""
+        """Return whether the action is feasible, without regard to the study."""
         return self.function({name: value for name, value in state.items() if name != self.name}, action)
 
 
 def with_study(space: Space) -> Space:
-    """The space of both studies, whose first state says which study it is."""
+    """Return the joint space of both studies, with an additional first state: "earlier" or "this"."""
     name = "study"
     while name in space.states or name in space.actions:
         name += "_"
     feasible = None if space.feasible is None else _FeasibleInBoth(space.feasible, name)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RedundantConstraintWarning)  # the warning was given when the space was made
+        warnings.simplefilter("ignore", RedundantConstraintWarning)  # the user has already seen this warning
         return Space(
             {name: Categorical(["earlier", "this"]), **space.states}, space.actions, space.constraints, feasible
         )
@@ -53,7 +54,10 @@ def fit_with_prior(
     model: ModelLike,
     memory: FitMemory | None = None,
 ) -> Belief:
-    """The belief about this study, given its observations and the belief of an earlier study."""
+    """Fit a belief about this study to its observations and to those of an earlier study, after shifting the latter.
+
+    `before` is the belief that was fitted to the earlier study.  Its predictions tell how far to shift.
+    """
     earlier = before.observations
     if len(observations):
         expected = before.to_reward(before.posterior.mean(observations.points))
@@ -70,7 +74,7 @@ def fit_both(
     model: ModelLike,
     memory: FitMemory | None = None,
 ) -> Belief:
-    """The belief about this study, given its observations and those of an earlier study, used without a shift."""
+    """Fit a belief about this study to its observations and to those of an earlier study, as they are."""
     both = with_study(space)
     if isinstance(model, GaussianProcess) and model.state_kernel == "auto":
         model = replace(
@@ -85,5 +89,5 @@ def fit_both(
 
 
 def _averaged(posterior: OneStudy, average: Callable[[], Posterior]) -> OneStudy:
-    """The posterior of this study, with the joint posterior of both studies averaged over its hyperparameters."""
+    """Return the posterior of this study with the joint posterior of both studies averaged over its hyperparameters."""
     return replace(posterior, whole=average())

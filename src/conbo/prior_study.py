@@ -1,4 +1,4 @@
-"""An earlier study of a similar problem, as a snapshot of its results in plain values."""
+"""A copy of the results of an earlier study of a similar problem, which a new study uses as its prior."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from conbo.record_fields import Fields
 from conbo.spaces import Space, Value
 from conbo.trials import Outcomes, Trial
 
-MOST_RESULTS = 200  # largest number of results that are kept, because each slows every fit; chosen evenly from all
+MOST_RESULTS = 200  # largest number of results that are copied, evenly spaced, because each makes every fit slower
 
 
 @dataclass(frozen=True)
 class PriorStudy:
-    """Completed trials of an earlier study."""
+    """The direction and the completed trials of an earlier study."""
 
     direction: str
     trials: tuple[Trial, ...]
 
     @classmethod
     def of(cls, prior: Any) -> PriorStudy:
-        """The snapshot of a study or of a policy; raises SettingError if it is neither, or has no result."""
+        """Copy the results of a study or of a policy; raise SettingError if it is neither, or has no result."""
         if isinstance(prior, PriorStudy):
             return prior
         if hasattr(prior, "belief") and hasattr(prior, "maximize"):
@@ -42,7 +42,7 @@ class PriorStudy:
         return cls(direction, tuple(_plain(number, trial) for number, trial in enumerate(kept)))
 
     def within(self, space: Space, direction: str) -> list[Trial]:
-        """The trials that belong to this space; raises SettingError if parameters or direction differ."""
+        """Return the trials whose points belong to a space; raise SettingError if parameters or direction differ."""
         if direction != self.direction:
             raise SettingError(f"`prior` must be a study to {direction} rewards, but it is to {self.direction} them.")
         first = self.trials[0]
@@ -55,12 +55,12 @@ class PriorStudy:
         return inside
 
     def to_record(self) -> dict[str, Any]:
-        """The snapshot as a plain record that JSON can hold."""
+        """Return the direction and the trials as a plain record, which JSON can hold."""
         return {"direction": self.direction, "trials": [_row(trial) for trial in self.trials]}
 
     @classmethod
     def from_record(cls, stored: Fields) -> PriorStudy:
-        """The snapshot that a record describes; raises RecordError, which names the field, if it is damaged."""
+        """Read what `to_record` wrote; raise RecordError, which names the field, if it is damaged."""
         stored.only(("direction", "trials"))
         trials = []
         for number, record in enumerate(stored.items("trials")):
@@ -73,7 +73,7 @@ class PriorStudy:
 
 
 def _plain(number: int, trial: Trial) -> Trial:
-    """The trial with only its point and outcomes, so that snapshots can be compared."""
+    """Return the trial with only its point and outcomes and a new number, so that two copies can be compared."""
     assert trial.outcomes is not None
     return Trial(number, trial.state, trial.action).told(trial.outcomes)
 
@@ -93,7 +93,7 @@ def _is_in(space: Space, trial: Trial) -> bool:
 
 
 def _trials_of_policy(policy: Any) -> Sequence[Trial]:
-    """The observations that a policy rests on."""
+    """Return the observations that a policy was learned from, as trials in the user's units."""
     space, seen = policy.belief.space, policy.belief.observations.to("cpu")
     d, sign = space.n_state_dims, sign_of(policy.maximize)
     points, rewards = seen.points.numpy(), (sign * seen.rewards).tolist()

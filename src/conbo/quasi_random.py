@@ -1,8 +1,8 @@
-"""Points of the unit cube: random ones, and Sobol designs (quasi-random).
+"""Points of the unit cube: quasi-random (scrambled Sobol) and random ones.
 
-The Sobol points equal those of torch's `SobolEngine`, bit for bit, but need only NumPy, because a study asks for its
-initial design before it needs torch, whose import takes seconds. The direction numbers are by Joe & Kuo (2008), as in
-torch; a random lower triangular matrix and a random shift scramble them (Matoušek 1998).
+The Sobol points equal those of torch's `SobolEngine`, bit for bit, but are computed by NumPy, because the initial
+design of a study should not have to import torch, which takes seconds. The direction numbers are by Joe & Kuo (2008),
+as in torch; they are scrambled by a random lower triangular matrix and a random shift (Matoušek 1998).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _DIRECTIONS = Path(__file__).with_name("sobol_directions.npy")
 
 
 def sobol(n: int, d: int, seed: int) -> Tensor:
-    """Scrambled Sobol points (n, d) of the unit cube (d >= 1) as a tensor."""
+    """Return scrambled Sobol points (n, d) of the unit cube (d >= 1) as a tensor."""
     import torch
 
     return torch.from_numpy(sobol_points(n, d, seed))
 
 
 def sobol_points(n: int, d: int, seed: int) -> Array:
-    """Scrambled Sobol points (n, d) of the unit cube (d >= 1)."""
+    """Return scrambled Sobol points (n, d) of the unit cube (d >= 1) as an array."""
     directions = _directions()[:d, : max(1, (n - 1).bit_length())]  # the directions that n points need
-    if d > len(directions):  # more columns than the table has
+    if d > len(directions):  # more columns than the table of direction numbers has
         return _torch_sobol(n, d, seed)
-    # the bits that torch draws: the last ones of the Mersenne Twister's numbers
+    # torch draws random bits as the lowest bits of the Mersenne Twister's numbers
     numbers = np.random.RandomState(seed % 2**32).randint(2**32, size=d * BITS * (1 + BITS), dtype=np.uint32)
     bits = (numbers & 1).astype(np.int64)
     powers = 1 << np.arange(BITS)
@@ -44,7 +44,7 @@ def sobol_points(n: int, d: int, seed: int) -> Array:
     matrices = np.tril(bits[d * BITS :].reshape(d, BITS, BITS), -1) + np.eye(BITS, dtype=np.int64)
     direction_bits = directions[:, :, None] >> np.arange(BITS)[::-1] & 1  # (d, directions, bits), the highest first
     scrambled = (direction_bits @ matrices.transpose(0, 2, 1) & 1) @ powers[::-1]  # (d, directions)
-    # in the order of the Gray code, a point differs from the one before by a single direction
+    # in the order of the Gray code, each point is the one before xor a single direction number
     steps = np.arange(1, n)
     changed = np.frexp(steps & -steps)[1] - 1  # position of the lowest bit that is set
     integers = np.bitwise_xor.accumulate(np.vstack([shift, scrambled.T[changed]]), axis=0)
@@ -55,7 +55,7 @@ def sobol_points(n: int, d: int, seed: int) -> Array:
 
 @lru_cache(maxsize=1)
 def _directions() -> NDArray[np.int64]:
-    """The direction numbers (columns, BITS)."""
+    """Load the table of direction numbers (columns, BITS)."""
     return np.load(_DIRECTIONS).astype(np.int64)
 
 
@@ -66,7 +66,7 @@ def _torch_sobol(n: int, d: int, seed: int) -> Array:
 
 
 def uniform(n: int, d: int, generator: torch.Generator) -> Tensor:
-    """Independent uniform points (n, d) of the unit cube."""
+    """Draw independent uniform points (n, d) of the unit cube."""
     import torch
 
     return torch.rand(n, d, generator=generator, dtype=torch.float64, device=generator.device)

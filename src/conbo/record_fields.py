@@ -1,4 +1,4 @@
-"""Plain records from files and databases: every field is checked before it is used, and an error names it."""
+"""Reads plain records from files and databases: every field is checked, and an error names the field."""
 
 import hashlib
 import json
@@ -32,16 +32,16 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def checksum(record: Mapping[str, Any]) -> str:
-    """A hash of a record's content that does not depend on the order of names or on white space."""
+    """Return a hash of a record's content, which does not depend on the order of names or on white space."""
     text = json.dumps(record, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 @contextmanager
 def errors_about(what: str) -> Iterator[None]:
-    """A context that turns errors of conbo into RecordError, whose message begins with `what`, the name of the record.
+    """Return a context that turns errors of conbo into RecordErrors, whose messages begin with `what`.
 
-    Errors about whole studies and databases stay as they are, because they say what to do.
+    StudyError and StorageError are raised unchanged, because their messages say what to do.
     """
     try:
         yield
@@ -53,20 +53,20 @@ def errors_about(what: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Fields:
-    """The fields of one record; `where` is its place in the whole file."""
+    """The fields of one record, a JSON object, with methods that check and return them."""
 
     record: Mapping[str, Any]
-    where: str = ""
+    where: str = ""  # path of the record in the file, for error messages; empty for the whole file
 
     @classmethod
     def of(cls, value: object, where: str = "") -> "Fields":
-        """The fields of a value; raises RecordError unless it is an object."""
+        """Return the fields of a value; raise RecordError unless it is a JSON object."""
         if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
             raise RecordError(f"{_quoted(where) or 'a record'} must be an object with names, but got {shown(value)}.")
         return cls(value, where)
 
     def only(self, required: Collection[str], optional: Collection[str] = ()) -> "Fields":
-        """The same fields; raises RecordError if a required one is missing or an unknown one is present."""
+        """Return the fields unchanged; raise RecordError if a required one is missing or an unknown one is present."""
         for name in required:
             self.value(name)
         for name in self.record:
@@ -75,71 +75,80 @@ class Fields:
         return self
 
     def path(self, name: str) -> str:
-        """The name of a field in error messages."""
+        """Return the path of a field in the file, in quotes, for error messages."""
         return _quoted(f"{self.where}.{name}" if self.where else name)
 
     def has(self, name: str) -> bool:
-        """Whether the field is there and not null."""
+        """Return whether the field exists and is not null."""
         return self.record.get(name) is not None
 
     def value(self, name: str) -> Any:
-        """The value of the field; raises RecordError if it is missing."""
+        """Return the value of the field; raise RecordError if it is missing."""
         if name not in self.record:
             raise RecordError(f"{self.path(name)} must be there, but is missing.")
         return self.record[name]
 
     def fields(self, name: str) -> "Fields":
-        """The fields of the object in this field."""
+        """Return the fields of the JSON object in this field; raise RecordError unless it is one."""
         return Fields.of(self.value(name), f"{self.where}.{name}" if self.where else name)
 
     def text(self, name: str, choices: Collection[str] | None = None) -> str:
-        """The field as a text, one of the choices if given; raises RecordError unless it is one."""
+        """Return the field as a text, one of the choices if given; raise RecordError unless it is one."""
         value = self.value(name)
         rule = "a text" if choices is None else f"one of {', '.join(choices)}"
         return self._checked(name, value, isinstance(value, str) and (choices is None or value in choices), rule)
 
     def flag(self, name: str) -> bool:
-        """The field as a boolean; raises RecordError unless it is one."""
+        """Return the field as a boolean; raise RecordError unless it is one."""
         value = self.value(name)
         return self._checked(name, value, isinstance(value, bool), "true or false")
 
     def whole(self, name: str, least: int = 0, most: int = LARGEST_WHOLE) -> int:
-        """The field as a whole number in a range; raises RecordError unless it is one."""
+        """Return the field as an integer from `least` to `most`; raise RecordError unless it is one."""
         value = self.value(name)
         valid = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
         return self._checked(name, value, valid, f"a whole number from {least} to {most}")
 
     def wholes(self, name: str, count: int | None = None, least: int = 0, most: int = LARGEST_WHOLE) -> list[int]:
-        """The field as a list of whole numbers in a range; raises RecordError unless it is one."""
+        """Return the field as a list of integers from `least` to `most`; raise RecordError unless it is one.
+
+        With `count`, the list must have this length.
+        """
         values = self.items(name, count)
         return [Fields({name: value}, self.where).whole(name, least, most) for value in values]
 
     def number(self, name: str, least: float = -LARGEST, most: float = LARGEST) -> float:
-        """The field as a finite number in a range; raises RecordError unless it is one."""
+        """Return the field as a finite number from `least` to `most`; raise RecordError unless it is one."""
         value = self.value(name)
         return float(self._checked(name, value, _is_in(value, least, most), _range(least, most)))
 
     def numbers(
         self, name: str, count: int | None = None, least: float = -LARGEST, most: float = LARGEST
     ) -> list[float]:
-        """The field as a list of finite numbers in a range; raises RecordError unless it is one."""
+        """Return the field as a list of finite numbers from `least` to `most`; raise RecordError unless it is one.
+
+        With `count`, the list must have this length.
+        """
         return _numbers(self.path(name), self.value(name), count, least, most)
 
     def rows(
         self, name: str, count: int | None, width: int | None, least: float = -LARGEST, most: float = LARGEST
     ) -> list[list[float]]:
-        """The field as a list of lists of `width` numbers; raises RecordError unless it is one."""
+        """Return the field as a list of `count` lists of `width` finite numbers; raise RecordError unless it is one.
+
+        None allows any length.
+        """
         rows = self.items(name, count)
         return [_numbers(f"row {i} of {self.path(name)}", row, width, least, most) for i, row in enumerate(rows)]
 
     def items(self, name: str, count: int | None = None) -> list[Any]:
-        """The field as a list of anything; raises RecordError unless it is one."""
+        """Return the field as a list, whose items are not checked; raise RecordError unless it is one."""
         value = self.value(name)
         valid = isinstance(value, list) and count in (None, len(value))
         return self._checked(name, value, valid, "a list" if count is None else f"a list of {count}")
 
     def point(self, name: str) -> dict[str, Any]:
-        """The field as a mapping from names to plain values; raises RecordError unless it is one."""
+        """Return the field as a dict from names to texts, numbers or booleans; raise RecordError unless it is one."""
         fields = self.fields(name)
         for key, value in fields.record.items():
             valid = isinstance(value, str | bool) or _is_in(value, -LARGEST, LARGEST)
@@ -153,7 +162,7 @@ class Fields:
 
 
 def shown(value: object) -> str:
-    """The text of a value in an error message, cut short."""
+    """Return the text of a value for an error message, cut off if it is long."""
     try:
         text = repr(value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The policy of a study behind a service, which is asked over HTTP for every answer."""
+"""The policy of a study on a service: every call sends an HTTP request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from conbo.prediction import Prediction
 from conbo.spaces import Point, Value
 
-PAGE = 1000  # largest number of trials or states in one answer
+PAGE = 1000  # largest number of states in one request, or of trials in one answer
 
 
 class Service(Protocol):
@@ -18,14 +18,14 @@ class Service(Protocol):
 
 
 class RemotePolicy:
-    """The policy of a study behind a service. `Client.policy` makes it.
+    """The policy of a study on a service, which `Client.policy` returns.
 
     Parameters
     ----------
     client
         The client of the study.
     fresh
-        Whether answers wait until the service has fitted all rewards.
+        Whether requests wait until the service has fitted the model to all rewards.
 
     Examples
     --------

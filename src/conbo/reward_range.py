@@ -1,4 +1,4 @@
-"""Known limits of the expected reward."""
+"""The setting `reward_range`: known limits of the expected reward."""
 
 from collections.abc import Sequence
 from math import inf, isfinite
@@ -10,7 +10,7 @@ RewardRange: TypeAlias = tuple[float | None, float | None]
 
 
 def checked_range(given: Any) -> RewardRange | None:
-    """The range as it is stored, with None for an infinite limit; raises SettingError unless it is two limits."""
+    """Return the range with None for an infinite limit; raise SettingError unless it is a valid pair of limits."""
     if given is None:
         return None
     rule = "`reward_range` must be a low and a higher limit of the expected reward, one of them possibly None"
@@ -24,7 +24,10 @@ def checked_range(given: Any) -> RewardRange | None:
 
 
 def maximized(given: RewardRange | None, maximize: bool) -> tuple[float, float] | None:
-    """The limits in the sign that is maximized, infinite if there is no limit."""
+    """Return the limits of the number that is maximized, infinite if there is no limit; None without a range.
+
+    If rewards are minimized, the limits are negated and exchanged.
+    """
     if given is None:
         return None
     low, high = -inf if given[0] is None else given[0], inf if given[1] is None else given[1]

@@ -1,23 +1,23 @@
-"""Numbers as people read them: a few significant digits, and margins that say how sure a number is.
+"""Formats numbers for people: with a few significant digits, and with margins.
 
-Wherever conbo writes ±, the margin is 1.96 standard deviations of the expected reward, so that it holds 95 % of what
-the model thinks possible. The noise of a single reward is not part of it.
+Wherever conbo writes ± for an estimate of a model, the margin is 1.96 standard deviations of the expected reward, which
+is a 95 % credible interval. The noise of a single reward is not part of it.
 """
 
 import math
 from collections.abc import Sequence
 
-NINETY_FIVE = 1.96  # standard deviations around the mean that hold 95 % of a normal distribution
+NINETY_FIVE = 1.96  # number of standard deviations around the mean that contain 95 % of a normal distribution
 MARGIN_IN_WORDS = "± is 1.96 standard deviations of the mean, without noise"
 BAND = "± 1.96 sd of the mean"  # name of a band around a curve in legends
 SMALLEST_PLAIN = 1e-3  # absolute value below which numbers are written with an exponent
-MOST_DIGITS = 6  # significant digits of a number with a margin
+MOST_DIGITS = 6  # largest number of significant digits of a number with a margin
 
 
 def number(value: float, digits: int = 4) -> str:
-    """A number as text, with about this many significant digits.
+    """Return a number as text, with this many significant digits or more, if it has more before the decimal point.
 
-    Nothing before the decimal point is rounded, and there is an exponent only below 0.001 and from a million on.
+    Only absolute values below 0.001 and from a million on are written with an exponent.
     """
     if value and not SMALLEST_PLAIN <= abs(value) < 1e6:
         return f"{value:.{max(1, digits - 2)}e}"
@@ -27,7 +27,10 @@ def number(value: float, digits: int = 4) -> str:
 
 
 def with_margin(mean: float, std: float) -> str:
-    """A mean and its margin of 1.96 standard deviations, both to the second digit of the margin: "165.9 ± 7.1"."""
+    """Return a mean and its margin of 1.96 standard deviations as text, such as "165.9 ± 7.1".
+
+    Both are rounded to the second significant digit of the margin.
+    """
     margin = NINETY_FIVE * std
     short = number(margin, 2)
     if SMALLEST_PLAIN <= margin < 1e6:
@@ -36,7 +39,7 @@ def with_margin(mean: float, std: float) -> str:
 
 
 def as_precise(value: float, std: float) -> str:
-    """A number to the second digit of the margin that goes with this standard deviation."""
+    """Return a number as text, rounded to the second significant digit of its margin, 1.96 standard deviations."""
     margin = NINETY_FIVE * std
     if value and 0 < max(margin, abs(value)) < SMALLEST_PLAIN:
         return _small(value, margin)
@@ -47,7 +50,10 @@ def as_precise(value: float, std: float) -> str:
 
 
 def _small(value: float, margin: float) -> str:
-    """A number below 1e-3 to the second digit of its margin: "0.1e-07" beside a margin of 1.7e-07."""
+    """Return a number below 1e-3 as text, rounded to the second digit of its margin.
+
+    For example, it is "0.1e-07" if the margin is 1.7e-07.
+    """
     exponent = math.floor(math.log10(max(abs(value), margin)))
     digits = exponent - math.floor(math.log10(margin)) + 1 if margin else 2
     return f"{value / 10.0**exponent:.{min(digits, MOST_DIGITS - 1)}f}e{exponent:03d}"
@@ -58,10 +64,10 @@ def _decimals(margin: float) -> int:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names in a sentence: "a, b and c"."""
+    """Join names for a sentence: "a, b and c"."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def counted(n: int, noun: str, several: str = "") -> str:
-    """A number with its noun: "1 result", "2 results"."""
+    """Return a number with its noun, singular or plural: "1 result", "2 results"."""
     return f"{n} {noun if n == 1 else several or noun + 's'}"

@@ -1,4 +1,4 @@
-"""The rules for the model of a study, and for settings that exclude each other."""
+"""Checks the model of a study, and settings that exclude each other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_model(model: object) -> None:
-    """Raise SettingError unless this can be the `model` of a study; None stands for the model of its method."""
+    """Raise SettingError unless this is valid for the setting `model` of a study; None is the method's default."""
     if isinstance(model, type) and hasattr(model, "fit"):
         raise SettingError(f"`model` must be an instance, but got the class: use {model.__name__}().")
     if model is not None and not hasattr(model, "fit") and not callable(model):

@@ -1,4 +1,4 @@
-"""Rules that several settings share; each raises SettingError with the rule and the value."""
+"""Checks of settings that several classes share; each raises SettingError with the rule and the value."""
 
 from collections.abc import Mapping
 from typing import get_args
@@ -22,20 +22,20 @@ def check_settings(space: object, direction: object, device: object) -> None:
 
 
 def at_least(least: int, name: str, value: object) -> int:
-    """The value as an int; raises SettingError unless it is an integer that is at least `least`."""
+    """Return the value as an int; raise SettingError unless it is an integer that is at least `least`."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         raise SettingError(f"`{name}` must be an integer of at least {least}, but got {name}={value!r}.")
     return int(value)
 
 
 def has_weights(recipe: RecipeLike, name: str) -> bool:
-    """Whether this P[s] has weights for the values of this state, so that a new value would have none."""
+    """Return whether P[s] gives weights to the values of the state `name`, so that a new value would have none."""
     marginals = recipe.marginals if isinstance(recipe, Product) else recipe
     return isinstance(marginals.get(name) if isinstance(marginals, Mapping) else marginals, Weights)
 
 
 def with_new_choices(given: RecipeLike, present: RecipeLike, space: Space, name: str) -> RecipeLike:
-    """The P[s] of a study after a parameter got new choices: the given P[s], or else the present one.
+    """Return P[s] of a study whose parameter `name` got new choices: the given P[s], or otherwise the present one.
 
     Raises SettingError if none is given and the present one has weights for this parameter's choices.
     """

@@ -1,4 +1,4 @@
-"""The columns of a space: checked, encoded to rows of the unit cube, and decoded to named values."""
+"""Checks the parameters of a space, and converts named values to rows of the unit cube and back."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
@@ -11,7 +11,7 @@ from conbo.parameters import Array, Categorical, Integer, Parameter, Real, Value
 
 Point: TypeAlias = Mapping[str, Value]
 
-RESERVED_NAMES = ("number", "reward", "status")  # names of columns in every table of trials
+RESERVED_NAMES = ("number", "reward", "status")  # not allowed, because every table of trials has these columns
 MAX_NAME = 200  # largest number of characters in the name of a parameter or a study
 
 
@@ -32,12 +32,12 @@ def check_parameters(role: str, parameters: object) -> None:
 
 
 def column_categories(parameters: Mapping[str, Parameter]) -> tuple[int, ...]:
-    """Number of choices of each column; 0 for a numeric column."""
+    """Return the number of choices of each column, 0 for numeric columns."""
     return tuple(p.n_levels if isinstance(p, Categorical) else 0 for p in parameters.values())
 
 
 def encode(parameters: Mapping[str, Parameter], points: Sequence[Point]) -> Array:
-    """Valid points as the rows of an (n, columns) array in the unit cube."""
+    """Convert n valid points to rows (n, columns) of the unit cube."""
     array = np.empty((len(points), len(parameters)))
     for column, (name, parameter) in enumerate(parameters.items()):
         array[:, column] = parameter.encode([point[name] for point in points])
@@ -45,14 +45,14 @@ def encode(parameters: Mapping[str, Parameter], points: Sequence[Point]) -> Arra
 
 
 def decode(parameters: Mapping[str, Parameter], array: ArrayLike) -> list[dict[str, Value]]:
-    """The rows of an (n, columns) array as named values."""
+    """Convert rows (n, columns) of the unit cube to named values."""
     rows = np.asarray(array, dtype=np.float64)
     columns = [parameter.decode(rows[:, column]) for column, parameter in enumerate(parameters.values())]
     return [{name: values[i] for name, values in zip(parameters, columns, strict=True)} for i in range(len(rows))]
 
 
 def snap(parameters: Sequence[Parameter], array: ArrayLike) -> Array:
-    """The nearest valid rows, for an array (..., columns)."""
+    """Round rows (..., columns) to the nearest ones that encode valid values."""
     points = np.array(array, dtype=np.float64)  # a copy, which is changed below
     for column, parameter in enumerate(parameters):
         points[..., column] = parameter.snap(points[..., column])
@@ -60,7 +60,7 @@ def snap(parameters: Sequence[Parameter], array: ArrayLike) -> Array:
 
 
 def validate(role: str, parameters: Mapping[str, Parameter], point: object) -> dict[str, Value]:
-    """The point with plain values, in the order of the columns; raises PointError if it is not valid."""
+    """Return the point with plain values, in the order of the columns; raise PointError if it is not valid."""
     if not isinstance(point, Mapping):
         raise PointError(f"{role} must be a mapping from names to values, but got {point!r}.")
     for name in point:
@@ -72,7 +72,7 @@ def validate(role: str, parameters: Mapping[str, Parameter], point: object) -> d
 
 
 def with_more_choices(name: str, choices: Iterable[Value], parameters: Mapping[str, Parameter]) -> Categorical:
-    """The categorical parameter of this name with more choices at the end; raises SpaceError if it cannot have them."""
+    """Return the categorical parameter `name` with more choices at the end; raise SpaceError if this is impossible."""
     parameter = parameters.get(name)
     if parameter is None:
         raise SpaceError(f"unknown parameter {name!r}: {closest(str(name), parameters)}")

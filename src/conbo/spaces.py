@@ -1,4 +1,4 @@
-"""The space of a problem: named states and actions for users, rows of numbers in [0, 1] for models."""
+"""The space of a problem: named states and actions for users, and rows of the unit cube for models."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class Space:
         Limits on the actions, which may depend on the state: texts that are linear in the user's units, such as ``"dose
         <= 0.2 * weight"``, with ``<=``, ``>=`` or ``==``. Put a name in quotes if it is not an identifier.
     feasible
-        A function for every other limit: ``feasible(state, action)`` returns whether the action is allowed. It is
-        called often, so it should be fast. A study stores its name only; pass the function again to open the study.
+        A function for all other limits: ``feasible(state, action)`` returns whether the action is allowed. It is
+        called often, so it should be fast. A study stores only its name; pass the function again to open the study.
 
     Raises
     ------
@@ -111,7 +111,7 @@ class Space:
         if self.feasible_set is not None:
             check_limits(self.feasible_set)
 
-    # The order of the parameters is the order of the columns, so it is part of the identity.
+    # Spaces that differ in the order of their parameters are not equal, because it is the order of the columns.
     def _key(self) -> tuple[object, ...]:
         return tuple(self.states.items()), tuple(self.actions.items()), self.constraints, self.feasible
 
@@ -143,7 +143,7 @@ class Space:
         return f"Space({', '.join(shown)})"
 
     def _repr_html_(self) -> str:
-        """A table, in a notebook."""
+        """Return the space as an HTML table, for notebooks."""
         roles = (("state", self.states), ("action", self.actions))
         rows = [(role, name, repr(each)) for role, parameters in roles for name, each in parameters.items()]
         rows += [("constraint", "", constraint) for constraint in self.constraints]
@@ -171,45 +171,45 @@ class Space:
 
     @property
     def state_categories(self) -> tuple[int, ...]:
-        """The number of categories of every state column, 0 for a number."""
+        """The number of choices of every state column, 0 if it is numeric."""
         return columns.column_categories(self.states)
 
     @property
     def action_categories(self) -> tuple[int, ...]:
-        """The number of categories of every action column, 0 for a number."""
+        """The number of choices of every action column, 0 if it is numeric."""
         return columns.column_categories(self.actions)
 
     @property
     def has_integer_actions(self) -> bool:
-        """Whether some action is an integer, so that maxima found between integers must be snapped."""
+        """Whether some action is an integer, so that maxima between integers must be rounded."""
         return any(p.n_levels and not isinstance(p, Categorical) for p in self.actions.values())
 
     def encode_states(self, states: Sequence[Point]) -> Array:
-        """Valid states as the rows of an (n, n_state_dims) array."""
+        """Convert valid states to rows (n, n_state_dims) of the unit cube."""
         return columns.encode(self.states, states)
 
     def encode_actions(self, actions: Sequence[Point]) -> Array:
-        """Valid actions as the rows of an (n, n_action_dims) array."""
+        """Convert valid actions to rows (n, n_action_dims) of the unit cube."""
         return columns.encode(self.actions, actions)
 
     def decode_states(self, array: ArrayLike) -> list[dict[str, Value]]:
-        """The rows of an (n, n_state_dims) array as states."""
+        """Convert rows (n, n_state_dims) of the unit cube to states."""
         return columns.decode(self.states, array)
 
     def decode_actions(self, array: ArrayLike) -> list[dict[str, Value]]:
-        """The rows of an (n, n_action_dims) array as actions."""
+        """Convert rows (n, n_action_dims) of the unit cube to actions."""
         return columns.decode(self.actions, array)
 
     def snap_states(self, array: ArrayLike) -> Array:
-        """The nearest valid encoded states, for an array (..., n_state_dims)."""
+        """Round rows (..., n_state_dims) to the nearest ones that encode valid states."""
         return columns.snap(tuple(self.states.values()), array)
 
     def snap_actions(self, array: ArrayLike) -> Array:
-        """The nearest valid encoded actions, for an array (..., n_action_dims)."""
+        """Round rows (..., n_action_dims) to the nearest ones that encode valid actions."""
         return columns.snap(tuple(self.actions.values()), array)
 
     def snap(self, array: ArrayLike) -> Array:
-        """The nearest valid encoded points, for an array (..., n_state_dims + n_action_dims)."""
+        """Round rows (..., n_state_dims + n_action_dims) to the nearest ones that encode valid points."""
         return columns.snap((*self.states.values(), *self.actions.values()), array)
 
     def is_feasible(self, state: Point, action: Point) -> bool:
@@ -236,13 +236,13 @@ class Space:
         return bool(self.feasible_set.contains(np.concatenate(points, axis=1))[0])
 
     def contains(self, points: Array) -> Flags:
-        """Which points (..., d) of the unit cube, states first, are feasible."""
+        """Return which points (..., d) of the unit cube, states first, are feasible."""
         if self.feasible_set is None:
             return np.ones(points.shape[:-1], dtype=bool)
         return self.feasible_set.contains(points)
 
     def project(self, points: Array) -> Array:
-        """Valid points (..., d) near these, with the nearest feasible actions; the action stays if there is none."""
+        """Return valid points (..., d) near the given ones with feasible actions, if their states have any."""
         if self.feasible_set is None:
             return self.snap(points)
         rows = np.asarray(points, dtype=np.float64).reshape(-1, points.shape[-1])
@@ -266,20 +266,20 @@ class Space:
             raise self.no_action(self.decode_states(states[~possible])[0])
 
     def no_action(self, state: Point) -> PointError:
-        """The error for a state without any feasible action."""
+        """Return the error for a state without any feasible action."""
         rules = [*self.constraints, *(["`feasible(state, action)`"] if self.feasible is not None else [])]
         return PointError(
             f"a state must have a feasible action, but {dict(state)!r} has none under {', '.join(rules)}."
         )
 
     def _allowed(self, points: Array) -> Flags:
-        """The results (n,) of the user's function `feasible` for valid points (n, d)."""
+        """Return the results (n,) of the user's function `feasible` for valid points (n, d)."""
         assert self.feasible is not None
         d_s = self.n_state_dims
         return allowed(self.feasible, self.decode_states(points[:, :d_s]), self.decode_actions(points[:, d_s:]))
 
     def validate_state(self, state: object) -> dict[str, Value]:
-        """Check a state and bring it to plain values.
+        """Check a state, and convert its values to plain Python objects.
 
         Parameters
         ----------
@@ -304,7 +304,7 @@ class Space:
         return columns.validate("state", self.states, state)
 
     def validate_action(self, action: object) -> dict[str, Value]:
-        """Check an action and bring it to plain values; limits are not checked.
+        """Check an action, but not its limits, and convert its values to plain Python objects.
 
         Parameters
         ----------
@@ -324,26 +324,26 @@ class Space:
         return columns.validate("action", self.actions, action)
 
     def with_states_as_actions(self) -> Space:
-        """The same columns in the same order, all of them as actions."""
+        """Return the space in which all parameters, in the same order, are actions."""
         feasible = None if self.feasible is None else SplitFeasible(self.feasible, self.state_names)
         return self._like({}, {**self.states, **self.actions}, feasible)
 
     def _like(
         self, states: Mapping[str, Parameter], actions: Mapping[str, Parameter], feasible: Feasible | None
     ) -> Space:
-        """A space with these parts and the same constraints; warnings about the constraints are not repeated."""
+        """Create a space with these parts and the same constraints, without repeating warnings about the latter."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RedundantConstraintWarning)
             return Space(states, actions, self.constraints, feasible)
 
     def with_choices(self, name: str, choices: Iterable[Value]) -> Space:
-        """The same space with more choices of a categorical parameter, added after its present choices."""
+        """Return the space with more choices of a categorical parameter, added after its present choices."""
         wider = {name: columns.with_more_choices(name, choices, {**self.states, **self.actions})}
         states, actions = ({**known, **wider} if name in known else known for known in (self.states, self.actions))
         return self._like(states, actions, self.feasible)
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the space by plain values that JSON can hold.
+        """Return the space as plain values that JSON can hold.
 
         Returns
         -------
@@ -364,14 +364,14 @@ class Space:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any], feasible: Feasible | None = None) -> Space:
-        """Make the space that `to_dict` described.
+        """Create the space from the record that `to_dict` returned.
 
         Parameters
         ----------
         record
-            What `to_dict` returned.
+            The record.
         feasible
-            The function that the record names, which a record cannot hold.
+            The function `feasible`, if the record names one.
 
         Returns
         -------

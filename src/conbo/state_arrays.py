@@ -1,4 +1,4 @@
-"""Arrays of states: sampling by mass, all combinations of levels, and conversion to tensors."""
+"""Arrays of states: choice in proportion to masses, all combinations of values, and conversion to tensors."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 
 def transport(u: Array, points: Array, masses: Array) -> NDArray[np.int64]:
-    """For every row of u (n, d) the index of a point (m, d): uniform rows pick points in proportion to their mass.
+    """Choose for every row of u (n, d) one of the points (m, d), and return their indices (n,).
 
-    The first coordinate of u picks one of about m^(1/d) slices of equal mass along the first coordinate of the points,
-    and so on within the slice. Neighbors stay neighbors, so evenly spread rows pick evenly spread points.
+    Uniform rows choose points in proportion to their masses (m,). The first coordinate of a row chooses one of about
+    m^(1/d) slices of equal mass along the first coordinate of the points, and so on within the slice. Similar rows
+    choose similar points, so evenly spread rows choose evenly spread points.
     """
     d = u.shape[1]
     if d == 0:
@@ -32,7 +33,7 @@ def transport(u: Array, points: Array, masses: Array) -> NDArray[np.int64]:
     slices = np.minimum((u[:, 0] * n_slices).astype(np.int64), n_slices - 1)
     picked = np.empty(len(u), dtype=np.int64)
     for number in np.unique(slices):
-        # a point on the border belongs to both slices, with the part of its mass that lies in each
+        # a point on the border belongs to both slices, each with a part of its mass
         within = np.clip(edges * n_slices - number, 0.0, 1.0)
         shares = np.diff(within, prepend=0.0)
         members, rows = order[shares > 0], slices == number
@@ -41,12 +42,12 @@ def transport(u: Array, points: Array, masses: Array) -> NDArray[np.int64]:
 
 
 def array(values: Tensor) -> Array:
-    """A tensor on any device as an array."""
+    """Convert a tensor on any device to an array of float64."""
     return values.detach().cpu().double().numpy()
 
 
 def tensor(numbers: Array) -> Tensor:
-    """An array as a tensor."""
+    """Convert an array to a tensor."""
     import torch
 
     return torch.as_tensor(numbers)  # not from_numpy, which refuses a scalar
@@ -58,12 +59,12 @@ def tensors(listed: tuple[Array, Array] | None) -> tuple[Tensor, Tensor] | None:
 
 
 def inside(points: Array) -> Array:
-    """One for points (..., d) inside the unit cube, zero for the others."""
+    """Return 1 for points (..., d) inside the unit cube, and 0 for the others: (...)."""
     return np.asarray(((points >= 0) & (points <= 1)).all(axis=-1), dtype=np.float64)
 
 
 def grid(columns: Sequence[Array]) -> Array:
-    """All combinations of the entries of the columns, as rows."""
+    """Return all combinations of the entries of k columns, as rows (n, k)."""
     if not columns:
         return np.empty((1, 0))
     return np.stack([axis.ravel() for axis in np.meshgrid(*columns, indexing="ij")], axis=1)

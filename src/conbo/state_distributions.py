@@ -1,14 +1,14 @@
-"""P[s], the distribution of the states: recipes in the user's units, which `bound_states` applies to a space.
+"""Recipes for P[s], the distribution of the states, in the user's units; `bound_states.py` binds them to a space.
 
 | recipe             | meaning                                                                             |
 |--------------------|-------------------------------------------------------------------------------------|
-| Uniform            | uniform on the parameter's own scale: log-uniform if `log=True`                     |
-| Triangular, Normal | a density in the value itself, on any scale; normal is truncated to the range       |
+| Uniform            | uniform on the parameter's scale: log-uniform if the parameter has `log=True`       |
+| Triangular, Normal | a density of the value, also if its scale is logarithmic, truncated to the range    |
 | Weights            | a probability for every listed value, zero for the others                           |
 | Product            | independent parameters, each with one of the above                                  |
-| Density            | any function of the whole state: a density in reals, a probability in the others    |
+| Density            | any function of the whole state: a density in real parameters, else a probability   |
 
-An integer follows the continuous distribution on [low - 1/2, high + 1/2], rounded.
+An integer parameter follows the continuous distribution on [low - 1/2, high + 1/2], rounded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from conbo.spaces import Point, Value, is_number
 
 @dataclass(frozen=True)
 class Uniform:
-    """Uniform on the parameter's own scale, so log-uniform if ``log=True``.
+    """A uniform distribution on the parameter's scale, which is log-uniform if the parameter has ``log=True``.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class Triangular:
     Raises
     ------
     SpaceError
-        If the mode is not a finite number; when a study is made, also if it is out of range.
+        If the mode is not a finite number; when a study is created, also if it is out of range.
 
     Examples
     --------
@@ -75,7 +75,7 @@ class Normal:
     Raises
     ------
     SpaceError
-        If a value is not finite or `sd` is not positive; when a study is made, also if the density over the range is
+        If a value is not finite or `sd` is not positive; when a study is created, also if the density over the range is
         flat or not finite.
 
     Examples
@@ -105,7 +105,7 @@ class Weights:
     Raises
     ------
     SpaceError
-        If a weight is negative or not finite, or all are zero; when a study is made, also if a value is not valid.
+        If a weight is negative or not finite, or all are zero; when a study is created, also if a value is not valid.
 
     Examples
     --------
@@ -141,7 +141,7 @@ class Product:
     Raises
     ------
     SpaceError
-        If a distribution is none of these; when a study is made, also if a name is not a state.
+        If a distribution is none of these; when a study is created, also if a name is not a state.
 
     Examples
     --------
@@ -164,8 +164,8 @@ class Product:
 class Density:
     """Any density of whole states. A plain function of the state means the same.
 
-    States are drawn by the `sampler` if there is one, else by rejection if there is a `bound`, else by importance
-    resampling from a fixed pool of Sobol points.
+    States are drawn by the `sampler` if there is one; otherwise by rejection sampling if there is a `bound`; otherwise
+    from a fixed pool of Sobol points, in proportion to their densities.
 
     Parameters
     ----------
@@ -180,8 +180,8 @@ class Density:
     Raises
     ------
     SpaceError
-        If the function cannot be called or the bound is not positive; when a study is made, also if the function raises
-        or its integral is not positive and finite.
+        If the function cannot be called or the bound is not positive; when a study is created, also if the function
+        raises an exception or its integral is not positive and finite.
 
     Examples
     --------
@@ -201,7 +201,7 @@ class Density:
 
 
 def _is_finite(value: object) -> bool:
-    """Whether this is a number that a float can hold."""
+    """Return whether this is a number that a float can hold."""
     return is_number(value) and abs(value) <= LARGEST_FLOAT
 
 

@@ -1,4 +1,4 @@
-"""The distribution of one state parameter on the unit interval."""
+"""The distribution of a single state parameter, on the unit interval in which its values are encoded."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from conbo.errors import PointError, SpaceError
 from conbo.spaces import Array, Categorical, Integer, Parameter, Real, Scale
 from conbo.state_distributions import MarginalRecipe, Normal, Triangular, Uniform, Weights
 
-FAR_AWAY = 2.0  # distance from mean to range, in standard deviations, beyond which a warning is given
-FARTHEST = 30.0  # largest number of standard deviations between mean and range
-NARROWEST, WIDEST = 1e-12, 1e6  # smallest and largest standard deviation, in units of the range
-LEAST_TAIL, MOST_TAIL = 1e-300, 1 - 2.0**-53  # probabilities between which quantiles are finite
-TINY = 1e-300  # avoids division by zero where the result is not used
+FAR_AWAY = 2.0  # a normal whose mean is farther from the range than this, in standard deviations, gives a warning
+FARTHEST = 30.0  # largest distance of the mean of a normal from the range, in standard deviations
+NARROWEST, WIDEST = 1e-12, 1e6  # least and largest standard deviation of a normal, divided by the range
+LEAST_TAIL, MOST_TAIL = 1e-300, 1 - 2.0**-53  # range of probabilities for which quantiles are finite
+TINY = 1e-300  # replaces a divisor of zero, where the quotient is not used
 
 
 class Marginal(Protocol):
-    """The distribution of one column of the unit cube."""
+    """The distribution of one column of the unit cube. A discrete parameter has atoms: the encodings of its values."""
 
     @property
     def n_atoms(self) -> float:
-        """Number of levels with positive probability, infinite for a real parameter."""
+        """Number of atoms, infinite for a real parameter."""
 
     def atoms(self) -> tuple[Array, Array]:
-        """The levels with positive probability, and their probabilities."""
+        """Return all atoms and their probabilities."""
 
     def quantile(self, p: Array) -> Array:
-        """The quantiles of these probabilities, as encoded values."""
+        """Return the quantiles of these probabilities, as numbers of the unit interval."""
 
     def density(self, unit: Array) -> Array:
-        """The density on the unit interval."""
+        """Return the density at numbers of the unit interval; an atom has the uniform density of its bin."""
 
 
 class _Law(Protocol):
-    """A continuous distribution with the methods of a distribution of scipy.stats."""
+    """A continuous distribution, with methods named as in scipy.stats."""
 
     def cdf(self, x: Array, /) -> Array: ...
     def pdf(self, x: Array, /) -> Array: ...
@@ -65,8 +65,8 @@ class _FlatLaw:
 class _TruncatedNormal:
     """A normal distribution of values, truncated at both ends.
 
-    It is written out because scipy.stats takes a second to import, and a study's first points need only this. All
-    probabilities are of the left tail, where even tiny values are relatively exact.
+    scipy.stats is not used, because its import takes a second. All probabilities are those of the left tail, where even
+    tiny ones are accurate; if the range is right of the mean, the distribution is mirrored.
     """
 
     mean: float
@@ -76,7 +76,7 @@ class _TruncatedNormal:
 
     @cached_property
     def _side(self) -> float:
-        """-1 if the range is right of the mean, so that it is mirrored; otherwise 1."""
+        """-1 if the distribution is mirrored, because the range is right of the mean; otherwise 1."""
         return -1.0 if self.low > self.mean else 1.0
 
     def _standard(self, x: Array) -> Array:
@@ -84,13 +84,13 @@ class _TruncatedNormal:
 
     @cached_property
     def _ends(self) -> tuple[float, float]:
-        """Left-tail probabilities at both ends of the range, mirrored if the range is right of the mean."""
+        """The left-tail probabilities at both ends of the range, in increasing order."""
         first, last = sorted(float(self._standard(np.asarray(end))) for end in (self.low, self.high))
         return _left_tail(first), _left_tail(last)
 
     @property
     def inside(self) -> float:
-        """The probability of the untruncated distribution inside the range."""
+        """The probability of the range under the untruncated distribution."""
         first, last = self._ends
         return last - first
 
@@ -158,7 +158,7 @@ class _TriangularLaw:
 
 @dataclass(frozen=True)
 class _ScaledLaw:
-    """A distribution of values, transformed to the unit interval."""
+    """A distribution of values, transformed to the unit interval by a scale."""
 
     law: _Law
     scale: Scale
@@ -175,7 +175,10 @@ class _ScaledLaw:
 
 @dataclass(frozen=True)
 class _Continuous:
-    """A distribution on the unit interval; each level of a discrete parameter gets the probability of its bin."""
+    """A continuous distribution on the unit interval.
+
+    An atom of a discrete parameter has the probability of its bin.
+    """
 
     parameter: Parameter
     law: _Law
@@ -202,11 +205,11 @@ class _Continuous:
 
 @dataclass(frozen=True, eq=False)
 class _Atoms:
-    """A distribution on some levels, in increasing order, with positive probabilities."""
+    """A distribution on some values of a discrete parameter."""
 
     parameter: Integer | Categorical
-    levels: Array
-    probabilities: Array
+    levels: Array  # (k,), the atoms in increasing order
+    probabilities: Array  # (k,), all positive
 
     @property
     def n_atoms(self) -> float:
@@ -216,7 +219,7 @@ class _Atoms:
         return self.levels, self.probabilities
 
     def quantile(self, p: Array) -> Array:
-        # without the last edge, because a sum that rounds to less than one must not point past the last level
+        # without the last edge, because a sum that is rounded to less than one must not exceed the last atom
         return self.levels[np.searchsorted(np.cumsum(self.probabilities)[:-1], p, side="right")]
 
     def density(self, unit: Array) -> Array:
@@ -227,7 +230,7 @@ class _Atoms:
 
 
 def marginal(name: str, parameter: Parameter, recipe: MarginalRecipe) -> Marginal:
-    """The distribution that a recipe gives to the parameter of this name."""
+    """Return the distribution of the parameter `name` by a recipe; raise SpaceError if the two do not fit."""
     if isinstance(recipe, Uniform):
         return _Continuous(parameter, _FlatLaw())
     if isinstance(recipe, Weights):

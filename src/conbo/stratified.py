@@ -4,17 +4,19 @@
 symbol   meaning
 =======  ==========================================================================================
 h        a stratum: one state, or states for which the model expects similar rewards
-W_h      its share of P[s]
-n_h      its draws, 2 or more for a state, else 4 to 7
-s_h²     sample variance of the deviations in the stratum
-N        size of the sample that represents P[s], infinite if all states are listed
+W_h      the probability of stratum h under P[s]
+n_h      the number of draws from stratum h: at least 2 if it is one state, otherwise 4 to 7
+s_h²     sample variance of the deviations in stratum h
+s²       sample variance of all deviations
+N        size of the sample of states that represents P[s], infinite if all states are listed
 =======  ==========================================================================================
 
 A deviation is the measured reward minus the reward that the model expected. The mean over P[s] is the model's mean plus
-Σ W_h (mean deviation of h). A good model makes the interval narrow. A bad one cannot make it wrong, because its
-expectations are fixed before rewards are measured (a control variate, or prediction-powered inference).
+Σ W_h (mean deviation in h). The better the model is, the narrower the interval. With a bad model the interval is still
+valid, because the model's expectations are fixed before rewards are measured (a control variate, or prediction-powered
+inference).
 
-The variance of the mean is Σ W_h² s_h² / n_h, plus s² / N for the sample that stands for P[s]. The degrees of freedom
+The variance of the mean is Σ W_h² s_h² / n_h, plus s² / N for the sample that represents P[s]. The degrees of freedom
 are Satterthwaite's in Welch's form, which is right on average if all strata have the same variance.
 """
 
@@ -27,8 +29,8 @@ from numpy.typing import NDArray
 from conbo.parameters import Array
 
 CONFIDENCE = 0.95
-STRATUM_SIZE = 4  # least number of draws of a stratum: with fewer, its variance is too uncertain for a narrow interval
-NEGLIGIBLE = 1e-12  # share of a stratum below which a row counts as a rounding error
+STRATUM_SIZE = 4  # least number of draws from a stratum, because the variance of fewer draws is too uncertain
+NEGLIGIBLE = 1e-12  # fraction of a stratum's probability below which a row counts as a rounding error
 
 
 @dataclass(frozen=True)
@@ -60,15 +62,18 @@ class Interval:
 
 @dataclass(frozen=True)
 class Draws:
-    """A stratified sample: the rows that were drawn (n,), their strata (n,) and their weights (n,), which sum to 1."""
+    """A stratified sample of n rows from a list of states."""
 
-    rows: NDArray[np.intp]
-    strata: NDArray[np.intp]
-    weights: Array
+    rows: NDArray[np.intp]  # (n,), indices of the drawn rows
+    strata: NDArray[np.intp]  # (n,), the stratum of each draw
+    weights: Array  # (n,), the weight of each draw in a mean; they add up to 1
 
 
 def draw_each(shares: Array, n: int, generator: np.random.Generator) -> Draws:
-    """Draw each of k rows at least twice, and the rest of n draws in proportion to the rows' shares (k,); 2 k <= n."""
+    """Draw each of k rows at least twice, with k <= n / 2, and distribute the other draws by probability.
+
+    `shares` (k,) are the probabilities of the rows, up to a factor.  Every row is a stratum.
+    """
     k = len(shares)
     rest = (n - 2 * k) * shares / shares.sum()
     sizes = 2 + np.floor(rest).astype(int)
@@ -80,10 +85,10 @@ def draw_each(shares: Array, n: int, generator: np.random.Generator) -> Draws:
 
 
 def draw_similar(features: Array, shares: Array, n: int, generator: np.random.Generator) -> Draws:
-    """n draws, 4 to 7 from every stratum of rows with similar features (N, k), in proportion to the shares (N,).
+    """Draw n rows: 4 to 7 from every stratum, which consists of rows with similar features (N, k).
 
-    The rows are halved repeatedly along the feature that varies most. On average a row is drawn n times its share, so
-    all draws have the same weight.
+    `shares` (N,) are the probabilities of the rows, up to a factor.  The rows are halved repeatedly along the feature
+    that varies most.  On average, a row is drawn n times its probability, so all draws have the same weight.
     """
     parts = _split(features, np.arange(len(shares)), shares / shares.sum(), n)
     rows = [generator.choice(members, size, p=share / share.sum()) for members, share, size in parts]
@@ -94,7 +99,10 @@ def draw_similar(features: Array, shares: Array, n: int, generator: np.random.Ge
 def _split(
     features: Array, members: NDArray[np.intp], share: Array, n: int
 ) -> list[tuple[NDArray[np.intp], Array, int]]:
-    """The strata for n draws, as (rows, their shares, number of draws). A row on a border is in both strata."""
+    """Split rows into strata for n draws; return the rows, their probabilities and the number of draws of each stratum.
+
+    A row on the border of two strata is in both, each with a part of its probability.
+    """
     if n < 2 * STRATUM_SIZE:
         return [(members, share, n)]
     own, total = features[members], share.sum()
@@ -117,20 +125,20 @@ def interval(
     pool: float = np.inf,
     expected_variance: float = 0.0,
 ) -> Interval:
-    """The mean over P[s] of what is measured, and its 95 % interval, whether the model is right or wrong.
+    """Estimate the mean reward over P[s] with its 95 % interval, which is valid whether the model is right or wrong.
 
     Parameters
     ----------
     expected
-        What the model expects on average over P[s].
+        The mean reward over P[s] that the model expects.
     deviations
-        What was measured minus what the model expected, for every draw.
+        The measured minus the expected reward of every draw.
     strata, weights
         Stratum and weight of every draw. If some stratum has only one draw, all strata are merged into one.
     pool
-        Size N of the sample that stands for P[s].
+        Size N of the sample that represents P[s].
     expected_variance
-        Variance of `expected` if it was estimated from a sample of states.
+        Variance of `expected`, if it was estimated from a sample of states.
     """
     values, n = np.asarray(deviations, dtype=float), len(deviations)
     share = np.asarray(weights, dtype=float) / float(np.sum(weights))

@@ -1,4 +1,4 @@
-"""What a study has learned, in numbers and in a few sentences."""
+"""The summary of what a study has learned, in numbers and in a few sentences."""
 
 import math
 from dataclasses import asdict, dataclass, field
@@ -17,17 +17,17 @@ from conbo.rounding import MARGIN_IN_WORDS, NINETY_FIVE, as_precise, listed, num
 from conbo.spaces import Array, Categorical, Space, Value
 from conbo.threads import threads_for
 
-GAIN_STATES = 32  # number of states in which the remaining gain is computed
-HALF = 0.5  # share of the remaining gain that the states named in the summary hold
-# ratio of the share of gains to the share of states, below which gains count as spread over all states
+GAIN_STATES = 32  # number of states in which the gain of one more evaluation is computed
+HALF = 0.5  # fraction of all gains that the region of states named in the summary has
+# A region is named only if its fraction of all gains, divided by its probability under P[s], is at least this.
 CONCENTRATED = 1.3
-NEARLY_EXACT = 0.1  # noise, in standard deviations of the rewards, below which a good reward is not luck
-NEGLIGIBLE = 1e-3  # gain, in standard deviations of the rewards, below which little is left to learn
+NEARLY_EXACT = 0.1  # largest standard deviation of noise, relative to that of rewards, for nearly exact rewards
+NEGLIGIBLE = 1e-3  # gain, relative to the standard deviation of rewards, below which little is left to learn
 
 
 @dataclass(frozen=True)
 class Region:
-    """States between two values of a numeric parameter, or with some choices of a categorical parameter."""
+    """A set of states: those between two values of a numeric parameter, or with some choices of a categorical one."""
 
     parameter: str
     low: Value | None = None
@@ -47,30 +47,30 @@ class Region:
 class StudySummary:
     """What a study has learned, by its model. Printed, it is two or three sentences.
 
-    Standard deviations describe the estimates, without the noise of a single reward. In the sentences, ± is 1.96
-    standard deviations. Without states, `single_action` and the fields after it are None.
+    Standard deviations are the model's uncertainty about its estimates, without the noise of single rewards. In the
+    sentences, ± is 1.96 standard deviations. Without states, `single_action` and the fields after it are None.
 
     Parameters
     ----------
     evaluations
         Number of completed trials.
     maximize
-        Whether high rewards are good.
+        Whether rewards are maximized; if not, they are minimized.
     policy_value
-        Expected reward of the policy over P[s].
+        Expected reward of the policy, averaged over P[s].
     policy_value_std
         Standard deviation of that estimate.
     expected_gain
-        The largest improvement of a state's expected reward that one evaluation in that state promises, over 32 typical
-        states. It may be larger at the ends of their ranges.
+        The highest knowledge gradient in 32 typical states: how much one evaluation in a state is expected to raise the
+        best expected reward of that state. It may be higher in untypical states.
     reward_scale
         Standard deviation of the observed rewards.
     most_to_learn
-        The states that hold half of what is left to learn; None if it is spread over all states.
+        The states that have half of all expected gains; None if these are spread over all states.
     single_action
-        The best action if the state is not known.
+        The best single action for all states, to be taken if the state is not known.
     single_action_value
-        Expected reward of the single action over P[s].
+        Expected reward of the single action, averaged over P[s].
     single_action_value_std
         Standard deviation of that estimate.
     value_of_state
@@ -78,9 +78,9 @@ class StudySummary:
     value_of_state_std
         Standard deviation of that estimate.
     best_observed_value
-        Mean over P[s] of the best observed rewards; None unless there are finitely many states, all of them were
-        observed, rewards are nearly exact, and no constraints are learned. Unlike a policy's value, these rewards were
-        measured.
+        Mean over P[s] of the best observed reward of each state, which is measured and not estimated by the model. None
+        unless there are finitely many states, all of them were observed, rewards are nearly exact, and no constraints
+        are learned.
 
     Examples
     --------
@@ -104,7 +104,7 @@ class StudySummary:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Sentences on the policy's value, on what is left to learn, and on the best observed actions."""
+        """Sentences on the policy's value, on how much more can be learned, and on the best observed actions."""
         if self.best_observed_value is None:
             return self._worth(), self._left()
         seen = as_precise(self.best_observed_value, self.policy_value_std)
@@ -119,7 +119,7 @@ class StudySummary:
         return f"{' '.join(self.sentences)} ({MARGIN_IN_WORDS}.)"
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the summary by plain values that JSON can hold.
+        """Return the summary as plain values that JSON can hold.
 
         Returns
         -------
@@ -160,7 +160,7 @@ class StudySummary:
 
 
 def summarize(belief: Belief, policy: StatePolicy, maximize: bool) -> StudySummary:
-    """The summary of a belief and of the policy that follows from it."""
+    """Summarize a belief and its policy, a function from states (m, d_s) to actions (m, d_x) in the unit cube."""
     states, weights = typical_states(belief)
     sign = sign_of(maximize)
     with threads_for(len(belief.observations)), torch.no_grad():
@@ -185,10 +185,14 @@ def summarize(belief: Belief, policy: StatePolicy, maximize: bool) -> StudySumma
 
 
 def _best_observed_value(belief: Belief, sign: int) -> float | None:
-    """Mean of the best observed rewards of finitely many states; None if a state has none, or noise is large."""
+    """Return the mean over P[s] of the best observed reward of each state.
+
+    The result is None if there are infinitely many states, a state has no reward, rewards are noisy, or constraints are
+    learned.
+    """
     observations = belief.observations
     finite = belief.states.finite(len(observations))
-    if finite is None or belief.constraints is not None:  # the best observed action may break a constraint
+    if finite is None or belief.constraints is not None:  # the best observed action may violate a constraint
         return None
     states, weights = finite
     if observations.noise is None:
@@ -211,14 +215,15 @@ def _left_to_learn(belief: Belief, policy: StatePolicy) -> dict[str, Any]:
 
 
 def where_concentrated(space: Space, states: Array, gains: Array, weights: Array) -> Region | None:
-    """The least probable region of states, along one parameter, that holds half of the gains; None if none stands out.
+    """Return the region of states, along one parameter, that has half of all gains and the lowest probability.
 
-    States (m, d_s) are in the unit cube, with their shares (m,) of all gains and weights (m,) of P[s].
+    The result is None if the gains are not much denser there than elsewhere.  States (m, d_s) are in the unit cube,
+    `weights` (m,) are their probabilities, and `gains` (m,) their gains times these.
     """
     total = float(gains.sum())
     if not space.states or not total > 0:
         return None
-    found: list[tuple[float, Region]] = []  # concentration, and region
+    found: list[tuple[float, Region]] = []  # gain per probability of a region, and the region
     for column, (name, parameter) in enumerate(space.states.items()):
         places = states[:, column]
         if isinstance(parameter, Categorical):
@@ -234,7 +239,7 @@ def where_concentrated(space: Space, states: Array, gains: Array, weights: Array
 
 
 def _interval(places: Array, gains: Array, weights: Array) -> tuple[float, Array]:
-    """The interval with the most gain per weight that holds half of the gains: its gain per weight, and its ends."""
+    """Return the highest gain per probability of an interval that has half of all gains, and the interval's ends."""
     order = np.argsort(places, kind="stable")
     gain, weight = (np.concatenate([[0.0], np.cumsum(part[order])]) for part in (gains, weights))
     best, ends = 0.0, places[order[[0, -1]]]
@@ -249,7 +254,10 @@ def _interval(places: Array, gains: Array, weights: Array) -> tuple[float, Array
 
 
 def _choices(places: Array, gains: Array, weights: Array) -> tuple[float, Array]:
-    """The choices with the most gain per weight that hold half of the gains: this ratio of theirs, and their levels."""
+    """Return the gain per probability of the fewest best choices that have half of all gains, and their encodings.
+
+    Choices are ordered by their gain per probability.
+    """
     levels = np.unique(places)
     gain, weight = (np.array([part[places == level].sum() for level in levels]) for part in (gains, weights))
     order = np.argsort(-gain / weight, kind="stable")
@@ -259,7 +267,7 @@ def _choices(places: Array, gains: Array, weights: Array) -> tuple[float, Array]
 
 
 def _rounded(low: float, high: float) -> tuple[str, str]:
-    """The texts of two ends, with as many digits as their distance needs."""
+    """Return the ends of an interval as texts, with as many digits as their distance requires."""
     if isinstance(low, int) or low == high or high > 30 * low > 0:
         return number(low, 2 if high > 30 * low else 4), number(high, 2 if high > 30 * low else 4)
     decimals = max(0, 1 - math.floor(math.log10(high - low)))

@@ -1,6 +1,6 @@
-"""The seeds of suggestions: pure functions of a study's seed and of the number of a trial.
+"""The seeds of random generators for suggestions: pure functions of a study's seed and of the number of a trial.
 
-Nothing else is random in a suggestion, so a resumed study suggests what it would have suggested without a pause.
+Suggestions use no other randomness, so a resumed study suggests what it would have suggested without a pause.
 """
 
 import numpy as np
@@ -10,15 +10,15 @@ _SUGGESTION, _DESIGN = 0, 1
 
 
 def suggestion_seed(seed: int, number: int) -> int:
-    """The seed of the suggestion for the trial with this number, in a study with this seed."""
+    """Return the seed for the suggestion of the trial with this number, in a study with this seed."""
     return _stream(seed, _SUGGESTION, number)
 
 
 def design_seed(seed: int) -> int:
-    """The seed of the initial design of a study with this seed."""
+    """Return the seed for the initial design of a study with this seed."""
     return _stream(seed, _DESIGN) % 2**31
 
 
 def _stream(*numbers: int) -> int:
-    """A different seed for every tuple of numbers."""
+    """Hash a tuple of numbers to a seed."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])

@@ -13,32 +13,32 @@ from conbo.errors import PointError, RewardError, TrialError, shortened
 from conbo.outcome_constraints import LearnedSettings
 from conbo.spaces import MAX_NAME, Space, Value, is_number
 
-LARGEST_REWARD = 1e300  # below the largest double (1.8e308), with room for sums, differences and predictions
-MAX_MEASURED = 100  # largest number of further outcomes of a trial
+LARGEST_REWARD = 1e300  # far below the largest float (1.8e308), so that sums and predictions do not overflow
+MAX_MEASURED = 100  # largest number of outcomes of a trial besides the reward
 
-LOST = "workers were lost with this trial"  # end of the error of a trial that failed for that reason
+LOST = "workers were lost with this trial"  # end of the error of a trial whose workers died
 LOST_KINDS = ("TerminatedWorkerError:", "BrokenProcessPool:", "BrokenExecutor:")  # beginnings of such errors
-ENQUEUED = "enqueued"  # stands for the worker's name while the trial waits for the first free worker
+ENQUEUED = "enqueued"  # replaces the worker's name while an enqueued trial waits for a free worker
 
 Status: TypeAlias = Literal["running", "completed", "failed"]
 
 ASYNC_RULE = "an objective must return its result and not be async: wrap it with asyncio.run"
 
-_NAMES = ("reward", "noise", "measured")  # outcomes, in the order in which differences are reported
+_NAMES = ("reward", "noise", "measured")  # fields of `Outcomes`; the first one that differs is named in an error
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What an evaluation returned: the reward, and whatever else was measured.
+    """The results of an evaluation: the reward, and outcomes that were measured besides it.
 
     Parameters
     ----------
     reward
         The number that is maximized or minimized.
     noise
-        Variance of the reward; None if it is not known.
+        Noise variance of the reward; None if it is not known.
     measured
-        Further results by name, such as a waiting time. They are recorded. A study models the outcomes that its
+        Other outcomes by name, such as a waiting time. All are stored. A study models those that its
         `outcome_constraints` limit, and 'cost' if it learns costs.
 
     Raises
@@ -68,7 +68,7 @@ class Outcomes:
 
 
 def outcomes_of(result: object) -> Outcomes:
-    """The outcomes of an objective's result, a number or a mapping with 'reward'; raises RewardError otherwise."""
+    """Convert the result of an objective, a number or a mapping with 'reward'; raise RewardError if it is neither."""
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()  # otherwise Python warns later that it was never awaited
@@ -87,7 +87,7 @@ class Trial:
     """One point of a study, and the result of its evaluation so far.
 
     A trial is a plain record in the user's names, units and sign. Two trials are equal if they have the same number,
-    point, status, outcomes and error, whoever evaluated them and whenever.
+    state, action, seed, status, outcomes and error, regardless of who evaluated them and when.
 
     Parameters
     ----------
@@ -100,13 +100,13 @@ class Trial:
     status
         "running" from the suggestion on, then "completed" or "failed".
     outcomes
-        What the evaluation returned; None unless the trial is completed.
+        The results of the evaluation; None unless the trial is completed.
     error
         Why the last evaluation failed; empty if none did.
     worker
-        Name of the process that asked for the trial or evaluates it; None if not known.
+        Name of the process that asked for the trial or evaluates it; None if it is not known.
     leased
-        Whether the trial belongs to a run. If that run dies, another one takes the trial over.
+        Whether a run has a lease of the trial. If that run dies, another one takes the trial over.
     attempts
         Number of the current evaluation, or of the next one if it has not begun; starts at 1.
     started
@@ -129,31 +129,24 @@ class Trial:
     state: dict[str, Value]
     action: dict[str, Value]
     status: Status = "running"
-    outcomes: Outcomes | None = None  # outcomes of a completed trial
-    error: str = ""  # error of the last evaluation that failed
-    worker: str | None = field(default=None, compare=False)  # who asked for it or evaluates it
-    leased: bool = field(
-        default=False, compare=False
-    )  # whether it belongs to a run; if that run dies, another may take it over
-    attempts: int = field(
-        default=1, compare=False
-    )  # number of the current evaluation, or of the next one if it has not begun; starts at 1
-    # start of the last evaluation, in UTC; None before it begins
+    outcomes: Outcomes | None = None
+    error: str = ""
+    worker: str | None = field(default=None, compare=False)
+    leased: bool = field(default=False, compare=False)
+    attempts: int = field(default=1, compare=False)
     started: datetime | None = field(default=None, compare=False)
     finished: datetime | None = field(default=None, compare=False)
-    late: float | None = field(
-        default=None, compare=False
-    )  # a different reward that arrived after the trial was completed
+    late: float | None = field(default=None, compare=False)
     seed: int | None = None
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """The arguments of an objective: copies of state and action, and the seed if there is one."""
+        """The arguments with which an objective is called: copies of state and action, and the seed if there is one."""
         return dict(self.state), dict(self.action), *(() if self.seed is None else (self.seed,))
 
     @property
     def point(self) -> dict[str, Value]:
-        """Names and values of state and action, and of the seed if there is one."""
+        """The values of state and action by name, and the seed if there is one."""
         return {**self.state, **self.action, **({} if self.seed is None else {"seed": self.seed})}
 
     @property
@@ -163,27 +156,30 @@ class Trial:
 
     @property
     def noise(self) -> float | None:
-        """The variance of the reward; None if it is not known."""
+        """The noise variance of the reward; None if it is not known."""
         return None if self.outcomes is None else self.outcomes.noise
 
     @property
     def measured(self) -> Mapping[str, float]:
-        """Further measured outcomes by name."""
+        """The outcomes besides the reward, by name."""
         return {} if self.outcomes is None else self.outcomes.measured
 
     @property
     def is_enqueued(self) -> bool:
-        """Whether the trial was enqueued and waits for the first worker that is free."""
+        """Whether the trial was enqueued by the user and waits for a free worker."""
         return self.status == "running" and self.worker == ENQUEUED
 
     @property
     def teaches_failure(self) -> bool:
-        """Whether the trial failed because of its point, as far as known: it was not canceled and lost no workers."""
+        """Whether a study learns from the failure of this trial, because its point is the likely cause.
+
+        It is not if the trial was canceled, or if its workers died.
+        """
         lost = self.error.endswith(LOST) or self.error.startswith(LOST_KINDS)
         return self.status == "failed" and self.error != "" and not lost
 
     def told(self, outcomes: Outcomes) -> "Trial":
-        """The trial with its outcomes; telling the same again changes nothing."""
+        """Return the completed trial with these outcomes; raise TrialError if it has failed or has other outcomes."""
         if self.status == "failed":
             raise TrialError(f"trial {self.number} has failed and cannot be told a reward, but got {outcomes.reward}.")
         if self.outcomes is not None and self.outcomes != outcomes:
@@ -193,7 +189,7 @@ class Trial:
         return replace(self, status="completed", outcomes=outcomes)
 
     def failed(self, error: str = "") -> "Trial":
-        """The trial as failed; failing it again changes nothing."""
+        """Return the failed trial; raise TrialError if it is completed. A trial that has failed keeps its error."""
         if self.status == "completed":
             raise TrialError(f"trial {self.number} was told reward={self.reward} and cannot fail any more.")
         return self if self.status == "failed" else replace(self, status="failed", error=str(error))
@@ -204,12 +200,13 @@ class SuggestedTrials:
     """New trials, with their expected gain and cost."""
 
     trials: list[Trial]
-    expected_gain: float | None = None  # expected gain of one evaluation, in rewards; None if the method cannot say
+    # how much reward the best of the evaluations is expected to gain; None if the method does not compute it
+    expected_gain: float | None = None
     expected_cost: float | None = None  # expected cost of all trials together; None if evaluations have no costs
 
 
 def unlike_before(told: Trial) -> RewardError:
-    """The error for noise that is given with only some of the rewards."""
+    """Return the error for a trial whose noise is given although others' is not, or the other way round."""
     return RewardError(
         f"`noise` must be given with every reward or with none, but got noise={told.noise} for trial "
         f"{told.number}, unlike before."
@@ -217,7 +214,7 @@ def unlike_before(told: Trial) -> RewardError:
 
 
 def check_trial(trial: Trial, space: Space, rule: SeedRule | None, learned: LearnedSettings, n_known: int) -> None:
-    """Raise an error that names the trial, unless it fits these settings and all earlier trials are known."""
+    """Raise an error that names the trial, unless it is valid under these settings and all earlier trials are known."""
     if not 0 <= trial.number <= n_known:
         raise TrialError(f"trial {n_known} must come before trial {trial.number}, but is missing.")
     try:
@@ -233,7 +230,7 @@ def check_trial(trial: Trial, space: Space, rule: SeedRule | None, learned: Lear
 
 
 def _checked_measured(measured: object) -> dict[str, float]:
-    """Further outcomes with plain values; raises RewardError unless all names and values are valid."""
+    """Return the outcomes besides the reward as floats; raise RewardError unless all names and values are valid."""
     if not isinstance(measured, Mapping):
         raise RewardError(f"outcomes must be a mapping from names to numbers, but got {shortened(repr(measured))}.")
     if len(measured) > MAX_MEASURED:
@@ -252,7 +249,7 @@ def _checked_measured(measured: object) -> dict[str, float]:
 
 
 def finite_number(name: str, value: Any) -> float:
-    """The value as a float; raises RewardError unless it is one finite number."""
+    """Return the value as a float; raise RewardError unless it is one finite number."""
     try:
         plain = value.item() if hasattr(value, "item") else value  # numpy's and torch's scalars
         number = float(plain) if is_number(plain) else math.nan

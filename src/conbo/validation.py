@@ -1,4 +1,4 @@
-"""Rewards of the policy's actions, measured in fresh states: they estimate its value without trusting the model."""
+"""The validation of a policy by new evaluations, which estimate its value without relying on the model."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,21 +17,21 @@ INTERVAL_IN_WORDS = "± is a 95 % interval of what was measured"
 
 @dataclass(frozen=True)
 class Measurement:
-    """An action in a fresh state: the reward that the model expected, and the one that was measured."""
+    """One new evaluation: its action, the reward that the model predicted, and the reward that was measured."""
 
     action: dict[str, Value]
     predicted: float
-    reward: float | None = None  # None if it is not evaluated yet, or failed
-    error: str = ""
+    reward: float | None = None  # None if the evaluation is missing or has failed
+    error: str = ""  # why the evaluation failed
 
 
 @dataclass(frozen=True)
 class Check:
-    """One fresh state, with the actions of the policy and of the rule that the policy is compared with."""
+    """One state of a validation, with an evaluation of the policy and one of the rule that it is compared with."""
 
     state: dict[str, Value]
-    stratum: int
-    weight: float  # weight in means over P[s]; all weights sum to 1
+    stratum: int  # number of the stratum, a set of similar states; see `stratified.py`
+    weight: float  # weight of the state in means over P[s]; the weights of all states add up to 1
     policy: Measurement
     rule: Measurement | None = None
 
@@ -48,28 +48,28 @@ class Check:
 
 @dataclass(frozen=True)
 class Validation:
-    """Fresh evaluations of a policy, and of another rule in the same states. Printed, it is two sentences.
+    """New evaluations of a policy, and of another rule in the same states. Printed, it is two sentences.
 
-    `Study.validate` makes it. There are intervals only if `has_result` is true.
+    `Study.validate` returns it. There are intervals only if `has_result` is true.
 
     Parameters
     ----------
     trials
-        Number of completed trials that the policy rests on.
+        Number of completed trials that the policy was learned from.
     maximize
-        Whether high rewards are good.
+        Whether rewards are maximized; if not, they are minimized.
     checks
-        The fresh states, with what was measured in each.
+        The states, with the evaluations in each.
     rule_name
-        What the policy is compared with; None in a space without states, because there is nothing to compare with.
+        Name of the rule that the policy is compared with; None in a space without states, where there is none.
     named
-        Whether the user named the states: then all means are over these, not over P[s].
+        Whether the user chose the states; then all means are over these, not over P[s].
     pool
-        Size of the sample that stands for P[s]; None if P[s] is exact.
+        Size of the sample of states that represents P[s]; None if all states are used.
     expected
-        Mean rewards over P[s] that the model expects of the policy and of the rule.
+        Mean rewards over P[s] of the policy and of the rule, as the model expects them.
     expected_variances
-        Variances of these two means and of their difference that come from sampling P[s].
+        Variances of these two means and of their difference that are due to the sampling of states.
 
     Examples
     --------
@@ -99,19 +99,19 @@ class Validation:
 
     @property
     def policy_value(self) -> Interval:
-        """The policy's expected reward over P[s]: unbiased, with a 95 % interval."""
+        """The policy's mean reward over P[s], estimated without bias, with a 95 % interval."""
         return self._interval(lambda check: check.policy, 0)
 
     @property
     def rule_value(self) -> Interval | None:
-        """Expected reward of the rule that the policy is compared with, with a 95 % interval; None without a rule."""
+        """The mean reward over P[s] of the rule, with a 95 % interval; None if there is no rule to compare with."""
         return None if self.rule_name is None else self._interval(lambda check: check.rule, 1)
 
     @property
     def difference(self) -> Interval | None:
         """How much better the policy is than the rule, from the differences within each state; None without a rule.
 
-        If the rule is the best single action, this is what it is worth to know the state.
+        If the rule is the best single action, this is the value of knowing the state.
         """
         if self.rule_name is None:
             return None
@@ -137,7 +137,7 @@ class Validation:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Sentences on what the policy is worth, and how much better it is than the rule."""
+        """Sentences on the value of the policy, and on how much better it is than the rule."""
         if not self.has_result:
             return ("No evaluation of this validation is complete.",)
         verb = "is worth" if self.maximize else "costs"
@@ -167,7 +167,7 @@ class Validation:
         return f"{' '.join(self.sentences)} ({INTERVAL_IN_WORDS}.)"
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the validation by plain values that JSON can hold.
+        """Return the validation as plain values that JSON can hold.
 
         Returns
         -------
@@ -184,13 +184,16 @@ class Validation:
         return {**self.to_record(), **intervals, **counts, "sentences": list(self.sentences)}
 
     def to_record(self) -> dict[str, Any]:
-        """The record that a database keeps."""
+        """Return the fields as a plain record, which `from_record` reads."""
         record = asdict(self)
         lists = {name: list(record[name]) for name in ("checks", "expected", "expected_variances")}
         return {**record, **lists}
 
     def with_result(self, place: int, which: int, reward: float | None, error: str) -> "Validation":
-        """The validation with one more result, in the check at index `place`: of the policy (0) or of the rule (1)."""
+        """Return the validation with one more result: of the policy (`which` is 0) or of the rule (1), in one state.
+
+        `place` is the index of the state.
+        """
         check = self.checks[place]
         told = replace(check.measurements[which], reward=reward, error=error)
         changed = replace(check, policy=told) if which == 0 else replace(check, rule=told)
@@ -198,7 +201,10 @@ class Validation:
 
 
 def difference_in_words(difference: Interval, of_knowing: bool, maximize: bool) -> str:
-    """How much better the policy is, in words. With `of_knowing`, the rule is the best single action."""
+    """Say in words how much better the policy is than the rule.
+
+    With `of_knowing`, the rule is the best single action, so the difference is the value of knowing the state.
+    """
     if of_knowing:
         text = f"knowing the state {'is worth' if maximize else 'saves'} {in_words(difference)}"
     elif difference.mean >= 0:
@@ -210,7 +216,7 @@ def difference_in_words(difference: Interval, of_knowing: bool, maximize: bool) 
 
 
 def in_words(value: Interval) -> str:
-    """A mean with its margin: "165.9 ± 7.1"."""
+    """Return a mean with its margin as text: "165.9 ± 7.1"."""
     return f"{value.mean:.4g}" if value.margin is None else with_margin(value.mean, value.margin / NINETY_FIVE)
 
 
@@ -229,7 +235,7 @@ def _deviation(measurement: Measurement | None) -> float:
 
 
 def from_record(record: object) -> Validation:
-    """The validation that `to_record` described; raises RecordError, which names the field, if it is damaged."""
+    """Read what `Validation.to_record` returned; raise RecordError, which names the field, if it is damaged."""
     fields = Fields.of(record, "validation")
     checks = fields.items("checks")
     return Validation(

@@ -94,7 +94,7 @@ class Kernel:
 
 
 def features(states: Numbers, actions: Array) -> Array:
-    """Return features (n, 20): a constant, an indicator of each data set, actions scaled to [-1, 1], and their squares."""
+    """Return features (n, 20): a constant, indicators of data sets, actions scaled to [-1, 1], and their squares."""
     centered = 2 * actions - 1
     return np.column_stack([np.ones(len(actions)), np.eye(len(DATA_SETS))[states], centered, centered**2])
 
