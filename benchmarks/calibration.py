@@ -1,19 +1,19 @@
-"""How often the truth lies where a policy's predictions say: over test problems, seeds and stages of a study.
+"""How well a policy's predictions are calibrated: how often the true reward is within the predicted intervals.
 
     python benchmarks/calibration.py [PROBLEM ...] [--seeds 10] [--first-seed 1000] [--method conbo] [--fixed] [--json]
 
-Each study runs to a third, two thirds and the whole of the problem's budget. After each, the policy predicts the reward
-of its own action in test states that follow P[s], and the prediction is compared with the true expected reward. Errors
-are in standard deviations of the prediction, which include the standard error of the truth if that is simulated. With
---fixed, predictions treat the fitted hyperparameters as known.
+On each test problem, studies run with several seeds. After a third, two thirds and all of the problem's evaluations,
+the policy predicts the rewards of its actions in test states that follow P[s], and the predictions are compared with
+the true expected rewards. Errors are divided by the standard deviation of the prediction, which includes the standard
+error of the true reward if that is simulated. With --fixed, predictions treat the fitted hyperparameters as known.
 
 ========  ==================================================================================
 column    meaning
 ========  ==================================================================================
-1 sd      share of the true rewards within one standard deviation; 68 % if all is well
-1.96 sd   the same within the margin that ± stands for; 95 % if all is well
-error     mean of (prediction - truth) / sd, positive if a policy promises too much
-worst     the largest absolute error of all
+1 sd      fraction of the true rewards within one standard deviation; 68 % for calibrated predictions
+1.96 sd   fraction within 1.96 standard deviations; 95 % for calibrated predictions
+error     mean of (prediction - truth) / sd, positive if predictions are too optimistic
+worst     the largest absolute value of (prediction - truth) / sd
 ========  ==================================================================================
 """
 
@@ -38,10 +38,10 @@ BUDGETS = {
     "cifar_cnn_table": 60,
     "falling_importance": 60,
 }
-OTHER_BUDGET = 60  # of a problem that is not listed
-STAGES = (1 / 3, 2 / 3, 1.0)
-TEST_STATES, REPLICATIONS = 16, 200
-LEAST_STD = 1e-9  # of a prediction, in standard deviations of the observed rewards: a reward that is known exactly
+OTHER_BUDGET = 60  # number of evaluations for a problem that is not listed
+STAGES = (1 / 3, 2 / 3, 1.0)  # fractions of the evaluations after which predictions are made
+TEST_STATES, REPLICATIONS = 16, 200  # number of test states, and of replications if true rewards are simulated
+LEAST_STD = 1e-9  # least standard deviation of a prediction, divided by that of the observed rewards
 
 
 def main() -> None:
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def _errors(name: str, method: str, seed: int, fixed: bool) -> dict[int, list[float]]:
-    """The standardized errors after each stage of one study."""
+    """Return the standardized errors of one study, by the number of evaluations."""
     problem, budget = load_problem(name), BUDGETS.get(name, OTHER_BUDGET)
     study = conbo.Study(problem.space, state_distribution=problem.state_distribution, method=method, seed=seed)
     generator = np.random.default_rng(seed)

@@ -1,11 +1,11 @@
-"""How long a reader waits for the page of a study with many trials, in Chromium.
+"""How long it takes until the page of a study with many trials is interactive, in Chromium.
 
     python benchmarks/dashboard.py
     python benchmarks/dashboard.py --trials 1000 --json
 
-The page counts as interactive when the explorer has answered and the table of trials is there. The figures are seconds
-since the address was entered, with an empty cache, and CPU seconds of the page's main thread, which do not depend on
-what else the machine does. The report is drawn before, by a service on loopback.
+The page counts as interactive when the explorer shows a prediction and the table of trials is there. The figures are
+seconds since the address was entered, with an empty cache, and CPU seconds of the page's main thread, which hardly
+depend on other load. The service runs on the same machine and has created the report before.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def _serve(storage: str, n: int) -> str:
-    """The address of a page with a report that is drawn."""
+    """Start a service with a study of n trials, wait until its report is created, and return the page's address."""
     study = conbo.Study(SPACE, storage=storage, method="uniform")
     chance = random.Random(0)
     study.add_trials([_result(chance) for _ in range(n)])

@@ -1,11 +1,11 @@
-"""Errors of the entropy estimates against plain sampling, for docs/entropy.md.
+"""Measures the errors of the entropy estimates, by comparison with plain sampling, for docs/entropy.md.
 
     python benchmarks/entropy_errors.py                  all posteriors, ten minutes; adds to results/entropy.json.xz
-    python benchmarks/entropy_errors.py --posteriors 1   a first look
+    python benchmarks/entropy_errors.py --posteriors 1   only one posterior
 
-For every posterior, all rewards on 4 states × 8 actions and the outcome of a candidate are drawn together and counted;
-the same informations are then estimated with several seeds of the draws.  Settings were chosen on the first half of the
-posteriors.  `scripts/update_reproduction.py` makes the table.
+For every posterior, the function values at 4 states × 8 actions and the observation at a candidate are drawn jointly
+and counted, which gives the true informations.  They are then estimated with several seeds.  The estimates' settings
+were chosen on the first half of the posteriors.  `scripts/update_reproduction.py` creates the table.
 """
 
 import argparse
@@ -33,10 +33,10 @@ from conbo.spaces import Integer, Space
 RESULTS = Path(__file__).parents[1] / "results/entropy.json.xz"
 SPACE = Space(states={"s": Integer(1, 4)}, actions={"x": Integer(1, 8)})
 STATES, ACTIONS = (torch.from_numpy(p["sx"[i]].levels()) for i, p in enumerate((SPACE.states, SPACE.actions)))
-NOISES = (0.002, 0.01, 0.03, 0.1, 0.3)  # variances, of a prior variance of 1
-OBSERVED, CANDIDATES = 6, 8
-SAMPLES, AT_ONCE, CELLS = 3_000_000, 100_000, 250
-SEEDS = 6
+NOISES = (0.002, 0.01, 0.03, 0.1, 0.3)  # noise variances; the prior variance is 1
+OBSERVED, CANDIDATES = 6, 8  # numbers of observations and of candidates
+SAMPLES, AT_ONCE, CELLS = 3_000_000, 100_000, 250  # number of draws, draws per pass, and bins of a value
+SEEDS = 6  # number of seeds of every estimate
 ESTIMATES: dict[str, Any] = {
     "ES, retrospective, 512": EntropySearch(draws=512),
     "ES, retrospective, 2048": EntropySearch(draws=2048),
@@ -53,7 +53,7 @@ ESTIMATES: dict[str, Any] = {
 
 
 def posterior_of(number: int) -> Belief:
-    """A posterior from a few noisy observations of a draw from its own prior."""
+    """Return a belief with a few noisy observations of a function that is drawn from its prior."""
     noise = NOISES[number % len(NOISES)]
     kernel = ProductKernel(*(Factor(Columns((0,)), torch.tensor([length]).double()) for length in (0.4, 0.3)), 1.0)
     points = torch.from_numpy(SPACE.snap(sobol(OBSERVED, 2, seed=number).numpy()))
@@ -66,7 +66,7 @@ def posterior_of(number: int) -> Belief:
 
 
 def sampled(posterior: ExactPosterior, candidates: Tensor, samples: int) -> Tensor:
-    """I(y; x*) and I(y; y*) of every candidate and state, by sampling and counting: (c, states, 2)."""
+    """Return I(y; x*) and I(y; y*) for every candidate and state, by sampling and counting: (c, states, 2)."""
     grid, seeds = torch.cartesian_prod(STATES, ACTIONS), torch.Generator().manual_seed(99)
     joint = torch.cat([grid, candidates])
     eye = torch.eye(len(joint), dtype=torch.float64)
@@ -89,7 +89,7 @@ def sampled(posterior: ExactPosterior, candidates: Tensor, samples: int) -> Tens
             for i in range(s):
                 tables[0][k, i] += _counted(cell[:, k], best_action[:, i], x)
                 tables[1][k, i] += _counted(cell[:, k], value_cell[i], CELLS)
-    # the leading bias of counting (Miller & Madow)
+    # the bias of plug-in estimates, to first order (Miller & Madow)
     total = samples // AT_ONCE * AT_ONCE
     bias = [((t.sum(-2) > 0).sum(-1) - 1) * (CELLS - 1) / (2 * total) for t in tables]
     informations = [(t / total * log_ratio(t / total)).sum((-2, -1)) for t in tables]
@@ -97,7 +97,7 @@ def sampled(posterior: ExactPosterior, candidates: Tensor, samples: int) -> Tens
 
 
 def measured(number: int, samples: int) -> dict[str, Any]:
-    """The truth about one posterior and all estimates of it."""
+    """Return the true informations of one posterior, and all estimates of them."""
     belief = posterior_of(number)
     assert isinstance(belief.posterior, ExactPosterior)
     candidates = torch.from_numpy(SPACE.snap(sobol(CANDIDATES, 2, seed=1000 + number).numpy()))
@@ -124,7 +124,7 @@ def _rounded(values: Tensor) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--posteriors", type=int, default=2 * len(NOISES))
-    parser.add_argument("--samples", type=int, default=SAMPLES, help="of the truth")
+    parser.add_argument("--samples", type=int, default=SAMPLES, help="number of draws for the true informations")
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
     lines = lzma.decompress(given.out.read_bytes()).decode().splitlines() if given.out.exists() else []

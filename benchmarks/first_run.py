@@ -1,9 +1,9 @@
-"""What a first run costs: fresh processes on an empty cache, on a full one, and without Numba.
+"""How long a first run takes in a new process: with an empty cache of compiled code, a full one, and without Numba.
 
     python benchmarks/first_run.py [--evaluations 30] [--method conbo] [--json]
 
-Each process learns the Branin function. Seconds count from its start, imports included; CPU seconds include those of
-processes that it waited for.
+Each process runs a study of the Branin function. Seconds are counted from the start of the process, imports included;
+CPU seconds include those of processes that it waited for.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--evaluations", type=int, default=30)
     parser.add_argument("--method", default="conbo")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)  # measured in this process
+    parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)  # set in the processes that are measured
     options = parser.parse_args()
     if options.case:
         print(json.dumps(_measure(options.case, options.method, options.evaluations)))
@@ -52,7 +52,7 @@ def _in_new_process(case: str, cache: str, method: str, evaluations: int) -> dic
 def _measure(case: str, method: str, evaluations: int) -> dict[str, float]:
     began = time.perf_counter()
     if case == "without numba":
-        sys.modules["numba"] = None  # type: ignore[assignment]  # importing it now raises ImportError
+        sys.modules["numba"] = None  # type: ignore[assignment]  # so that importing it raises ImportError
     import numpy as np
 
     import conbo

@@ -1,14 +1,14 @@
-"""Many data sets as states: what a suggestion and a fit cost, against peers and against few states, in one run.
+"""How long a suggestion and a fit take with hundreds of categorical states, compared with BoTorch and with five states.
 
     python benchmarks/many_states.py                       everything, in a few minutes
     python benchmarks/many_states.py suggestion fit        some parts only
     python benchmarks/many_states.py --quick --json        fewer repetitions, as JSON
 
-Parts: states (a suggestion with 500 states against one with 5, and the memory that it takes), fit (the trend kernel
-against BoTorch's MultiTaskGP), suggestion (against optimize_acqf with qLogEI on the same model), accuracy (of twenty
-states that stand for all), search (the value of a suggestion against that of a far larger search).  All have seven
-actions.  One thread of torch; competitors alternate; medians of processor time, which other programs do not disturb,
-and of wall time.
+Parts: states (a suggestion with 500 states compared with one with 5, and its memory), fit (the trend kernel compared
+with BoTorch's MultiTaskGP), suggestion (compared with optimize_acqf and qLogEI on the same model), accuracy (of the
+integral with twenty of all states), search (the value of a suggestion compared with that of a far larger search). There
+are always seven actions.  Torch uses one thread, and competitors alternate.  Figures are medians of processor time,
+which hardly depends on other load, and of wall time.
 """
 
 import resource
@@ -47,7 +47,7 @@ from conbo.observations import Observations
 from conbo.spaces import Categorical, Real, Space
 
 ACTIONS = 7
-TREND, DIFFERENCE, CONSTANT, NOISE = 1.0, 0.4, 0.2, 1e-2  # variances
+TREND, DIFFERENCE, CONSTANT, NOISE = 1.0, 0.4, 0.2, 1e-2  # variances of the trend kernel and of the noise
 CONBO = METHODS["conbo"].proposal
 Times = dict[str, list[tuple[float, float]]]
 
@@ -57,7 +57,7 @@ def generator(seed: int) -> torch.Generator:
 
 
 def discrete_belief(n_states: int, n: int, seed: int, trend: float = TREND, difference: float = DIFFERENCE) -> Belief:
-    """A draw from the trend + difference prior, observed at n random points with noise."""
+    """Return a belief with n noisy observations, at random points, of a function drawn from the trend kernel."""
     space = Space(
         states={"dataset": Categorical(range(n_states))}, actions={f"x{i}": Real(0, 1) for i in range(ACTIONS)}
     )
@@ -74,14 +74,14 @@ def discrete_belief(n_states: int, n: int, seed: int, trend: float = TREND, diff
 
 
 def numbered(belief: Belief) -> Tensor:
-    """The points with the number of the state, as BoTorch has it, in the first column."""
+    """Return the observed points with the number of the state in the first column, as BoTorch's kernels need them."""
     points = belief.observations.points.clone()
     points[:, 0] = (points[:, 0] * belief.space.state_categories[0]).floor()
     return points
 
 
 def same_model(belief: Belief) -> SingleTaskGP:
-    """The posterior of a belief in BoTorch, hyperparameters fixed."""
+    """Return a BoTorch model with the same posterior as a belief, with fixed hyperparameters."""
     posterior, count = belief.posterior, belief.space.state_categories[0]
     assert isinstance(posterior, ExactPosterior)
 
@@ -109,7 +109,7 @@ def measure(times: Times, name: str, function: Callable[[], Any]) -> None:
 
 
 def compared(times: Times, ours: str, theirs: str) -> Row:
-    """Medians in milliseconds, and the ratio of the processor times."""
+    """Return the median times of both in milliseconds, and the ratio of the processor times."""
     medians = {name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in times.items()}
     row: Row = {}
     for name, (processor, wall) in medians.items():
@@ -120,7 +120,7 @@ def compared(times: Times, ours: str, theirs: str) -> Row:
 
 
 def states(quick: bool) -> Iterable[Row]:
-    """A suggestion at 2,000 observations: hundreds of states against five, and the most memory taken so far."""
+    """Time a suggestion at 2,000 observations with hundreds of states and with five, and report the peak memory."""
     few = discrete_belief(5, 2000, 0)
     for count in (500,) if quick else (50, 200, 500, 1000):
         many, times = discrete_belief(count, 2000, 0), Times()
@@ -132,7 +132,7 @@ def states(quick: bool) -> Iterable[Row]:
 
 
 def fits(quick: bool) -> Iterable[Row]:
-    """Hyperparameters at 100 observations against BoTorch's MultiTaskGP, of full rank (its default) and of low rank."""
+    """Time a fit to 100 observations, compared with BoTorch's MultiTaskGP of full rank (its default) and low rank."""
     for name, rank in (("trend", None), ("trend", 1), ("multi-task", 2)):
         times = Times()
         for seed in range(1 if quick else 5):
@@ -154,7 +154,7 @@ def fits(quick: bool) -> Iterable[Row]:
 
 
 def suggestion(quick: bool) -> Iterable[Row]:
-    """One suggestion, without fitting, against optimize_acqf with qLogEI (10 restarts, 512 raw samples)."""
+    """Time a suggestion, without fitting, compared with optimize_acqf and qLogEI (10 restarts, 512 raw samples)."""
     for n in (100,) if quick else (50, 100, 200):
         times = Times()
         for seed in range(3 if quick else 9):
@@ -172,7 +172,7 @@ def suggestion(quick: bool) -> Iterable[Row]:
 
 
 def accuracy(quick: bool) -> Iterable[Row]:
-    """The value of random candidates by twenty states against the exact sum: root mean square error in percent."""
+    """Measure the root mean square error, in percent, of integrals with twenty states instead of all states."""
     for count in (100,) if quick else (100, 500):
         for trend, difference in ((1.0, 0.4), (1.0, 0.05), (0.2, 1.0)):
             errors = []
@@ -186,14 +186,14 @@ def accuracy(quick: bool) -> Iterable[Row]:
 
 
 def exact_sum(belief: Belief, seed: int) -> ConditionalAcquisition:
-    """The acquisition function of `conbo`, summed over all states."""
+    """Return the acquisition function of the method 'conbo', summed over all states."""
     sampled = ConBO(HybridKG()).build(belief, generator(seed))
     assert not isinstance(sampled.rule, ExactStates)
     return ConditionalAcquisition(belief, sampled.value, ExactStates(sampled.rule.pool, sampled.rule.pool_weights))
 
 
 def search(quick: bool) -> Iterable[Row]:
-    """The value of a suggestion for 500 states, as a share of what a far larger search finds."""
+    """Measure the value of a suggestion for 500 states, divided by the value that a far larger search finds."""
     larger = replace(CONBO, screened=2**14, starts=64, finalists=32, halving=None)
     for n in (100,) if quick else (100, 2000):
         shares = []
@@ -225,7 +225,7 @@ def main() -> None:
     arguments = command_line(__doc__, PARTS).parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    CONBO.propose(discrete_belief(5, 20, 0), 1, generator(0))  # compile
+    CONBO.propose(discrete_belief(5, 20, 0), 1, generator(0))  # compiles the loops before anything is timed
     run(PARTS, arguments.parts, arguments.quick, arguments.json)
 
 

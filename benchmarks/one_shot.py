@@ -1,9 +1,10 @@
-"""One-shot hybrid KG (candidate and look-ahead maximizers climbed together) against the nested form.
+"""Compares one-shot optimization of the hybrid knowledge gradient with the nested optimization that conbo uses.
 
     python benchmarks/one_shot.py
 
-Both climb from the same starts with the same states and weights; a finer estimate judges where they end. The
-one-shot form ascends d + 20 · 5 · d_x variables at once (L-BFGS-B, autograd), from the nested form's first maximizers.
+One-shot optimization searches for the candidate and for all look-ahead maximizers together: d + 20 · 5 · d_x variables
+(L-BFGS-B, autograd), starting from the first maximizers of the nested form. Both searches have the same starts, states
+and weights. Their results are compared by a more accurate estimate of the acquisition function.
 """
 
 import statistics
@@ -31,14 +32,14 @@ N_Z = 5
 
 
 def correlation(a: Tensor, b: Tensor) -> Tensor:
-    """Matérn-5/2 between scaled features, differentiable where a = b too."""
+    """Return Matérn-5/2 correlations between scaled features, differentiable also where they coincide."""
     squared = (a[..., :, None, :] - b[..., None, :, :]).square().sum(-1)
     r = (squared + 1e-24).sqrt()
     return (1 + r + squared / 3) * torch.exp(-r)
 
 
 def one_shot(belief: Belief, acquisition: ConditionalAcquisition, start: Tensor) -> Tensor:
-    """Where the joint climb from one start ends: a candidate (d,)."""
+    """Return the candidate (d,) at which the one-shot search from one start ends."""
     posterior, d = belief.posterior, len(start)
     assert isinstance(posterior, ExactPosterior)
     kernel = posterior.kernel
@@ -66,7 +67,7 @@ def one_shot(belief: Belief, acquisition: ConditionalAcquisition, start: Tensor)
         value = (weights * (expected_max(mean, slope).gain + mean.amax(-1) - now)).sum()
         value.backward()
         assert x.grad is not None
-        return -1e3 * value.item(), -1e3 * x.grad.numpy()  # small values would end the climb at once
+        return -1e3 * value.item(), -1e3 * x.grad.numpy()  # scaled, because small values would end the search at once
 
     variables = np.concatenate([start.numpy(), first.flatten().numpy()])
     bounds = [(0, 1)] * len(variables)

@@ -1,4 +1,4 @@
-"""The Optuna bridge beside a conbo study: opportunity costs on Branin, seed by seed, and what the bridge itself costs.
+"""Compares conbo's Optuna sampler with a conbo study on Branin: opportunity costs by seed, and the sampler's own time.
 
 python benchmarks/optuna_bridge.py [--seeds 5] [--evaluations 30]
 """
@@ -49,7 +49,7 @@ def by_study(seed: int, evaluations: int) -> float:
 
 
 def by_sampler(seed: int, evaluations: int) -> tuple[float, float, float]:
-    """The opportunity cost, and the seconds in asks and in conbo's own suggestions."""
+    """Return the opportunity cost, the seconds spent in Optuna's asks, and those spent in conbo's suggestions."""
     generator, spent = np.random.default_rng(seed), {"ask": 0.0, "suggest": 0.0}
     sampler = ConboSampler(STATES, seed=seed)
     study = optuna.create_study(direction="maximize", sampler=sampler)

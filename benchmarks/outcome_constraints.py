@@ -1,9 +1,9 @@
-"""What a learned constraint costs: Branin with a limit on a load, and Branin itself, after 40 evaluations.
+"""How much a learned constraint costs: compares Branin with a limit on a load to plain Branin, after 40 evaluations.
 
     python benchmarks/outcome_constraints.py --seeds 20 --noise 5 --jobs 2
 
-The opportunity cost of the constrained problem counts against the best action that keeps the constraint; the violation
-is the share of states in which the policy breaks it in truth.
+In the constrained problem, opportunity costs are differences from the best action that satisfies the constraint. The
+violation is the fraction of states in which the policy's action truly violates the constraint.
 """
 
 import argparse
@@ -21,7 +21,7 @@ EVALUATIONS = 40
 
 
 def scores(make: Callable[..., Problem], noise: float, seed: int) -> tuple[float, float]:
-    """The opportunity cost and the violation of the policy at the end."""
+    """Return the opportunity cost and the violation of the policy after all evaluations."""
     problem = make(noise=noise)
     optimizer = Optimizer(problem.space, seed=seed, outcome_constraints=problem.outcome_constraints)
     generator = np.random.default_rng(seed)
@@ -35,7 +35,7 @@ def scores(make: Callable[..., Problem], noise: float, seed: int) -> tuple[float
 
 
 def main() -> None:
-    """Run and print."""
+    """Run both problems with all seeds, and print the scores."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--noise", type=float, default=5.0)

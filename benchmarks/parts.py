@@ -1,4 +1,4 @@
-"""Benchmarks of several parts: their command line, and their results as tables or JSON."""
+"""The command line of benchmarks that consist of several parts, and their output as tables or JSON."""
 
 import argparse
 import json
@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 Row = dict[str, Any]
-Parts = Mapping[str, Callable[[bool], Iterable[Row]]]  # by name; each takes whether it should be quick
+Parts = Mapping[str, Callable[[bool], Iterable[Row]]]  # functions by name; the argument asks for a quick version
 
 
 def command_line(description: str | None, parts: Parts) -> argparse.ArgumentParser:
-    """PART ... --quick --json, to which a benchmark may add."""
+    """Return a parser of `PART ... --quick --json`, to which a benchmark may add options."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(parts)}; all by default")
     parser.add_argument("--quick", action="store_true")
@@ -19,7 +19,7 @@ def command_line(description: str | None, parts: Parts) -> argparse.ArgumentPars
 
 
 def run(parts: Parts, names: Iterable[str], quick: bool, as_json: bool) -> None:
-    """Run the named parts, or all if none is named, and print what they find."""
+    """Run the named parts, or all if none is named, and print their rows."""
     results = {}
     for name in names or parts:
         if as_json:
@@ -32,7 +32,7 @@ def run(parts: Parts, names: Iterable[str], quick: bool, as_json: bool) -> None:
 
 
 def show(rows: Iterable[Row]) -> None:
-    """A table, row by row as they come."""
+    """Print a table, each row as soon as it is computed."""
     for place, row in enumerate(rows):
         if place == 0:
             print("  ".join(f"{name:>12}" for name in row))

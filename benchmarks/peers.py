@@ -1,4 +1,4 @@
-"""The same work done by peers: Optuna, Ax, and ConBO put together from BoTorch's parts."""
+"""Other libraries that benchmarks compare conbo with: Optuna, Ax, and ConBO built from BoTorch's components."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ from conbo.belief import Belief
 
 
 def optuna_ask(belief: Belief) -> Callable[[], None]:
-    """Optuna's GPSampler with the same observations, ready to ask once."""
+    """Give Optuna's GPSampler the observations of a belief; return a function that asks it once."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -35,7 +35,7 @@ def optuna_ask(belief: Belief) -> Callable[[], None]:
 
 
 def ax_ask(belief: Belief) -> Callable[[], None]:
-    """Ax's client with the same observations, ready to ask its model once."""
+    """Give Ax's client the observations of a belief; return a function that asks its model once."""
     import logging
 
     from ax.api.client import Client
@@ -43,7 +43,7 @@ def ax_ask(belief: Belief) -> Callable[[], None]:
 
     points, rewards = belief.observations.points, belief.observations.rewards
     names = [f"p{i}" for i in range(points.shape[1])]
-    logging.disable(logging.INFO)  # Ax reports every trial
+    logging.disable(logging.INFO)  # Ax logs every trial
     client = Client()
     client.configure_experiment(
         parameters=[RangeParameterConfig(name=name, parameter_type="float", bounds=(0.0, 1.0)) for name in names]
@@ -61,7 +61,10 @@ def ax_ask(belief: Belief) -> Callable[[], None]:
 
 
 def conbo_value_loop(model: SingleTaskGP, point: Tensor, states: Tensor) -> Tensor:
-    """ConBO-5 at one point (1, d) over states (m, d_s), state by state: fantasy models and inner optimize_acqf."""
+    """Compute ConBO-5 with its gradient at one point (1, d), by BoTorch's fantasy models, one state after the other.
+
+    The integral is over states (m, d_s), and optimize_acqf finds the look-ahead maximizers.
+    """
     variable = point.clone().requires_grad_(True)
     total = point.new_zeros(())
     for state in states:
@@ -76,7 +79,10 @@ def conbo_value_loop(model: SingleTaskGP, point: Tensor, states: Tensor) -> Tens
 
 
 def conbo_value_batched(model: SingleTaskGP, point: Tensor, states: Tensor) -> Tensor:
-    """The same with all states and outcomes in one batch: random search, then Adam on the batched fantasy model."""
+    """Compute ConBO-5 with its gradient at one point (1, d), with all states (m, d_s) and outcomes in one batch.
+
+    The look-ahead maximizers are found by random search and then Adam on the batched fantasy model.
+    """
     nodes = quantile_nodes(5, 1.0)
     d_s, d_x = states.shape[1], point.shape[1] - states.shape[1]
     variable = point.clone().requires_grad_(True)
@@ -116,7 +122,7 @@ def conbo_value_batched(model: SingleTaskGP, point: Tensor, states: Tensor) -> T
 
 
 def one_shot_kg(model: Model, d: int) -> None:
-    """BoTorch's one-shot knowledge gradient with 64 fantasies."""
+    """Optimize BoTorch's one-shot knowledge gradient with 64 fantasies over d columns."""
     bounds = torch.stack([torch.zeros(d), torch.ones(d)]).double()
     acquisition = qKnowledgeGradient(model, num_fantasies=64)
     optimize_acqf(acquisition, bounds, q=1, num_restarts=10, raw_samples=512)

@@ -1,6 +1,6 @@
-"""The cost of a policy for many states against one, and of the posterior mean against GPyTorch's fast path.
+"""How long a policy takes for many states and for one, and the posterior mean compared with GPyTorch's fast path.
 
-Processor time of one torch thread, the best of several rounds taken in turns.
+Figures are processor times with one torch thread, the best of several rounds in which the functions alternate.
 
 python benchmarks/policy_cost.py [--json]
 """
@@ -82,7 +82,7 @@ def mean_cost(n: int = 200, d: int = 4) -> dict[str, float]:
 
 
 def gpytorch_mean(points: Tensor, rewards: Tensor, half: int) -> Callable[[Tensor], Tensor]:
-    """The same kernel in GPyTorch, its solves cached; chunks of 256 are the fastest for it, by trial."""
+    """Return GPyTorch's posterior mean with the same kernel and cached solves, in chunks of 256, its fastest size."""
     kernels = [MaternKernel(active_dims=tuple(range(i * half, (i + 1) * half))) for i in range(2)]
     model = SingleTaskGP(
         points, rewards[:, None], covar_module=ScaleKernel(kernels[0] * kernels[1]), outcome_transform=None
@@ -102,10 +102,10 @@ def gpytorch_mean(points: Tensor, rewards: Tensor, half: int) -> Callable[[Tenso
 
 
 def fastest(*functions: Callable[[], object], before: Callable[[], None] = lambda: None) -> list[float]:
-    """The least processor time of each, all threads together: other work on the machine hardly matters."""
+    """Return the least processor time of each function, summed over threads, which hardly depends on other load."""
     times: list[list[float]] = [[] for _ in functions]
     for function in functions:
-        function()  # compiles, and warms the caches
+        function()  # compiles loops and fills caches before anything is timed
     for _ in range(REPEATS):
         for function, own in zip(functions, times, strict=True):
             before()

@@ -1,4 +1,4 @@
-"""Random posteriors of a given size, and the same as a BoTorch model: what the benchmarks of this folder run on."""
+"""Random posteriors for the benchmarks of this folder, as beliefs and as BoTorch models."""
 
 from math import sqrt
 
@@ -20,7 +20,10 @@ NOISES = (1e-4, 1e-3, 1e-2, 1e-1)
 
 
 def random_belief(d_s: int, d_x: int, n: int, seed: int) -> Belief:
-    """A draw from a product Matérn-5/2 prior with random lengthscales, observed at n random points with noise."""
+    """Return a belief with n noisy observations, at random points, of a function drawn from a random prior.
+
+    The prior has a product of Matérn-5/2 kernels with random lengthscales.
+    """
     generator = torch.Generator().manual_seed(1000 * seed + n)
 
     def uniform(*shape: int) -> Tensor:
@@ -39,7 +42,7 @@ def random_belief(d_s: int, d_x: int, n: int, seed: int) -> Belief:
 
 
 def botorch_model(belief: Belief) -> SingleTaskGP:
-    """The same posterior in BoTorch, hyperparameters fixed."""
+    """Return a BoTorch model with the same posterior as a belief, with fixed hyperparameters."""
     posterior, points = belief.posterior, belief.observations.points
     assert isinstance(posterior, ExactPosterior)
     kernel = posterior.kernel

@@ -1,15 +1,15 @@
-"""How an ask grows with the number of rewards: time, memory, and what the approximate model costs in reward.
+"""How time and memory of an ask grow with the number of rewards, and how much reward the approximate model costs.
 
     python benchmarks/scale.py                              500, 2,000, 5,000 and 50,000 rewards, about 15 minutes
     python benchmarks/scale.py --sizes 500 2000 --no-regret some sizes only
     python benchmarks/scale.py --device cuda --json         on a GPU, as JSON
     python benchmarks/scale.py --peers                      BoTorch and Optuna as well, up to 2,000 rewards
 
-Two states and six actions, rewards with noise.  `ask_s` is the mean wall time of the ten asks up to n rewards, fits
-included (the first of them fits); `cpu_s` is the processor time of the same, which other programs disturb less.
-`fit_s` and `suggest_s` are its parts, `first_s` is the first ask.  Every size runs in a process of its own; the most
-memory that it takes is `peak_mib`.  `regret_ratio`, up to 5,000 rewards, is the opportunity cost of the approximate
-model's policy divided by the exact model's, the mean of three problems.
+There are two states and six actions, and rewards are noisy.  `ask_s` is the mean wall time of the ten asks up to n
+rewards, including fits (the first ask fits); `cpu_s` is the processor time of the same, which depends less on other
+load.  `fit_s` and `suggest_s` are its parts, and `first_s` is the time of the first ask.  Every size runs in its own
+process, whose peak memory is `peak_mib`.  `regret_ratio`, up to 5,000 rewards, is the opportunity cost of the
+approximate model's policy divided by that of the exact model's policy, averaged over three problems.
 """
 
 import argparse
@@ -42,21 +42,21 @@ from conbo.threads import threads_for
 from conbo.trials import Outcomes, Trial
 
 SIZES = (500, 2000, 5000, 50_000)
-PEER_SIZES = {"botorch": 2000, "optuna": 2000}  # beyond, a single ask takes many minutes
-ASKS = 10
+PEER_SIZES = {"botorch": 2000, "optuna": 2000}  # largest numbers of rewards; with more, an ask takes many minutes
+ASKS = 10  # number of asks that are timed
 D_S, D_X = 2, 6
 SPACE = Space(states={f"s{i}": Real(0, 1) for i in range(D_S)}, actions={f"x{i}": Real(0, 1) for i in range(D_X)})
 TEST_STATES = 128
 
 
 def tracking(s: Tensor, x: Tensor) -> Tensor:
-    """Every action follows the state along its own curve; some matter more than others."""
+    """Return a reward whose best actions are curves over the state, and some actions matter more than others."""
     curves = [0.5 + 0.3 * torch.sin(3 * s[..., 0] + i) * torch.cos(2 * s[..., 1] - i) for i in range(D_X)]
     return -(torch.tensor([4.0, 2.0, 1.0, 1.0, 0.5, 0.25]).to(x) * (x - torch.stack(curves, -1)) ** 2).sum(-1)
 
 
 def peaks(s: Tensor, x: Tensor) -> Tensor:
-    """Two hills; the state decides which is higher."""
+    """Return a reward with two peaks over the actions; the state determines which is higher."""
     first = torch.stack([0.3 + 0.2 * s[..., 0]] * 3 + [0.6 - 0.2 * s[..., 1]] * 3, -1)
     second = torch.stack([0.8 - 0.2 * s[..., 1]] * 3 + [0.2 + 0.2 * s[..., 0]] * 3, -1)
     left = (1 + 0.5 * torch.sin(4 * s[..., 0])) * torch.exp(-4 * ((x - first) ** 2).sum(-1))
@@ -64,7 +64,7 @@ def peaks(s: Tensor, x: Tensor) -> Tensor:
 
 
 def ripples(s: Tensor, x: Tensor) -> Tensor:
-    """A valley with waves."""
+    """Return a reward with a quadratic peak over the actions, to which waves are added."""
     middle = 0.5 + 0.25 * torch.sin(4 * s.sum(-1, keepdim=True) + torch.arange(D_X).to(x))
     waves = 1.5 * torch.cos(6 * (x - middle)).mean(-1) + 0.3 * torch.sin(5 * x[..., 0] * s[..., 0])
     return waves - ((x - middle) ** 2).sum(-1)
@@ -78,7 +78,7 @@ PROBLEMS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], float]] = {
 
 
 def data(name: str, n: int, seed: int = 0) -> Observations:
-    """n random points with noisy rewards."""
+    """Return n random points with noisy rewards of the problem `name`."""
     generator, (function, noise) = torch.Generator().manual_seed(seed), PROBLEMS[name]
     points = torch.rand(n, D_S + D_X, generator=generator, dtype=torch.float64)
     errors = noise * torch.randn(n, generator=generator, dtype=torch.float64)
@@ -86,7 +86,7 @@ def data(name: str, n: int, seed: int = 0) -> Observations:
 
 
 def best_rewards(name: str, states: Tensor) -> Tensor:
-    """The highest expected reward of each state (m,), by many climbs."""
+    """Return the highest expected reward of each state (m,), by gradient ascent from many starts."""
     function, generator = PROBLEMS[name][0], torch.Generator().manual_seed(1)
     actions = torch.rand(len(states), 2048, D_X, generator=generator, dtype=torch.float64)
     top = function(states[:, None], actions).topk(8, 1).indices
@@ -102,7 +102,10 @@ def best_rewards(name: str, states: Tensor) -> Tensor:
 
 
 def regret_ratio(n: int) -> float:
-    """Opportunity cost with inducing points, divided by the exact posterior's; same data and hyperparameters."""
+    """Return the opportunity cost with inducing points, divided by that with the exact posterior.
+
+    Both have the same data and hyperparameters.
+    """
     states, ratios = sobol(TEST_STATES, D_S, seed=5), []
     for name, (function, _) in PROBLEMS.items():
         told, best = data(name, n), best_rewards(name, states)
@@ -123,7 +126,7 @@ def regret_ratio(n: int) -> float:
 
 
 def started(n: int, device: str) -> tuple[Optimizer, Observations]:
-    """An optimizer that knows n rewards, and more rewards to tell it."""
+    """Return an optimizer that was told n rewards, and more observations to tell it."""
     more = data("ripples", n + ASKS)
     optimizer = Optimizer(SPACE, seed=0, initial=1, device=device)
     points = more.points[:n].numpy()
@@ -137,8 +140,8 @@ def started(n: int, device: str) -> tuple[Optimizer, Observations]:
 
 
 def asks(n: int, device: str, regret: bool) -> Row:
-    """Ten asks in a row, the last of them with n rewards."""
-    warm, _ = started(30, device)  # loads, compiles
+    """Time ten successive asks, the last of them with n rewards."""
+    warm, _ = started(30, device)  # loads libraries and compiles loops before anything is timed
     warm.ask()
     optimizer, more = started(n - ASKS + 1, device)
     fits, suggestions, wall, processor = [], [], time.perf_counter(), time.process_time()
@@ -166,7 +169,7 @@ def asks(n: int, device: str, regret: bool) -> Row:
 
 
 def peer_ask(who: str, n: int) -> Row:
-    """One ask of a peer: a fit and a suggestion."""
+    """Time one ask of another library, a fit and a suggestion."""
     warnings.simplefilter("ignore")
     told = data("ripples", n)
     rewards = (told.rewards - told.rewards.mean()) / told.rewards.std()
@@ -184,7 +187,7 @@ def peer_ask(who: str, n: int) -> Row:
 
 
 def botorch_ask(points: Tensor, rewards: Tensor) -> Callable[[], Any]:
-    """SingleTaskGP and qLogEI, one fit."""
+    """Return a function that fits a SingleTaskGP once and maximizes qLogEI."""
     from botorch.acquisition import qLogExpectedImprovement
     from botorch.fit import fit_gpytorch_mll
     from botorch.models import SingleTaskGP
@@ -202,7 +205,7 @@ def botorch_ask(points: Tensor, rewards: Tensor) -> Callable[[], Any]:
 
 
 def measured(arguments: list[str]) -> Row:
-    """A row that this program prints in a process of its own."""
+    """Run this program in a new process with these arguments, and return the row that it prints."""
     command = [sys.executable, __file__, "--alone", *arguments]
     row: Row = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     return row

@@ -3,9 +3,9 @@
     python benchmarks/service.py                  ten minutes
     python benchmarks/service.py --minutes 1 --clients 20 --json
 
-The service is `conbo serve` in a process of its own, over an SQLite file, with a token for each client. Readers look at
-the status, at a page of trials and at the policy in turn, once a second each. In the end every reward that a client
-told must be in the database once, as it was told, and no trial may have been given to two clients.
+The service is `conbo serve` in its own process, with an SQLite file and a token for each client. Each reader sends one
+request per second, at random for the status, a page of trials or the policy. At the end, every reward that a client
+told must be in the database exactly once and unchanged, and no trial may have been given to two clients.
 """
 
 import argparse
@@ -81,11 +81,11 @@ def _serve(storage: str, tokens: str) -> tuple[subprocess.Popen[str], str]:
     return service, line.split()[1].rstrip("/")
 
 
-Report = tuple[str, Any]  # what happened, and how long it took or what it was about
+Report = tuple[str, Any]  # kind of event, and its duration in seconds or other data
 
 
 def _many(work: Callable[..., None], secrets: list[str], url: str, until: float, answers: Any) -> None:
-    """Clients as threads of one process."""
+    """Run clients as threads of this process."""
     reports: list[Report] = []
 
     def one(number: int, secret: str) -> None:

@@ -1,4 +1,4 @@
-"""Replications a second of the two simulators, on all cores, after the compiled code is warm.
+"""How many replications per second the two simulators run on all cores, after their loops are compiled.
 
 python benchmarks/simulator_speed.py
 """
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from conbo.problems.ambulance_simulator import simulate as simulate_ambulances
 from conbo.problems.assembly_simulator import simulate as simulate_warehouse
 
-WARM_UP = 1000
-REPEATS = 5  # the best counts: other processes can only make a run slower
+WARM_UP = 1000  # number of replications before anything is timed
+REPEATS = 5  # the fastest counts, because other processes can only make a run slower
 
 
 def replications_a_second(simulate: Callable[[int], object], replications: int) -> float:

@@ -1,13 +1,13 @@
-"""Which kernel predicts best where some states are categories: on functions that no kernel was made for.
+"""Which kernel predicts best if some states are categories, on functions that were drawn from none of the kernels.
 
     python benchmarks/state_kernels.py                  a category and a number as state, in about ten minutes
     python benchmarks/state_kernels.py --no-number      categories only
     python benchmarks/state_kernels.py --quick --json   fewer repetitions, as JSON
 
-Every row is a kind of function f(category, number, x) of two actions: a wave that all categories share, waves of their
-own, levels of their own, two groups of categories, or one wave shifted a little for each.  For every kernel: the mean
-log-density of the true function at new points, less that of the product kernel (higher is better), and what its policy
-gives away, in standard deviations of f (lower is better).
+Every row is a kind of function f(category, number, x) with two actions x: a random wave that all categories share, a
+different wave for each category, a different constant for each category, two groups of categories, or one wave shifted
+a little for each category.  For every kernel, the row has the mean log density of the true values at new points, minus
+that of the product kernel (higher is better), and the opportunity cost of the policy in standard deviations of f.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from conbo.policies.gp_argmax import GpArgmax
 from conbo.spaces import Categorical, Real, Space
 
 MODELS = {name: GaussianProcess("matern52", name) for name in ("product", "trend", "multi-task")}
-# how much of a function is a shared wave, waves of its own, levels of its own
+# weights of the wave that all categories share, of the categories' own waves, and of their constants
 SUMS = {
     "category does not matter": (1.0, 0.0, 0.0),
     "levels differ": (1.0, 0.0, 1.5),
@@ -40,9 +40,9 @@ SUMS = {
     "nothing shared, levels": (0.0, 1.0, 1.0),
 }
 KINDS = (*SUMS, "two groups", "shifted")
-WAVES, LENGTH = 200, 0.4
-NOISE, FLOOR = 0.1, 1e-3  # standard deviation of the rewards' noise; least variance of a prediction
-Function = Callable[[Tensor, Tensor], Tensor]  # categories (n,), numbers and actions (n, d) → (n,)
+WAVES, LENGTH = 200, 0.4  # number of cosines in a random wave, and its lengthscale
+NOISE, FLOOR = 0.1, 1e-3  # standard deviation of the rewards' noise, and least variance of a prediction
+Function = Callable[[Tensor, Tensor], Tensor]  # from categories (n,) and numbers with actions (n, d) to values (n,)
 
 
 def normal(generator: torch.Generator, *shape: int) -> Tensor:
@@ -50,7 +50,7 @@ def normal(generator: torch.Generator, *shape: int) -> Tensor:
 
 
 def wave(d: int, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
-    """A smooth random function, rougher towards one corner, so that no stationary kernel is right."""
+    """Return a smooth random function that is rougher towards one corner, so that no stationary kernel fits exactly."""
     frequencies, amplitudes = normal(generator, WAVES, d) / LENGTH, normal(generator, WAVES) * sqrt(2 / WAVES)
     phases = 2 * pi * torch.rand(WAVES, generator=generator, dtype=torch.float64)
     return lambda z: torch.cos(z.clamp_min(0) ** 1.5 @ frequencies.mT + phases) @ amplitudes
@@ -72,7 +72,7 @@ def function(kind: str, categories: int, d: int, generator: torch.Generator) -> 
 
 
 def compared(kind: str, space: Space, n: int, seed: int) -> dict[str, tuple[float, float]]:
-    """Log-density and what the policy gives away, for every model."""
+    """Return the log density and the opportunity cost of the policy, for every model."""
     generator = torch.Generator().manual_seed(seed)
     categories, d_s = space.state_categories[0], space.n_state_dims
     d = d_s + space.n_action_dims

@@ -1,13 +1,13 @@
-"""What a suggestion costs and how good it is, against peers on the same model in the same run.
+"""How long a suggestion takes and how good it is, compared with other libraries on the same model in the same run.
 
     python benchmarks/suggestion_cost.py                     everything, in about half an hour
     python benchmarks/suggestion_cost.py cost accuracy       some parts only
     python benchmarks/suggestion_cost.py --quick --json      fewer sizes and repetitions, as JSON
 
-Parts: cost (against qLogEI), ask (against Optuna and Ax), value (one ConBO value with gradient, and one-shot qKG),
-accuracy (of KG_c), quality (of the suggested point), integral (over states), growth (with n),
-methods (what each of them costs).
-Peers run interleaved with conbo; times are medians.
+Parts: cost (compared with qLogEI), ask (compared with Optuna and Ax), value (one ConBO value with gradient, and
+one-shot qKG), accuracy (of the knowledge gradient in a state), quality (of the suggested point), integral (error of the
+integral over states), growth (of times with the number of rewards), methods (the time of every method). The other
+libraries alternate with conbo; times are medians.
 """
 
 import statistics
@@ -63,7 +63,7 @@ def exact_gains(belief: Belief, n_z: int, seed: int) -> ExactGains:
 
 
 def cost(quick: bool) -> Iterable[Row]:
-    """One suggestion, without fitting, against BoTorch's optimize_acqf with qLogEI."""
+    """Time a suggestion, without fitting, compared with BoTorch's optimize_acqf and qLogEI."""
     from botorch.acquisition import qLogExpectedImprovement
     from botorch.optim import optimize_acqf
 
@@ -81,7 +81,7 @@ def cost(quick: bool) -> Iterable[Row]:
 
                 ours.append(timed(lambda belief=belief, seed=seed: suggest(belief, seed)))
                 theirs.append(timed(peer))
-                with threads_for(0):  # one thread, which suits the peer better at some sizes
+                with threads_for(0):  # one thread, with which BoTorch is faster at some sizes
                     theirs_alone.append(timed(peer))
             theirs = min(theirs, theirs_alone, key=statistics.median)
             ratio = statistics.median(ours) / statistics.median(theirs)
@@ -95,7 +95,7 @@ def cost(quick: bool) -> Iterable[Row]:
 
 
 def batches(quick: bool) -> Iterable[Row]:
-    """A batch of 8 against a batch of 1."""
+    """Time a batch of 8 compared with a batch of 1."""
     for d_s, d_x in DIMENSIONS:
         one, eight = [], []
         for seed in range(3 if quick else 9):
@@ -113,16 +113,16 @@ def batches(quick: bool) -> Iterable[Row]:
 
 
 def ask(quick: bool) -> Iterable[Row]:
-    """A whole ask, fit and suggestion, against Optuna's GPSampler and Ax.
+    """Time a whole ask, with fit and suggestion, compared with Optuna's GPSampler and Ax.
 
-    The first ask of a process tries all models; most of the following ones only fit the models that were probable, and
-    `conbo_within_study_s` is their time.
+    The first ask of a process tries all models.  Most later ones fit only the models that were probable before;
+    `conbo_within_study_s` is the time of these.
     """
     from peers import ax_ask, optuna_ask
 
     for d_s, d_x in DIMENSIONS:
         times: dict[str, list[float]] = {"conbo": [], "conbo_within_study": [], "optuna": [], "ax": []}
-        for seed in range(2 if quick else 20):  # times of the peers spread threefold
+        for seed in range(2 if quick else 20):  # many, because the times of other libraries vary by a factor of three
             belief = random_belief(d_s, d_x, 100, seed)
 
             def whole(memory: FitMemory, n: int, belief: Belief = belief, seed: int = seed) -> None:
@@ -149,7 +149,7 @@ def ask(quick: bool) -> Iterable[Row]:
 
 
 def value(quick: bool) -> Iterable[Row]:
-    """One ConBO value with gradient against the same from BoTorch's parts; a suggestion against one-shot qKG."""
+    """Time a ConBO value with gradient against BoTorch's components, and a suggestion against one-shot qKG."""
     from peers import conbo_value_batched, conbo_value_loop, one_shot_kg
 
     for d_s, d_x in DIMENSIONS:
@@ -170,7 +170,7 @@ def value(quick: bool) -> Iterable[Row]:
                 times["batched"].append(timed(lambda m=model, p=point, s=states: conbo_value_batched(m, p, s)))
                 times["loop"].append(timed(lambda m=model, p=point, s=states: conbo_value_loop(m, p, s)))
                 times["suggestion"].append(timed(lambda b=belief, s=seed: suggest(b, s)))
-                if seed == 0 and n <= 100:  # with 500 rewards one-shot qKG asks for 60 GiB
+                if seed == 0 and n <= 100:  # with 500 rewards, one-shot qKG needs 60 GiB
                     times["qkg"].append(timed(lambda m=model, d=d_s + d_x: one_shot_kg(m, d)))
             medians = {name: statistics.median(values) for name, values in times.items() if values}
             yield {
@@ -184,7 +184,7 @@ def value(quick: bool) -> Iterable[Row]:
 
 
 def accuracy(quick: bool) -> Iterable[Row]:
-    """KG_c at n_z = 5 against a dense reference: 81 nodes, each maximized from several starts."""
+    """Measure the error of the knowledge gradient with 5 nodes, by a reference with 81 nodes and thorough searches."""
     estimators = {"best": HybridKG(5), "paper": HybridKG(5, 1.0, "lower")}
     for d_s, d_x in DIMENSIONS:
         errors: dict[str, list[Tensor]] = {name: [] for name in estimators}
@@ -195,7 +195,7 @@ def accuracy(quick: bool) -> Iterable[Row]:
                 shift = 0.2 * torch.randn(6, 1, d_s, generator=generator(seed + 1), dtype=torch.float64)
                 states = (points[:, None, :d_s] + shift).clamp(0, 1)
                 truth = knowledge_gradient_bounds(exact_gains(belief, 81, 1), points, states).best[:, 0]
-                real = truth > 1e-5  # in units of the prior's standard deviation
+                real = truth > 1e-5  # relative to the prior's standard deviation
                 for name, estimator in estimators.items():
                     kg = estimator.build(belief, generator(0)).at(states)
                     estimate = kg(points, torch.arange(len(points))).values[:, 0]
@@ -209,7 +209,7 @@ def accuracy(quick: bool) -> Iterable[Row]:
 
 
 def quality(quick: bool) -> Iterable[Row]:
-    """The value of the suggested point over that of a search with thirty times the effort."""
+    """Measure the value of the suggested point, divided by that of a search with thirty times the effort."""
     thorough = Maximizer(
         ConBO(HybridKG(5), StratifiedStates(20)), screened=2048, starts=40, iterations=60, finalists=10
     )
@@ -234,7 +234,7 @@ def quality(quick: bool) -> Iterable[Row]:
 
 
 def integral(quick: bool) -> Iterable[Row]:
-    """The 20-state integral at random candidates against dense quadrature: 512 states, thorough inner searches."""
+    """Measure the error of the integral with 20 states, by a quadrature with 512 states and thorough searches."""
     for d_s, d_x in DIMENSIONS:
         errors = []
         for n in (20, 100) if quick else (20, 100, 500):
@@ -257,7 +257,7 @@ def integral(quick: bool) -> Iterable[Row]:
 
 
 def growth(quick: bool) -> Iterable[Row]:
-    """How a suggestion's time grows with n."""
+    """Time a suggestion for growing numbers n of rewards."""
     sizes = (100, 200, 500, 1000) if quick else (100, 500, 1000, 2000, 5000)
     for d_s, d_x in DIMENSIONS:
         previous: tuple[int, float] | None = None
@@ -270,7 +270,10 @@ def growth(quick: bool) -> Iterable[Row]:
 
 
 def methods(quick: bool) -> Iterable[Row]:
-    """Every method at n = 100, 1 + 7 dimensions (`scot`: five states): an ask after the model was fitted."""
+    """Time an ask of every method after the model was fitted, with 100 rewards, one state and seven actions.
+
+    The method 'scot' has five states.
+    """
     for name, method in METHODS.items():
         states = {"s": Integer(1, 5) if method.needs_finite_states else Real(0, 1)}
         space = Space(states=states, actions={f"x{i}": Real(0, 1) for i in range(7)})
@@ -299,7 +302,7 @@ def main() -> None:
     if arguments.dimensions:
         DIMENSIONS = tuple(tuple(map(int, pair.split("+"))) for pair in arguments.dimensions)
     warnings.simplefilter("ignore")
-    suggest(random_belief(1, 1, 20, 0), 0)  # compile
+    suggest(random_belief(1, 1, 20, 0), 0)  # compiles the loops before anything is timed
     run(PARTS, ["methods"] if arguments.methods else arguments.parts, arguments.quick, arguments.json)
 
 

@@ -1,12 +1,12 @@
-"""What many workers gain, and what keeping a study in a database costs.
+"""How much time many workers save, and how much time it takes to store a study in a database.
 
     python benchmarks/workers.py                       everything, in about half an hour
     python benchmarks/workers.py overhead              one part only
     python benchmarks/workers.py --quick --json        fewer evaluations and seeds, as JSON
 
-Parts: speedup (in wall time, with evaluations that sleep) and learning (in opportunity cost), both of conbo on the
-noisy Branin function against perfect scaling; overhead (of each storage, per trial). PostgreSQL is started by the
-package `pgserver`, or is the server of `--postgresql URL`.
+Parts: speedup (in wall time, with evaluations that sleep) and learning (in opportunity cost), both on the noisy Branin
+function and compared with perfect scaling; overhead (time per trial of each storage). PostgreSQL is started by the
+package `pgserver`, unless `--postgresql URL` names a server.
 """
 
 import heapq
@@ -29,18 +29,18 @@ from conbo.spaces import Point
 
 PROBLEM = branin(noise=5.0)
 WORKERS = (1, 2, 4, 8, 64)
-TIMED = 50  # trials, so that a study hardly grows while the clock runs
-SERVER: str | None = None  # where PostgreSQL is, unless it is to be started
+TIMED = 50  # number of timed trials, few enough that the study hardly grows meanwhile
+SERVER: str | None = None  # URL of a PostgreSQL server; None if one is to be started
 
 
 def speedup(quick: bool) -> Iterable[Row]:
-    """Wall time of the same number of evaluations, which sleep, shared by more and more workers."""
+    """Measure the wall time of a fixed number of evaluations, which sleep, for growing numbers of workers."""
     evaluations, mean_seconds = (32, 0.5) if quick else (128, 2.0)
     alone = None
     for n_workers in WORKERS:
         wall, slept = _wall_time(n_workers, evaluations, mean_seconds)
         alone = alone or wall
-        perfect = slept / n_workers  # shared equally, and nothing else
+        perfect = slept / n_workers  # wall time if evaluations were divided equally and nothing else took time
         yield {
             "workers": n_workers,
             "evaluations": evaluations,
@@ -52,7 +52,7 @@ def speedup(quick: bool) -> Iterable[Row]:
 
 
 def _wall_time(n_workers: int, evaluations: int, mean_seconds: float) -> tuple[float, float]:
-    """Of a run, and the sum of all its evaluations."""
+    """Return the wall time of a run, and the sum of the times of its evaluations."""
     slept: list[float] = []
 
     def evaluate(state: Point, action: Point) -> float:
@@ -69,7 +69,10 @@ def _wall_time(n_workers: int, evaluations: int, mean_seconds: float) -> tuple[f
 
 
 def learning(quick: bool) -> Iterable[Row]:
-    """Opportunity cost after the same number of evaluations, in simulated time; one worker's is perfect scaling."""
+    """Measure the opportunity cost after a fixed number of evaluations, in simulated time, by number of workers.
+
+    Perfect scaling means that it is as low as with one worker.
+    """
     evaluations, seeds = (32, 2) if quick else (128, 5)
     alone = None
     for n_workers in WORKERS:
@@ -86,7 +89,7 @@ def learning(quick: bool) -> Iterable[Row]:
 
 def _simulated_cost(n_workers: int, evaluations: int, seed: int) -> float:
     optimizer = Optimizer(PROBLEM.space, PROBLEM.state_distribution, seed=seed)
-    now, running = 0.0, []  # (end, number, trial, reward), the next to end first
+    now, running = 0.0, []  # a heap of (end, number, trial, reward)
 
     def finish_one() -> float:
         end, _, trial, reward = heapq.heappop(running)
@@ -106,17 +109,20 @@ def _simulated_cost(n_workers: int, evaluations: int, seed: int) -> float:
 
 
 def _generator(seed: int, state: Point, action: Point) -> np.random.Generator:
-    """Chance that depends on the point alone, whoever evaluates it."""
+    """Return a random generator that depends only on the seed and on the point."""
     return np.random.default_rng(list(repr((seed, state, action)).encode()))
 
 
 def _duration(generator: np.random.Generator) -> float:
-    """Of an evaluation, one on average."""
+    """Draw the duration of an evaluation, with mean one."""
     return float(generator.uniform(0.5, 1.5))
 
 
 def overhead(quick: bool) -> Iterable[Row]:
-    """Milliseconds per trial, beside the evaluation, for each storage as the study grows; the best of some runs."""
+    """Measure the milliseconds per trial, without its evaluation, for each storage and for growing studies.
+
+    The best of some runs counts.
+    """
     space = Space(states={"s": Real(0, 1)}, actions={"x": Real(0, 1)})
     sizes = (100,) if quick else (100, 500, 1000)
     with tempfile.TemporaryDirectory() as folder, _postgresql(folder) as server:
