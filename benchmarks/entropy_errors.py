@@ -4,8 +4,8 @@
     python benchmarks/entropy_errors.py --posteriors 1   only one posterior
 
 For every posterior, the function values at 4 states × 8 actions and the observation at a candidate are drawn jointly
-and counted, which gives the true informations.  They are then estimated with several seeds.  The estimates' settings
-were chosen on the first half of the posteriors.  `scripts/update_reproduction.py` creates the table.
+and counted, which gives the true mutual informations.  They are then estimated with several seeds.  The estimates'
+settings were chosen on the first half of the posteriors.  `scripts/update_reproduction.py` creates the table.
 """
 
 import argparse
@@ -97,7 +97,7 @@ def sampled(posterior: ExactPosterior, candidates: Tensor, samples: int) -> Tens
 
 
 def measured(number: int, samples: int) -> dict[str, Any]:
-    """Return the true informations of one posterior, and all estimates of them."""
+    """Return the true mutual informations for one posterior, and all estimates of them."""
     belief = posterior_of(number)
     assert isinstance(belief.posterior, ExactPosterior)
     candidates = torch.from_numpy(SPACE.snap(sobol(CANDIDATES, 2, seed=1000 + number).numpy()))
@@ -124,7 +124,7 @@ def _rounded(values: Tensor) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--posteriors", type=int, default=2 * len(NOISES))
-    parser.add_argument("--samples", type=int, default=SAMPLES, help="number of draws for the true informations")
+    parser.add_argument("--samples", type=int, default=SAMPLES, help="number of draws for the true mutual informations")
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
     lines = lzma.decompress(given.out.read_bytes()).decode().splitlines() if given.out.exists() else []

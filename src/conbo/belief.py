@@ -36,7 +36,7 @@ ModelLike: TypeAlias = Model | ModelFactory
 
 @dataclass(frozen=True)
 class Belief:
-    """All that a proposal or a policy may use. Points are in the unit cube, states first."""
+    """The space, P[s], the observations and the fitted model. Points are in the unit cube, states first."""
 
     space: Space
     states: StateDistribution  # P[s]
@@ -108,11 +108,11 @@ class Belief:
         return self.spread(torch.cat([states.to(actions), actions], -1))[:, d_s:]
 
     def action_limits(self, states: Tensor) -> RowLimits | None:
-        """Return the linear limits of local searches over actions, one search in each state (r, d_s); None if none."""
+        """Return the linear limits for r local searches over actions, one in each state (r, d_s); None without any."""
         return action_limits(self.space, states)
 
     def point_limits(self, lower: Tensor, upper: Tensor) -> RowLimits | None:
-        """Return the linear limits of local searches over whole points, if there are any.
+        """Return the linear limits for local searches over whole points; None without limits.
 
         Columns whose bounds `lower` and `upper` (d,) are equal stay fixed.
         """
@@ -121,7 +121,7 @@ class Belief:
         return RowLimits(self.space.feasible_set.limits, movable=(upper > lower).cpu().numpy())
 
     def search(self, actions: Tensor) -> BestSearch:
-        """Return the object that searches for the best action of a state, which satisfies learned constraints.
+        """Return a search for the best actions of states, subject to learned constraints if there are any.
 
         Its local searches start from a pool of actions (p, d_x).
         """
@@ -131,9 +131,9 @@ class Belief:
         return ConstrainedSearch(self.posterior, self.space, self.constraints, search)
 
     def of_most_probable(self, share: float) -> "Belief":
-        """Return the same belief with only the most probable models, as few as have a total weight of `share`.
+        """Return the same belief with fewer models: the most probable ones, whose weights add up to at least `share`.
 
-        With 0, one model is kept.
+        With 0, only the most probable model remains.
         """
         posterior = self.posterior
         return replace(self, posterior=posterior.most_probable(share)) if isinstance(posterior, Averages) else self
@@ -151,9 +151,10 @@ class Belief:
         return None if self.constraints is None else self.constraints.probability(points)
 
     def best_mean(self, points: Tensor) -> float:
-        """Return the highest posterior mean among the points (n, d) that satisfy learned constraints with confidence.
+        """Return the highest posterior mean among the points (n, d) that satisfy all learned constraints.
 
-        If no point does, return the lowest mean, because any point that satisfies them would be an improvement.
+        They must do so with the required confidence.  If no point does, return the lowest mean, because any point that
+        satisfies the constraints would be an improvement.
         """
         mean = self.posterior.mean(points)
         if self.constraints is None:

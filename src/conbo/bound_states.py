@@ -42,7 +42,7 @@ class StateDistribution(Protocol):
         """Map points u (n, d) of the unit cube to states (n, d), so that uniform points become states from P[s]."""
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """Map points u (n, d) as `transform` does, for tensors."""
+        """Map points u (n, d) to states (n, d) as `transform` does, for tensors."""
 
     def density(self, states: Tensor) -> Tensor:
         """Return the density (...) of states (..., d); a discrete value has the uniform density of its bin."""
@@ -51,7 +51,7 @@ class StateDistribution(Protocol):
         """Return all states (m, d) and their probabilities (m,), or None if there are more than `max_states`."""
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """Return all states and their probabilities as `listed` does, as tensors."""
+        """Return what `listed` returns, as tensors."""
 
 
 def bind(recipe: RecipeLike, space: Space) -> StateDistribution:
@@ -102,7 +102,7 @@ class IndependentStates:
         return states
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """The same as `transform`, for tensors."""
+        """Map points u (n, d) to states (n, d) as `transform` does, for tensors."""
         return tensor(self.transform(array(u)))
 
     def density(self, states: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ class IndependentStates:
         return tensor(density)
 
     def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
-        """All states of positive probability, or None if there are more than max_states."""
+        """Return all states (m, d) of positive probability and these probabilities, or None if there are too many."""
         sizes = [marginal.n_atoms for marginal in self.marginals]
         if math.prod(sizes) > max_states:
             return None
@@ -125,7 +125,7 @@ class IndependentStates:
         return states[positive], probabilities[positive]
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """The same as `listed`, as tensors."""
+        """Return what `listed` returns, as tensors."""
         return tensors(self.listed(max_states))
 
 
@@ -160,7 +160,7 @@ class FeasibleStates:
         return self.pool[transport(u, self.pool, self.probabilities)]
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """The same as `transform`, for tensors."""
+        """Map points u (n, d) to states (n, d) as `transform` does, for tensors."""
         return tensor(self.transform(array(u)))
 
     def density(self, states: Tensor) -> Tensor:
@@ -170,11 +170,11 @@ class FeasibleStates:
         return self.base.density(states) * tensor(possible / self.share)
 
     def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
-        """All states of positive probability, or None if there are more than max_states."""
+        """Return all states (m, d) of positive probability and these probabilities, or None if there are too many."""
         return (self.pool, self.probabilities) if self.complete and len(self.pool) <= max_states else None
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """The same as `listed`, as tensors."""
+        """Return what `listed` returns, as tensors."""
         return tensors(self.listed(max_states))
 
     def _possible(self, states: Array) -> NDArray[np.bool_]:

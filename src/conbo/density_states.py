@@ -51,7 +51,7 @@ class WeightedStates:
         return self.pool[transport(u, self.pool, self.probabilities)]
 
     def from_uniform(self, u: Tensor) -> Tensor:
-        """The same as `transform`, for tensors."""
+        """Map points u (n, d) to states (n, d) as `transform` does, for tensors."""
         return tensor(self.transform(array(u)))
 
     def density(self, states: Tensor) -> Tensor:
@@ -62,13 +62,13 @@ class WeightedStates:
         return tensor(density.reshape(points.shape[:-1]) * inside(points))
 
     def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
-        """All states of positive probability, or None if there are more than max_states."""
+        """Return all states (m, d) of positive probability and these probabilities, or None if there are too many."""
         if not self.complete or len(self.pool) > max_states:
             return None
         return self.pool, self.probabilities
 
     def finite(self, max_states: int = MAX_STATES) -> tuple[Tensor, Tensor] | None:
-        """The same as `listed`, as tensors."""
+        """Return what `listed` returns, as tensors."""
         return tensors(self.listed(max_states))
 
     def _sample_by_user(

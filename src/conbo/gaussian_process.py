@@ -196,8 +196,8 @@ class GaussianProcess:
     ) -> tuple[Posterior, Callable[[], Posterior] | None]:
         """Fit the model as `fit` does; return the posterior and a function that averages it over its hyperparameters.
 
-        The function's result is for predictions. It is None if rewards have seeds, or if there are so many rewards that
-        the average would hardly differ.
+        The averaged posterior is for predictions. The function is None if rewards have seeds, or if there are so many
+        rewards that the average would hardly differ.
         """
         from conbo.models.fit import probabilities
         from conbo.models.fit_memory import FitMemory

@@ -256,7 +256,8 @@ class RowLimits:
     def tangents(self, x: Array, rows: NDArray[np.int64]) -> tuple[Array, Array]:
         """Return the limits linearized at x (n, columns): normals N (n, J, columns) and gaps (n, J).
 
-        A step t from x satisfies the linearized limits if N t <= gaps.  `rows` are the indices (n,) of the rows.
+        A step t from x satisfies the linearized limits if N t <= gaps.  `rows` (n,) are the indices of the local
+        searches that x belongs to, which determine the states if x are actions.
         """
         points = self._points(x, rows)
         first = points.shape[1] - x.shape[1]
@@ -264,7 +265,11 @@ class RowLimits:
         return self.limits.normals(points)[..., first:], gaps
 
     def project(self, x: Array, rows: NDArray[np.int64]) -> tuple[Array, Flags]:
-        """Move x (n, columns) into the limits; also return whether each row satisfies all of them (n,)."""
+        """Move x (n, columns) into the limits; also return whether each row satisfies all of them (n,).
+
+        `rows` (n,) are the indices of the local searches that x belongs to, which determine the states if x are
+        actions.
+        """
         points = self._points(x, rows)
         first = points.shape[1] - x.shape[1]
         movable = np.arange(points.shape[1]) >= first if self.movable is None else self.movable

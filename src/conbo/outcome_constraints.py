@@ -50,7 +50,7 @@ class AtMost:
         return f"<= {self.bound:g}"
 
     def slack(self, value: float) -> float:
-        """By how much a value is within the limit; negative if it is not."""
+        """Return by how much a value satisfies the limit; negative if it violates the limit."""
         return self.bound - value
 
 
@@ -82,7 +82,7 @@ class AtLeast:
         return f">= {self.bound:g}"
 
     def slack(self, value: float) -> float:
-        """By how much a value is within the limit; negative if it is not."""
+        """Return by how much a value satisfies the limit; negative if it violates the limit."""
         return value - self.bound
 
 
@@ -119,7 +119,7 @@ class LearnedSettings:
         check_constrained(self.constraints, measured)
 
     def satisfied_by(self, measured: Mapping[str, float]) -> bool:
-        """Return whether the measured outcomes, taken as their means, satisfy all constraints."""
+        """Return whether the measured outcomes satisfy all constraints, as if each were the mean of its outcome."""
         return all(constraint.slack(measured[name]) >= 0 for name, constraint in self.constraints.items())
 
 

@@ -54,9 +54,10 @@ def fit_with_prior(
     model: ModelLike,
     memory: FitMemory | None = None,
 ) -> Belief:
-    """Fit a belief about this study to its observations and to those of an earlier study, after shifting the latter.
+    """Shift the rewards of an earlier study to the level of this one, fit a joint model to both, and return the belief.
 
-    `before` is the belief that was fitted to the earlier study.  Its predictions tell how far to shift.
+    `before` is the belief that was fitted to the earlier study.  The shift is the mean difference between this study's
+    rewards and the predictions of that belief.
     """
     earlier = before.observations
     if len(observations):
@@ -74,7 +75,10 @@ def fit_both(
     model: ModelLike,
     memory: FitMemory | None = None,
 ) -> Belief:
-    """Fit a belief about this study to its observations and to those of an earlier study, as they are."""
+    """Fit a joint model to the observations of this study and of an earlier one; return the belief about this study.
+
+    The rewards of the earlier study are not shifted.
+    """
     both = with_study(space)
     if isinstance(model, GaussianProcess) and model.state_kernel == "auto":
         model = replace(

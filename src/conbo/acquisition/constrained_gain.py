@@ -142,7 +142,7 @@ class ConstrainedLineGains:
         return self.gain.values
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Gradient (k, d) of Σ_i weights[:, i] values[:, i] with respect to the candidates, the actions held fixed."""
+        """Return the gradient (k, d) of Σ_i weights[:, i] values[:, i] in the candidates, for fixed actions."""
         pulls = [self.gain.reward, *self.gain.constraints]
         parts = [one.gradient(pull * weights[..., None]) for one, pull in zip(self.lines, pulls, strict=True)]
         return torch.stack(parts).sum(0)
@@ -208,7 +208,7 @@ class ConstrainedGains:
         return ConstrainedStatesAhead(self, states)
 
     def gains_at(self, candidates: Tensor, states: Tensor, actions: Tensor, worst: Tensor) -> ConstrainedLineGains:
-        """Compute the gains of candidates (k, d) in states (k, m, d_s), if the actions (k, m, q, d_x) are available.
+        """Compute the gains of candidates (k, d) in states (k, m, d_s), with maxima over actions (k, m, q, d_x).
 
         `worst` (k, m) is the lowest expected reward of each state.
         """
@@ -262,7 +262,7 @@ class ConstrainedGains:
 
 
 class ConstrainedStatesAhead:
-    """Computes gains in r sets of m fixed states, at each state's short list and one action per set.
+    """Computes gains in r sets of m fixed states, with maxima over each state's short list and one more action.
 
     This action is that of the first candidate for which the set is used.  It stays the same for later candidates, so
     that the gain is a smooth function of the candidate.

@@ -54,7 +54,7 @@ class Gains:
 
 
 class ConvexIntegral:
-    """Estimates the gain E[V(Z)] - V(0) of convex functions V that are known at a fixed set of nodes (q,).
+    """Estimates the gain E[V(Z)] - V(0), Z ~ N(0, 1), of convex functions V that are known at fixed nodes (q,).
 
     In its methods, `gain` (..., q) and `slope` (..., q) are the values D_j and slopes d_j of V minus its tangent at
     zero.
@@ -173,9 +173,10 @@ class ConvexIntegral:
         return Gains(best, tangent.sum(-1) + outer.sum(-1), derivative)
 
     def _tails(self, gain: Tensor, slope: Tensor, smooth: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what the cubic's curvature adds to the tangents' integrals beyond both outer nodes: (..., 2).
+        """Return what the curvature of the outermost cubics adds to the integrals of the outer tangents: (..., 2).
 
-        Also return the weights (..., 2, 4) of D and d at the outer node, and of D and d at the node next to it.
+        Also return its weights (..., 2, 4): those of the value D and the slope d at the outer node, and of D and d at
+        the node next to it.
         """
         h = (self.nodes[1:] - self.nodes[:-1])[[0, -1]]
         sign = torch.tensor([1.0, -1.0], dtype=h.dtype, device=h.device)

@@ -70,7 +70,7 @@ class EntropySearch(_EntropySearch):
     draws: int = 4096
 
     def build(self, belief: Belief, generator: torch.Generator) -> "Information":
-        """Build the object that computes informations of candidates about states, for one belief."""
+        """Build the object that computes mutual informations with the peaks of states, for one belief."""
         return Information(belief, generator, self.peaks, self.draws, which_peak, retrospective)
 
 
@@ -84,7 +84,7 @@ class PredictiveEntropySearch(_EntropySearch):
     estimate: str = "density"
 
     def build(self, belief: Belief, generator: torch.Generator) -> "Information":
-        """Build the object that computes informations of candidates about states, for one belief."""
+        """Build the object that computes mutual informations with the peaks of states, for one belief."""
         return Information(belief, generator, self.peaks, self.draws, which_peak, _predictive(self.estimate))
 
 
@@ -99,7 +99,7 @@ class MaxValueEntropySearch(_EntropySearch):
     estimate: str = "density"
 
     def build(self, belief: Belief, generator: torch.Generator) -> "Information":
-        """Build the object that computes informations of candidates about states, for one belief."""
+        """Build the object that computes mutual informations with the peaks of states, for one belief."""
         return Information(belief, generator, self.peaks, self.draws, which_value, _predictive(self.estimate))
 
 
@@ -136,9 +136,9 @@ class Information:
         self._normals, self._errors = normal[:, :-1], normal[:, -1]
 
     def at(self, states: Tensor) -> "StatesInformed":
-        """Return a function from candidates to their informations about the states (r, m, d_s): r sets of m states.
+        """Return a function from candidates to mutual informations with the peaks of states (r, m, d_s).
 
-        The draws in these states are made once, for all calls of the function.
+        There are r sets of m states.  Their draws are made once, for all calls of the function.
         """
         flat = states.flatten(0, 1)
         known: dict[bytes, int] = {}
@@ -148,7 +148,7 @@ class Information:
         return StatesInformed(self, states, self.tables(flat[first], climb=CLIMB), which)
 
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return a function from candidates (r, d) to rough informations (r, m) about the states (m, d_s).
+        """Return a function from candidates (r, d) to rough mutual informations (r, m) with peaks of states (m, d_s).
 
         They are estimated by `moments`, from few draws.
         """
@@ -165,7 +165,7 @@ class Information:
         return function
 
     def gains(self, candidates: Tensor, states: Tensor, tables: PeakTables, which: Tensor) -> LineGains:
-        """Compute the informations (k, m) of candidates (k, d) about states (k, m, d_s), with their derivatives.
+        """Compute the mutual informations (k, m) of candidates (k, d) with the peaks of states (k, m, d_s).
 
         `which` (k, m) holds the row of `tables` that belongs to each state.
         """
@@ -176,9 +176,10 @@ class Information:
         return LineGains(value.reshape(shape), derivative.unflatten(0, shape), lines)
 
     def tables(self, states: Tensor, climb: int) -> PeakTables:
-        """Draw the functions of states (c, d_s) at likely peaks, which local searches of `climb` steps find.
+        """Draw the functions of states (c, d_s) jointly at actions that are likely to be the best one.
 
-        Without steps, there are no local searches, and fewer draws.
+        Some of these actions are found by local searches of `climb` steps.  With zero steps, there are no local
+        searches, and fewer draws.
         """
         actions = self._actions(states, climb)
         c, p, _ = actions.shape
@@ -208,11 +209,11 @@ class Information:
 
 
 class StatesInformed:
-    """Computes informations of candidates about r sets of m fixed states, from the draws in these states."""
+    """Computes the mutual information between candidates' observations and the peaks of r sets of m fixed states."""
 
     def __init__(self, information: Information, states: Tensor, tables: PeakTables, index: Tensor) -> None:
         self._information, self._states, self._tables, self._index = information, states, tables, index
 
     def __call__(self, candidates: Tensor, rows: Tensor) -> LineGains:
-        """Compute the informations (k, m) of candidates (k, d), candidate i about the set of states `rows[i]`."""
+        """Compute the mutual informations (k, m) of candidates (k, d), candidate i with the set of states `rows[i]`."""
         return self._information.gains(candidates, self._states[rows], self._tables, self._index[rows])

@@ -38,7 +38,7 @@ BINS = 48  # largest number of bins of best values
 TAIL = 0.1  # weight of the logit of a rank in the scale of bins, which makes bins finer towards both ends
 FEWEST = 96  # the logit is constant for this many ranks at each end, so that no bin holds too few draws
 
-# from slopes σ̃ (c, p) and the tables of c states to informations (c,) and their derivatives in σ̃ (c, p)
+# from slopes σ̃ (c, p) and the tables of c states to mutual informations (c,) and their derivatives in σ̃ (c, p)
 Estimate = Callable[[Tensor, "PeakTables"], tuple[Tensor, Tensor]]
 
 
@@ -131,7 +131,7 @@ def predictive(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 def moments(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
     """Return ½ log Var[Z] - ½ E log Var[Z | label] (c,) and its derivative (c, p) with respect to the slopes (c, p).
 
-    This would be the information if Z and Z given the label were Gaussian.
+    This would be the mutual information if Z and Z given the label were Gaussian.
     """
     return with_derivative(lambda b: gaussian_information(b, tables), slope, tables)
 
@@ -203,7 +203,7 @@ def outcome(b: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
 
 
 def corrected(joint: Tensor) -> Tensor:
-    """Return twice the information in all draws minus the mean of the informations in their two halves: (c,).
+    """Return twice the mutual information by all draws, minus the mean of those by each half of the draws: (c,).
 
     This removes a bias that is inversely proportional to the number of draws.  The argument (c, 2, k, cells) holds one
     joint distribution of k labels and cells of z for each half of the draws.  Since Σ P dlog(P / (P_z P_label)) = 0,

@@ -1,4 +1,4 @@
-"""The knowledge gradient in a state: how much an observation elsewhere is expected to raise its best posterior mean.
+"""The knowledge gradient in a state: how much an observation, in any state, is expected to raise its best mean.
 
     KG_c(s_i; (s,x)) = E_y[max_x' μⁿ⁺¹(s_i, x')] - max_x'' μⁿ(s_i, x''),   μⁿ⁺¹ = μⁿ + σ̃ Z
 

@@ -52,7 +52,7 @@ class GapAcquisition:
         return self(points)
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Return the gaps (c,) of points (c, d), and zero where they are negative."""
+        """Return the gaps (c,) of points (c, d), with negative gaps replaced by zero."""
         return self.value(points)[0].clamp_min(0)
 
     def local(self, starts: Tensor) -> BatchedFunction:

@@ -77,15 +77,15 @@ class ProfileAcquisition:
         self._profile, self._level, self._noisy = StateProfile(belief, actions, level), level, noisy
 
     def screen(self, points: Tensor) -> Tensor:
-        """Return the values (c,) of points (c, d), which are cheap enough for screening."""
+        """Return PEI or PEQI (c,) of points (c, d), which is cheap enough for screening."""
         return self(points)
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Return the values (c,) of points (c, d): expected improvements of the mean or of the quantile."""
+        """Return PEI or PEQI (c,) of points (c, d)."""
         return self.log_value(points)[0].exp()
 
     def local(self, starts: Tensor) -> BatchedFunction:
-        """Return a function that computes log values and their gradients at points; it is the same for all starts."""
+        """Return a function that computes log PEI or PEQI and its gradient at points; it is the same for all starts."""
 
         def function(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
             return self.log_value(points)
@@ -93,7 +93,7 @@ class ProfileAcquisition:
         return function
 
     def log_value(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logarithms (c,) of the values of points (c, d), and their gradients (c, d)."""
+        """Return the logarithm (c,) of PEI or PEQI of points (c, d), and its gradient (c, d)."""
         threshold, threshold_gradient = self._profile.best(points[:, : self._d_s])
         posterior = self._posterior
         noise = posterior.noise_at(points) if self._noisy else torch.zeros_like(points[:, 0])
@@ -160,9 +160,10 @@ class StateProfile:
 def after_observing(
     moments: Moments, level: float, noise: Tensor, noise_gradient: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return mean, its gradient, standard deviation and its gradient of the quantile after one more observation.
+    """Return the mean and the standard deviation of the quantile after one more observation, each with its gradient.
 
-    The quantile is at `level` standard deviations above the mean.  Values are (c,), and gradients (c, d).
+    The quantile is `level` standard deviations above the posterior mean.  The result is the mean (c,), its gradient
+    (c, d), the standard deviation (c,) and its gradient (c, d).
     """
     variance, variance_gradient = moments.variance.clamp_min(LEAST_VARIANCE), moments.variance_gradient
     total = variance + noise

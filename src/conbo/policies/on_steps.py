@@ -43,7 +43,7 @@ class OnSteps:
 
 
 class SteppedPolicy:
-    """A policy from states (m, d_s) to actions (m, d_x), both in the unit cube, whose stepped columns are on steps."""
+    """A policy from states (m, d_s) to actions (m, d_x) in the unit cube, with valid values in the stepped columns."""
 
     def __init__(self, recipe: OnSteps, belief: Belief, free: StatePolicy) -> None:
         self._belief, self._free = belief, free
@@ -52,7 +52,7 @@ class SteppedPolicy:
         self._grids = [(column, _Grid(parameters[column], first, step)) for column, first, step in steps]
 
     def __call__(self, states: Tensor) -> Tensor:
-        """Return the best action (m, d_x) found for each state (m, d_s), with stepped columns on steps."""
+        """Return the best action (m, d_x) found for each state (m, d_s), with valid values in the stepped columns."""
         actions = self._free(states).clone()
         for column, grid in self._grids:
             actions[:, column] = grid.moved(actions[:, column], 0)
@@ -71,8 +71,8 @@ class SteppedPolicy:
     def _scores(self, states: Tensor, actions: Tensor) -> Tensor:
         """Return scores (m,) of actions (m, d_x) in states (m, d_s): expected rewards if constraints are satisfied.
 
-        If a learned constraint may be violated, the score is far below all rewards.  If a known limit is violated, it
-        is lower still.
+        If the action does not satisfy the learned constraints with the required confidence, its score is far below all
+        rewards.  If it violates a known limit, its score is lower still.
         """
         belief, points = self._belief, torch.cat([states, actions], -1)
         scores = belief.posterior.mean(points)

@@ -117,7 +117,8 @@ def best_single_action(belief: Belief, likely: Tensor) -> Tensor:
 def _means(belief: Belief, states: Tensor, weights: Tensor, actions: Tensor) -> Tensor:
     """Return the expected reward (k,) of each of the actions (k, d_x), averaged over states (m, d_s), standardized.
 
-    It is lowered far for every state in which the action violates a limit or may violate a learned constraint.
+    For every state in which the action violates a known limit, or does not satisfy the learned constraints with the
+    required confidence, a large penalty is subtracted.
     """
     m, parts = len(states), []
     with threads_for(len(belief.observations)), torch.no_grad():

@@ -35,15 +35,15 @@ _HOME = {
 
 # problem → the first line of its docstring (a test compares the two)
 SUMMARIES = {
-    "ambulances": "Three ambulance bases for every mode of the population of a city; minus the mean response time.",
-    "assemble_to_order": "Eight base-stock levels of a warehouse for every level of demand; profit per unit of time.",
+    "ambulances": "Bases of three ambulances, given where the population is densest; minus the mean response time.",
+    "assemble_to_order": "Eight base-stock levels of a warehouse, given the demand; profit per unit of time.",
     "assemble_to_order_constrained": "Assemble to order with a learned limit on the mean number of units in stock.",
     "branin": "Branin-Hoo with state s and action x in [0, 15].",
     "branin_constrained": "Branin-Hoo with state s, action x in [0, 15], and a learned constraint on a load.",
-    "cifar_cnn": "Hyperparameters of a small network for each of five data sets, by training it; accuracy.",
+    "cifar_cnn": "Hyperparameters for training a small network on each of five data sets; validation accuracy.",
     "cifar_cnn_table": "Surrogate of `cifar_cnn`: the same space, with rewards from a regression on real trainings.",
-    "falling_importance": "Two states and many actions, each less important than the one before; all in [0, 1].",
-    "hartmann6": "Hartmann6 without a state, actions x1 to x6 in [0, 1].",
+    "falling_importance": "Two states and many actions in [0, 1], each action less important than the one before.",
+    "hartmann6": "Hartmann6 without a state, with actions x1 to x6 in [0, 1].",
     "rosenbrock": "Rosenbrock with a state s in [-2, 2] and an action x in [-1, 5].",
 }
 

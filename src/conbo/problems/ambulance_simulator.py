@@ -264,7 +264,9 @@ def trace(mode: ArrayLike, bases: ArrayLike, seed: int = 0) -> CallLog:
 
 
 def ambulances(state_sd: float = 7.5) -> Problem:
-    """Three ambulance bases for every mode of the population of a city; minus the mean response time.
+    """Bases of three ambulances, given where the population is densest; minus the mean response time.
+
+    The reward is minus the mean response time, in minutes.
 
     Parameters
     ----------

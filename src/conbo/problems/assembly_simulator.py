@@ -283,7 +283,9 @@ def trace(demand: float, levels: ArrayLike, seed: int = 0, demand_enters: Demand
 
 
 def assemble_to_order(demand_enters: DemandEnters = "arrival_rate") -> Problem:
-    """Eight base-stock levels of a warehouse for every level of demand; profit per unit of time.
+    """Eight base-stock levels of a warehouse, given the demand; profit per unit of time.
+
+    The reward is the profit.
 
     Parameters
     ----------

@@ -159,9 +159,9 @@ def cifar_cnn(
     device: str | None = None,
     progress: bool = True,
 ) -> Problem:
-    """Hyperparameters of a small network for each of five data sets, by training it; accuracy.
+    """Hyperparameters for training a small network on each of five data sets; validation accuracy.
 
-    `cifar_cnn_table`, its surrogate, needs no images and no GPU.
+    The reward is the accuracy. The surrogate `cifar_cnn_table` needs neither images nor a GPU.
 
     Parameters
     ----------

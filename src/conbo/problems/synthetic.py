@@ -1,7 +1,7 @@
 """Test problems in closed form, whose best action is known for every state.
 
-Branin-Hoo and Rosenbrock have one state and one action, Hartmann6 has no state, and one problem has many actions. All
-are negated, so that rewards are to be maximized.
+Branin-Hoo and Rosenbrock have one state and one action, Hartmann6 has no state, and one problem has many actions. Their
+signs are such that rewards are to be maximized.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def rosenbrock(
 
 
 def hartmann6(noise: float = 0.0) -> Problem:
-    """Hartmann6 without a state, actions x1 to x6 in [0, 1].
+    """Hartmann6 without a state, with actions x1 to x6 in [0, 1].
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def hartmann6(noise: float = 0.0) -> Problem:
 
 
 def falling_importance(n_actions: int = 14, noise: float = 0.01) -> Problem:
-    """Two states and many actions, each less important than the one before; all in [0, 1].
+    """Two states and many actions in [0, 1], each action less important than the one before.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Chooses a batch of points by local penalization: take the best point, penalize similar points, take the next best.
 
-The candidates are all points that one search for the maximum of an acquisition function has evaluated.  The penalty is
-a factor of their values, by the prior covariance k⁰ with each point that was chosen before or is pending:
+The candidates are all points at which a search for the maximum has computed the acquisition function.  Its values are
+multiplied by a factor φ for each point that was chosen before or is pending, where k⁰ is the prior covariance:
 
     φ((s,x), (s,x)ⁱ) = 1 - k⁰((s,x), (s,x)ⁱ) / k⁰((s,x)ⁱ, (s,x)ⁱ)
 

@@ -33,7 +33,10 @@ STARTING_PAIRS = 4  # number of pairs of a point and a used seed from which a lo
 
 
 def open_seeds(acquisition: SeedsMatter, observations: Observations) -> list[int]:
-    """Return the used seeds that the next evaluation may have: those with few rewards, or all if none can be new."""
+    """Return the used seeds that the next evaluation may have: those with few rewards.
+
+    If every seed of the study's list has been used, so that there are no new ones, return all of them.
+    """
     if observations.seeds is None or observations.seeds_are_used_up:
         return list(acquisition.seen_seeds)
     rewards = Counter(observations.seeds.values.tolist())
