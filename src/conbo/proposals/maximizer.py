@@ -24,7 +24,7 @@ from conbo.quasi_random import sobol
 from conbo.search.action_candidates import action_candidates
 
 # A search uses only the most probable models of an average, up to this total weight, because the others hardly matter.
-WEIGHT_SEARCHED = 0.9
+WEIGHT_SEARCHED = 0.8
 NEAR_POLICY = 0.25  # fraction of the screened points whose actions are near those of the present policy
 REACH = 0.1  # standard deviation of these actions around the policy's, in every column of the unit cube
 RELATIVE_GAIN = 5e-4  # a local search ends when a step promises less than this fraction of the best screened value
