@@ -71,7 +71,7 @@ METHODS: dict[str, Method] = {
             Maximizer(
                 ConBO(HybridKG(n_z=5), StratifiedStates(n_states=20)),
                 screened=512,
-                starts=10,
+                starts=6,
                 iterations=40,
                 finalists=4,
                 halving=SuccessiveHalving(iterations=4, survivors=4),

@@ -27,7 +27,7 @@ from conbo.search.action_candidates import action_candidates
 WEIGHT_SEARCHED = 0.8
 NEAR_POLICY = 0.25  # fraction of the screened points whose actions are near those of the present policy
 REACH = 0.1  # standard deviation of these actions around the policy's, in every column of the unit cube
-RELATIVE_GAIN = 5e-4  # a local search ends when a step promises less than this fraction of the best screened value
+RELATIVE_GAIN = 1e-3  # a local search ends when a step promises less than this fraction of the best screened value
 SAME_END = 1e-3  # distance in every coordinate up to which two ends of local searches count as one
 FIRST_STEP = 0.05  # length of a local search's first step, in the unit cube
 FEW_STATES = 50  # number of categorical states above which the best actions are also screened in all screened states
