@@ -148,7 +148,7 @@ class Client:
         Raises
         ------
         TrialError
-            If the trial is unknown, has failed, or was told something else.
+            If the trial is unknown, has failed, or was already told another result.
         RewardError
             If a value is not one finite number.
         AccessError

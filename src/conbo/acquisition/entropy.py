@@ -70,7 +70,7 @@ class EntropySearch(_EntropySearch):
     draws: int = 4096
 
     def build(self, belief: Belief, generator: torch.Generator) -> "Information":
-        """Build the object that computes mutual informations with the peaks of states, for one belief."""
+        """Build the object that computes mutual informations of observations and peaks of states, for one belief."""
         return Information(belief, generator, self.peaks, self.draws, which_peak, retrospective)
 
 
@@ -84,7 +84,7 @@ class PredictiveEntropySearch(_EntropySearch):
     estimate: str = "density"
 
     def build(self, belief: Belief, generator: torch.Generator) -> "Information":
-        """Build the object that computes mutual informations with the peaks of states, for one belief."""
+        """Build the object that computes mutual informations of observations and peaks of states, for one belief."""
         return Information(belief, generator, self.peaks, self.draws, which_peak, _predictive(self.estimate))
 
 
@@ -99,7 +99,7 @@ class MaxValueEntropySearch(_EntropySearch):
     estimate: str = "density"
 
     def build(self, belief: Belief, generator: torch.Generator) -> "Information":
-        """Build the object that computes mutual informations with the peaks of states, for one belief."""
+        """Build the object that computes mutual informations of observations and peaks of states, for one belief."""
         return Information(belief, generator, self.peaks, self.draws, which_value, _predictive(self.estimate))
 
 
@@ -136,9 +136,9 @@ class Information:
         self._normals, self._errors = normal[:, :-1], normal[:, -1]
 
     def at(self, states: Tensor) -> "StatesInformed":
-        """Return a function from candidates to mutual informations with the peaks of states (r, m, d_s).
+        """Return a function from candidates to mutual informations of their observations and the peaks of states.
 
-        There are r sets of m states.  Their draws are made once, for all calls of the function.
+        The states (r, m, d_s) are r sets of m states.  Their draws are made once, for all calls of the function.
         """
         flat = states.flatten(0, 1)
         known: dict[bytes, int] = {}

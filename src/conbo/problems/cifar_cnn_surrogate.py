@@ -183,7 +183,7 @@ def cifar_cnn_table() -> Problem:
     Returns
     -------
     Problem
-        The problem, with its truth.
+        The problem, with its true expected rewards and best actions.
 
     Examples
     --------

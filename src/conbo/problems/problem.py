@@ -164,7 +164,7 @@ def opportunity_cost(
     Raises
     ------
     SettingError
-        If the truth is not known, or ``n_states < 1``.
+        If `mean_reward` or `optimal_reward` is not known, or ``n_states < 1``.
     PointError
         If the policy returns an action that does not belong to the space.
 

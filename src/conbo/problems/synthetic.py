@@ -58,7 +58,7 @@ def branin(
     Returns
     -------
     Problem
-        The problem, with its truth.
+        The problem, with its true expected rewards and best actions.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def branin_constrained(noise: float = 0.0) -> Problem:
     Returns
     -------
     Problem
-        The problem, with its truth.
+        The problem, with its true expected rewards and best actions.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def rosenbrock(
     Returns
     -------
     Problem
-        The problem, with its truth.
+        The problem, with its true expected rewards and best actions.
 
     Raises
     ------
@@ -164,7 +164,7 @@ def hartmann6(noise: float = 0.0) -> Problem:
     Returns
     -------
     Problem
-        The problem, with its truth.
+        The problem, with its true expected rewards and best actions.
 
     Raises
     ------
@@ -198,7 +198,7 @@ def falling_importance(n_actions: int = 14, noise: float = 0.01) -> Problem:
     Returns
     -------
     Problem
-        The problem, with its truth.
+        The problem, with its true expected rewards and best actions.
 
     Raises
     ------
