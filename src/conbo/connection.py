@@ -4,6 +4,8 @@ import json
 import random
 import time
 import warnings
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -86,7 +88,7 @@ class Connection:
                 kind, text = _error(error)
                 if error.code not in BUSY:
                     raise kind(text) from None
-                wait, last = float(error.headers.get("Retry-After", 0)), kind(text)
+                wait, last = seconds_to_wait(error.headers.get("Retry-After", "0")), kind(text)
             except (URLError, OSError, HTTPException) as error:
                 reason = getattr(error, "reason", error)
                 wait, last = 0.0, StorageError(f"the service {self.url} cannot be reached: {reason}")
@@ -121,3 +123,12 @@ def _error(error: HTTPError) -> tuple[type[ConboError], str]:
     if isinstance(kind, type) and issubclass(kind, ConboError):
         return kind, text
     return (AccessError if error.code in (401, 403, 429) else ConboError), text
+
+
+def seconds_to_wait(retry_after: str) -> float:
+    """Return the seconds that a Retry-After header asks for, as a number or as a date; 0 if it is neither."""
+    with suppress(ValueError):
+        return float(retry_after)
+    with suppress(ValueError):
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
+    return 0.0

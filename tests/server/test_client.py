@@ -6,12 +6,16 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 import conbo
+from conbo.connection import seconds_to_wait
 from conbo.errors import AccessError, ConboError, PointError, RewardError, SettingError, StorageError, TrialError
 from conbo.server.tokens import TokenFile
 from conbo.study import Study, open_study
@@ -196,6 +200,30 @@ def test_a_redirect_does_not_carry_the_token_away(service: Running) -> None:
         threading.Thread(target=elsewhere.handle_request, daemon=True).start()
         with pytest.raises(ConboError, match="the service answered with status 302"):
             conbo.Client(f"http://127.0.0.1:{elsewhere.server_port}", "conbo_secret").status()
+
+
+@pytest.mark.parametrize("retry_after", ["0", "Wed, 21 Oct 2015 07:28:00 GMT", "soon"])
+def test_a_busy_service_is_asked_again(retry_after: str) -> None:
+    class Busy(BaseHTTPRequestHandler):
+        answers: ClassVar = [503, 200]
+
+        def do_GET(self) -> None:
+            self.send_response(self.answers.pop(0))
+            self.send_header("Retry-After", retry_after)
+            self.end_headers()
+            self.wfile.write(b'{"completed": 7}')
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Busy) as service:
+        threading.Thread(target=lambda: [service.handle_request() for _ in range(2)], daemon=True).start()
+        assert conbo.Client(f"http://127.0.0.1:{service.server_port}").status()["completed"] == 7
+
+
+def test_a_date_says_how_long_to_wait() -> None:
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=100))
+    assert seconds_to_wait(later) == pytest.approx(100, abs=10)
 
 
 def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(
