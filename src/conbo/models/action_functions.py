@@ -1,10 +1,12 @@
 """Many functions of the action, maximized at once: h(x; z) = mean(x) + z slope(x).
 
-Both parts are weighted sums of κ, the kernel's correlation of actions.  A row is one such function.  It is the
-posterior mean of a state (with slope zero), or the look-ahead mean of a (candidate, state) pair: μⁿ⁺¹(s_i, x) = μⁿ(s_i,
-x) + σ̃(s_i, x; candidate) z, the posterior mean after a reward at the candidate that is z standard deviations above its
-prediction.  Only κ depends on x, so a row consists of n weights of the observed actions for the mean, n weights for the
-slope, and one more weight for the candidate's action.
+Both parts are a constant plus a weighted sum of κ, the kernel's correlation of actions.  One such function is called a
+row.  It is the posterior mean in a state s (with slope zero), or the look-ahead mean in s: the posterior mean after a
+reward at a candidate that is z standard deviations above its prediction,
+
+    μⁿ⁺¹(s, x) = μⁿ(s, x) + σ̃(s, x; candidate) z.
+
+The mean has n weights, one for each observed action.  The slope has n + 1, the last one for the candidate's action.
 
 `maximize` improves all rows and all z together by safeguarded, projected Newton steps with closed-form gradients and
 Hessians.  It has two implementations: plain torch (any device, the reference), and the compiled loops of
@@ -50,9 +52,10 @@ class Maxima:
 
 @dataclass(frozen=True)
 class ActionFunctions:
-    """r functions mean + z slope of the action: weighted sums of its correlations κ with n points and one new point.
+    """r functions mean + z slope of the action; mean and slope are constants plus weighted sums of correlations κ.
 
-    The n points, the observed actions, are the same for all functions. The new point, a candidate's action, is not.
+    These are correlations with n observed actions (`points`), which are the same for all functions, and with the action
+    of a candidate (one of `new_points`), which each function has for itself.
     """
 
     factor: Factor  # κ
@@ -73,8 +76,8 @@ class ActionFunctions:
     def pooled(self, correlation: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
         """Return means and slopes (r, p) at the same p actions for all functions.
 
-        `pool` (p, features) holds the actions as scaled features, and `correlation` (n, p) their correlations with the
-        points.
+        `pool` (p, features) holds these actions as scaled features, and `correlation` (n, p) their correlations with
+        the observed actions.
         """
         own = self.factor.correlation(self.new_points, pool)  # (r, p)
         mean = self.mean_constant[:, None] + self.mean_weights @ correlation
@@ -82,7 +85,7 @@ class ActionFunctions:
         return mean, slope
 
     def at(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return means and slopes (r, q) at actions (r, q, features), and correlations (r, q, n) with the points."""
+        """Return means and slopes (r, q) at actions (r, q, features), and the correlations (r, q, n) with `points`."""
         correlation = self.factor.correlation(actions, self.points)
         own = self.factor.correlation(actions, self.new_points[:, None])[..., 0]
         mean = self.mean_constant[:, None] + (correlation * self.mean_weights[:, None]).sum(-1)
@@ -153,7 +156,10 @@ class ActionFunctions:
         return Maxima(x, mean, slope, correlation if keep_correlation else correlation[..., :0])
 
     def derivatives(self, x: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return value (r, q), gradient and Hessian of mean + z slope at x (r, q, features), without the constants."""
+        """Return value (r, q), gradient and Hessian of mean + z slope at x (r, q, features).
+
+        The value lacks `mean_constant` and `slope_constant`, which do not depend on x.
+        """
         points = self.points
         profile = self.factor.profile.tables
         value, slope, curve = profile(squared_distances(x, points))  # each (r, q, n)

@@ -1,13 +1,13 @@
 """The posterior of many thousand rewards, approximated by inducing points.
 
 Exact inference costs n³ time and n² memory.  With more than `MOST_EXACT` rewards, the function is described by its
-values u at M inducing points Z, a subset of the observed points.  Every reward is treated as a noisy observation of
-what u predicts at its point:
+values u, minus the prior mean μ⁰, at M inducing points Z, a subset of the observed points X̃.  Every reward is treated
+as a noisy observation of what u predicts at its point:
 
     y ~ N(μ⁰ + Q(X̃, Z) u, Λ),   Q(x, Z) = k⁰(x, Z) K_zz⁻¹
 
-This is the projected process, or DTC (Quiñonero-Candela & Rasmussen, 2005).  Far from the inducing points, the variance
-stays that of the prior, so the model is uncertain where there are no data.
+Here k⁰ is the kernel.  This is the projected process, or DTC (Quiñonero-Candela & Rasmussen, 2005).  Far from the
+inducing points, the variance stays that of the prior, so the model is uncertain where there are no data.
 
 ============================  ===================  =============================================================
 symbol                        here                 meaning
@@ -18,7 +18,7 @@ V = L⁻¹ k⁰(Z, X̃)              (block by block)     covariance of L⁻¹u 
 S = V Λ⁻¹ Vᵀ                  ``information``      information in the rewards, summed over blocks
 V Λ⁻¹ (Y - μ⁰)                ``pull``             right side of the posterior mean, summed over blocks
 I + S = C Cᵀ                  ``informed``         posterior precision of L⁻¹u
-K_zz⁻¹ - (K_zz + L S Lᵀ)⁻¹    (R Rᵀ)⁻¹             takes the place of K⁻¹ in every formula
+K_zz⁻¹ - (K_zz + L S Lᵀ)⁻¹    (R Rᵀ)⁻¹             takes the place of K⁻¹ in the formulas of `conditioned.py`
 ============================  ===================  =============================================================
 
 By the last line, an approximate posterior *is* the exact posterior of M observations at Z whose noise is correlated,
@@ -52,7 +52,7 @@ SAID_EVERY = 40 * LONG_BLOCK  # number of rewards between two progress messages 
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over the first rewards that determine the approximate posterior; see the table of this module."""
+    """S and V Λ⁻¹ (Y - μ⁰) of this module's table, summed over the first `rows` rewards."""
 
     rows: int  # number of rewards that are summed up
     information: Tensor  # (M, M), S
@@ -61,7 +61,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class Summary:
-    """What n rewards tell about the function at M inducing points, with the data that this was computed from."""
+    """The sums over n rewards that determine the approximate posterior, with the data and the inducing points."""
 
     points: Tensor  # (n, d)
     residuals: Tensor  # (n,), rewards minus the prior mean
@@ -72,9 +72,10 @@ class Summary:
     total: Sums  # sums over all rewards
 
     def shared_with(self, points: Tensor, residuals: Tensor, variances: Tensor) -> bool:
-        """Return whether a summary of other data can start from the sums `whole` of this one.
+        """Return whether a summary of other data can start from `whole`, the sums over all blocks but the last.
 
-        The first rows of both must agree in blocks, points, residuals and variances, and thus in inducing points.
+        The other data must begin with the same blocks of points, residuals and variances. Then the inducing points
+        are the same, too.
         """
         rows = self.whole.rows
         if shared_rows(len(self.points), len(points)) < rows or fitted_rewards(len(points)) > rows:
@@ -86,7 +87,10 @@ class Summary:
 def summarized(
     kernel: Kernel, points: Tensor, residuals: Tensor, variances: Tensor, earlier: Summary | None = None
 ) -> Summary:
-    """Compute the summary of rewards at points (n, d); extend an `earlier` summary with the same kernel if possible."""
+    """Compute the summary of rewards at points (n, d), from their residuals (n,) and noise variances (n,).
+
+    An `earlier` summary with the same kernel is extended if possible.
+    """
     ends, m = block_ends(len(points)), INDUCING_POINTS
     if earlier is not None and earlier.shared_with(points, residuals, variances):
         inducing, root, sums = earlier.inducing, earlier.root, earlier.whole
@@ -115,7 +119,7 @@ def summarized(
 
 
 def inducing_points(points: Tensor, most: int) -> Tensor:
-    """Return at most `most` of the points (n, d), evenly spaced from the first to the last, without duplicates."""
+    """Return the points (n, d) without duplicates; if more than `most` remain, that many at evenly spaced indices."""
     _, group = torch.unique(points, dim=0, return_inverse=True)
     order = torch.arange(len(points), device=points.device)
     first_of_group = order.new_full((int(group.max()) + 1,), len(points)).scatter_reduce(0, group, order, "amin")

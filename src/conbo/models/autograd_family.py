@@ -51,7 +51,7 @@ class AutogradFamily(ABC):
 
     @property
     def typical_loadings(self) -> tuple[float, ...]:
-        """Prior means of the loadings: the remaining parameters, which may be negative; by default there are none."""
+        """Prior means of the loadings, the last parameters, which may be negative; by default there are none."""
         return ()
 
     @property

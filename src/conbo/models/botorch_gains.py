@@ -1,9 +1,10 @@
 """Knowledge gradients in states under any BoTorch model: how much one more reward raises a state's best mean.
 
-The model's kernel is not known here, so the slope σ̃ = kⁿ((s_i, x'), candidate) / sd is computed from the posterior
-covariance of a pair of points.  The actions with the highest look-ahead means are found by scoring a pool, followed by
-quasi-Newton steps.  This is slower than for the built-in models.  The estimates are the same, and gradients hold the
-maximizers fixed here as well.
+If that reward is z standard deviations above its prediction, the mean at a point rises by σ̃ z.  The model's kernel is
+not known here, so the slope σ̃ is computed as kⁿ(point, candidate) / sd: the posterior covariance of the two points,
+divided by the standard deviation of the reward.  The actions with the highest means after the reward are found by
+scoring a pool, followed by quasi-Newton steps.  This is slower than for the built-in models (`exact_gains.py`), but
+estimates the same quantities.  As there, gradients hold the best actions fixed.
 """
 
 from collections.abc import Callable
@@ -42,7 +43,10 @@ class PairwisePosterior(Protocol):
 
 @dataclass(frozen=True)
 class BotorchLines:
-    """The posterior means at q actions of m states after one more reward at each of k candidates: mean + slope z."""
+    """The look-ahead lines mean + slope z of q actions in each of m states, for each of k candidates.
+
+    A line is the posterior mean if the reward at the candidate is z standard deviations above its prediction.
+    """
 
     mean: Tensor  # (k, m, q)
     slope: Tensor  # (k, m, q)
@@ -83,7 +87,7 @@ class BotorchLines:
 
 @dataclass(frozen=True)
 class BotorchGains:
-    """Knowledge gradients in states, estimated by a `GainRule`; searches over actions start from a pool."""
+    """Computes knowledge gradients in states by a `GainRule`; its searches over actions start from a pool."""
 
     posterior: PairwisePosterior
     space: Space
@@ -97,8 +101,8 @@ class BotorchGains:
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
         """Return a function that roughly estimates knowledge gradients (r, m) of candidates (r, d) in states (m, d_s).
 
-        It searches for no maximizers: its lines are those of pool actions, and only of a few of them if the rule has
-        nodes.
+        It uses the look-ahead lines of pool actions, without a search for better actions. If the rule has nodes, it
+        uses only ROUGH_ACTIONS of the pool.
         """
         actions = self.actions if self.rule.nodes is None else self.actions[-ROUGH_ACTIONS:]
 
@@ -110,7 +114,7 @@ class BotorchGains:
         return function
 
     def pooled(self, candidates: Tensor, states: Tensor, actions: Tensor) -> BotorchLines:
-        """Return look-ahead lines at the same actions (p, d_x) in all states (k, m, d_s), for candidates (k, d).
+        """Return the look-ahead lines of the same actions (p, d_x) in all states (k, m, d_s), for candidates (k, d).
 
         The line of an infeasible action is below all others.
         """
@@ -131,7 +135,7 @@ class BotorchGains:
 class BotorchStatesAhead:
     """Computes knowledge gradients of candidates in r sets of m states.
 
-    The best actions that it finds after a new reward are kept, as starts of the searches for the next candidates.
+    It keeps the maximizers of the means after a new reward. The searches for later candidates start from them.
     """
 
     def __init__(self, gains: BotorchGains, states: Tensor) -> None:
@@ -186,6 +190,6 @@ def best_lines(lines: BotorchLines, nodes: Tensor) -> Tensor:
 
 
 def similarity(actions: Tensor) -> Tensor:
-    """Return similarities (..., q-1), from 0 to 1, of the best actions (..., q, d_x) at neighboring nodes z."""
+    """Return similarities (..., q-1), from 0 to 1, between the best actions (..., q, d_x) of each node and the next."""
     apart = (actions[..., 1:, :] - actions[..., :-1, :]).square().sum(-1)
     return torch.exp(-apart / (2 * WIDTH**2))

@@ -127,7 +127,7 @@ class BotorchPosterior:
         return self._joint(torch.cat([a, b])).distribution.covariance_matrix[: len(a), len(a) :]
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Ones (c,) for states (c, d_s), because rewards are standardized."""
+        """Ones (c,), the assumed prior variances in states (c, d_s), because rewards are standardized."""
         return states.new_ones(len(states))
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -161,7 +161,7 @@ class BotorchPosterior:
 
     @property
     def batches_look_ahead(self) -> bool:
-        """False, because look-ahead slopes are computed from covariances of single pairs of points."""
+        """False, because many look-ahead slopes are slow to compute: each needs a joint posterior from BoTorch."""
         return False
 
     @property
@@ -179,7 +179,7 @@ class BotorchPosterior:
         return torch.exp(-torch.cdist(a, b).square() / 2)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return False for every state, because the model's kernel is not known."""
+        """Return False (m,) for all states: the model's kernel, and thus which states it correlates, is not known."""
         return torch.zeros(len(states), dtype=torch.bool, device=states.device)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
@@ -191,7 +191,7 @@ class BotorchPosterior:
         return (self.covariance(points, chosen) / scale).clamp(0, 1)
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Return the actions unchanged, because no input warping of the model is known."""
+        """Return the actions unchanged, because it is not known whether the model warps its inputs."""
         return actions
 
     def action_search(self, space: Space, actions: Tensor) -> "BotorchSearch":
@@ -268,7 +268,7 @@ class BotorchSearch:
         return BestActions.of_climbs(ends.unflatten(0, (m, k)), mean)
 
     def gains(self, rule: GainRule) -> BotorchGains:
-        """Return the knowledge gradients in states, estimated by `rule`; searches over actions start from the pool."""
+        """Return an object that computes knowledge gradients in states by `rule`; its searches start from the pool."""
         return BotorchGains(self.posterior, self.space, self.actions, rule)
 
 

@@ -30,7 +30,7 @@ class TrendFamily:
 
     @property
     def n_variances(self) -> int:
-        """Number of variances: σ₀² (trend), σ₁² (difference) and σ₃² (constant)."""
+        """Number of variances: σ₀² (trend), σ₁² (deviations) and σ₃² (constant)."""
         return 3
 
     @property

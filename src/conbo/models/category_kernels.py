@@ -29,9 +29,9 @@ from conbo.models.prior_draws import FourierFeatures, FourierTerms, PriorDraws, 
 
 @dataclass(frozen=True)
 class CategoryTerm:
-    """One term of a covariance of categories: a(s) a(s'), times δ for every column that `own` marks.
+    """One term of a covariance between the categories of two states: a(s) a(s'), times δ for the columns in `own`.
 
-    δ is 1 if s and s' have the same choice in the column, and 0 otherwise.
+    Here a is the `amplitude`. A column's δ is 1 if s and s' have the same choice in it, and 0 otherwise.
     """
 
     amplitude: Callable[[Tensor], Tensor]  # indices of choices (..., columns) → a (...)
@@ -120,10 +120,10 @@ class MultiTask:
         return _product([loadings[choice].square().sum(-1) + own[choice] for loadings, own, choice in columns])
 
     def terms(self, columns: int) -> list[CategoryTerm]:
-        """Return the terms of a product of covariances W Wᵀ + diag(v), one for each categorical column.
+        """Return the terms of the product of W Wᵀ + diag(v) over the categorical columns, multiplied out.
 
-        There is one term for every way to pick a term from each factor. The terms of a factor are the columns of W, and
-        √v with the factor δ, which is 1 for equal choices and 0 otherwise.
+        A factor W Wᵀ + diag(v) has a term for each column of W, with its entries as amplitudes, and one with amplitudes
+        √v and a factor δ. The product has one term for every way to pick a term from each factor.
         """
         tables = [torch.cat([w, v.sqrt()[:, None]], -1) for w, v in zip(self.loadings, self.own, strict=True)]
         ranks = [w.shape[1] for w in self.loadings]
@@ -157,7 +157,10 @@ class CategoryKernel(Kernel):
     constant: float  # σ₃²
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return A = T k_C, the covariance of states in what depends on the action; states are scaled features."""
+        """Return A = T k_C, the covariance between states of the part of the reward that depends on the action.
+
+        The states `a` and `b` are scaled features.
+        """
         table = self.categories.covariance(self.choices(a), self.choices(b))
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
 
@@ -166,7 +169,7 @@ class CategoryKernel(Kernel):
         return self.categories.covariance(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return B = δ σ₃² k_C, the covariance of states in what does not depend on the action."""
+        """Return B = δ σ₃² k_C, the covariance of states in the part of the reward that all actions share."""
         table = same_choices(self.choices(a), self.choices(b)).mul_(self.constant)
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
 
@@ -234,19 +237,19 @@ class CategoryKernel(Kernel):
         return {**factors_record(self), **self.categories.record(), "constant": self.constant}
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """Return all categorical columns, because these are looked up in tables."""
+        """Return all categorical columns: for their choices, the report's page needs tables of A and B."""
         return self.states.columns.categorical
 
 
 def _constant(variance: float) -> Callable[[Tensor], Tensor]:
-    """Return an amplitude that is the same for all choices: the root of a variance."""
+    """Return the amplitude function of a `CategoryTerm` that is √variance for all choices."""
     return lambda choices: torch.full_like(choices[..., 0], sqrt(variance), dtype=torch.float64)
 
 
 def _picked(tables: list[Tensor], pick: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
-    """Return the amplitude of a term of `MultiTask`: a product over categorical columns.
+    """Return the amplitude function of a term of `MultiTask`: a product of one entry for each categorical column.
 
-    For each column, `tables` has a row for each choice, and `pick` the index of the entry that is multiplied.
+    `tables` holds a table for each column, with a row for each choice; `pick` says which entry of the row is used.
     """
     columns = [table[:, place] for table, place in zip(tables, pick, strict=True)]
 

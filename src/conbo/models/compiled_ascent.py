@@ -45,11 +45,11 @@ def ascend(
     keep_correlation: bool,
     limits: FeatureLimits | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return local maxima of Σ (mean_weights + z slope_weights) κ + z new_weights κ_new over actions.
+    """Return local maxima of Σ (mean_weights + z slope_weights) κ + z new_weights κ_new over actions, row by row.
 
-    κ are the action's correlations with the points, and κ_new is that with the row's new point. The arguments are the
-    fields of `ActionFunctions` and the arguments of its `maximize`. `constants` (rows,) are added to the means and to
-    the slopes. The results are the fields of `Maxima`.
+    κ are the action's correlations with `points`, and κ_new is its correlation with the row's entry of `new_points`.
+    The arguments are the fields of `ActionFunctions` and the arguments of its `maximize`; `constants` are its
+    `mean_constant` and `slope_constant`. The results are the fields of `Maxima`.
     """
     rows, q, features = starts.shape
     n = len(points)
@@ -98,7 +98,7 @@ def ascend(
 
 
 def _limit_arrays(limits: FeatureLimits | None, rows: int, f: int) -> tuple[Array, Array, Array, Array]:
-    """Return the arrays that describe J constraints on f actions to the loops; J = 0 if there are none.
+    """Return the arrays that describe J constraints on f numeric actions to the loops; J = 0 if there are none.
 
     They are coefficients (J, f), room (rows, J), edges (2, J) and shapes (6, f), as `loops.limits` defines them.
     """
@@ -109,9 +109,10 @@ def _limit_arrays(limits: FeatureLimits | None, rows: int, f: int) -> tuple[Arra
 
 
 def _limit_scratch(limits: FeatureLimits | None, f: int) -> tuple[Array, Array, Array]:
-    """Allocate scratch memory for steps within limits: rows of width f, gaps, and flags of binding limits and bounds.
+    """Allocate scratch memory for the steps of f numeric actions within J constraints (limits).
 
-    The rows hold the normals of the limits, a matrix (f, f) and two vectors.
+    The first array (J + f + 2, f) is for the limits' normals, a matrix and two vectors, the second (J,) for the gaps
+    to the limits, and the third (J + 2 f,) for flags of binding limits and bounds.
     """
     n_limits = 0 if limits is None else len(limits.shapes.coefficients)
     return np.empty((n_limits + f + 2, f)), np.empty(n_limits), np.empty(n_limits + 2 * f, dtype=np.bool_)

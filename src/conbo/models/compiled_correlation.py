@@ -30,7 +30,7 @@ def handles(profile: Profile, a: Tensor, b: Tensor) -> bool:
 def correlation(profile: str, a: Tensor, b: Tensor) -> Tensor:
     """Return the correlations (..., p, q) of a profile between scaled features a (..., p, width) and b.
 
-    The partners b are (q, width), the same for all batches, or (..., q, width).
+    `b` is (..., q, width), or (q, width) if it is the same for all batches of `a`.
     """
     if b.dim() == 2 and a.dim() > 2:  # all batches have the same partners
         return correlation(profile, a.flatten(0, -2), b).unflatten(0, a.shape[:-1])

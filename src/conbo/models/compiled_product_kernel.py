@@ -29,10 +29,10 @@ def handles(profiles: tuple[Profile, Profile], *tensors: Tensor) -> bool:
 def weighted_gradient(
     profiles: tuple[str, str], outputscale: float, here: Features, there: Features, weights: Tensor
 ) -> Features:
-    """Return gradients of Σ_m weights[..., p, m] k(point p, there m) with respect to the features of each point p.
+    """Return gradients of Σ_j weights[..., i, j] k(here_i, there_j) with respect to the features of each point here_i.
 
-    `here` holds the scaled features (p, ·) of the states and of the actions of p points, and the gradients are shaped
-    like it. `there` holds those of the m points in the sum: (m, ·), or (p, m, ·) if they differ between the points p.
+    `here` holds the scaled features (p, ·) of the states and of the actions of p points. The gradients are (..., p, ·).
+    `there` holds those of the m points in the sum: (m, ·), or (p, m, ·) if each here_i has its own.
     """
     *lead, p, m = weights.shape
     batches = np.ascontiguousarray(weights.reshape(prod(lead), p, m).numpy())
@@ -53,7 +53,7 @@ def weighted_gradient(
 
 
 def _scratch(m: int) -> tuple[Array, Array]:
-    """Allocate scratch memory for the loop, as floats and, for the same memory, as integers."""
+    """Allocate scratch memory for the loop; return it twice, as floats and as integers."""
     memory = np.empty((7, m))
     return memory, memory.view(np.int64)
 

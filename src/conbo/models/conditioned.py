@@ -89,7 +89,7 @@ class Conditioned:
 
     @property
     def observed_noise(self) -> Tensor:
-        """Variances (n,) of the noise of the observed rewards: the diagonal of their covariance minus the kernel's."""
+        """Variances (n,) of the noise of the observed rewards: the diagonal of K minus the prior variances."""
         return (self.factor.square().sum(-1) - self.kernel.variance(self.states)).clamp_min(0)
 
     @property
@@ -147,7 +147,10 @@ class Conditioned:
         )
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Return the prior variance (c,) of rewards in states (c, d_s), for example as a scale of rounding errors."""
+        """Return the prior variance (c,) of the noise-free reward in states (c, d_s).
+
+        It sets the scale of rounding errors.
+        """
         return self.kernel.variance(self.kernel.states.scaled(states))
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -207,7 +210,7 @@ class Conditioned:
         return self
 
     def of_rows(self, rows: Tensor) -> Self:
-        """Return the posterior unchanged, because this model ignores simulator seeds."""
+        """Return the posterior unchanged: `rows` selects the seeds of some candidates, but this model ignores seeds."""
         return self
 
     def reward_gradient(self, ahead: LookAhead, weights: Tensor) -> Tensor:

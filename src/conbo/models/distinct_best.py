@@ -13,8 +13,8 @@ ALIKE = 0.8  # similarity above which two actions count as the same start
 def distinct_best(scores: Tensor, similarity: Tensor, k: int) -> Tensor:
     """Return, for each row of scores (m, p), the indices (m, k) of its best columns, of which no two are similar.
 
-    `similarity` (p, p) compares the columns. If a row has fewer than k dissimilar columns, the remaining indices are 0,
-    which does no harm: they are starts of searches.
+    `similarity` (p, p) compares the columns. If a row has fewer than k dissimilar columns, the remaining indices are 0.
+    This does no harm, because any column can be the start of a search.
     """
     k = min(k, scores.shape[-1])
     if compiled.AVAILABLE and scores.device.type == "cpu":

@@ -25,7 +25,7 @@ class ExactSearch(ActionPool):
     """A search for the best actions of states by Newton's method, with closed-form derivatives."""
 
     def gains(self, rule: GainRule) -> ExactGains:
-        """Return the knowledge gradients in states, estimated by `rule`; searches over actions start from the pool."""
+        """Return an object that computes knowledge gradients in states by `rule`; its searches start from the pool."""
         return ExactGains(self, rule)
 
 
@@ -79,7 +79,10 @@ class ExactPosterior(Conditioned):
         return share.clamp(0, 1)  # covariances of tasks may be negative or larger than a variance
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Move every second one of actions (p, d_x), so that the moved ones are evenly spread after input warping."""
+        """Apply the inverse input warping to every second one of the actions (p, d_x).
+
+        If the actions are evenly spread, those that are moved become evenly spread after warping.
+        """
         warp = self.kernel.actions.warp
         if warp is None:
             return actions
@@ -100,7 +103,10 @@ class ExactPosterior(Conditioned):
         return lines_at(self, candidates, states, actions)
 
     def draw_paths(self, n: int, generator: torch.Generator, features: int = 1024) -> DrawnPaths:
-        """Draw n functions from the posterior; `features` is the number of features of the prior draws."""
+        """Draw n functions from the posterior.
+
+        `features` is the number of features with which a draw from the prior is approximated.
+        """
         return draw_paths(self, n, generator, features)
 
     def record(self) -> dict[str, Any]:

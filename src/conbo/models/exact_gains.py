@@ -1,8 +1,9 @@
 """Knowledge gradients in states under an exact Gaussian process: how much one more reward raises a state's best mean.
 
-The posterior means after that reward (look-ahead means) of all (candidate, state) pairs, at all nodes z, are maximized
-over actions in one batch of `ActionFunctions`.  By the envelope theorem, the gradient with respect to the candidate
-needs no derivative of the maximizers: with these held fixed, it is a weighted gradient of the kernel.
+The reward is assumed to be z standard deviations above its prediction, for a few values of z (nodes).  The posterior
+means after it (look-ahead means), for all (candidate, state) pairs and all nodes, are maximized over actions in one
+batch of `ActionFunctions`.  By the envelope theorem, the gradient with respect to the candidate needs no derivative of
+the maximizers: with these held fixed, it is a weighted gradient of the kernel.
 """
 
 from collections.abc import Callable
@@ -38,7 +39,10 @@ BASINS = 4  # number of local maxima of the posterior mean that are kept for eac
 
 @dataclass(frozen=True)
 class ExactLines:
-    """The posterior means at q actions of m states after one more reward at each of k candidates: mean + slope z."""
+    """The look-ahead lines mean + slope z of q actions in each of m states, for each of k candidates.
+
+    A line is the posterior mean if the reward at the candidate is z standard deviations above its prediction.
+    """
 
     mean: Tensor  # (k, m, q)
     slope: Tensor  # (k, m, q)
@@ -90,7 +94,7 @@ def lines_at(posterior: Conditioned, candidates: Tensor, states: Tensor, actions
 
 
 class ExactGains:
-    """Knowledge gradients in states, estimated by a `GainRule`; searches over actions start from a pool."""
+    """Computes knowledge gradients in states by a `GainRule`; its searches over actions start from a pool."""
 
     def __init__(self, pool: ActionPool, rule: GainRule) -> None:
         self.pool, self.rule = pool, rule
@@ -108,7 +112,7 @@ class ExactGains:
         return self.posterior.seen_seeds
 
     def for_seeds(self, seeds: Tensor) -> "ExactGains":
-        """Return the knowledge gradients of new rewards with these seeds: (1,) for all candidates, or one for each.
+        """Return a copy for new rewards with these simulator seeds: (1,) for all candidates, or (c,), one for each.
 
         The cache of best actions is shared with the original, because best actions do not depend on new seeds.
         """
@@ -144,7 +148,7 @@ class ExactGains:
 
 @dataclass
 class SelectedSets:
-    """k of the r sets of states, with the best actions that were last found in them after a new reward."""
+    """k of the r sets of states of a `StatesAhead`, with the maximizers of the last look-ahead means in them."""
 
     numbers: list[int]  # indices of these k sets among all r
     rows: StateRows
@@ -156,7 +160,7 @@ class SelectedSets:
 class StatesAhead:
     """Computes knowledge gradients of candidates in r sets of m states.
 
-    The best actions that it finds after a new reward are kept, as starts of the searches for the next candidates.
+    It keeps the maximizers of the means after a new reward. The searches for later candidates start from them.
     """
 
     def __init__(self, gains: ExactGains, states: Tensor) -> None:
@@ -202,7 +206,7 @@ class StatesAhead:
     def _maxima(self, functions: ActionFunctions, nodes: Tensor, sets: SelectedSets) -> Maxima:
         """Return the maxima over actions of the k·m posterior means after a new reward, at every node z.
 
-        A node z is a new reward that is z standard deviations above its prediction.
+        A node is a value of z: the new reward is z standard deviations above its prediction.
         """
         if sets.last is not None:
             starts, steps = sets.last, WARM_STEPS
@@ -228,9 +232,9 @@ class StatesAhead:
     def _possible_starts(self, functions: ActionFunctions, nodes: Tensor, states: Tensor, basins: Tensor) -> Tensor:
         """Return two possible starts for every function and node: (k·m, q, 2, features).
 
-        The first is the higher of the pool's best action and the best local maximum of μⁿ, which are often close to the
-        same maximum. The second is the higher of the pool's best action that is dissimilar to the first, and the
-        candidate's own action.
+        `basins` are the local maximizers of the posterior mean in each state. The first start is the pool's best action
+        or the best basin, whichever is higher; often both are close to the same maximum. The second is the pool's best
+        action that is dissimilar to that one, or the candidate's own action, whichever is higher.
         """
         pool, moved = self._gains.pool, nodes[:, None]
         mean, slope = functions.pooled(pool.correlation, pool.features)

@@ -3,12 +3,13 @@
 Nearly everything is prepared once for these states: the local maxima of the posterior mean (basins), their covariances
 with the observed rewards, and the curvature at the best of them.  The gain of a candidate is then the sum of
 
-- corners: the expected maximum over lines in z, those of the basins and that of the candidate's own action;
+- corners: the expected rise of the maximum of several lines μ + σ̃ z, at the basins and at the candidate's own action;
 - curvature: the best action itself moves with z, V''(0) = ∇σ̃ᵀ (-∇²μ)⁻¹ ∇σ̃, which adds ½ V''(0).
 
-Here V(z) is the highest mean of a state after a reward that is z standard deviations above its prediction.  The result
-is good enough to tell which candidates deserve an accurate computation, and in which states they matter.  It is never
-used as the value itself.
+Here z says by how many standard deviations the reward is above its prediction, μ + σ̃ z is the posterior mean after this
+reward as a function of the action, and V(z) is its maximum over actions in a state.  The result is good enough to tell
+which candidates deserve an accurate computation, and in which states they matter.  It is never used as the value
+itself.
 """
 
 from collections.abc import Callable
@@ -58,7 +59,7 @@ class RoughGains:
         self._basin_old = old if self._offset is None else old + self._offset[:, None]  # (m, k, n)
 
     def under(self, posterior: Conditioned) -> "RoughGains":
-        """Return the same function for a posterior with the same moments that looks ahead to rewards of other seeds."""
+        """Return the same function under a posterior that differs only in the simulator seeds of new rewards."""
         other = copy(self)
         other._posterior = posterior
         return other
@@ -68,7 +69,8 @@ class RoughGains:
         """The best actions (m, f) of the states as scaled features, and two tensors for the gain ½ V''(0).
 
         The second tensor (m, f, n) holds the gradients of the best actions' covariances with the observed rewards. The
-        third (m, f, f) is the inverse Cholesky factor of -∇²μ there, zero where an action cannot move.
+        third (m, f, f) is the inverse Cholesky factor of -∇²μ at the best actions. It is zero for features that cannot
+        move, and if -∇²μ is not positive definite.
         """
         factor = self._posterior.kernel.actions
         features = factor.scaled(self.best.actions)  # (m, features)

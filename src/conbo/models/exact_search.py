@@ -110,7 +110,7 @@ def polish_integers(
 
 
 def _neighbor(parameter: Integer, values: Tensor, direction: int) -> Tensor:
-    """Return the unit-interval codes of the next integers, up or down, for codes `values` of an integer parameter."""
+    """Return the next integers above (direction 1) or below (-1) `values`; both are encoded in the unit interval."""
     here = np.floor(parameter.scale.from_unit(values.cpu().numpy()) + 0.5)
     there = np.clip(here + direction, parameter.low, parameter.high)
     return torch.from_numpy(parameter.encode(there)).to(values)

@@ -30,9 +30,10 @@ class Factored:
     jitter: float  # added to the diagonal besides the noise; zero unless rounding made the matrix indefinite
 
     def shared_blocks(self, points: Tensor, variances: Tensor) -> int:
-        """Return how many rows of this factor a factor of other data can copy.
+        """Return how many of its first rows a factor of other data can copy from this factor.
 
-        These rows must be in equal blocks, with equal points and noise variances.
+        These are the rows of the blocks that both have in common, if their points and noise variances are equal;
+        otherwise there are none.
         """
         if self.jitter > 0:
             return 0  # a factor of other rows may not need the jitter
@@ -69,7 +70,7 @@ def factored(kernel: Kernel, points: Tensor, variances: Tensor, earlier: Factore
 
 
 def _grown(rows: Rows, ends: list[int], known: Tensor, jitter: float) -> Tensor | None:
-    """Extend the Cholesky factor `known` by blocks of rows that end at `ends`; None if one is not positive definite."""
+    """Extend the Cholesky factor `known` by blocks of rows that end at `ends`; None if that fails."""
     first = len(known)
     n = ends[-1] if ends else first
     if first == 0 and ends == [n]:

@@ -81,7 +81,7 @@ class FeatureShapes:
 
 @dataclass(frozen=True)
 class FeatureLimits:
-    """Constraints on actions (limits) in each of r states, for searches over q actions (r, q, width) as features."""
+    """Constraints on actions (limits) in each of r states, for searches over actions as scaled features."""
 
     shapes: FeatureShapes  # the part that is the same in all states
     states: Tensor  # (r, d_s), unit cube
@@ -138,7 +138,7 @@ class FeatureLimits:
         return values, slopes * torch.where(log_ratio > 0, log_ratio * values, width)
 
     def contains(self, x: Tensor) -> Tensor:
-        """Return which features (r, q, width) satisfy the limits: (r, q).
+        """Return which of q actions in each state, as features x (r, q, width), satisfy the linear limits: (r, q).
 
         A violation within rounding is tolerated only by limits without a margin.
         """

@@ -50,8 +50,8 @@ NOISE_MARGIN = 2.0  # nats of evidence that heteroscedastic noise must gain, bec
 class Fit:
     """The fitted hyperparameters of one model, and its log evidence.
 
-    A fit keeps the Cholesky factor of the data that it was last conditioned on. Conditioning on one more reward extends
-    that factor, at a cost of n² instead of n³.
+    A fit keeps the Cholesky factor of the covariance of the rewards that it was last conditioned on. Conditioning on
+    one more reward extends that factor, at a cost of n² instead of n³.
     """
 
     kernel: Kernel

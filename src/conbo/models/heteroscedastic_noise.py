@@ -2,9 +2,9 @@
 
     log σ²(u) = log σ₀² + Σ_f w_f (2 h_f(u) - 1)
 
-Here h are the features of the unit-cube point u: numbers as they are, categories one-hot and divided by √2, as in a
-kernel.  This log-linear form is the simplest that can express that noise grows with a parameter, and few rewards are
-enough to learn it.
+Here h_f are the features of the unit-cube point u: numbers as they are, categories one-hot and divided by √2, as in a
+kernel.  The level σ₀² and the slopes w_f are fitted.  This log-linear form is the simplest that can express that noise
+grows with a parameter, and few rewards are enough to learn it.
 """
 
 from dataclasses import dataclass, replace
