@@ -54,8 +54,8 @@ class Maxima:
 class ActionFunctions:
     """r functions mean + z slope of the action; mean and slope are constants plus weighted sums of correlations κ.
 
-    These are correlations with n observed actions (`points`), which are the same for all functions, and with the action
-    of a candidate (one of `new_points`), which each function has for itself.
+    These are correlations with the n observed actions (`points`), the same for all functions, and with the action of
+    one candidate, which differs between functions (`new_points`).
     """
 
     factor: Factor  # κ

@@ -180,7 +180,7 @@ class ApproximatePosterior(ExactPosterior):
         return residual, deviation
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """Return None, because the report's page would need all the rewards."""
+        """Return None: the report's web page computes predictions from all rewards, and here these are too many."""
         return None
 
     def conditioned_on(

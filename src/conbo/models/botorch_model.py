@@ -221,7 +221,7 @@ class BotorchPosterior:
         """Return None: a BoTorch model cannot be described by plain values."""
 
     def page_record(self, space: Space) -> None:
-        """Return None: the report's page cannot compute a BoTorch model."""
+        """Return None: the report's web page cannot compute the predictions of a BoTorch model."""
 
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None

@@ -165,7 +165,7 @@ class CategoryKernel(Kernel):
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the slope ψ of A, which is T ψ_C: the gradient of A by the numbers of `a` is -ψ (a-b)."""
+        """Return the slope ψ of A: T times that of k_C. The gradient of A by the numbers of `a` is -ψ (a-b)."""
         return self.categories.covariance(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
@@ -174,7 +174,7 @@ class CategoryKernel(Kernel):
         return table * self._numbers(a, b)[0] if self.states.columns.numeric else table
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return the slope ψ of B, which is δ σ₃² ψ_C: the gradient of B by the numbers of `a` is -ψ (a-b)."""
+        """Return the slope ψ of B: δ σ₃² times that of k_C. The gradient of B by the numbers of `a` is -ψ (a-b)."""
         return self.constant * same_choices(self.choices(a), self.choices(b)) * self._numbers(a, b)[1]
 
     def variance(self, states: Tensor) -> Tensor:
@@ -199,7 +199,7 @@ class CategoryKernel(Kernel):
         return self.states.tables(a[..., columns], b[..., columns])
 
     def draw_prior(self, n: int, features: int, generator: torch.Generator) -> PriorDraws:
-        """Draw n functions from the prior of mean zero, by `features` random Fourier features of every term.
+        """Draw n functions from the prior of mean zero, by `features` random Fourier features per term of the kernel.
 
         If a profile has no spectrum, the Nyström method of `Kernel.draw_prior` is used instead.
         """
@@ -237,7 +237,7 @@ class CategoryKernel(Kernel):
         return {**factors_record(self), **self.categories.record(), "constant": self.constant}
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """Return all categorical columns: for their choices, the report's page needs tables of A and B."""
+        """Return all categorical columns: for their choices, the report's web page needs tables of A and B."""
         return self.states.columns.categorical
 
 

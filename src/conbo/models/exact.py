@@ -116,7 +116,7 @@ class ExactPosterior(Conditioned):
         return {"kernel": self.kernel.record(), "constant": self.constant, "noise": learned}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """Return the values from which the report's page computes the posterior; None if it cannot."""
+        """Return the values from which the report's web page computes the posterior; None if it cannot compute it."""
         return page_record(self, space)
 
     def conditioned_on(

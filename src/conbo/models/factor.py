@@ -46,7 +46,7 @@ class Factor:
 
     @cached_property
     def feature_scales(self) -> Tensor:
-        """Multipliers (width,) that turn features into scaled features; the correlation depends on their distance."""
+        """Multipliers (width,) that turn features into scaled features: the profile's `unit` over the lengthscales."""
         return self.profile.unit / self.lengthscales[list(self.columns.owner)]
 
     @cached_property
@@ -58,7 +58,9 @@ class Factor:
         return torch.zeros_like(upper), upper, free
 
     def scaled(self, points: Tensor) -> Tensor:
-        """Turn points into scaled features.
+        """Turn points into scaled features: the features of the warped points, times `feature_scales`.
+
+        The correlation is a function of the distance between scaled features.
 
         Parameters
         ----------

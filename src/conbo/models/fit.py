@@ -156,9 +156,10 @@ def all_modes(
 ) -> list[Mode]:
     """Return the modes of all models without effects of seeds.
 
-    Every plain family is fitted without and with output warping, and probable ones also with main effects. Then the
-    most probable mode is fitted with heteroscedastic noise and with input warping. These variants are added if their
-    evidence is higher. With `several`, a family may contribute more than one mode.
+    Every family without main effects is fitted without output warping, and with it if `map_rewards`. Probable families
+    are also fitted with main effects. Then the most probable mode is fitted with heteroscedastic noise, and with input
+    warping if `warp`. Such a variant is added if its evidence is sufficiently higher. With `several`, a family may
+    contribute more than one mode.
     """
     modes = at_least_one(modes_of_families(structures.plain, points, rewards, noise, several))
     if map_rewards and isinstance(noise, str):
