@@ -33,7 +33,7 @@ def study_arguments(metavar: str = "[STUDY]") -> Callable[[Command], Command]:
 
 
 def leading_study(arguments: Sequence[str], *names: str) -> tuple[str, ...]:
-    """The source of the study (study.toml unless it is given), followed by the arguments that `names` lists."""
+    """Put study.toml in front of the arguments unless the first of them is a source; `names` are those that follow."""
     if len(arguments) == len(names):
         return STUDY_FILE, *arguments
     if len(arguments) == len(names) + 1:
@@ -43,7 +43,7 @@ def leading_study(arguments: Sequence[str], *names: str) -> tuple[str, ...]:
 
 
 def create_or_resume(source: str, name: str | None, device: str = "cpu") -> "Study":
-    """The study of a study file, which is created if it does not exist, or an existing study of a storage."""
+    """Open the study of a study file, or create it if it does not exist; from a storage, open an existing study."""
     if not source.endswith(".toml"):
         return open_existing(source, name, device)
     study_file = read_study_file(existing_file(source))
@@ -52,12 +52,19 @@ def create_or_resume(source: str, name: str | None, device: str = "cpu") -> "Stu
 
 
 def open_existing(source: str, name: str | None, device: str = "cpu") -> "Study":
-    """The study of a study file or of a storage; raises StudyError or StorageError if it does not exist."""
+    """Open the existing study of a study file or of a storage.
+
+    Raises StudyError or StorageError if it does not exist, and SettingError if the study file does not exist, or if the
+    storage has several studies and no name is given.
+    """
     return conbo.open_study(*location(source, name), device=device)
 
 
 def location(source: str, name: str | None) -> tuple[str, str]:
-    """The storage and the name of the study; without a name, that of the only study in the storage."""
+    """The storage and the name of the study.
+
+    By default it is the name in the study file or, for a storage, that of its only study, or "default".
+    """
     if source.endswith(".toml"):
         study_file = read_study_file(existing_file(source))
         _name_distant_storage(source, study_file.storage)

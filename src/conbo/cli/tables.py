@@ -64,7 +64,7 @@ def from_rows(path: Path, rows: Mapping[str, dict[str, Any]], read: Callable[[di
 
 
 def _whole(row: dict[Any, Any]) -> dict[str, Any]:
-    """Return the row; raise PointError if it has more cells than there are columns, for example by decimal commas."""
+    """Return the row; raise PointError if it has more cells than there are columns, as decimal commas can cause."""
     if any(beyond := row.get(None, [])):
         raise PointError(f"there must be a column for every value, but got {beyond} beyond the last.")
     return {name: cell for name, cell in row.items() if name is not None}

@@ -145,7 +145,8 @@ def _result(
 ) -> "tuple[int, Outcomes | str] | None":
     """The number of a row's trial, and its outcomes or its error; None if the row has neither.
 
-    The trial in `told` is updated. Raises TrialError if it already has another result there.
+    `told` holds the trials with the results of the rows before this one, and this row's result is added to it. Raises
+    TrialError if the trial has another result there.
     """
     # columns of parameters do not count, because a parameter may be called `error`
     row = {name: cell for name, cell in row.items() if name not in study.parameters}

@@ -15,9 +15,10 @@ from conbo.trials import Trial
 
 
 def after_final_round(judge: Scorer, method: Method, seed: int, trials: Sequence[Trial]) -> float | None:
-    """The mean over states of the best rewards, if a final round replaced the last trials, one for each state.
+    """The best reward observed in each state, averaged over P[s], if the run had ended with a final round.
 
-    The final round is evaluated now. None if no other trials are left.
+    The last trials, as many as there are states, are replaced by a final round, which is evaluated now. The result is
+    None if no trials would be left before it.
     """
     problem, kept = judge.problem, trials[: len(trials) - len(judge.states)]
     if not kept:

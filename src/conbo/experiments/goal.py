@@ -31,7 +31,10 @@ class Duel(NamedTuple):
 
 
 def duels(runs: Mapping[Key, Run], as_published: bool = False) -> Iterator[Duel]:
-    """Yield the duel with the best rival on every problem; `as_published` admits only rivals with their own model."""
+    """Yield the duel with the best rival on every problem.
+
+    With `as_published`, rivals that use another model than that of their method are left out.
+    """
     for comparison in compare(run for run in runs.values() if run.is_complete):
         if DEFAULT_METHOD not in comparison.costs:
             continue
@@ -68,7 +71,7 @@ def goal_table(runs: Mapping[Key, Run], as_published: bool = False) -> str:
 def standing_sentence(runs: Mapping[Key, Run]) -> str:
     """A sentence that says on which problems the default is better than the best rival, level with it, or worse.
 
-    It counts as level unless the bootstrap interval and the sign-flip test both find a difference.
+    The default counts as level unless the bootstrap interval and the sign-flip test both find a difference.
     """
     found: dict[Standing, list[str]] = {"better": [], "level": [], "worse": []}
     for duel in duels(runs):

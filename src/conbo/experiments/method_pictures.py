@@ -137,7 +137,7 @@ def _draw_estimator(axes: Axes, belief: Belief, recipe: Estimator | None) -> Non
 
 
 def _draw_maximizers(axes: Axes, kg: ExactGains, lines: ExactLines) -> None:
-    """Draw the discretization points of the knowledge gradient, or the maxima of the functions for each z."""
+    """Draw the actions of a discrete knowledge gradient or, if it has nodes z, the maximum of μⁿ⁺¹ for each z."""
     mean, slope = lines.mean[0, 0], lines.slope[0, 0]
     if kg.rule.nodes is None:
         useful = expected_max(mean, slope).probability > 1e-3
@@ -151,7 +151,10 @@ def _draw_maximizers(axes: Axes, kg: ExactGains, lines: ExactLines) -> None:
 
 
 def estimate(belief: Belief, recipe: Estimator, candidate: Tensor) -> tuple[ExactGains, float, ExactLines]:
-    """The knowledge gradient of a recipe, its value at a candidate (1, d), and the lines in z that give the value."""
+    """Build the knowledge gradient of a recipe; return it, its value at a candidate (1, d), and its lines.
+
+    The lines are the look-ahead means of some actions, mean + slope · z, from which the value is computed.
+    """
     kg = cast(ExactGains, recipe.build(belief, generator()))  # the model is a built-in one
     only_state = torch.zeros(1, 1, 0, dtype=torch.float64)
     gains = kg.at(only_state)(candidate, torch.zeros(1, dtype=torch.long))

@@ -88,9 +88,10 @@ def paired(costs: Array, others: Array) -> Array:
 
 
 def sign_flip_p(differences: Array) -> float:
-    """The p-value of the sign-flip test: the share of combinations of signs whose sum is at least as far from zero.
+    """The p-value of the sign-flip test, which gives the differences all possible signs.
 
-    All combinations are tried if there are few pairs; otherwise random ones and the given signs.
+    It is the share of combinations of signs for which the sum of the differences is at least as far from zero as with
+    the observed signs. All combinations are tried if there are few pairs; otherwise the observed one and random ones.
     """
     n, observed = len(differences), abs(float(differences.sum()))
     least = observed - ROUNDING * float(np.abs(differences).sum())

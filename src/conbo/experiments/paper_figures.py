@@ -92,7 +92,7 @@ def swept_label(name: str, n_z: int) -> str:
 
 
 def with_model(name: str, model: GaussianProcess) -> Method:
-    """A built-in method with another model than its own, labeled `method/profile`."""
+    """A built-in method with another model than its own, labeled `method/profile`; see `GaussianProcess.profile`."""
     return replace(METHODS[name], name=f"{name}/{model.profile}", model=model)
 
 

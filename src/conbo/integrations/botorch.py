@@ -2,11 +2,13 @@
 
     α(s, x) = Σ_i w_i KG(s_i; (s, x)),   KG(s_i; ·) = E_y[max_x' μⁿ⁺¹(s_i, x')] - max_x'' μⁿ(s_i, x'')
 
-The expectation over the outcome y is estimated from nodes z_j of a standard normal variable. The best actions x'_j of
-every state at every node are found without autograd. Their derivative with respect to the candidate follows from the
-implicit function theorem, with v_j(x') = μ(s_i, x') + z_j σ̃(s_i, x') and its Hessian H:
+Here (s, x) is the candidate, s_i are states with weights w_i, and μⁿ is the posterior mean after n observations. The
+expectation over the outcome y of the candidate is estimated from nodes z_j of a standard normal variable: if y is z_j
+standard deviations above its mean, the next posterior mean is v_j(x') = μⁿ(s_i, x') + z_j σ̃(s_i, x'), where the slope σ̃
+is the posterior covariance with y over the standard deviation of y. The best action x'_j for every state and node is
+found without autograd. Its derivative follows from the implicit function theorem, with the Hessian H of v_j:
 
-    ∂x'_j / ∂(s, x) = - H⁻¹ ∂² v_j / ∂x' ∂(s, x),   coordinates of x'_j at a bound held fixed
+    ∂x'_j / ∂(s, x) = - H⁻¹ ∂² v_j / ∂x' ∂(s, x),   with coordinates of x'_j at a bound held fixed
 """
 
 from collections.abc import Sequence
@@ -81,7 +83,7 @@ class _Posterior:
 class ConditionalKnowledgeGradient(AcquisitionFunction):
     """The knowledge gradient of one more observation (q = 1), averaged over states.
 
-    In each state it is the expected increase of the best action's posterior mean.
+    In each state it is the expected increase of the highest posterior mean over all actions.
 
     Parameters
     ----------

@@ -86,9 +86,9 @@ def steps_of(distributions: Distributions, actions: Iterable[str]) -> list[tuple
 
 
 def on_steps(space: Space, state: Point, action: Point, distributions: Distributions) -> dict[str, Any]:
-    """A point as values of Optuna, with actions rounded to the nearest steps that satisfy the known limits.
+    """A point as values of Optuna, with actions rounded up or down to steps such that the known limits are satisfied.
 
-    If no steps satisfy them, the nearest steps are taken.
+    If no such rounding satisfies them, or too many actions have steps, every action is rounded to its nearest step.
     """
     there = params_of(state, distributions)
     stepped = [space.action_names[place] for place, *_ in steps_of(distributions, space.actions)]

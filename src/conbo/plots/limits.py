@@ -99,8 +99,8 @@ def limit_names(view: View) -> list[str]:
 def binding(view: View, points: Tensor) -> list[int]:
     """For points (m, d) of the policy, the index in `limit_names` of the limit that binds; -1 if none does.
 
-    A known limit binds if its slack is zero. If the best action without learned limits would satisfy them with too low
-    a probability, the learned limit that this action is least likely to satisfy binds.
+    A known limit binds if its slack is nearly zero. Otherwise a learned limit binds if the action that would be best
+    without learned limits is not sure enough to satisfy them: the one that this action is least likely to satisfy.
     """
     found = np.full(len(points), -1)
     learned = view.belief.constraints

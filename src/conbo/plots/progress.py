@@ -1,4 +1,4 @@
-"""Plots of a study's history: the policy's value after each number of evaluations, and the times of all evaluations."""
+"""Plots of a study's history: the policy's value as evaluations were added, and the times of all evaluations."""
 
 import re
 from dataclasses import replace
@@ -29,13 +29,15 @@ COLORS = {"completed": MODEL, "failed": FAILED, "running": WAITING}
 
 
 def policy_value(study: Studied) -> go.Figure:
-    """Draw the policy's expected reward over P[s], as the model estimated it after each number of evaluations.
+    """Draw the policy's expected reward over P[s], as the model estimates it from the first rewards alone.
 
-    The value is estimated at some numbers of evaluations, the checkpoints. The model is fitted to the rewards up to the
-    checkpoint, as if the study had ended there; the band is ± 1.96 standard deviations of the estimate. Checkpoints
-    with more than 300 rewards use the hyperparameters of the whole study, and a BoTorch model has the last checkpoint
-    only. The second line evaluates the same policies with the model of all rewards. Both lines say more than the best
-    observed reward, which means little if rewards are noisy and depend on the state.
+    The value is estimated after a few numbers of evaluations, the checkpoints. The model is fitted to the rewards up to
+    the checkpoint, as if the study had ended there. Checkpoints with more than 300 rewards use the hyperparameters of
+    the whole study, and a BoTorch model has the last checkpoint only.
+
+    The solid line joins these estimates, with a band of ± 1.96 standard deviations. The dashed line evaluates the same
+    policies with the model of all rewards. Both lines say more than the best observed reward, which means little if
+    rewards are noisy and depend on the state.
 
     Parameters
     ----------
@@ -83,10 +85,10 @@ def checkpoints(n: int) -> list[int]:
 
 
 def _value_after(view: View, n: int) -> tuple[float, float, float] | None:
-    """The value of the policy after n rewards by the model of these rewards, its standard deviation, and another value.
+    """Estimate the value of the policy that is learned from the first n rewards.
 
-    The other value is that of the same policy by the model of all rewards. The result is None if the model cannot be
-    conditioned on fewer rewards.
+    Return the estimate of the model of these n rewards, its standard deviation, and the estimate of the model of all
+    rewards; or None if the model cannot be conditioned on fewer rewards.
     """
     if n == len(view.points):
         return *view.value, view.value[0]

@@ -166,7 +166,7 @@ def surface(
 def _levels(z: NDArray[np.float64], high_is_good: bool) -> tuple[NDArray[np.float64], bool]:
     """The edges of the color bands, which are round and evenly spaced, and whether the worst values lie beyond them.
 
-    The bands reach at most as far to the bad side of the median as the best value lies to its good side.
+    The worst edge lies at most about as far from the median as the best value does, on the other side.
     """
     low, median, high = (float(part) for part in (z.min(), np.median(z), z.max()))
     if high_is_good and high > median:
@@ -182,7 +182,8 @@ def _levels(z: NDArray[np.float64], high_is_good: bool) -> tuple[NDArray[np.floa
 def _round_step(step: float, size: float) -> float:
     """The smallest number of the form 1, 2 or 5 times a power of ten that is at least `step`.
 
-    `size` is the size of the values; if they are all equal and the step is zero, a billionth of it is used.
+    A step below a billionth of `size`, the magnitude of the plotted values, is raised to that; if all values are equal,
+    the step would be zero.
     """
     least = max(step, 1e-9 * size, 1e-300)
     power = 10.0 ** np.floor(np.log10(least))

@@ -228,9 +228,9 @@ class View:
         return max(0.0, float(np.dot(weights.numpy(), lost)) * self.sign)
 
     def most_important(self, role: str, name: str | None = None) -> str:
-        """The given name of a state or action or, without one, the name of the parameter that costs most to get wrong.
+        """The name of the state or action parameter that costs most reward if the policy gets it wrong.
 
-        `role` is "states" or "actions".
+        `role` is "states" or "actions". A `name` that is given is checked and returned instead.
         """
         if name is not None:
             self.parameter(name, role)
@@ -242,7 +242,7 @@ Studied: TypeAlias = Study | View
 
 
 def view_of(study: Studied) -> View:
-    """The view of a study as it is now; if the argument is already a view, it is returned."""
+    """Make the view of a study as it is now; an argument that is already a view is returned unchanged."""
     if isinstance(study, View):
         return study
     if not isinstance(study, Study):

@@ -88,7 +88,10 @@ def _validation(number: int, found: Validation) -> Panel:
 
 
 def policy_map_panel(view: View) -> Panel:
-    """The panel of the policy's actions along the most important states; its text mentions a band if there is one."""
+    """The panel of the policy's actions against each of the most important state parameters.
+
+    If there is a band, of the best actions of functions drawn from the posterior, the panel's text explains it.
+    """
     drawn = view.best_of_draws(view.typical_states[0][:1]) is not None
     if view.space.states:
         band = (
@@ -215,7 +218,7 @@ def _one(figure: go.Figure) -> tuple[Group, ...]:
 
 
 def _states(view: View) -> list[tuple[str, str | None]]:
-    """The most important states, as pairs (name of the group, name of the state).
+    """The most important state parameters, as pairs (name of the group, name of the parameter).
 
     The first name is empty if there is only one group. In a space without states, the only pair is ("", None).
     """
@@ -224,12 +227,12 @@ def _states(view: View) -> list[tuple[str, str | None]]:
 
 
 def _along(view: View, plot: Callable[[View, str | None], go.Figure]) -> tuple[Group, ...]:
-    """A group of figures for each of the most important states, drawn by `plot`."""
+    """A group with one figure for each of the most important state parameters, drawn by `plot`."""
     return tuple(Group(name, (plot(view, state),)) for name, state in _states(view))
 
 
 def _fixed(view: View) -> str:
-    """A sentence with the values at which the other states are fixed in a plot along one state."""
+    """A sentence with the values at which the other state parameters are fixed in a plot along one of them."""
     if len(view.space.states) < 2:
         return ""
     middle = view.space.decode_states(view.center()[None].numpy())[0]

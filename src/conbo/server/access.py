@@ -227,7 +227,7 @@ def _unauthorized(what: str) -> RefusedError:
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    """Return the headers of a request by name; refuse a request in which one that decides about access occurs twice."""
+    """Return the headers of a request by name; refuse a request that repeats a header on which access depends."""
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key = name.decode("latin-1").lower()

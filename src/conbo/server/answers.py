@@ -31,7 +31,7 @@ class Json(Response):
 
 
 def error_answer(status: int, kind: str, text: str, headers: dict[str, str] | None = None) -> Json:
-    """Return an error with the name of its type and the library's text."""
+    """Return a JSON answer that describes an error: its type, whose name is `kind`, and its text."""
     return Json({"error": {"type": kind, "text": text}}, status, headers)
 
 

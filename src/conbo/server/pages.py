@@ -100,7 +100,7 @@ def _environment() -> Environment:
 
 @cache
 def _files(*folders: str) -> dict[str, Traversable]:
-    """Return the files of a folder of this package by name, without importing the folder as a module."""
+    """Return the files of a folder by name; `folders` are the parts of its path in the package conbo."""
     return {file.name: file for file in files("conbo").joinpath(*folders).iterdir()}
 
 

@@ -1,4 +1,4 @@
-"""A study in the main process of the service, which reads its settings and trials but fits no model."""
+"""A study as the main process of the service holds it: with settings and trials, but without fitting a model."""
 
 import threading
 from collections import Counter
@@ -64,7 +64,7 @@ class ServedStudy:
         return trials[number]
 
     def writable(self) -> Study:
-        """Return the study for changes; raise StudyError if it needs a function that only its user has."""
+        """Return the `Study`, which can be changed; raise StudyError if it needs a function that only its user has."""
         if self._study is None:
             raise StudyError(self.why_read_only)
         return self._study

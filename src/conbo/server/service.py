@@ -1,4 +1,4 @@
-"""The work of the service for each kind of request. Slow work runs in other threads or processes, not the event loop.
+"""The work of the service for each kind of request. Slow work runs outside of the event loop, in threads or processes.
 
 Arguments named `body` are the fields of the request, as `bodies` declares them. Results are plain records for JSON.
 """
@@ -297,7 +297,7 @@ class Service:
         return {"stands": stands, "trial": trial_record(await self._known(study, number))}
 
     async def _looked_at(self, study: ServedStudy, look: Callable[..., Result], *arguments: Any) -> Result:
-        """Run `look`, which reads a study, in a thread, and return its result; raise UnknownError if it was deleted."""
+        """Run `look`, which reads a study, in a thread; return its result. Raise UnknownError if the study is gone."""
         try:
             return await self.read(look, *arguments)
         except StudyError as error:

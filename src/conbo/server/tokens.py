@@ -1,6 +1,7 @@
 """Tokens of the service, each with a right: its holder may read studies, also ask and tell, or also create them.
 
-A file stores the hashes of all tokens, and a running service reads it again whenever it changes.
+A file stores the hashes of all tokens, and a running service reads it again whenever it changes. `access.py` checks the
+token of each request.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Decides whether a run has reached one of its ends (evaluations, costs, time, gain), or how many trials it needs."""
+"""Decides whether a run ends, by its evaluations, costs, time or expected gain, and how many trials it still needs."""
 
 from conbo.optimizer import Optimizer
 from conbo.study.asking import under_way
@@ -8,19 +8,19 @@ from conbo.trials import SuggestedTrials
 
 
 def wanted_trials(ends: Ends) -> float:
-    """Number of completed trials at which the run ends; infinite if the run has no such end."""
+    """Number of completed trials at which the run ends; infinite if only other conditions end it."""
     return float("inf") if ends.evaluations is None else ends.evaluations
 
 
 def missing_trials(ends: Ends, optimizer: Optimizer) -> float:
-    """Number of trials that are still to be suggested; zero once all trials, also running ones, use up the budget."""
+    """Number of trials still to be suggested; zero once all trials, also running ones, use up the budget of costs."""
     if ends.budget is not None and sum(optimizer.total_cost()) >= ends.budget:
         return 0
     return max(0, wanted_trials(ends) - len(under_way(optimizer)))
 
 
 def reached_end(ends: Ends, optimizer: Optimizer, seconds: float) -> Stopped | None:
-    """Name of the end that a run has reached after this many seconds, or None. Running trials do not count."""
+    """Name of the condition that ends the run after this many seconds, or None. Running trials do not count."""
     if optimizer.n_completed >= wanted_trials(ends):
         return "evaluations"
     if ends.budget is not None and optimizer.total_cost()[0] >= ends.budget:
@@ -31,7 +31,7 @@ def reached_end(ends: Ends, optimizer: Optimizer, seconds: float) -> Stopped | N
 
 
 def too_little_gain(ends: Ends, suggested: SuggestedTrials) -> Stopped | None:
-    """Name of the end that is reached because the suggested trials promise too little gain, or None.
+    """Name of the condition that ends the run because the suggested trials promise too little gain, or None.
 
     The expected gain is compared with `stop_below`, and the expected gain times `worth` with the cost of one trial.
     """

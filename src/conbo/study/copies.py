@@ -18,7 +18,7 @@ from conbo.study.stored import stored_records
 
 
 def copy_study(storage: Storage, name: str, target: Path, overwrite: bool = False) -> None:
-    """Copy the database of a study to a new SQLite file: all studies of an SQLite file, only this study of a server."""
+    """Copy a study to a new SQLite file; if it is stored in an SQLite file, all studies of that file are copied."""
     if target.exists() and not overwrite:
         raise StorageError(f"a copy must not replace a file, but '{target}' exists already.")
     study = stored_records(storage, name).study  # raises if there is no such study

@@ -1,4 +1,4 @@
-"""Reads CSV files as rows of texts, and refuses files with a wrong encoding or with unclosed quotation marks."""
+"""Reads CSV files as rows of texts; refuses files with a wrong encoding, or with implausibly long cells."""
 
 import csv
 import re
@@ -16,8 +16,8 @@ def csv_rows(path: str | Path) -> tuple[list[str], list[dict[Any, str | list[str
     """The column names of a CSV file in UTF-8, its rows by column name, and the line on which each row begins.
 
     If a row has more cells than there are columns, the surplus cells are a list under the key None. Raises StudyError
-    if a cell is longer than `LONGEST_CELL` (the message names line and column), if the file is empty, or if it is not
-    separated by commas.
+    if the file is empty, is not UTF-8 or is not separated by commas, or if a cell is longer than `LONGEST_CELL`
+    characters; then the message names line and column.
     """
     lines: list[str] = []  # lines of the row that is being read
 

@@ -91,8 +91,9 @@ class Settings:
 
 
 def from_record(record: Mapping[str, Any], mine: Settings | None = None) -> Settings:
-    """The settings that a record describes; functions and other objects that it cannot hold are taken from `mine`.
+    """The settings that a record describes.
 
+    Functions and other objects that a record cannot hold are taken from `mine`, the settings that the user has given.
     Raises RecordError, which names the field, if the record is damaged or a later version of conbo wrote it.
     """
     optional = tuple(field.name for field in fields(Settings) if field.default is not MISSING)

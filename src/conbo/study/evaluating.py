@@ -92,7 +92,7 @@ class Evaluating:
             The run ends when the next evaluation is expected to gain less than this, in units of reward.
         finish
             "best-observed" spends the last evaluations, one in each of finitely many states, on improving the best
-            reward that was observed in this state.
+            reward that was observed in that state.
         on_interrupt
             After Ctrl-C, "wait" for running evaluations or "cancel" them. A second Ctrl-C always cancels.
         lease
@@ -116,7 +116,7 @@ class Evaluating:
         SettingError
             If a setting is out of range, or does not fit the method or the study.
         ConboError
-            If the objective failed ten times in a row, or the executor is broken.
+            If ten trials in a row failed, or the executor is broken.
         StorageError
             If the database could not be reached or written for too long; the message lists rewards that are not
             recorded.

@@ -220,7 +220,7 @@ class Borrowed:
         self.width()
 
     def width(self) -> int:
-        """The number that the user gave, or the number of workers of the executor."""
+        """The number of workers that the user gave or, without one, the number that the executor has."""
         try:
             return self._workers or n_workers(self._executor)
         except SettingError:
@@ -239,12 +239,12 @@ class Borrowed:
         return True
 
     def stop(self, future: "Future[Any]") -> bool:
-        """Ask the executor to cancel the evaluation, and return whether it did; a running one usually continues."""
+        """Cancel the evaluation unless it is running, and return whether that worked; it never does for Dask."""
         # a canceled future of Dask counts as ended while its evaluation still runs, so the next one would wait for it
         return not self._is_dask and future.cancel()
 
     def close(self) -> None:
-        """Ask to cancel everything that has not begun; the executor itself stays open."""
+        """Cancel all evaluations that have not begun; the executor itself stays open."""
         for future in self._running:
             future.cancel()
 

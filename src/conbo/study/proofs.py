@@ -234,7 +234,7 @@ def _evaluators(workers: int | None, executor: Executor | None, objective: AnyOb
 def _evaluated(
     evaluators: Evaluators, objective: AnyObjective, points: Sequence[tuple[Any, ...]]
 ) -> Iterator[tuple[int, Future[Any]]]:
-    """Evaluate the objective at all points, which are its arguments; yield index and future of each point when done."""
+    """Evaluate the objective with every tuple of arguments in `points`; yield index and future of each when done."""
     waiting, running = deque(range(len(points))), dict[Future[Any], int]()
     try:
         while waiting or running:

@@ -80,8 +80,8 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
     confidence
         Probability with which the policy satisfies all learned limits, if some action can; 0.95 by default.
     failures
-        Whether to learn from failed trials where evaluations fail: "learn" (from the second failure on) or "ignore".
-        By default a new study learns, and a stored one continues as it was begun.
+        "learn" predicts where evaluations fail, from the second failed trial on; "ignore" does not. By default a new
+        study learns, and a stored one continues as it was begun.
     name
         Name of the study in its storage.
     storage
@@ -358,7 +358,7 @@ class Study(TrialTables, Learned, Evaluating, Proofs):
         trial
             The trial or its number.
         reward
-            The reward, in the user's sign.
+            The reward as the objective returns it, whether it is maximized or minimized.
         noise
             Variance of the reward. Give it for all trials of a study or for none.
         outcomes

@@ -15,7 +15,7 @@ _RETIRED: set[str] = set()  # names of workers of this process that have ended
 def worker_name() -> str:
     """A unique name for a worker, from which other processes of this machine can tell whether its process has ended.
 
-    It consists of the host name, the process number, `_machine`, the time when the process started, and a random part.
+    It has the host name, the process number, the hash of `_machine`, the start time of the process, and a random part.
     """
     pid = os.getpid()
     return f"{socket.gethostname()}:{pid}:{_machine()}.{_start(pid) or 0}.{secrets.token_hex(3)}"
@@ -50,9 +50,9 @@ def is_gone(worker: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _machine() -> str:
-    """A hash that is equal for processes whose process numbers can be compared.
+    """A hash that is the same for all processes among which a process number means one process.
 
-    The host name is not enough, because containers may share a host name, or even the host.
+    The host name is not enough, because containers may have the same host name, even on one machine.
     """
     parts = [socket.gethostname()]
     with suppress(OSError):  # the file exists only on Linux
