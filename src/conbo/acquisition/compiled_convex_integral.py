@@ -22,11 +22,11 @@ def gains(
     corner: float,
     smooth: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the best and the lower estimates (...), and the derivatives (..., q) of the best ones in the slopes.
+    """Return the best estimates (...), the lower bounds (...), and the derivatives (..., q) of the best estimates.
 
-    The lines (..., q) are given by `intercepts` and `slopes`, `similarity` is (..., q-1), and the first four arguments
-    are attributes of `ConvexIntegral`.  `corner` and `smooth` are the similarities below which V has a corner between
-    two nodes, and above which it is smooth.
+    The derivatives are with respect to the slopes.  The lines (..., q) are given by `intercepts` and `slopes`,
+    `similarity` is (..., q-1), and the first four arguments are attributes of `ConvexIntegral`.  Between two nodes, V
+    is taken to have a corner if the similarity is below `corner`, and to be smooth if it is above `smooth`.
     """
     shape = slopes.shape if intercepts.shape == slopes.shape else np.broadcast_shapes(intercepts.shape, slopes.shape)
     *rows, q = shape

@@ -1,10 +1,11 @@
 """Estimates E[V(Z)] - V(0), Z ~ N(0, 1), of a convex function V from its values and slopes at a few nodes z_j.
 
-The knowledge gradient is such an expectation, with V(z) = max_x' [μ(s_i, x') + σ̃(s_i, x') z].  At every node z_j, the
+The knowledge gradient in a state s_i is such an expectation, with V(z) = max_x' [μ(s_i, x') + σ̃(s_i, x') z]: the best
+posterior mean of s_i if the new observation is z standard deviations above its expectation.  At every node z_j, the
 maximizer x*_j gives the value V(z_j) and, by the envelope theorem, the slope σ̃(s_i, x*_j).  One of the nodes is zero.
 From these values and slopes follow
 
-- a lower bound: the integral of the highest tangent (the paper's KG_h, with these nodes);
+- a lower bound: the integral of the highest tangent (KG_h of the ConBO paper, with these nodes);
 - an upper bound: the integral of chords between nodes and, beyond the outer nodes, of lines with the steepest slope of
   any action;
 - a best estimate.  If the maximizers of two neighboring nodes are similar, V is smooth between them, and the estimate
@@ -46,7 +47,7 @@ def quantile_nodes(n: int, spread: float = SPREAD) -> Tensor:
 
 @dataclass(frozen=True)
 class Gains:
-    """Estimates of the gain E[V(Z)] - V(0), and the derivative of the best one."""
+    """Estimates of the gain E[V(Z)] - V(0), and the derivative of the best estimate."""
 
     best: Tensor  # (...)
     lower: Tensor  # (...), a lower bound
@@ -71,7 +72,10 @@ class ConvexIntegral:
 
     @cached_property
     def cubic(self) -> Tensor:
-        """Weights (4, q-1) of D left, d left, D right and d right in the integral of every interval's cubic."""
+        """Weights (4, q-1) in the integral of every interval's cubic.
+
+        They are those of the value D and the slope d at the left node, then at the right node.
+        """
         h = self.nodes[1:] - self.nodes[:-1]
         m0, m1, m2, m3 = self._powers
         rise = 3 * m2 / h**2 - 2 * m3 / h**3  # integral of the cubic that goes from 0 to 1
@@ -79,7 +83,7 @@ class ConvexIntegral:
 
     @cached_property
     def chord(self) -> Tensor:
-        """Weights (2, q-1) of D left and D right in the integral of every interval's chord."""
+        """Weights (2, q-1) of the value D at the left and the right node in the integral of every interval's chord."""
         h = self.nodes[1:] - self.nodes[:-1]
         m0, m1 = self._powers[:2]
         return torch.stack([m0 - m1 / h, m1 / h])
@@ -92,9 +96,10 @@ class ConvexIntegral:
         return torch.stack([mass, first, mass - outer * first])
 
     def tangents(self, gain: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-        """Return weights (..., 4, q-1) and the integral (..., q-1) of the higher of two tangents over every interval.
+        """Return the integral (..., q-1), over every interval, of the higher of the tangents at its two nodes.
 
-        The weights are those of D left, d left, D right and d right in this integral.
+        The weights (..., 4, q-1) in this integral come first: those of the value D and the slope d at the left node,
+        then at the right node.
         """
         left, right = self.nodes[:-1], self.nodes[1:]
         slope_change = slope[..., 1:] - slope[..., :-1]
@@ -189,7 +194,7 @@ class ConvexIntegral:
 
 
 def _ends(gain: Tensor, slope: Tensor) -> Tensor:
-    """Stack D left, d left, D right and d right (..., 4, q-1): values and slopes at both ends of every interval."""
+    """Stack (..., 4, q-1) the value D and the slope d at the left node of every interval, then at the right node."""
     return torch.stack([gain[..., :-1], slope[..., :-1], gain[..., 1:], slope[..., 1:]], -2)
 
 

@@ -176,7 +176,7 @@ class Information:
         return LineGains(value.reshape(shape), derivative.unflatten(0, shape), lines)
 
     def tables(self, states: Tensor, climb: int) -> PeakTables:
-        """Draw the functions of states (c, d_s) jointly at actions that are likely to be the best one.
+        """Draw f(s_i, ·) for each of the states s_i (c, d_s), jointly at actions that are likely to be its best one.
 
         Some of these actions are found by local searches of `climb` steps.  With zero steps, there are no local
         searches, and fewer draws.

@@ -84,9 +84,9 @@ def which_value(values: Tensor) -> Tensor:
 def root_and_whitening(covariance: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
     """Return the matrices V √Λ and V Λ^-½ (c, p, p) of covariance matrices V Λ Vᵀ (c, p, p).
 
-    Likely peaks are close together, so covariances are singular up to rounding errors, whose size is relative to the
-    prior variances (c,).  Eigenvectors without variance are replaced by zeros.  The others are sorted by decreasing
-    variance, because a quasi-random sequence is most even in its first dimensions.
+    Actions that are likely to be the best one are close together, so covariances are singular up to rounding errors,
+    whose size is relative to the prior variances (c,).  Eigenvectors without variance are replaced by zeros.  The
+    others are sorted by decreasing variance, because a quasi-random sequence is most even in its first dimensions.
     """
     variances, vectors = torch.linalg.eigh(covariance)
     variances, vectors = variances.flip(-1), vectors.flip(-1)
@@ -152,8 +152,8 @@ def retrospective(slope: Tensor, tables: PeakTables) -> tuple[Tensor, Tensor]:
     """Return H[label] - E H[label | Z] (c,) and its derivative (c, p) with respect to the slopes (c, p).
 
     All draws are moved to Z = z, for several z, and their labels are counted.  Counts have no derivative, so the
-    derivative is that of E[log (P(label | Z) / P(label))] with respect to Z, with the labels of the draws and the
-    table of logarithms held fixed.
+    derivative is that of the mean over draws of log (P(label | Z) / P(label)).  In it, only the draws' values of Z
+    depend on the slopes; their labels and the table of logarithms are held fixed.
     """
     n, k = len(tables.normals), tables.points.shape[1]
     nodes = torch.linspace(-REACH, REACH, NODES, dtype=slope.dtype, device=slope.device)

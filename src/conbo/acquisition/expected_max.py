@@ -1,7 +1,7 @@
 """Computes E[max_i (a_i + b_i Z)] for Z ~ N(0, 1): the exact expected maximum of finitely many lines.
 
 =========  ====================  =============================================================
-paper      here                  meaning
+ConBO      here                  meaning
 =========  ====================  =============================================================
 μ_i        ``intercepts``        a, posterior means of the actions
 σ̃_i        ``slopes``            b, how each mean moves with the new observation
@@ -10,9 +10,10 @@ B          ``probability``       Φ(end) - Φ(start), also ∂E/∂a
 -A         ``density``           φ(start) - φ(end), also ∂E/∂b
 =========  ====================  =============================================================
 
-The paper's Algorithm 3 goes through the lines one by one.  Here, each line's interval is found from its crossings with
-all other lines, without a loop, for any leading batch dimensions.  Equal slopes, single lines and dominated lines need
-no special treatment.  On a CPU with Numba, the compiled loop of `compiled_expected_max.py` gives the same result.
+The first column has the symbols of the ConBO paper, whose Algorithm 3 goes through the lines one by one.  Here, each
+line's interval is found from its crossings with all other lines, without a loop, for any leading batch dimensions.
+Equal slopes, single lines and dominated lines need no special treatment.  On a CPU with Numba, the compiled loop of
+`compiled_expected_max.py` gives the same result.
 """
 
 from dataclasses import dataclass

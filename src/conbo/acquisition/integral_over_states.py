@@ -12,8 +12,8 @@ where the value is high:
   state with more importance than a cell represents only itself, such as the candidate's own state if states are hardly
   correlated.  This also works for mixtures of real and categorical states.  If there are only hundreds of states, all
   of them are in the pool.
-- `GaussianStates`: the paper's importance sampling from N(s, diag(l_s²)), where l_s are the lengthscales of the states;
-  sampled states outside the space have weight zero.
+- `GaussianStates`: the ConBO paper's importance sampling from N(s, diag(l_s²)), where l_s are the lengthscales of the
+  states; sampled states outside the space have weight zero.
 
 Under an average of models (its members), the integral is the weighted sum of the members' integrals.  The number of
 states for each member's integral is proportional to its weight, so an average costs little more than one model.
@@ -176,7 +176,7 @@ def by_importance(importance: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
     An entry with more than one n-th of the total importance is chosen, with multiplicity one.  The others are cut into
     cells of equal importance, and the middle entry of each cell is chosen.  Its multiplicity is the importance of the
-    cell divided by its own.
+    cell divided by that of the entry.
     """
     highest, order = importance.topk(n)
     alone = (n * highest > importance.sum(-1, keepdim=True)).sum(-1, keepdim=True)  # (r, 1), always below n
@@ -196,9 +196,9 @@ def _scaled(importance: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class GaussianStates:
-    """A recipe for the paper's rule: sample states s_i ~ N(s, diag(l_s²)) around the candidate's state s.
+    """A recipe for the ConBO paper's rule: sample states s_i ~ N(s, diag(l_s²)) around the candidate's state s.
 
-    Their weights are P[s_i] divided by the normal density, and zero outside the space.
+    Here, l_s are lengthscales. Weights are P[s_i] divided by the normal density, and zero outside the space.
     """
 
     n_states: int = 20  # number of sampled states
@@ -302,7 +302,7 @@ class ConditionalAcquisition:
         return self.value.seen_seeds if isinstance(self.value, KnowsSeeds) else ()
 
     def for_seeds(self, seeds: Tensor) -> "ConditionalAcquisition":
-        """Return the acquisition function of evaluations with these seeds (c,), one for each of c points."""
+        """Return the acquisition function of c points, where point i is evaluated with the seed `seeds[i]`."""
         assert isinstance(self.value, KnowsSeeds)
         return ConditionalAcquisition(self._belief, self.value.for_seeds(seeds), self.rule, self._screening_states)
 
@@ -357,16 +357,16 @@ class AveragedAcquisition:
 
     @property
     def value(self) -> StateValue:
-        """The value of a candidate in each state, averaged over the members."""
+        """The value of a candidate in each state: the weighted average over the models (the members)."""
         return MixtureGains(tuple(part.value for part in self.parts), self.weights)
 
     @property
     def seen_seeds(self) -> tuple[int, ...]:
-        """The seeds of the observations; empty if no member depends on seeds."""
+        """The seeds of the observations; empty if the value does not depend on seeds under any of the models."""
         return max((part.seen_seeds for part in self.parts), key=len)
 
     def for_seeds(self, seeds: Tensor) -> "AveragedAcquisition":
-        """Return the acquisition function of evaluations with these seeds (c,); some members may ignore seeds."""
+        """Return the acquisition function of c points evaluated with these seeds (c,); some models may ignore them."""
         known = (part.for_seeds(seeds) if isinstance(part.value, KnowsSeeds) else part for part in self.parts)
         return AveragedAcquisition(self.weights, tuple(known))
 

@@ -1,11 +1,11 @@
-"""The knowledge gradient in a state: how much an observation, in any state, is expected to raise its best mean.
+"""The knowledge gradient in a state s_i: the expected rise of its best posterior mean by an observation in any state.
 
     KG_c(s_i; (s,x)) = E_y[max_x' μⁿ⁺¹(s_i, x')] - max_x'' μⁿ(s_i, x''),   μⁿ⁺¹ = μⁿ + σ̃ Z
 
 The observation y is at the candidate (s, x), and Z ~ N(0, 1) is y, standardized.
 
 =============  ===================================  ===========================================================
-paper          here                                 meaning
+ConBO paper    here                                 meaning
 =============  ===================================  ===========================================================
 KG_d           ``DiscreteKG``                       maxima over a fixed random set of actions
 KG_MC          ``MonteCarloKG``                     average over random Z_j; each maximum is found by local search
@@ -15,7 +15,7 @@ KG_h           ``HybridKG(spread=1, "lower")``      maxima over the actions x*_j
 =============  ===================================  ===========================================================
 
 References: Frazier, Powell & Dayanik (2009); Scott, Frazier & Powell (2011); Wu & Frazier (2017); Pearce, Klaise &
-Groves, "Practical Bayesian Optimization of Objectives with Conditioning Variables".
+Groves, "Practical Bayesian Optimization of Objectives with Conditioning Variables" (the ConBO paper).
 
 If constraints are learned, all three recipes compute the gain of `constrained_gain.py`, each with its own pool of
 actions.
@@ -49,7 +49,7 @@ class Estimator(Protocol):
 
 
 def discrete_gain(mean: Tensor, slope: Tensor, similarity: Tensor) -> tuple[Tensor, Tensor]:
-    """Return E[max] - max mean (...) of lines mean + slope Z (..., q), and its derivative in the slopes (..., q)."""
+    """Return E[max] - max mean (...) of lines mean + slope Z (..., q), and its derivative (..., q) in the slopes."""
     lines = expected_max(mean, slope)
     return lines.gain, lines.density
 

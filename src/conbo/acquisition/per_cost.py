@@ -48,12 +48,12 @@ class AcquisitionPerCost:
         return self.acquisition.seen_seeds if isinstance(self.acquisition, SeedsMatter) else ()
 
     def for_seeds(self, seeds: Tensor) -> "AcquisitionPerCost":
-        """Return the acquisition function of evaluations with these seeds (c,), one for each of c points."""
+        """Return the acquisition function of c points, where point i is evaluated with the seed `seeds[i]`."""
         assert isinstance(self.acquisition, SeedsMatter)
         return AcquisitionPerCost(self.acquisition.for_seeds(seeds), self.cost)
 
     def screen(self, points: Tensor) -> Tensor:
-        """Return rough values (c,) of points (c, d), which are cheap to compute, divided by the expected costs."""
+        """Return rough, cheap values (c,) of points (c, d), divided by the expected costs."""
         return self.acquisition.screen(points) / self.cost.relative(points)
 
     def __call__(self, points: Tensor) -> Tensor:

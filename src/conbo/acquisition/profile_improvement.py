@@ -9,9 +9,9 @@ observation is made, q⁺ is Gaussian, with
     mean  μ + ζ √(τ² σ² / (σ² + τ²)),   standard deviation  σ² / √(σ² + τ²)
 
 =========  =======================  ====================================================================
-paper      here                     meaning
+symbol     here                     meaning
 =========  =======================  ====================================================================
-0.75       ``quantile``             a quantile below one half is cautious, one above is optimistic
+Φ(ζ)       ``quantile``             a quantile below one half is cautious, one above is optimistic
 ζ          ``level``                0 for PEI
 τ²         ``noise``                variance of a reward's noise; set to zero for PEI
 max_x' q   ``threshold``            found by a search in every state; its gradient is that of q at the maximizer
@@ -54,7 +54,7 @@ class ProfileImprovement:
 class ProfileQuantileImprovement:
     """A recipe for profile expected quantile improvement (PEQI)."""
 
-    quantile: float = 0.75  # probability of the posterior quantile that is improved, as in the paper
+    quantile: float = 0.75  # probability of the posterior quantile that is improved, as in the ConBO paper
 
     def __post_init__(self) -> None:
         if not 0 < self.quantile < 1:

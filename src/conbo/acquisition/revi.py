@@ -3,7 +3,7 @@
     REVI(s, x) = Σ_i P_i KG_d(s_i; (s,x)) over n_s states and one set of n_x actions,   n_s = n_x = ⌈√(2n)⌉
 
 Here, n is the number of observations.  States are drawn from P[s]; if there are at most n_s states, all are taken, with
-their probabilities P_i.  Actions are a Latin hypercube.  The paper maximizes by Nelder-Mead; here, local searches with
+their probabilities P_i.  Actions are a Latin hypercube.  The authors maximize by Nelder-Mead; here, local searches with
 closed-form gradients begin from the same number of starts.  Reference: Pearce & Branke (2018), with the settings of the
 ConBO paper's supplement.
 """

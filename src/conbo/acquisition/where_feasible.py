@@ -50,11 +50,11 @@ class FeasibleAcquisition:
         return self.acquisition.climbs_logarithm
 
     def screen(self, points: Tensor) -> Tensor:
-        """Return rough values (c,) of points (c, d), which are cheap to compute, times the probabilities."""
+        """Return rough, cheap values (c,) of points (c, d), times the probabilities of feasibility."""
         return self.acquisition.screen(points) * self._probability(points)
 
     def __call__(self, points: Tensor) -> Tensor:
-        """Return accurate values (c,) of points (c, d) times the probabilities."""
+        """Return accurate values (c,) of points (c, d), times the probabilities of feasibility."""
         return self.acquisition(points) * self._probability(points)
 
     def local(self, starts: Tensor) -> BatchedFunction:
