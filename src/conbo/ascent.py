@@ -185,8 +185,9 @@ def _update(
 ) -> None:
     """Update the inverse Hessian (r, d, d) of the negated function in place by BFGS, after the steps `moved` (r, d).
 
-    The steps changed the negated gradients by size · change.  Only rows flagged by `curved` are updated: those along
-    whose step the function is concave.  Rows flagged by `fresh` still have an identity matrix, which is scaled first.
+    These steps changed the negated gradients by `size` (r,) times `change` (r, d).  Only rows flagged by `curved` are
+    updated: those along whose step the function is concave.  The matrices of rows flagged by `fresh` are still
+    identities, which are scaled first.
     """
     along = np.where(curved, _dot(moved, change), 1.0)
     unscaled = curved & fresh

@@ -1,6 +1,6 @@
-"""A belief: all that is known at present, which are the space, P[s], the observations and the model fitted to them.
+"""A belief is all that is known at present: the space, the distribution P[s] of states, the observations and the model.
 
-`fit_belief` creates it.  Proposals and policies are functions of it.
+`fit_belief` creates a belief.  Proposals and policies are functions of it.
 """
 
 from collections.abc import Callable

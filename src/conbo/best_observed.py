@@ -15,7 +15,8 @@ def best_observed(
 ) -> list[dict[str, Any]]:
     """List every state with the action, the reward and the number of its best trial.
 
-    They are None if the state has no completed trial.  A state of probability zero is listed only if it has one.
+    These three are None if the state has no completed trial.  A state of probability zero is listed only if it has a
+    completed trial.
     """
     listed = states.listed()
     if listed is None:

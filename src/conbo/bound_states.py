@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class StateDistribution(Protocol):
-    """P[s] on the unit cube, in float64. Integers and categories are at the centers of their bins."""
+    """The distribution P[s] of states on the unit cube. Integers and categories are at the centers of their bins."""
 
     @property
     def has_quantile(self) -> bool:
@@ -45,7 +45,7 @@ class StateDistribution(Protocol):
         """Map points u (n, d) to states (n, d) as `transform` does, for tensors."""
 
     def density(self, states: Tensor) -> Tensor:
-        """Return the density (...) of states (..., d); a discrete value has the uniform density of its bin."""
+        """Return the density (...) of states (..., d); a discrete value's probability is spread evenly over its bin."""
 
     def listed(self, max_states: int = MAX_STATES) -> tuple[Array, Array] | None:
         """Return all states (m, d) and their probabilities (m,), or None if there are more than `max_states`."""

@@ -18,7 +18,7 @@ from conbo.validation import Validation, difference_in_words
 
 @dataclass(frozen=True)
 class Comparison:
-    """The values of the policy and of another decision rule. Printed, it is one sentence on each estimate.
+    """The values of the policy and of another decision rule. Printed, it is a few sentences.
 
     Standard deviations are the model's uncertainty about its estimates, without the noise of single rewards.
 

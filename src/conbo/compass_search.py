@@ -65,9 +65,10 @@ def _neighbors(space: Space, action: Array, step: float) -> Iterator[Array]:
 
 
 def _together(space: Space, action: Array, better: Array) -> Array:
-    """Combine all moves from an action (d_x,) that are improvements (k, d_x), sorted from the best to the worst.
+    """Return the action (d_x,) with the changes of all k better actions (k, d_x) at once.
 
-    If two of them change the same parameter, the better one is used.
+    The better actions are sorted from the best to the worst.  If two of them change the same parameter, the change of
+    the better one is used.
     """
     moved = action.copy()
     for other in better[::-1]:

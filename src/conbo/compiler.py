@@ -33,7 +33,7 @@ def compiled_with(**options: Any) -> Callable[[Function], Function]:
     """Return a decorator that compiles a function on its first call, if Numba is installed.
 
     The machine code is cached on disk and runs without the GIL.  All functions that the function calls must be in files
-    of the same folder, whose fingerprint is in its name.
+    of the same folder.  A fingerprint of this folder becomes a part of the function's name.
     """
 
     def compile_lazily(function: Function) -> Function:

@@ -27,7 +27,7 @@ SUCCESS = "success"  # name of the learned constraint that an evaluation must no
 class ConstraintLearner:
     """Fits one model to the slacks of each constraint, and another model to successes and failures.
 
-    The slack of a measured outcome is by how much it satisfies its constraint.
+    The slack of a measured outcome is the amount by which it satisfies its constraint, negative if it violates it.
     """
 
     def __init__(self, constraints: OutcomeConstraints, confidence: float, shelf: Shelf | None = None) -> None:
@@ -91,7 +91,7 @@ def _learned(name: str, belief: Belief, slacks: Observations) -> LearnedConstrai
 def _slacks(told: Observations, name: str, constraint: OutcomeConstraint) -> Observations:
     """Return the points where this outcome was measured, with the slacks as rewards.
 
-    A slack is by how much the measured outcome satisfies the constraint.
+    A slack is the amount by which the measured outcome satisfies the constraint, negative if it violates it.
     """
     values = told.measured.get(name, torch.full_like(told.rewards, nan))
     known = values.isfinite()

@@ -93,11 +93,11 @@ class FeasibleSet:
         return repaired, feasible
 
     def spread(self, points: Array) -> tuple[Array, Flags]:
-        """Return points (n, d) with the same states but feasible actions, and whether each row has one (n,).
+        """Return the points (n, d) with feasible actions in place of infeasible ones, and which rows (n,) have one.
 
-        Actions that are uniform on the unit cube become roughly uniform on each state's feasible set: a feasible action
-        stays.  Any other one is replaced by pseudo-random actions until one is feasible.  If none is, it is projected
-        into the limits and moved about in them.
+        Actions that are uniform on the unit cube become roughly uniform on each state's feasible set.  A feasible
+        action stays.  For any other, pseudo-random actions are tried; if none of them is feasible and there are linear
+        limits, the action is projected into the limits and moved to a pseudo-random place there.
         """
         spread, feasible = self._feasible_scramble(points)
         rows = np.flatnonzero(~feasible)
@@ -137,7 +137,7 @@ class FeasibleSet:
     def clashing(self) -> list[int]:
         """Return the indices of constraints that no point satisfies together; empty if some point satisfies all.
 
-        Without any one of these constraints, the others could be satisfied.
+        If any single one of these constraints were dropped, the others could be satisfied together.
         """
         limits = self.limits
         if limits is None:
@@ -210,15 +210,15 @@ class FeasibleSet:
     def _strictly(self, points: Array) -> Flags:
         """Return which points (..., d) are feasible, without a tolerance for rounding errors.
 
-        Only limits that cannot have a margin, such as equalities, keep their tolerance.
+        Only equalities, and limits on integers alone, keep their tolerance.
         """
         inside = self.contains(points)
         return inside if self.limits is None else inside & self.limits.contains_strictly(points)
 
     def _feasible_scramble(self, points: Array) -> tuple[Array, Flags]:
-        """Scramble the actions of infeasible points (n, d) until they are feasible.
+        """Replace infeasible actions of points (n, d) by pseudo-random ones until they are feasible.
 
-        The first version tried is the point itself.  Also return whether each row has a feasible version (n,).
+        Return the points and whether each row is feasible (n,).  After many attempts, a row stays infeasible.
         """
         result = self.snap(points)
         feasible = self._strictly(result)
@@ -238,7 +238,7 @@ class FeasibleSet:
         return result, feasible
 
     def _along_chords(self, points: Array) -> Array:
-        """Project points (n, d) into the limits and then move them about in there, so that they spread out.
+        """Project points (n, d) into the limits, and then move them within the limits, so that they spread out.
 
         Every action column is moved several times to a pseudo-random position on its chord: the interval that the
         limits allow it while all other columns stay. Points that cannot be projected stay where the attempt ended.

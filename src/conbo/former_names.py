@@ -32,7 +32,10 @@ def with_present_names(model: Mapping[str, Any], defaults: Mapping[str, Any]) ->
 
 
 def _from_0_1(model: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the settings of a model that conbo 0.1 stored; a model that the user chose remains a single model."""
+    """Convert the settings of a model that conbo 0.1 stored.
+
+    Newer settings get their defaults.  But if the user chose a profile, the model stays a single one, as in 0.1.
+    """
     settings = {name: value for name, value in model.items() if name != "actions"}
     single = {"main_effects": "none", "output_warping": "none", "members": 1}
     added = defaults if settings.get("profile") == "auto" else {**defaults, **single}

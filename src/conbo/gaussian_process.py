@@ -39,12 +39,12 @@ class GaussianProcess:
     "product"       by their distance: σ² k_S k_X, for any states
     "trend"         categories share a trend and differ from it, with three variances for any number of categories
     "multi-task"    by a learned covariance of the categories: W Wᵀ + diag(v), where W has `rank` columns
-    "auto"          "trend" if some state is a category, otherwise "product"
+    "auto"          "trend" if some state parameter is categorical, otherwise "product"
     a function      your own, from (space, profile) to a family of kernels
     ==============  =============================================================================================
 
-    If some states are categories and some are numbers, "trend" and "multi-task" are multiplied by a correlation of the
-    numbers.
+    If some state parameters are categorical and some are numeric, "trend" and "multi-task" are multiplied by a
+    correlation of the numeric ones.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ class GaussianProcess:
         return MultiTaskFamily(coded, actions, profile, self.rank)
 
     def fitted_rewards(self, n: int) -> int:
-        """Return to how many of n rewards, the first ones, hyperparameters are fitted; it grows in steps with n."""
+        """Return how many of n rewards, the first ones, are used to fit hyperparameters; it grows in steps with n."""
         from conbo.models.schedule import fitted_rewards
 
         return fitted_rewards(n)

@@ -1,7 +1,7 @@
 """The probability that an action satisfies the learned constraints.
 
-The slack of an outcome is by how much it satisfies its constraint.  The slack of each constraint is modeled by its own
-Gaussian process, and constraints are assumed to be independent:
+The slack of an outcome is the amount by which it satisfies its constraint, negative if it violates it.  The slack of
+each constraint is modeled by its own Gaussian process, and constraints are assumed to be independent:
 
 ======  ==================  ==================================================================================
 symbol  here                meaning
@@ -10,7 +10,7 @@ m, v    ``posterior``       mean and variance of the expected slack, standardize
 t       ``threshold``       the standardized slack of an action that just satisfies the constraint
 h       ``margins``         (m - t) / √v
 P       ``probability``     Π Φ(h), the probability that the expected outcomes satisfy all constraints
-Φ⁻¹(P)  ``levels``          P as a quantile of N(0, 1), which is easier to maximize
+Φ⁻¹(P)  ``levels``          the quantile of N(0, 1) at P, which is easier to maximize than P
 ======  ==================  ==================================================================================
 
 Points are in the unit cube, states first.
@@ -98,7 +98,7 @@ class LearnedConstraints:
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
         """Return which states (m, d_s) correlate by at least `least` with a known state (k, d_s), for every constraint.
 
-        The correlation is that of the slack as a function of the action.
+        It is the prior correlation between the slacks of an action in the two states.
         """
         return torch.stack([one.posterior.resemble(states, known, least) for one in self.all]).all(0)
 

@@ -93,7 +93,7 @@ class LinearLimits:
     def contains_strictly(self, points: Array) -> Flags:
         """Return which points (..., d) satisfy all limits, without a tolerance for rounding errors.
 
-        Only limits without a margin, such as equalities, keep their tolerance.
+        Only equalities, and limits on integers alone, keep their tolerance.
         """
         return np.asarray((self.slack(points) >= np.where(self.margins > 0, 0.0, -self.rounding)).all(-1))
 

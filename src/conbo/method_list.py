@@ -45,7 +45,7 @@ class Method:
     model
         The default model of studies with this method.
     states_as_actions
-        Whether the proposal gets a belief in which states are actions, too, so that it optimizes both jointly.
+        Whether the proposal gets a belief in which state parameters are actions, too, so that it optimizes all of them.
     uses_model
         Whether the proposal needs a fitted model.
     needs_finite_states

@@ -32,7 +32,7 @@ def _settings(parameter: Parameter) -> dict[str, Any]:
 
 
 def read_parameters(fields: Fields, role: str) -> dict[str, Parameter]:
-    """Read the parameters that `parameter_records` wrote, from the field `role`: "states" or "actions".
+    """Read the parameters that `parameter_records` wrote, from the field that `role` names, "states" or "actions".
 
     Raises RecordError or SpaceError if a record is not valid.
     """

@@ -93,7 +93,7 @@ class Fields:
         return Fields.of(self.value(name), f"{self.where}.{name}" if self.where else name)
 
     def text(self, name: str, choices: Collection[str] | None = None) -> str:
-        """Return the field as a text, one of the choices if given; raise RecordError unless it is one."""
+        """Return the field; raise RecordError unless it is a text and, if `choices` are given, one of them."""
         value = self.value(name)
         rule = "a text" if choices is None else f"one of {', '.join(choices)}"
         return self._checked(name, value, isinstance(value, str) and (choices is None or value in choices), rule)

@@ -15,9 +15,9 @@ MOST_DIGITS = 6  # largest number of significant digits of a number with a margi
 
 
 def number(value: float, digits: int = 4) -> str:
-    """Return a number as text, with this many significant digits or more, if it has more before the decimal point.
+    """Return a number as text, rounded to this many significant digits; all digits before the decimal point are kept.
 
-    Only absolute values below 0.001 and from a million on are written with an exponent.
+    Only absolute values below 0.001 and from a million on are written with an exponent, usually with one digit less.
     """
     if value and not SMALLEST_PLAIN <= abs(value) < 1e6:
         return f"{value:.{max(1, digits - 2)}e}"
@@ -50,9 +50,9 @@ def as_precise(value: float, std: float) -> str:
 
 
 def _small(value: float, margin: float) -> str:
-    """Return a number below 1e-3 as text, rounded to the second digit of its margin.
+    """Return a number between ±1e-3 as text with an exponent, rounded to the second significant digit of its margin.
 
-    For example, it is "0.1e-07" if the margin is 1.7e-07.
+    For example, 1e-08 with the margin 1.7e-07 becomes "0.1e-07".
     """
     exponent = math.floor(math.log10(max(abs(value), margin)))
     digits = exponent - math.floor(math.log10(margin)) + 1 if margin else 2

@@ -29,7 +29,7 @@ def at_least(least: int, name: str, value: object) -> int:
 
 
 def has_weights(recipe: RecipeLike, name: str) -> bool:
-    """Return whether P[s] gives weights to the values of the state `name`, so that a new value would have none."""
+    """Return whether P[s] has weights for the choices of the state parameter `name`, so that a new one has none."""
     marginals = recipe.marginals if isinstance(recipe, Product) else recipe
     return isinstance(marginals.get(name) if isinstance(marginals, Mapping) else marginals, Weights)
 

@@ -27,7 +27,7 @@ class RedundantConstraintWarning(UserWarning):
 
 @dataclass(frozen=True)
 class SplitFeasible:
-    """Makes the user's `feasible` usable in a space where the former states are actions, too.
+    """Makes the user's `feasible` usable in a space where all state parameters have become action parameters.
 
     It splits such an action into the former state and the former action, and calls the user's function with both.
     """

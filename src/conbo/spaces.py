@@ -55,7 +55,7 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """Named states, which the environment sets, and named actions, which we choose.
+    """The named state parameters, which the environment sets, and action parameters, which we choose.
 
     Without states, learning the best action is ordinary global optimization.
 
@@ -284,7 +284,7 @@ class Space:
         Parameters
         ----------
         state
-            A mapping from the names of all states to values.
+            A mapping from the names of all state parameters to values.
 
         Returns
         -------
@@ -309,7 +309,7 @@ class Space:
         Parameters
         ----------
         action
-            A mapping from the names of all actions to values.
+            A mapping from the names of all action parameters to values.
 
         Returns
         -------

@@ -6,7 +6,7 @@
 | Triangular, Normal | a density of the value, also if its scale is logarithmic, truncated to the range    |
 | Weights            | a probability for every listed value, zero for the others                           |
 | Product            | independent parameters, each with one of the above                                  |
-| Density            | any function of the whole state: a density in real parameters, else a probability   |
+| Density            | any function of the whole state: a density over real parameters, else a probability |
 
 An integer parameter follows the continuous distribution on [low - 1/2, high + 1/2], rounded.
 """
@@ -131,17 +131,18 @@ MarginalRecipe: TypeAlias = Uniform | Triangular | Normal | Weights
 
 @dataclass(frozen=True)
 class Product:
-    """Independent states, each with its own distribution. A plain mapping means the same.
+    """Independent state parameters, each with its own distribution. A plain mapping means the same.
 
     Parameters
     ----------
     marginals
-        Uniform, Triangular, Normal or Weights by name of the state. States that are not named are uniform.
+        Uniform, Triangular, Normal or Weights, by the name of the state parameter. Parameters that are not named are
+        uniform.
 
     Raises
     ------
     SpaceError
-        If a distribution is none of these; when a study is created, also if a name is not a state.
+        If a distribution is none of these; when a study is created, also if no state parameter has the name.
 
     Examples
     --------
@@ -170,8 +171,8 @@ class Density:
     Parameters
     ----------
     function
-        ``function(state)`` is not negative and need not be normalized. It is a density in the real states and a
-        probability of the others.
+        ``function(state)`` is not negative and need not be normalized. It is a density over real state parameters, and
+        a probability of the values of all others.
     sampler
         ``sampler(generator, n)`` returns n states that follow the density.
     bound

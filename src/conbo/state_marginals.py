@@ -37,7 +37,7 @@ class Marginal(Protocol):
         """Return the quantiles of these probabilities, as numbers of the unit interval."""
 
     def density(self, unit: Array) -> Array:
-        """Return the density at numbers of the unit interval; an atom has the uniform density of its bin."""
+        """Return the density at numbers of the unit interval; an atom's probability is spread evenly over its bin."""
 
 
 class _Law(Protocol):

@@ -215,10 +215,11 @@ def _left_to_learn(belief: Belief, policy: StatePolicy) -> dict[str, Any]:
 
 
 def where_concentrated(space: Space, states: Array, gains: Array, weights: Array) -> Region | None:
-    """Return the region of states, along one parameter, that has half of all gains and the lowest probability.
+    """Return the region with the highest gain per probability among those that have half of all expected gains.
 
-    The result is None if the gains are not much denser there than elsewhere.  States (m, d_s) are in the unit cube,
-    `weights` (m,) are their probabilities, and `gains` (m,) their gains times these.
+    A region is an interval of one numeric parameter, or some choices of a categorical one.  The result is None if the
+    gains are not much denser in it than elsewhere.  States (m, d_s) are in the unit cube, `weights` (m,) are their
+    probabilities, and `gains` (m,) are their expected gains times these probabilities.
     """
     total = float(gains.sum())
     if not space.states or not total > 0:
@@ -239,7 +240,7 @@ def where_concentrated(space: Space, states: Array, gains: Array, weights: Array
 
 
 def _interval(places: Array, gains: Array, weights: Array) -> tuple[float, Array]:
-    """Return the highest gain per probability of an interval that has half of all gains, and the interval's ends."""
+    """Return the highest gain per probability among intervals that have half of all gains, and that interval's ends."""
     order = np.argsort(places, kind="stable")
     gain, weight = (np.concatenate([[0.0], np.cumsum(part[order])]) for part in (gains, weights))
     best, ends = 0.0, places[order[[0, -1]]]
@@ -254,9 +255,9 @@ def _interval(places: Array, gains: Array, weights: Array) -> tuple[float, Array
 
 
 def _choices(places: Array, gains: Array, weights: Array) -> tuple[float, Array]:
-    """Return the gain per probability of the fewest best choices that have half of all gains, and their encodings.
+    """Find choices that have half of all gains; return their gain per probability and their encodings.
 
-    Choices are ordered by their gain per probability.
+    Choices are taken in decreasing order of their gain per probability, until they have half of all gains.
     """
     levels = np.unique(places)
     gain, weight = (np.array([part[places == level].sum() for level in levels]) for part in (gains, weights))

@@ -173,7 +173,7 @@ class Trial:
     def teaches_failure(self) -> bool:
         """Whether a study learns from the failure of this trial, because its point is the likely cause.
 
-        It is not if the trial was canceled, or if its workers died.
+        The point is not the likely cause if the trial was canceled, or if its workers died.
         """
         lost = self.error.endswith(LOST) or self.error.startswith(LOST_KINDS)
         return self.status == "failed" and self.error != "" and not lost
@@ -206,7 +206,7 @@ class SuggestedTrials:
 
 
 def unlike_before(told: Trial) -> RewardError:
-    """Return the error for a trial whose noise is given although others' is not, or the other way round."""
+    """Return the error for a trial that has a noise variance although earlier ones have none, or the reverse."""
     return RewardError(
         f"`noise` must be given with every reward or with none, but got noise={told.noise} for trial "
         f"{told.number}, unlike before."

@@ -311,7 +311,7 @@ class ConditionalAcquisition:
         return self.value.rough(self.rule.pool)
 
     def screen(self, points: Tensor) -> Tensor:
-        """Return rough values (c,) of points (c, d): integrals over states of the pool that all points share."""
+        """Return rough values (c,) of points (c, d): integrals over states of the pool, the same for all points."""
         if self._at_all_states:
             return self._importance(points) @ self.rule.pool_weights
         every = max(1, len(self.rule.pool) // self._screening_states)

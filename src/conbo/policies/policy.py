@@ -190,15 +190,17 @@ class Policy:
         Parameters
         ----------
         states
-            A dataframe of any library that narwhals reads, with a column for every state. Its other columns are kept.
+            A dataframe of any library that narwhals reads, with a column for every state parameter. Its other columns
+            are kept.
         extrapolate
             Whether a number out of range counts as the nearest one in range, instead of raising.
 
         Returns
         -------
         dataframe
-            The same rows with a column for every action, and the columns `predicted_reward` and `predicted_std`; if
-            constraints are learned, also `predicted_probability`, the probability that they are satisfied.
+            The same rows with a column for every action parameter, and the columns `predicted_reward` and
+            `predicted_std`; if constraints are learned, also `predicted_probability`, the probability that they are
+            satisfied.
 
         Raises
         ------
@@ -346,7 +348,7 @@ def load_policy(path: str | Path, *, kernel: KernelReader | None = None, feasibl
 
 
 def _into_range(parameters: Mapping[str, Parameter], state: Point) -> Point:
-    """Return a state with its numbers moved into their ranges; other errors are left to the validation."""
+    """Return a state with its numbers moved into their ranges; what else is invalid stays, and is reported later."""
     if not isinstance(state, Mapping):
         return state
     inside = dict(state)

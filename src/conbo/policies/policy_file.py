@@ -1,8 +1,8 @@
 """Converts a policy to a record of plain values, which JSON can hold, and back.
 
 The record holds the space, the observations, and the hyperparameters of the models, from which the posterior is
-computed again.  If the policy does not take the model's best actions, it also holds the settings of the policy's
-recipe. `policy_file_checks.py` checks a record that is read.
+computed again.  If the policy does not take the model's best actions, the record also holds the settings of the
+policy's recipe. `policy_file_checks.py` checks a record that is read.
 """
 
 import warnings
@@ -94,8 +94,8 @@ def from_record(
     """Restore a policy: return its belief, whether rewards are maximized, and its recipe.
 
     `kernel` reads the record of a user's own kernel, and `feasible` is the function that the space's record names.
-    P[s] is not saved, so that of the belief is uniform.  Raises RecordError, which names the field, if the record is
-    damaged.
+    P[s] is not saved; in the restored belief, it is uniform.  Raises RecordError, which names the field, if the record
+    is damaged.
     """
     space = check(record, kernel is not None, feasible)
     shift, scale = record["shift"], record["scale"]
@@ -127,9 +127,10 @@ def _with_prior(
     seen: Observations,
     reader: KernelReader,
 ) -> Posterior:
-    """Restore the posterior from the records of its models (`listed`) and the observations (`seen`), standardized.
+    """Restore the posterior from the records of its models (`listed`) and the standardized observations (`seen`).
 
-    With `prior`, the record of an earlier study's observations, the models are those of both studies together.
+    `prior` is the record of an earlier study's observations. If there is one, the models are joint models of both
+    studies.
     """
     if prior is None:
         return _mixed(listed, space, seen, reader)

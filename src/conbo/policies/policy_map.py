@@ -1,6 +1,7 @@
 """Shows a policy in a notebook, as HTML: a line plot for every action, or a table.
 
-Line plots need a single state and only numeric parameters.  Otherwise, the table has the actions of a few states.
+Line plots need a single state parameter and no categorical parameters.  Otherwise, a table shows the actions of a few
+states.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ def policy_map(policy: "Policy") -> str:
 
 
 def _has_one_number(space: Space) -> bool:
-    """Return whether the policy can be drawn as lines: one state, and no categories."""
+    """Return whether the policy can be drawn as lines: there is one state parameter, and none is categorical."""
     parameters = list(space.states.values())
     numbers = not any(isinstance(parameter, Categorical) for parameter in (*parameters, *space.actions.values()))
     return len(parameters) == 1 and numbers

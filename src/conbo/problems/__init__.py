@@ -1,4 +1,4 @@
-"""Test problems whose true expected rewards and best actions are known, and scores of policies on them.
+"""Test problems, most of them with known expected rewards and best actions, and scores of policies on them.
 
 Each problem is imported on first use, because some are slow to import.
 """
@@ -35,14 +35,14 @@ _HOME = {
 
 # problem → the first line of its docstring (a test compares the two)
 SUMMARIES = {
-    "ambulances": "Bases of three ambulances, given where the population is densest; minus the mean response time.",
-    "assemble_to_order": "Eight base-stock levels of a warehouse, given the demand; profit per unit of time.",
+    "ambulances": "Base three ambulances for short response times, given where the population is densest.",
+    "assemble_to_order": "Set eight base-stock levels of a warehouse for high profit, given the demand.",
     "assemble_to_order_constrained": "Assemble to order with a learned limit on the mean number of units in stock.",
     "branin": "Branin-Hoo with state s and action x in [0, 15].",
     "branin_constrained": "Branin-Hoo with state s, action x in [0, 15], and a learned constraint on a load.",
-    "cifar_cnn": "Hyperparameters for training a small network on each of five data sets; validation accuracy.",
+    "cifar_cnn": "Choose hyperparameters for high validation accuracy of a small network on each of five data sets.",
     "cifar_cnn_table": "Surrogate of `cifar_cnn`: the same space, with rewards from a regression on real trainings.",
-    "falling_importance": "Two states and many actions in [0, 1], each action less important than the one before.",
+    "falling_importance": "Two state parameters and many action parameters of falling importance.",
     "hartmann6": "Hartmann6 without a state, with actions x1 to x6 in [0, 1].",
     "rosenbrock": "Rosenbrock with a state s in [-2, 2] and an action x in [-1, 5].",
 }

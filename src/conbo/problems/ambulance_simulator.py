@@ -182,10 +182,10 @@ def _simulate_range(
 
 
 def _in_order(bases: ArrayLike) -> Floats:
-    """Return the bases as (pairs, AMBULANCES, 2), those of each pair sorted from west to east.
+    """Return the bases as an array (pairs, AMBULANCES, 2), sorted from west to east within each pair.
 
-    Otherwise their order would matter, because the first of two equally near ambulances is sent, and ties are common
-    with Manhattan distances.
+    A pair is a mode with its bases.  Unsorted, their order would matter, because the first of two equally near
+    ambulances is sent, and ties are common with Manhattan distances.
     """
     rows = np.array(bases, dtype=np.float64).reshape(-1, AMBULANCES, 2)
     order = np.lexsort((rows[:, :, 1], rows[:, :, 0]))
@@ -216,7 +216,10 @@ def _simulate(
     calls_per_hour: float,
     log_rows: int,
 ) -> tuple[Floats, Floats]:
-    """Simulate all pairs; return rewards (pairs, replications) and the log of the last day (calls, LOG_COLUMNS)."""
+    """Simulate all pairs of a mode and bases; return rewards (pairs, replications) and a log (calls, LOG_COLUMNS).
+
+    All days write to the same log, so it is meaningful only if a single day is simulated.
+    """
     mode_rows = np.array(np.broadcast_to(np.asarray(modes, dtype=np.float64), (len(bases), 2)))
     seeds = seed_per_pair(seed, len(bases))
     rewards = empty_rewards(len(bases), replications)
@@ -264,7 +267,7 @@ def trace(mode: ArrayLike, bases: ArrayLike, seed: int = 0) -> CallLog:
 
 
 def ambulances(state_sd: float = 7.5) -> Problem:
-    """Bases of three ambulances, given where the population is densest; minus the mean response time.
+    """Base three ambulances for short response times, given where the population is densest.
 
     The reward is minus the mean response time, in minutes.
 

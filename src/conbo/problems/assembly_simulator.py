@@ -246,7 +246,11 @@ def _simulate(
     demand_enters: DemandEnters,
     log_rows: int,
 ) -> tuple[Floats, Floats, Floats]:
-    """Simulate all pairs; return rewards and mean stocks (pairs, replications), and the log of the last replication."""
+    """Simulate all pairs of a demand and base-stock levels; return rewards, mean stocks and a log.
+
+    Rewards and mean stocks are (pairs, replications), and the log is (orders, LOG_COLUMNS).  All replications write to
+    the same log, so it is meaningful only if a single one is simulated.
+    """
     inputs = _inputs(demands, levels, demand_enters)
     seeds = seed_per_pair(seed, len(inputs.levels))
     rewards, stocks = (empty_rewards(len(inputs.levels), replications) for _ in range(2))
@@ -283,9 +287,9 @@ def trace(demand: float, levels: ArrayLike, seed: int = 0, demand_enters: Demand
 
 
 def assemble_to_order(demand_enters: DemandEnters = "arrival_rate") -> Problem:
-    """Eight base-stock levels of a warehouse, given the demand; profit per unit of time.
+    """Set eight base-stock levels of a warehouse for high profit, given the demand.
 
-    The reward is the profit.
+    The reward is the profit per unit of time.
 
     Parameters
     ----------

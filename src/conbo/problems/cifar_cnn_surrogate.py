@@ -3,8 +3,8 @@
 A training may collapse, so that the network guesses and its accuracy is one half. The probability of this is a logistic
 function of data set and hyperparameters. Otherwise the accuracy's logit, log(accuracy / (1 - accuracy)), is normal:
 
-- Its mean is predicted by a Gaussian process on the table, with the kernel of the paper's CNN section: a trend that all
-  data sets share, and for each data set its own difference from it,
+- Its mean is predicted by a Gaussian process on the table, with the kernel of the ConBO paper's CNN section: a trend
+  that all data sets share, and for each data set its own difference from it,
 
       σ_t² M(x, x'; l) + δ_ss' (σ_d² M(x, x'; l) + σ_c²),    M a Matérn kernel with ν = 5/2.
 
@@ -72,10 +72,10 @@ class Kernel:
         return np.asarray(expit(features(states, actions) @ self.collapse_weights))
 
     def coefficients(self, states: Numbers, actions: Array, accuracies: Array) -> Array:
-        """Return coefficients (n,) such that predictions are the mean plus covariances with the table times these.
+        """Return the coefficients (n,) of the table's rows in predicted logits.
 
-        The n rows of the table are given by states, actions and accuracies.  The coefficient of a collapsed training is
-        zero.
+        A predicted logit is the mean plus the sum of coefficients times covariances with the rows.  The n rows are
+        given by states, actions and accuracies.  The coefficient of a collapsed training is zero.
         """
         kept = accuracies > COLLAPSED
         states, actions = states[kept], actions[kept]

@@ -76,7 +76,10 @@ def _to_unit(bits: np.uint64) -> float:
 
 @compiled
 def substream(key: np.uint64, number: int) -> np.uint64:
-    """Return the key of stream `number` under `key`: a replication of a seed, or one kind of draws of a replication."""
+    """Return the key of substream `number` of the stream `key`.
+
+    The substreams of a seed are its replications, and those of a replication are kinds of draws, such as arrivals.
+    """
     return _bits(_scramble(key), number)
 
 

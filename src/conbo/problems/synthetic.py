@@ -1,7 +1,7 @@
 """Test problems in closed form, whose best action is known for every state.
 
-Branin-Hoo and Rosenbrock have one state and one action, Hartmann6 has no state, and one problem has many actions. Their
-signs are such that rewards are to be maximized.
+Branin-Hoo and Rosenbrock have one state parameter and one action parameter, Hartmann6 has no state, and one problem has
+many action parameters. Signs are such that rewards are to be maximized.
 """
 
 from __future__ import annotations
@@ -186,12 +186,14 @@ def hartmann6(noise: float = 0.0) -> Problem:
 
 
 def falling_importance(n_actions: int = 14, noise: float = 0.01) -> Problem:
-    """Two states and many actions in [0, 1], each action less important than the one before.
+    """Two state parameters and many action parameters of falling importance.
+
+    All parameters are in [0, 1], and each action parameter is less important than the one before.
 
     Parameters
     ----------
     n_actions
-        Number of actions, from 1 to 100.
+        Number of action parameters, from 1 to 100.
     noise
         Standard deviation of one reward.
 

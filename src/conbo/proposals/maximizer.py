@@ -276,7 +276,7 @@ def box(like: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
 def weighted_variance(belief: Belief, points: Tensor) -> Tensor:
     """Return the density of P[s] times the posterior variance at points (c, d), divided by the expected costs.
 
-    These values (c,) replace those of the acquisition function if it is flat, so that no point promises a gain.
+    These values (c,) replace those of the acquisition function if the latter are practically zero at all points.
     """
     d_s = belief.n_state_dims
     density = belief.states.density(points[:, :d_s].cpu()).to(points)

@@ -59,8 +59,9 @@ def policy_states(belief: Belief, n: int, generator: torch.Generator) -> Tensor:
 def new_points(belief: Belief, draws: Sequence[Tensor], spare: Tensor, n: int) -> Tensor:
     """Choose n points (n, d) that are neither pending nor equal to each other.
 
-    The first such point of each draw (m, d) is taken; if these are fewer than n, points of `spare` follow.  If those do
-    not suffice, the batch is completed by points of `spare` that are not new.
+    `draws` has, for each drawn function, candidate points (m, d) in order of preference.  The first new point of each
+    is taken; if these are fewer than n, new points of `spare` follow.  If those do not suffice, the batch is completed
+    by points of `spare` that are not new.
     """
     taken, chosen = list(belief.observations.pending), list[Tensor]()
     for points in [*draws, *[spare] * n]:

@@ -1,7 +1,9 @@
-"""SCoT: visit finitely many states in turn, and maximize expected improvement within each.
+"""SCoT (surrogate-based collaborative tuning): visit states in turn, and maximize expected improvement within each.
 
-The next state is the one with the fewest evaluations, including pending ones. So all states get equally many, even if
-the initial design or the user's own states were uneven.  Reference: Bardenet, Brendel, Kégl & Sebag (2013).
+There must be finitely many states.  The next state is the one with the fewest evaluations, including pending ones.  So
+all states get equally many, even if the initial design or the user's own states were uneven.
+
+Reference: Bardenet, Brendel, Kégl & Sebag (2013).
 """
 
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Finds the actions of a state that are likely to be its best action, its likely peaks, by joint draws."""
+"""Finds the likely peaks of a state: the actions that are most often its best one in draws from the posterior."""
 
 import torch
 from torch import Tensor
