@@ -62,8 +62,8 @@ inlined = compiled_with(**LEAN, inline="always")
 def fast(signature: str, on_demand: bool = False, **options: Any) -> Callable[[Function], Function]:
     """Turn a function into a compiled loop, in which sums may be reordered.
 
-    `signature` declares its argument types as Numba writes them. With `on_demand`, for loops that few studies need,
-    only the loop's own first call compiles it.
+    `signature` declares its argument types as Numba writes them. With `on_demand`, which is
+    for loops that few studies need, only the loop's own first call compiles it.
     """
     options = {"fastmath": True} | options
     return lambda function: Loop(function, signature, on_demand, **options) if AVAILABLE else function

@@ -1,7 +1,7 @@
 """Compiled form of `acquisition.convex_integral`: estimates of E[V(Z)] - V(0) for convex functions V.
 
-Each row is one function V, known by its values and slopes at q nodes z, of which the middle one is zero. The torch
-implementation there is the reference, and explains the formulas.
+Each row is one function V, known by its tangents at q nodes z, of which the middle one is zero. The torch
+implementation in `acquisition.convex_integral` is the reference, and explains the formulas.
 """
 
 from math import erfc, exp, pi, sqrt

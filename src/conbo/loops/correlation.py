@@ -48,7 +48,7 @@ def weighted_sums(
     result: Array,  # (k, n)
     along: Array,  # scratch (n,)
 ) -> None:
-    """Fill `result` with Σ_m scale[m] Σ_q weights[m, q] correlation[m, q], for each of the k candidates."""
+    """Fill `result` with Σ_m scale[k, m, n] Σ_q weights[k, m, q] correlation[k, m, q, n], for every k and n."""
     k, m, q, n = correlation.shape
     for c in range(k):
         for i in range(n):

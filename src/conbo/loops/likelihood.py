@@ -77,7 +77,7 @@ def log_likelihoods(
 ) -> None:
     """Fill the log-likelihoods, the constant means that maximize them, and the gradients.
 
-    The gradient is G = ½(ααᵀ - K⁻¹) with α = K⁻¹(rewards - mean).
+    The gradient with respect to a covariance matrix K is ½(ααᵀ - K⁻¹), with α = K⁻¹(rewards - mean).
     """
     n = len(rewards)
     sums, solved = scratch[0], scratch[1]

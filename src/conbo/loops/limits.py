@@ -14,8 +14,8 @@ the lengthscale. Features that may move are free; `shapes` has a column for each
 | 3               | factor that the feature was multiplied by                                           |
 | 4, 5            | 1/a and 1/b of the input warping 1 - (1 - u^a)^b of u in [0, 1]; one without a warp |
 
-`edges` has a column for each limit, in units of slack: first the slack that a point gets when it is moved into the
-limit, then the negative slack that is tolerated.
+`edges` has a column for each limit, in units of slack. Row 0 is the slack that a point gets when it is moved into the
+limit. Row 1 is the largest violation that is tolerated.
 """
 
 from math import expm1, sqrt
@@ -79,7 +79,7 @@ def limited_step(
     gaps: Array,
     binding: Array,
 ) -> float:
-    """Write the Newton step that keeps to the limits and the bounds to `step`, and return its length.
+    """Write to `step` the Newton step that respects the limits and the bounds, and return its length.
 
     A limit or bound that the step would violate is marked as binding. Then the step is computed again with a stiff
     quadratic penalty, which makes it end at the binding limits and bounds, until the set of these no longer changes.

@@ -1,8 +1,9 @@
-"""Gradients of weighted sums Σ_m weights[p, m] k(p, m) of a product kernel's covariances between few points.
+"""Gradients of weighted sums Σ_m weights[p, m] k(p, m) of a product kernel's covariances between a few points.
 
-k = σ² φ_S φ_X, with a correlation φ_S of the states and φ_X of the actions. The gradient is with respect to the
-features of p, and m are p's partners. Both correlations are computed with one exponential, of the sum of their
-exponents. Features are scaled; the `n_states` features of the state come first, then those of the action.
+k = σ² φ_S φ_X, with a correlation φ_S of the states and φ_X of the actions. p is a point, and the sum runs over its
+partners m, which are points too. The gradient is with respect to the features of p. Both correlations are computed with
+one exponential, of the sum of their exponents. Features are scaled; the `n_states` features of the state come first,
+then those of the action.
 """
 
 from math import sqrt

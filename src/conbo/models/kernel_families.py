@@ -1,4 +1,4 @@
-"""Families of kernels: kernels whose hyperparameters are still free, with what a fit needs of them.
+"""Families of kernels: kernels whose hyperparameters are still free, with the gradients that a fit needs.
 
 A family makes covariance matrices from parameters, and converts gradients with respect to these matrices into gradients
 with respect to the parameters (the pullback).  Parameters come in three kinds, in this order: logarithms of
@@ -64,7 +64,7 @@ class KernelFamily(Protocol):
 
 @dataclass(frozen=True)
 class ExtendedFamily:
-    """A base class of families that extend another family; its properties are those of that family."""
+    """A base class of families that extend another one; by default, they have the properties of the extended family."""
 
     family: KernelFamily
 
@@ -193,7 +193,7 @@ class Features:
         return np.multiply(self._features.numpy().T, self._scales.numpy()[..., None], order="C")
 
     def by_column(self, table: Tensor) -> Tensor:
-        """Sum values of features (r, features) over the features of each column: (r, d)."""
+        """Return sums (r, d) of a table (r, features): for each column, the sum over the features of that column."""
         if self._owner is None:
             return table
         return table.new_zeros(len(table), self._width).index_add_(1, self._owner, table)
@@ -212,8 +212,8 @@ class Block:
     def pullback(self, table: Tensor) -> Tensor:
         """Gradient (r, d) with respect to log-lengthscales: Σ_ij table_ij (f_i - f_j)², by matrix products.
 
-        f are the scaled features. `table` (r, n, n) is symmetric: the gradient with respect to the correlation φ, times
-        ψ.
+        f are the scaled features. `table` (r, n, n) is symmetric: the gradient of the objective with respect to φ,
+        times the slope ψ, elementwise (φ and ψ as in `Block`).
         """
         f = self._features.scaled
         sums = 2 * ((table.sum(-1)[:, None] @ f.square())[:, 0] - (f * (table @ f)).sum(-2))

@@ -1,16 +1,16 @@
 """Kernels over points (state, action), all of the form  k = A(s, s') κ(x, x') + B(s, s').
 
-Only κ depends on the action.  The posterior mean of a state, as a function of the action, is therefore a weighted sum
-of κ, and one fast search over actions serves every kernel.
+Only κ depends on the action.  In a given state, the posterior mean is therefore a constant plus a weighted sum of
+κ(x, observed actions), and one fast search over actions serves every kernel.
 
-===============  ==========================  =====================================================
-paper            here                        meaning
-===============  ==========================  =====================================================
-k_X, M(x,x')     ``actions`` (Factor)        κ, correlation between actions
-σ₀² k_S(s,s')    ``scale``                   A, covariance of states in what depends on the action
-σ₃² δ_ss'        ``offset``                  B, covariance of states in what does not
-l                ``lengthscales``            one for every column, in units of the unit cube
-===============  ==========================  =====================================================
+===============  ====================  ===================================================================
+paper            here                  meaning
+===============  ====================  ===================================================================
+k_X, M(x,x')     ``actions`` (Factor)  κ, correlation between actions
+σ₀² k_S(s,s')    ``scale``             A, covariance of the part of the reward that depends on the action
+σ₃² δ_ss'        ``offset``            B, covariance of the part that depends on the state alone
+l                ``lengthscales``      one for every column, in units of the unit cube
+===============  ====================  ===================================================================
 
 Methods take states and actions as scaled features, which `Factor.scaled` makes from unit-cube points.
 
@@ -187,7 +187,8 @@ class Kernel(ABC):
         Returns
         -------
         dict
-            The values that the function passed to `conbo.load_policy` as `kernel` needs to rebuild the kernel.
+            Plain values from which the kernel can be rebuilt. `conbo.load_policy` passes them to the function that it
+            gets as `kernel`.
 
         Raises
         ------
@@ -197,19 +198,19 @@ class Kernel(ABC):
         raise SettingError(f"a kernel must have a method `record` to be saved, but {type(self).__name__} has none.")
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """Return the state columns that A and B look up in tables; None if the report's page cannot compute the kernel.
+        """Return the state columns for which the report's page needs tables of A and B; None if it cannot compute them.
 
-        The page computes A and B from tables for these columns, and from scaled distances for the others. If it cannot
-        compute the kernel, it shows a table of the policy instead.
+        For the other state columns, the page computes A and B from scaled distances. A page that cannot compute A and B
+        shows a table of the policy instead. Main effects are left out: see `page_main_effects`.
         """
         return None
 
     def without_main_effects(self) -> "Kernel":
-        """Return the kernel without its main effects; `page_columns` refers to this kernel."""
+        """Return the kernel without its main effects, which is the kernel itself if it has none."""
         return self
 
     def page_main_effects(self) -> dict[str, Any] | None:
-        """Return the values from which the report's page adds the main effects; None if there are none."""
+        """Return the values from which the report's page computes the main effects; None if the kernel has none."""
         return None
 
     def warped(self, warp: Warp) -> Self:
@@ -222,9 +223,10 @@ class Kernel(ABC):
 
 
 def pulled(table: Tensor, here: Tensor, there: Tensor) -> Tensor:
-    """Return the sums -Σ_m table[..., p, m] (here_p - there_m), (..., p, width).
+    """Return the sums -Σ_m table[..., p, m] (here_p - there_m), of shape (..., p, width).
 
-    With the slopes ψ of a correlation in the table, these are its gradients, because its derivative is -ψ (a-b).
+    If the table holds weights times the slopes ψ of a correlation φ, these are the gradients of the weighted sums of φ
+    with respect to `here`, because the gradient of φ(a, b) by a is -ψ (a-b).
     """
     towards = (table @ there) if there.dim() == 2 else torch.einsum("...pm,pmf->...pf", table, there)
     return towards - table.sum(-1, keepdim=True) * here
@@ -239,7 +241,7 @@ class ProductKernel(Kernel):
     outputscale: float = 1.0  # σ²
 
     def scale(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return A = σ² k_S, the covariance of states in what depends on the action; states are scaled features."""
+        """Return A = σ² k_S (..., p, q) between states that are given as scaled features."""
         return self.outputscale * self.states.correlation(a, b)
 
     def scale_slope(self, a: Tensor, b: Tensor) -> Tensor:
@@ -278,7 +280,7 @@ class ProductKernel(Kernel):
         return {"type": "product", **factors_record(self), "outputscale": self.outputscale}
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """Return no columns, because categories enter by their distance, like numbers."""
+        """Return an empty tuple: categories enter by a distance, as numbers do, so the page needs no tables."""
         return ()
 
 

@@ -4,8 +4,8 @@
 
 A kernel A κ + B, here called the interaction, learns nothing about a state from dissimilar states.  The main effect of
 the action, with covariance σ_X² κ, is a function of the action that all states share.  The main effect of the state,
-with covariance σ_S² k_S', is a function of the state that all actions share.  It has its own lengthscales.  Categories
-that the interaction looks up in tables do not enter the main effect of the state.
+with covariance σ_S² k_S', is a function of the state that all actions share.  It has its own lengthscales.  State
+categories do not enter it if the interaction learns the covariance of every two choices (see category_kernels.py).
 """
 
 from dataclasses import dataclass, replace
@@ -59,15 +59,15 @@ class MainEffectsKernel(Kernel):
         return self.interaction.scale_slope(a, b)
 
     def offset(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return B + σ_S² k_S', the covariance of states in what does not depend on the action."""
+        """Return B + σ_S² k_S', the covariance of the part of the reward that depends on the state alone."""
         main = self.state_variance * self.state_effect.correlation(self._of_effect(a), self._of_effect(b))
         own = self.interaction.offset(a, b)
         return main if own is None else main + own
 
     def offset_slope(self, a: Tensor, b: Tensor) -> Tensor | None:
-        """Return the slope ψ of the interaction's B: its gradient by the numeric features of `a` is -ψ (a-b).
+        """Return the slope ψ of the interaction's B: the gradient of B by the numeric features of `a` is -ψ (a-b).
 
-        `weighted_gradient` adds the main effect, whose features are scaled by other lengthscales.
+        The state's main effect is left out, because other lengthscales scale its features; `weighted_gradient` adds it.
         """
         return self.interaction.offset_slope(a, b)
 
@@ -100,7 +100,7 @@ class MainEffectsKernel(Kernel):
         }
 
     def page_columns(self) -> tuple[int, ...] | None:
-        """Return the state columns that the interaction looks up in tables."""
+        """Return the state columns for which the report's page needs tables of the interaction's A and B, or None."""
         return self.interaction.page_columns()
 
     def without_main_effects(self) -> Kernel:
@@ -108,7 +108,10 @@ class MainEffectsKernel(Kernel):
         return self.interaction
 
     def page_main_effects(self) -> dict[str, Any]:
-        """Return both variances, and the scales of the state's main effect, zero for columns that it does not use."""
+        """Return both variances, and the factors that scale the state columns for the state's main effect.
+
+        The factor of a column that this effect does not use is 0.
+        """
         scales = [0.0] * len(self.states.columns.categories)
         lengthscales = self.state_effect.lengthscales.tolist()
         for column, lengthscale in zip(effect_columns(self.states.columns), lengthscales, strict=True):
@@ -139,12 +142,12 @@ class MainEffectsKernel(Kernel):
 
 
 def effect_features(states: Columns) -> tuple[int, ...]:
-    """Return the indices of the state features that the state's main effect uses: all but coded categories."""
+    """Return the indices of the features in the state's main effect: all, or only numeric ones if `states.coded`."""
     return states.numeric_features if states.coded else tuple(range(states.width))
 
 
 def effect_columns(states: Columns) -> tuple[int, ...]:
-    """Return the indices of the state columns that the state's main effect uses: all but coded categories."""
+    """Return the indices of the columns in the state's main effect: all, or only numeric ones if `states.coded`."""
     return states.numeric if states.coded else tuple(range(len(states.categories)))
 
 
@@ -224,6 +227,6 @@ class MainEffectsFamily(ExtendedFamily):
         return torch.cat([lengthscales, own, rest], -1), effect, main
 
     def _joined(self, own: Tensor, effect: Tensor, main: Tensor) -> Tensor:
-        """Join the three parts that `_split` returns to parameters (r, p)."""
+        """Return the parameters (r, p) that `_split` would split into these three parts."""
         n_l, n_v = self.family.n_lengthscales, self.family.n_variances
         return torch.cat([own[:, :n_l], effect, own[:, n_l : n_l + n_v], main, own[:, n_l + n_v :]], -1)

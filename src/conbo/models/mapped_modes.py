@@ -32,10 +32,10 @@ def with_mapped_rewards(
 ) -> list[Mode]:
     """Return modes of every family for rewards under output warping; empty if no map of the rewards is promising.
 
-    `plain` are the modes without output warping. A map is promising if, at one of the default starts, it raises the
-    log-density of the first family above that of all starts without a map by at least `map_margin`. Searches that
-    cannot compete with the plain modes are stopped early. Every family contributes all its distinct modes with
-    `all_modes`, and its best one otherwise.
+    `plain` are the modes without output warping. Maps are compared at the default starts of the first family. A map is
+    promising if its highest log-density there exceeds the highest one without a map by more than `map_margin`. Searches
+    that cannot compete with the plain modes are stopped early. If `all_modes` is true, every family contributes all its
+    distinct modes, otherwise only its best one.
     """
     points, rewards = plain[0].target.points, plain[0].target.rewards
     maps = learned_maps(rewards)

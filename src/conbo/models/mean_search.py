@@ -30,9 +30,10 @@ class HasMean(Protocol):
 def best_by_mean(
     posterior: HasMean, space: Space, states: Tensor, hints: Callable[[Tensor], Tensor], starts: int
 ) -> BestActions:
-    """Search for the actions with the highest mean in states (m, d_s), from the best `starts` of the `hints`.
+    """Search for the actions with the highest mean in states (m, d_s).
 
-    `hints` is a function from states (m, d_s) to promising actions (m, h, d_x).
+    `hints` is a function from states (m, d_s) to promising actions (m, h, d_x). In each state, `starts` local searches
+    begin at the hints with the highest means.
     """
     return BestActions.joined([_best(posterior, space, chunk, hints(chunk), starts) for chunk in states.split(CHUNK)])
 

@@ -53,9 +53,9 @@ class Mixture:
         return self.members[0]
 
     def most_probable(self, share: float) -> Posterior:
-        """Return the average of the most probable members, as few as reach the total weight `share`.
+        """Return the average of the most probable members: as few as have a total weight of at least `share`.
 
-        If a single member does, it is returned itself.
+        If one member is enough, the result is this member.
         """
         count = 1 + int((self.weights.cumsum(0)[:-1] < share).sum())
         if count == 1:
@@ -83,7 +83,7 @@ class Mixture:
         return within + torch.einsum("j,jp,jq->pq", self.weights, *apart)
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Return the prior variance (c,) of rewards in states (c, d_s)."""
+        """Return the prior variance (c,) of the noise-free reward in states (c, d_s)."""
         return self._average([member.prior_variance(states) for member in self.members])
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -145,7 +145,7 @@ class Mixture:
         return self.leader.state_correlation(a, b)
 
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
-        """Return which states (m, d_s) correlate by at least `least` with a known state (k, d_s) in every member."""
+        """Return which states (m, d_s) resemble a known state (k, d_s) in every member: a correlation ≥ `least`."""
         return torch.stack([member.resemble(states, known, least) for member in self.members]).all(0)
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
@@ -158,7 +158,7 @@ class Mixture:
         return all(member.batches_look_ahead for member in self.members)
 
     def even_actions(self, actions: Tensor) -> Tensor:
-        """Move every second one of actions (p, d_x), to be evenly spread after the most probable member's warping."""
+        """Move every second one of actions (p, d_x), to be evenly spread after the leader's input warping."""
         return self.leader.even_actions(actions)
 
     def action_search(self, space: Space, actions: Tensor) -> "MixtureSearch":
@@ -212,9 +212,9 @@ class Mixture:
         return {"members": records, "weights": self.weights.tolist()}
 
     def imagined(self, points: Tensor, seeds: Tensor) -> "Mixture":
-        """Return the mixture given hypothetical rewards at points (k, d) with seeds (k,), equal to their means.
+        """Return the mixture given hypothetical rewards at points (k, d) with seeds (k,).
 
-        Members that do not model effects of seeds are unchanged.
+        Each reward equals its mean in the member. Members that do not model effects of seeds stay unchanged.
         """
         known = (one.imagined(points, seeds) if isinstance(one, ImaginesRewards) else one for one in self.members)
         return Mixture(tuple(known), self.weights)
@@ -262,7 +262,7 @@ class MixtureSearch:
 
 @dataclass(frozen=True)
 class MixtureGains:
-    """Knowledge gradients in states under a mixture: the weighted mean of the members' ones."""
+    """Knowledge gradients in states under a mixture: weighted means of the members' knowledge gradients."""
 
     values: tuple[StateValue, ...]  # the members' gains
     weights: Tensor  # (members,)

@@ -62,28 +62,28 @@ class Mode:
 
     @cached_property
     def laplace(self) -> float:
-        """The log evidence by Laplace's method, minus the margin that output warping must gain if the model has it."""
+        """The log evidence by Laplace's method; with output warping, `map_margin` is subtracted."""
         margin = 0.0 if self.output is None else map_margin(len(self.target.points))
         return self.objective + self.log_jacobian + self.peak.log_volume - margin
 
     @cached_property
     def peak(self) -> Peak:
-        """The curvature and volume of the log-density at the mode, and the constant mean of the rewards."""
+        """What Laplace's method needs at the mode, such as the second derivatives of the log-density."""
         return self.target.peak(self.parameters)
 
     def like(self, other: "Mode") -> "Mode":
-        """Return `other` with the output warping of this mode; both must be modes for the same mapped rewards."""
+        """Return `other` with this mode's output warping; both must be fitted to the same rewards, already mapped."""
         return replace(other, output=self.output, log_jacobian=self.log_jacobian)
 
     def weighted_by_density(self, other: "Mode", margin: float) -> "Mode":
         """Return this mode with an evidence that follows from `other` instead of Laplace's method.
 
-        It is the evidence of `other` plus the difference of the two modes' log-densities, minus a margin in nats.
+        This is the log evidence of `other`, plus this mode's log-density, minus that of `other`, minus `margin` nats.
         """
         return replace(self, stated_evidence=other.evidence + self.objective - other.objective - margin)
 
     def record(self, structures: Structures) -> dict[str, Any]:
-        """Return the model at this mode as plain values, from which `fit.restored` makes the fit again."""
+        """Return the model at this mode as plain values, from which `fit.restored` rebuilds the fit."""
         return {
             **structures.record(self.target.family),
             "varying": self.target.varies,
@@ -98,7 +98,7 @@ class Mode:
 
 
 def map_margin(n: int) -> float:
-    """Return how many nats output warping of n rewards must gain before it is used."""
+    """Return by how many nats output warping must raise the log evidence of n rewards to be used."""
     return max(MAP_MARGIN, MAP_MARGIN_PER_REWARD * n)
 
 
@@ -124,7 +124,7 @@ def modes_of_families(
     """Return modes of every family of kernels, fitted to rewards (n,) at points (n, d).
 
     The search in the first family starts from Sobol points, and that in each later one from the best mode of the family
-    before it. Every family contributes all its distinct modes with `all_modes`, and its best one otherwise.
+    before it. If `all_modes` is true, every family contributes all its distinct modes, otherwise only its best one.
     """
     modes: list[Mode] = []
     for family in families:
@@ -163,7 +163,7 @@ def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mod
 
 
 def with_heteroscedastic_noise(plain: Mode) -> list[Mode]:
-    """Return the mode of the same model with heteroscedastic noise, in a list that is empty if it gains too little."""
+    """Return the mode of the same model with heteroscedastic noise, in a list; empty if the noise gains too little."""
     old = plain.target
     noise = old.noise_of(plain.parameters)
     if not isinstance(noise, float) or noise < NEGLIGIBLE_NOISE:
@@ -174,7 +174,7 @@ def with_heteroscedastic_noise(plain: Mode) -> list[Mode]:
 
 
 def with_warped_actions(plain: Mode) -> list[Mode]:
-    """Return the mode of the same model with input warping, in a list that is empty if warping gains too little.
+    """Return the mode of the same model with input warping, in a list; empty if the warping gains too little.
 
     The many exponents of the warp are weakly determined one by one, and Laplace's method underrates their joint effect.
     The evidence is therefore computed from the gain in log-density at the mode, minus WARP_MARGIN.
@@ -234,8 +234,8 @@ def promising_starts(target: LogPosterior, noisy: bool) -> Tensor:
     """Return starts (r, p) of a local search: the Sobol starts with the highest log-density.
 
     If there are many rewards, the starts are instead the best modes for a subset of the rewards. With `noisy`, a start
-    with a large noise variance is added. From a small one, a local search tends to end at short lengthscales, which
-    explain the noise as signal.
+    with a large noise variance is added. A local search that starts from a small noise variance tends to end at short
+    lengthscales, which explain the noise as signal.
     """
     if len(target.points) > SCREENED_REWARDS:
         some = target.thinned(SCREENED_REWARDS)

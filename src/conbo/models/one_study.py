@@ -87,7 +87,7 @@ class OneStudy:
         return self.whole.covariance(_of_this(a), _of_this(b))
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Return the prior variance (c,) of rewards in states (c, d_s)."""
+        """Return the prior variance (c,) of the noise-free reward in states (c, d_s)."""
         return self.whole.prior_variance(_of_this(states))
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -183,7 +183,7 @@ class OneStudy:
         return None if drawn is None else _Paths(drawn)
 
     def record(self) -> dict[str, Any] | None:
-        """Return the joint model's record with the earlier study's observations as `prior`; None if it has none."""
+        """Return the joint model's record, with the earlier observations as `prior`; None if it has no record."""
         model, earlier = self.whole.record(), self.earlier
         if model is None:
             return None
@@ -197,7 +197,7 @@ class OneStudy:
     def conditioned_on(
         self, points: Tensor, rewards: Tensor, noise: Tensor | None, seeds: Tensor | None = None
     ) -> None:
-        """Return None, because a saved policy rebuilds the joint posterior instead."""
+        """Return None: conditioning on other observations of this study is not supported."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ class       g(y), before it is standardized                     use
 `Limits`    y itself, or a `LowTail` of it                      the expected reward has known bounds
 ==========  ==================================================  ==============================================
 
-`LowTail` is a Box-Cox map with power λ; for λ = 0 it is -τ log(1 + (p - y)/τ).  `learned_maps.py` learns its settings.
+`LowTail` is a Box-Cox map with pivot p, width τ and power λ; for λ = 0, it is -τ log(1 + (p - y)/τ) below p.
+`learned_maps.py` learns its settings.
 `Limits` clamps the expected reward to the bounds that the user knows.  Single rewards may exceed these by noise.
 
 The predicted quantity is the expected reward E[g⁻¹(z + ε)], where z is the noise-free value of the process and ε its

@@ -63,9 +63,9 @@ def heteroscedastic_noise(noise: HeteroscedasticNoise) -> dict[str, Any]:
 
 
 def state_tables(kernel: Kernel, space: Space) -> dict[str, Any] | None:
-    """Return the kernel's factors A and B between all combinations of the state categories that it looks up.
+    """Return tables of A and B (see `Kernel`) between all combinations of choices in the kernel's `page_columns`.
 
-    The two states have equal numbers. None if there are too many combinations, or if `page_columns` of the kernel is
+    The other state columns are equal in both states. None if there are too many combinations, or if `page_columns` is
     None.
     """
     columns = kernel.page_columns()

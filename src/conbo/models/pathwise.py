@@ -9,7 +9,9 @@ f⁰              ``prior``          functions drawn from the prior of mean zero
 K⁻¹(…)          ``corrections``    weights that make the draw agree with the observations
 ==============  =================  ==========================================================================
 
-They can be evaluated anywhere, with gradients, and no joint covariance is factorized.
+μ⁰ is the prior mean, k⁰ the kernel, X̃ and Y are the observed points and rewards, and K is the covariance of Y, noise
+included.  The drawn functions can be evaluated anywhere, with gradients, without factorizing the covariance of the
+points of evaluation.
 
 Reference: Wilson, Borovitskiy, Terenin, Mostowsky & Deisenroth (2020).
 """
@@ -58,7 +60,7 @@ class DrawnPaths:
 
 
 def draw_paths(posterior: Conditioned, n: int, generator: torch.Generator, features: int) -> DrawnPaths:
-    """Draw n functions from a posterior; prior draws have `features` random features for every term of the kernel."""
+    """Draw n functions from a posterior; `features` is the argument of `Kernel.draw_prior`."""
     prior = posterior.kernel.draw_prior(n, features, generator)
     errors = random_normals(generator, posterior.n_observations, n).to(posterior.weights)
     noisy = prior.values(posterior.observed) + posterior.observed_noise.sqrt()[:, None] * errors

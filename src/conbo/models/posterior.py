@@ -138,7 +138,7 @@ class AveragesValues(Protocol):
 
 @dataclass(frozen=True)
 class LineGains:
-    """Knowledge gradients of k candidates in m states each, estimated from q `LookAheadLines` mean + slope z."""
+    """Knowledge gradients of k candidates in m states each, estimated from q lines mean + slope z per state."""
 
     values: Tensor  # (k, m)
     derivative: Tensor  # (k, m, q), of the gains with respect to the slopes of the lines
@@ -219,7 +219,7 @@ class Predicts(Protocol):
         """Posterior covariance (p, q) of the noise-free rewards at points a (p, d) and b (q, d)."""
 
     def prior_variance(self, states: Tensor) -> Tensor:
-        """Return the prior variance (c,) of rewards in states (c, d_s), for example as a scale of rounding errors."""
+        """Return the prior variance (c,) of the noise-free reward in states (c, d_s), a scale for rounding errors."""
 
     def joint(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Posterior mean (c, p) and covariance (c, p, p) of each of c sets of points (c, p, d)."""
@@ -262,7 +262,7 @@ class ComparesStates(Protocol):
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
         """Return which states (m, d_s) have a correlation of at least `least` with some known state (k, d_s).
 
-        The best action of the known state is then a good start of a search for theirs.
+        The best action of the known state is then a good start of a search in such a state.
         """
 
     def similarity(self, points: Tensor, chosen: Tensor) -> Tensor:
@@ -334,9 +334,9 @@ class Averages(Protocol):
         """The posteriors that are averaged."""
 
     def most_probable(self, share: float) -> Posterior:
-        """Return the average of the most probable members, as few as reach the total weight `share`.
+        """Return the average of the most probable members: as few as have a total weight of at least `share`.
 
-        If a single member does, it is returned itself.
+        If one member is enough, the result is this member.
         """
 
 

@@ -26,7 +26,7 @@ SHORT_BLOCK = 32  # rows of a block beyond the first m: one more reward recomput
 
 
 def fitted_rewards(n: int) -> int:
-    """Return how many rewards, the first of n, a fit may use."""
+    """Return m: of n rewards, a fit may use only the first m."""
     step = _steps_until(n)
     return n if step is None else step
 
@@ -64,7 +64,7 @@ def shared_rows(a: int, b: int) -> int:
 
 
 def _steps_until(n: int) -> int | None:
-    """Return the last m of the schedule that n rewards reach, or None if they do not reach the first one."""
+    """Return the largest step m of the schedule that has been taken with n rewards; None before the first step."""
     last, step = None, EVERY_REWARD
     while step + step // LATE_SHARE <= n:
         last, step = step, step + step // STEP_SHARE

@@ -15,9 +15,9 @@ symbol             here                 meaning
 
     cov(reward, reward') = k⁰ + τ(r, r') (σ_b² + σ_g² M_S M_X) + noise
 
-If there are only N seeds, their effects add up to zero, so f is the mean reward over these N seeds.  Seen from f, the
-effects are correlated noise: they change only the covariance of the rewards, and the look-ahead for a reward with a
-known seed.
+Here k⁰ is the kernel of f.  If there are only N seeds, their effects add up to zero, so f is the mean reward over these
+N seeds.  Seen from f, the effects are correlated noise: they change only the covariance of the rewards, and the
+look-ahead for a reward with a known seed.
 
 Reference: Pearce, Poloczek & Branke (2019), Bayesian optimization allowing for common random numbers.
 """
@@ -130,7 +130,7 @@ class SeededPosterior(ExactPosterior):
         return replace(self, next_seeds=seeds.to(self.seeds))
 
     def of_rows(self, rows: Tensor) -> Self:
-        """Return the same posterior for only the candidates with indices `rows`, if each candidate has its own seed."""
+        """Return the posterior for candidates `rows` alone: if each candidate has its own seed, select their seeds."""
         return self if len(self.next_seeds) == 1 else replace(self, next_seeds=self.next_seeds[rows])
 
     def imagined(self, points: Tensor, seeds: Tensor) -> Self:
@@ -203,7 +203,7 @@ class SeededPosterior(ExactPosterior):
         return {**super().record(), "noise": self.within, "seed_effect": self.effect.record()}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """Return the values from which the report's page computes the posterior; None if it does not know the kernel.
+        """Return the values from which the report's page computes the posterior; None if it cannot compute it.
 
         The effect of seeds is in the entry `seedEffect`.
         """

@@ -2,8 +2,9 @@
 
 Means and variances of the expected reward are exact up to quadrature.  Covariances are approximate: by Stein's lemma,
 the covariance of a reward with a Gaussian variable is the covariance of z with that variable times a slope E[dy/dz],
-and the slope at a point is chosen such that it reproduces the point's variance.  The gain of a state is the rise of its
-expected reward if the highest mean of z rose by the gain of the process, with certainty.
+and the slope at a point is chosen such that it reproduces the point's variance.  Knowledge
+gradients are approximate, too: that of the process is added to the highest mean of z in a state, as if z were known
+exactly, and the rise of the expected reward is the result.
 """
 
 from collections.abc import Callable
@@ -165,7 +166,7 @@ class TransformedPosterior:
         return {**self.process.record(), "output": self.output.record()}
 
     def page_record(self, space: Space) -> dict[str, Any] | None:
-        """Return the process's record for the report's page, with the map as `output`; None if it has none."""
+        """Return the process's record for the report's page, with the map as `output`; None if there is no record."""
         record = self.process.page_record(space)
         return None if record is None else {**record, "output": output_record(self.output, self.process.noise)}
 

@@ -62,7 +62,7 @@ class WarpedFamily(ExtendedFamily):
         return torch.stack([row.matrix for row in rows]), pullback
 
     def _warp(self, parameters: Tensor) -> Warp:
-        """Return the warp with parameters (p,): all log a first, then all log b; zero for categories."""
+        """Return the warp for parameters (p,), which end with every log a, then every log b; 0 for categories."""
         numbers = list(self.actions.numeric)
         exponents = parameters[self.n_own :].unflatten(0, (2, -1))
         logarithms = exponents.new_zeros(2, len(self.actions.categories))
