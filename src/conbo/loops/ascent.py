@@ -1,7 +1,7 @@
 """Compiled Newton ascent for `models.action_functions`: maximizes h(x; z) = mean(x) + z slope(x) over the action x.
 
-It takes the same steps as the torch implementation there, which explains the functions, but works on one row and one z
-after the other. A row is one such function. `mean` and `slope` are weighted sums of the correlation κ between x and n
+The torch implementation in that module takes the same steps and explains the functions. A row is one function h; the
+loop works on one row and one z at a time. `mean` and `slope` are weighted sums of the correlation κ between x and n
 points that all rows share; `slope` has one more term, for the row's own new point. Points are in scaled features, whose
 Euclidean distance is the argument of κ.
 """

@@ -14,7 +14,7 @@ from conbo.loops.compiling import Array, exact_helper, inlined
 def factorize_bowl(hessian: Array, f: int, stuck: Array, shift: float, factor: Array) -> bool:
     """Write the lower Cholesky factor of shift · I - Hessian; return False if the matrix is not positive definite.
 
-    The reciprocals of the factor's diagonal are stored, because `solve_bowl` only divides by the diagonal.
+    The diagonal of `factor` holds reciprocals, because `solve_bowl` only divides by the factor's diagonal.
     """
     for i in range(f):
         for k in range(i + 1):

@@ -6,9 +6,9 @@ code in the cache. A run starts them at its beginning (`begin`), so that they wo
 evaluated. This process compiles the loops that they have not compiled.
 
 A loop that is declared `fast` may reorder sums, and one that is declared `exact` may not. Functions that loops call are
-declared `exact_helper`, `fused_helper` (may only use fused multiply-add) or `inlined`. They become part of the loop
-that calls them, by LLVM or (`inlined`) by Numba. Otherwise a process that compiles and one that loads the cache would
-link copies of the function that LLVM optimized separately, and would round differently.
+declared `exact_helper`, `fused_helper` (may only use fused multiply-add) or `inlined`. LLVM, or Numba for `inlined`,
+makes them part of the loop that calls them. Otherwise a process that compiles and one that loads the cache would link
+copies of the function that LLVM optimized separately, and would round differently.
 """
 
 import gc
@@ -77,7 +77,7 @@ def exact(signature: str) -> Callable[[Function], Function]:
 class Loop:
     """A function that Numba compiles for one signature; the first call of any loop compiles or loads all loops.
 
-    Only a loop with `on_demand` is compiled or loaded by its own first call.
+    Loops with `on_demand` are exceptions: each is compiled or loaded by its own first call, and by no other.
     """
 
     def __init__(self, function: Function, signature: str, on_demand: bool = False, **options: Any) -> None:
@@ -175,6 +175,7 @@ def help_out(claims: str) -> None:
 
 
 def _are_cached(loops: list[Loop]) -> bool:
+    """Whether the cache folder holds an index file of every one of these loops."""
     folder = loops[0].folder
     if folder is None:
         return False
@@ -189,6 +190,7 @@ def _is_kept() -> bool:
 
 
 def _make_ready() -> None:
+    """Compile or load all loops except those with `on_demand`, with the help of other processes."""
     with _lock, ExitStack() as watched:
         if is_cold():
             _say_so(watched)
@@ -202,6 +204,7 @@ def _make_ready() -> None:
 
 
 def _make_one_ready(loop: Loop) -> None:
+    """Compile or load a loop with `on_demand`."""
     with _lock, ExitStack() as watched:
         if not _are_cached([loop]):
             _say_so(watched)
@@ -220,6 +223,7 @@ def _say_so(watched: ExitStack) -> None:
 
 
 def _start_helpers() -> None:
+    """Start the helper processes, unless they were started before or cannot store what they compile."""
     if _claims or not _is_kept() or not sys.executable or getattr(sys, "frozen", False):
         return
     with suppress(OSError):  # no folder for temporary files, or no more processes: go on without helpers
@@ -247,6 +251,7 @@ def _dismiss_helpers() -> None:
 
 
 def _claim(folder: Path, loop: Loop) -> bool:
+    """Claim a loop for this process, and return False if another process has claimed it."""
     try:
         (folder / loop.name).touch(exist_ok=False)
     except FileExistsError:

@@ -52,7 +52,7 @@ def output_record(output: OutputMap, noise: float | HeteroscedasticNoise) -> dic
 def heteroscedastic_noise(noise: HeteroscedasticNoise) -> dict[str, Any]:
     """Return the log-variance of heteroscedastic noise as plain values: a level, and a term for each column.
 
-    The term of a numeric column is slope · number. That of a categorical column is a value for each choice.
+    The term of a numeric column is a slope times the unit-cube value. A categorical column has a term for each choice.
     """
     slopes, terms = noise.slopes.tolist(), []
     for count in noise.columns.categories:

@@ -9,8 +9,9 @@ class               f⁰(s, x)                                 use
 `NystromFeatures`   k(·, U) L⁻ᵀ w,  L Lᵀ = k(U, U)           any kernel: exact at points U, smoother between them
 ==================  =======================================  ===================================================
 
-The phase is linear in the features of the state: b_j(s) = β_j + ω_sᵀ s.  For a term δ_ss' of the kernel, each category
-adds its own random phases, so that different categories are independent.
+The frequencies ω are random.  The phase is linear in the features of the state, b_j(s) = β_j + ω_sᵀ s, with a random
+β_j.  For a term δ_ss' of the kernel, each category adds its own random phases, so that different categories are
+independent.
 
 References: Rahimi & Recht (2007); Williams & Seeger (2001).
 """

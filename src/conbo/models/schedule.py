@@ -10,7 +10,7 @@ number of rewards   what is done
 up to 255           the fit uses every reward; all models are tried with 6, 8, 10, …, 30, 33, …
                     rewards, and in between, only those that were probable at the last such number
 up to 263           the fit uses every reward, and tries all models
-from 264            the fit uses the first m(n) rewards; the factor gains rows in fixed blocks
+from 264            the fit uses the first m(n) rewards; the Cholesky factor grows in fixed blocks
 m above 750         the fit uses 750 of the first m rewards, evenly spaced from the first to the last
 ==================  =================================================================================
 """
