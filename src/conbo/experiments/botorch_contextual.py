@@ -57,7 +57,7 @@ class ContextualContestant(TrialList):
         self._fitted: tuple[int, Any] = (-1, None)
 
     def fit(self) -> None:
-        """Fit the model to all rewards so far."""
+        """Fit the model to all rewards so far, once the initial design is evaluated."""
         if len(self._trials) >= self._settings.initial and self._fitted[0] != len(self._trials):
             self._fitted = len(self._trials), self._model()
 

@@ -53,7 +53,7 @@ class Scored(NamedTuple):
 
 
 class Evidence:
-    """The complete runs among these runs, on which statements are checked."""
+    """The complete ones of the given runs, on which statements are checked."""
 
     def __init__(self, runs: Mapping[Key, Run]) -> None:
         self._runs = [run for run in runs.values() if run.is_complete]

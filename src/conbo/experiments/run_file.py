@@ -202,7 +202,7 @@ def read_file(path: Path) -> Iterator[Run]:
 def open_run(path: Path, settings: RunSettings) -> Run:
     """Read the run of a file, or begin the file if there is none; afterwards lines can be appended to the file.
 
-    Raises RecordError if the file holds a run with other settings.
+    Raises RecordError if the file holds several runs, or a run with other settings; only the recipe may differ.
     """
     content = path.read_bytes() if path.exists() else b""
     whole = content[: content.rfind(b"\n") + 1]

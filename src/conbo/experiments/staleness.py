@@ -28,7 +28,7 @@ def why_stale(run: Run, task: Task) -> str | None:
 
 
 def stale_table(figures: Sequence[Figure], runs: Mapping[Key, Run]) -> str:
-    """A Markdown table that counts the stale runs of each method on each problem."""
+    """A Markdown table that counts the stale runs of each method on each problem, and a sentence with the total."""
     stale: Counter[tuple[str, str, str, str]] = Counter()
     keys: dict[Key, bool] = {}
     for figure in figures:

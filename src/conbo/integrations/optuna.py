@@ -90,9 +90,9 @@ class ConboSampler(BaseSampler):
     constraints
         Known limits of the actions, as in `conbo.Space`. The first, random trials ignore them.
     constraints_func
-        Limits on outcomes, as in Optuna's own samplers: called with every completed trial, it returns values that are
-        at most zero if the trial satisfies the limits. Values that an objective sets by `trial.set_constraint` (Optuna
-        5) are used without it. The policy satisfies the limits with a probability of at least `confidence`.
+        Limits on outcomes, as in Optuna's own samplers: called with every completed or pruned trial, it returns values
+        that are at most zero if the trial satisfies the limits. Values that an objective sets by `trial.set_constraint`
+        (Optuna 5) are used without it. The policy satisfies the limits with a probability of at least `confidence`.
     confidence
         As in `conbo.Study`.
     method, model, initial

@@ -67,9 +67,11 @@ def _trial(
     rewards: Range,
     limits: Mapping[str, Range],
 ) -> Trial:
-    """Convert a trial of Optuna to one of conbo; it counts as failed if its point is incomplete or outside the space.
+    """Convert a trial of Optuna to one of conbo.
 
-    Values of the reward and of constraints are clipped to the ranges `rewards` and `limits`.
+    Values of the reward and of constraints are clipped to the ranges `rewards` and `limits`. A trial counts as failed
+    if it is neither completed nor running, if its point is incomplete or outside the space, or if a completed trial
+    lacks the value of a constraint.
     """
     prefix = len(SUGGESTED)
     suggested = {name[prefix:]: value for name, value in trial.system_attrs.items() if name.startswith(SUGGESTED)}

@@ -34,7 +34,8 @@ def feasibility(
     """Draw the probability that all limits are satisfied, over one state and one action, with observations and policy.
 
     Where a known limit is violated, the probability is zero. Elsewhere it is the probability that all learned
-    constraints are satisfied. Other states are at the middle of P[s], and other actions are the policy's.
+    constraints are satisfied. Other states are at the middle of P[s], and other actions are the policy's. Without
+    states, the plot is over two actions.
 
     Parameters
     ----------

@@ -41,6 +41,8 @@ def calibration(study: Studied) -> go.Figure:
 
     Raises
     ------
+    SettingError
+        If the study has a BoTorch model, for which there are no leave-one-out predictions.
     ConboError
         If no trial is completed yet.
 

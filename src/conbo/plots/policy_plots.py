@@ -26,7 +26,8 @@ def policy_map(
     """Draw the policy's actions against one state, with a panel for each action.
 
     The band (or bar) holds the middle 80 % of the best actions of functions drawn from the posterior. Where it is wide,
-    other actions may well be better. Without states, a panel shows how often each value is the best one in these
+    other actions may well be better. For a categorical action, the size of a dot shows how often a choice is the best
+    one. Without states, a panel shows how often each value is the best one in these
     functions.
 
     Parameters

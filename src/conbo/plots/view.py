@@ -122,7 +122,8 @@ class View:
     def best_of_draws(self, states: Tensor) -> Tensor | None:
         """The best actions (m, draws, d_x) in states (m, d_s), by functions that are drawn from the posterior.
 
-        The result is None if the model cannot draw whole functions, or if the policy is not the model's best action.
+        The result is None if the model cannot draw whole functions, or if the policy has a recipe of its own or learned
+        constraints, so that it is not simply the model's best action.
         """
         if self.policy.recipe is not None or self.belief.constraints is not None:
             return None

@@ -183,7 +183,7 @@ class Guard:
         return Caller(token, self._tokens)
 
     def _token(self, headers: Mapping[str, str], address: str) -> Token | None:
-        """Return the token of a request, or None if it has none; raise if it has a wrong one."""
+        """Return the token of a request's header or session, or None; raise RefusedError if the header's is wrong."""
         assert self._tokens is not None
         given = headers.get("authorization")
         if given is not None:

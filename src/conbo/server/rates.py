@@ -23,7 +23,7 @@ class RateLimit:
         self._callers: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, caller: str, cost: float = 1.0) -> float:
-        """Count a request, and return how long the caller should wait.
+        """Count a request if it may go on, and return how long the caller should wait otherwise.
 
         Parameters
         ----------

@@ -288,7 +288,7 @@ class Records(LostWorkers):
     def take_enqueued(self, numbers: Sequence[int], worker: str, lease: float | None = None) -> list[int]:
         """Give the worker those of these trials that are still enqueued, for `lease` seconds or for good.
 
-        Return the numbers of the trials that it got.
+        Return the numbers of the trials that it got now or, if the call is repeated, before.
         """
 
         def work(connection: Connection) -> list[int]:

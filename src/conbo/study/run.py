@@ -73,7 +73,7 @@ class Run:
         self._suggesting = False  # a model is being fitted or searched, which may take a minute
 
     def __call__(self) -> RunSummary:
-        """Run until one of the ends of the plan is reached; unfinished trials are handed back for other workers."""
+        """Run until one of the conditions in `Ends` is met; unfinished trials are handed back for other workers."""
         began = self._began = time.monotonic()
         try:
             with self._heartbeat:
