@@ -33,7 +33,7 @@ def study_arguments(metavar: str = "[STUDY]") -> Callable[[Command], Command]:
 
 
 def leading_study(arguments: Sequence[str], *names: str) -> tuple[str, ...]:
-    """Put study.toml in front of the arguments unless the first of them is a source; `names` are those that follow."""
+    """Return the study's source and the arguments that `names` lists; if only these are given, it is study.toml."""
     if len(arguments) == len(names):
         return STUDY_FILE, *arguments
     if len(arguments) == len(names) + 1:
@@ -54,8 +54,8 @@ def create_or_resume(source: str, name: str | None, device: str = "cpu") -> "Stu
 def open_existing(source: str, name: str | None, device: str = "cpu") -> "Study":
     """Open the existing study of a study file or of a storage.
 
-    Raises StudyError or StorageError if it does not exist, and SettingError if the study file does not exist, or if the
-    storage has several studies and no name is given.
+    Raises StudyError or StorageError if the study does not exist, and SettingError if the study file does not exist, or
+    if no name is given and it is not clear which study of the storage is meant.
     """
     return conbo.open_study(*location(source, name), device=device)
 
@@ -63,7 +63,7 @@ def open_existing(source: str, name: str | None, device: str = "cpu") -> "Study"
 def location(source: str, name: str | None) -> tuple[str, str]:
     """The storage and the name of the study.
 
-    By default it is the name in the study file or, for a storage, that of its only study, or "default".
+    If no name is given, it is the one in the study file or, for a storage, that of its only study, or "default".
     """
     if source.endswith(".toml"):
         study_file = read_study_file(existing_file(source))

@@ -84,9 +84,9 @@ def acquisition(
     """Draw how much one evaluation is expected to raise the policy's value, as a function of one state and one action.
 
     The star marks the most valuable point of this plane, and the panel below shows what evaluating it would gain in
-    each state. An evaluation that the limits of the space forbid gains nothing. With more
-    than 200 observations, or a BoTorch model, the colors are the rough values with which ConBO screens points. Without
-    states, the plane is that of two actions, and there is no panel below.
+    each state. An evaluation that the limits of the space forbid gains nothing. With more than 200 observations, or a
+    BoTorch model, the colors are the rough values with which ConBO screens points. Without states, the plane is that of
+    two actions, and there is no panel below.
 
     Parameters
     ----------

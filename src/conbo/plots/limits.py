@@ -100,8 +100,8 @@ def limit_names(view: View) -> list[str]:
 def binding(view: View, points: Tensor) -> list[int]:
     """For points (m, d) of the policy, the index in `limit_names` of the limit that binds; -1 if none does.
 
-    A known limit binds if its slack is nearly zero. Otherwise a learned limit binds if the action that would be best
-    without learned limits is not sure enough to satisfy them: the one that this action is least likely to satisfy.
+    A known limit binds if its slack is nearly zero. Otherwise, if the action that would be best without
+    learned limits is too unlikely to satisfy them, the learned limit that it is least likely to satisfy binds.
     """
     found = np.full(len(points), -1)
     learned = view.belief.constraints

@@ -27,8 +27,7 @@ def policy_map(
 
     The band (or bar) holds the middle 80 % of the best actions of functions drawn from the posterior. Where it is wide,
     other actions may well be better. For a categorical action, the size of a dot shows how often a choice is the best
-    one. Without states, a panel shows how often each value is the best one in these
-    functions.
+    one. Without states, a panel shows how often each value is the best one in these functions.
 
     Parameters
     ----------

@@ -166,7 +166,7 @@ def surface(
 def _levels(z: NDArray[np.float64], high_is_good: bool) -> tuple[NDArray[np.float64], bool]:
     """The edges of the color bands, which are round and evenly spaced, and whether the worst values lie beyond them.
 
-    The worst edge lies at most about as far from the median as the best value does, on the other side.
+    The edge on the side of bad values lies at most about as far from the median as the best value does.
     """
     low, median, high = (float(part) for part in (z.min(), np.median(z), z.max()))
     if high_is_good and high > median:

@@ -50,7 +50,7 @@ def is_gone(worker: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _machine() -> str:
-    """A hash that is the same for all processes among which a process number means one process.
+    """A hash that is equal for processes of one machine and container, whose process numbers can be compared.
 
     The host name is not enough, because containers may have the same host name, even on one machine.
     """
