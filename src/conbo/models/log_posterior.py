@@ -13,11 +13,15 @@ lengthscales       LogNormal(√2 + ½ log d, √3)     grow with the dimension 
 variances          LogNormal(0, 1)                 rewards have variance one
 loadings           Normal(0.7 or 0, 0.5)           of multi-task kernels; 0.7 makes all states similar
 exponents' logs    Normal(0, 0.5)                  of input warping; they count among the loadings
-noise, "moderate"  log is Cauchy(-4, 1.5)          the rewards decide whether noise is small or large
+noise, "moderate"  ∝ Cauchy(-4, 1.5) of log v      the rewards decide whether noise is small or large
 noise, "small"     LogNormal(-6, 2)                nearly no noise, unless many rewards say otherwise
-noise, "varying"   log level is Cauchy(-4, 1.5),   heteroscedastic; the density of the slopes is relative to
+noise, "varying"   level as for "moderate",        heteroscedastic; the density of the slopes is relative to
                    slopes are Normal(0, 0.3)       the density at zero
 =================  ==============================  ==========================================================
+
+All densities are of the value itself, not of its logarithm, also that of the noise variance v.  So the evidence prefers
+noisy models more than it would if log v had a Cauchy distribution.  The constant that normalizes the density of v is
+left out, because it is the same for every model with learned noise.
 """
 
 from collections.abc import Callable
@@ -42,7 +46,7 @@ LOG_VARIANCE_BOUNDS = (log(1e-3), log(1e3))
 SLOPE_BOUNDS = (-5.0, 5.0)
 LOADING_SPREAD = 0.5  # standard deviation of the prior of a loading
 SLOPE_SPREAD = 0.3  # standard deviation of the prior of a slope of heteroscedastic noise
-USUAL_NOISE = -4.0, 1.5  # center and width of the Cauchy prior of the noise's log-variance
+USUAL_NOISE = -4.0, 1.5  # center and width of the Cauchy function of log v that the prior density of v follows
 SMALL_NOISE = -6.0, 2.0  # mean and standard deviation of the normal prior of the log-variance of small noise
 SCREENED_STARTS = 8  # number of quasi-random starts that are screened by their objective
 MUCH_NOISE = 0.3  # variance of the noise at `noisy_start`, in standardized rewards
@@ -59,12 +63,14 @@ Expected: TypeAlias = Literal["small", "moderate", "varying"]  # name of the noi
 class Peak:
     """What Laplace's method needs at a mode; H are the negated second derivatives of the log-density there.
 
-    A LogNormal prior is a density of exp(parameter), but H is taken with respect to the parameter itself. `log_volume`
-    therefore also contains the sum of those parameters, the log Jacobian of this change of variables.
+    The priors of lengthscales, variances and noise are densities of exp(parameter), but H is taken with respect to the
+    parameter itself. The sum aᵀθ of these parameters, the log Jacobian of this change of variables, therefore belongs
+    to the integral. It is linear, so that its integral with a Gaussian density has a closed form. Its slope along the
+    noise is left out there.
     """
 
     mean: float  # the constant mean of the rewards
-    log_volume: float  # log |2π H⁻¹|^½ plus the log Jacobian, which Laplace's method adds to the log-density
+    log_volume: float  # ½ log |2π H⁻¹| + aᵀθ + ½ aᵀH⁻¹a at the mode θ, which Laplace's method adds to the log-density
     curvature: Tensor  # H (p, p), made positive definite
 
 
@@ -186,11 +192,13 @@ class LogPosterior:
         curvatures, directions = torch.linalg.eigh(second)
         curvatures = curvatures.clamp_min(LEAST_CURVATURE)
         log_determinant = float(curvatures.log().sum() - 2 * scale.log().sum())
-        in_logarithms = float(torch.from_numpy(self._logarithm) @ parameters)
-        relative = self.n_slopes * log(
-            SLOPE_SPREAD * sqrt(2 * pi)
-        )  # the prior density of slopes is relative to that at zero
-        volume = in_logarithms + 0.5 * len(scale) * log(2 * pi) - 0.5 * log_determinant - relative
+        slopes = torch.from_numpy(self._logarithm)  # of the log Jacobian
+        at_mode = float(slopes @ parameters)
+        # along the noise, whose prior has heavy tails, the log-density is not nearly quadratic
+        slopes = slopes * torch.from_numpy(self._by_kind(1.0, 1.0, 1.0, 0.0, 1.0))
+        beyond = 0.5 * float(((directions.mT @ (scale * slopes)).square() / curvatures).sum())
+        relative = self.n_slopes * log(SLOPE_SPREAD * sqrt(2 * pi))  # their density is relative to that at zero
+        volume = at_mode + beyond + 0.5 * len(scale) * log(2 * pi) - 0.5 * log_determinant - relative
         return Peak(mean, volume, (directions * curvatures) @ directions.mT / scale[:, None] / scale)
 
     def draws(self, parameters: Tensor, pairs: int) -> Tensor:
@@ -289,7 +297,8 @@ class LogPosterior:
     def _prior(self, parameters: Array) -> tuple[Array, Array]:
         """Return log prior densities (r,) of parameters (r, p), and their gradients (r, p).
 
-        LogNormal priors are densities of exp(parameter); the gradients are with respect to the parameter.
+        Priors of lengthscales, variances and noise are densities of exp(parameter); the gradients are with respect to
+        the parameter.
         """
         score = (parameters - self._location) / self._spread
         values = -(self._logarithm * parameters + 0.5 * score * score + self._log_spread)
@@ -297,7 +306,7 @@ class LogPosterior:
         if self.learned and self.noise != "small":
             level = -1 - self.n_slopes
             away, width = score[:, level], self._spread[level]
-            heavy = 1 + away * away  # Cauchy, of the logarithm itself
+            heavy = 1 + away * away  # Cauchy function of the logarithm, as a density of the variance
             values[:, level], gradients[:, level] = -np.log(pi * width * heavy), -2 * away / heavy / width
         return values.sum(-1), gradients
 

@@ -1,8 +1,9 @@
 """Local search for the modes of a model's hyperparameters, and the model's evidence by Laplace's method.
 
-    log p(rewards | model) ≈ log p(rewards, θ | model) + ½ log |2π H⁻¹|
+    log p(rewards | model) ≈ log p(rewards, θ | model) + ½ log |2π H⁻¹| + aᵀθ + ½ aᵀH⁻¹a
 
-Here θ is the mode, and H holds the negated second derivatives of the log-density at θ.  The functions `with_...` fit
+Here θ is the mode, and H holds the negated second derivatives of the log-density at θ.  The log Jacobian aᵀθ is needed
+because most parameters are logarithms of what the density is of.  The functions `with_...` fit
 variants of a model: the same model with main effects, input warping or heteroscedastic noise added.  The search for a
 variant starts from the mode of the plain model.
 """

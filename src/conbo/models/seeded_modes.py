@@ -22,7 +22,6 @@ from conbo.models.modes import Mode, best_of, local_search
 from conbo.models.seeded_family import SeededFamily
 
 CONSTANT_MARGIN = 10.0  # nats by which constants alone must be more probable than constants with functions
-LENGTHSCALE_COST = 1.5  # nats added to this margin per lengthscale: Laplace's method counts undetermined ones as a loss
 NOISE_LEFT = log(0.2)  # added to the noise's log-variance at the start of a search with effects of seeds
 
 Parts = tuple[bool, bool]  # whether an effect has a constant, and whether it has a function
@@ -68,8 +67,7 @@ def cautious(modes: dict[Parts, Mode]) -> dict[Parts, Mode]:
     alone, both = modes.get(CONSTANT), modes.get(BOTH)
     if alone is None or both is None:
         return modes
-    lengthscales = both.target.family.n_lengthscales - alone.target.family.n_lengthscales
-    if alone.evidence > both.evidence + CONSTANT_MARGIN + LENGTHSCALE_COST * lengthscales:
+    if alone.evidence > both.evidence + CONSTANT_MARGIN:
         return modes
     raised = replace(both, log_odds=max(0.0, alone.evidence - both.evidence))
     return {parts: raised if parts == BOTH else mode for parts, mode in modes.items() if parts != CONSTANT}
