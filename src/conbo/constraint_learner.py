@@ -1,7 +1,9 @@
 """Fits the models of constrained outcomes, and of where evaluations fail, to the trials of a study."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import nan
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -17,9 +19,23 @@ from conbo.outcome_constraints import OutcomeConstraint, OutcomeConstraints
 from conbo.prior_belief import fit_both
 from conbo.spaces import Space
 
+
+@dataclass(frozen=True)
+class OutcomeProcess(GaussianProcess):
+    """A Gaussian process for an outcome, whose variances may be far larger than those of the observed outcomes.
+
+    The policy keeps a distance from the boundary that is proportional to the standard deviation there, so an outcome
+    must be predicted more accurately than a reward, for which only the place of the maximum matters. Many outcomes are
+    nearly polynomial in the action. Such a function is predicted well by long lengthscales with large variances, which
+    the usual prior of the variances rules out.
+    """
+
+    wide_variances: ClassVar[bool] = True
+
+
 # Every constraint has a single model, because an average of several would make each suggestion several times as
 # expensive. Outputs are not warped, because the probability of feasibility assumes that the slack is normal.
-MODEL = GaussianProcess(members=1, output_warping="none")
+MODEL = OutcomeProcess(members=1, output_warping="none")
 FEWEST_FAILURES = 2  # fewest failures to which a model is fitted, because a single one may be an accident
 SUCCESS = "success"  # name of the learned constraint that an evaluation must not fail
 

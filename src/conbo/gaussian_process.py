@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from conbo.errors import SettingError
 from conbo.former_names import input_warping_of, state_kernel_of
@@ -95,6 +95,8 @@ class GaussianProcess:
     actions: InitVar[str | None] = None
     states: InitVar[str | StateKernel | None] = None
 
+    wide_variances: ClassVar[bool] = False  # whether the prior of the variances has heavy tails
+
     def __post_init__(self, actions: str | None, states: str | StateKernel | None) -> None:
         if actions is not None:
             object.__setattr__(self, "input_warping", input_warping_of(actions))
@@ -153,13 +155,13 @@ class GaussianProcess:
         if kernel == "auto":
             kernel = "trend" if any(categories) else "product"
         if kernel == "product":
-            return ProductFamily(Columns(categories), actions, profile)
+            return ProductFamily(Columns(categories), actions, profile, self.wide_variances)
         if not any(categories):
             raise SettingError(f"`state_kernel={kernel!r}` needs a state that is categorical: use 'product' instead.")
         coded = Columns(categories, coded=True)
         if kernel == "trend":
-            return TrendFamily(coded, actions, profile)
-        return MultiTaskFamily(coded, actions, profile, self.rank)
+            return TrendFamily(coded, actions, profile, self.wide_variances)
+        return MultiTaskFamily(coded, actions, profile, self.rank, self.wide_variances)
 
     def fitted_rewards(self, n: int) -> int:
         """Return how many of n rewards, the first ones, are used to fit hyperparameters; it grows in steps with n."""

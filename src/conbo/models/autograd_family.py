@@ -59,6 +59,11 @@ class AutogradFamily(ABC):
         """Largest absolute value of each loading, a parameter that may be negative."""
         return ()
 
+    @property
+    def wide_variances(self) -> bool:
+        """Whether the prior of the variances has heavy tails; by default it does not."""
+        return False
+
     @abstractmethod
     def kernel(self, parameters: Tensor) -> Kernel:
         """Make the kernel with these parameters; it must keep them as tensors, so that autograd can follow them.

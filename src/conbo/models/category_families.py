@@ -22,6 +22,7 @@ class TrendFamily:
     states: Columns
     actions: Columns
     profile: Profile = MATERN52
+    wide_variances: bool = False
 
     @property
     def n_lengthscales(self) -> int:
@@ -75,6 +76,7 @@ class MultiTaskFamily:
     actions: Columns
     profile: Profile = MATERN52
     rank: int = 2
+    wide_variances: bool = False
 
     @property
     def n_lengthscales(self) -> int:

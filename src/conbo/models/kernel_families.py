@@ -51,6 +51,10 @@ class KernelFamily(Protocol):
     def largest_loadings(self) -> tuple[float, ...]:
         """Largest absolute value of each loading, a parameter that may be negative."""
 
+    @property
+    def wide_variances(self) -> bool:
+        """Whether the prior of the variances has heavy tails."""
+
     def kernel(self, parameters: Tensor) -> Kernel:
         """Return the kernel with these parameters (p,)."""
 
@@ -98,6 +102,11 @@ class ExtendedFamily:
         """Largest absolute value of each loading, a parameter that may be negative."""
         return self.family.largest_loadings
 
+    @property
+    def wide_variances(self) -> bool:
+        """Whether the prior of the variances has heavy tails."""
+        return self.family.wide_variances
+
 
 @dataclass(frozen=True)
 class ProductFamily:
@@ -106,6 +115,7 @@ class ProductFamily:
     states: Columns
     actions: Columns
     profile: Profile = MATERN52
+    wide_variances: bool = False
 
     @property
     def n_lengthscales(self) -> int:

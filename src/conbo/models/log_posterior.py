@@ -11,6 +11,7 @@ parameter          prior                           remark
 =================  ==============================  ==========================================================
 lengthscales       LogNormal(√2 + ½ log d, √3)     grow with the dimension (Hvarfner et al., ICML 2024)
 variances          LogNormal(0, 1)                 rewards have variance one
+variances, wide    logs are Cauchy(0, 1.5)         of families with `wide_variances`; fit polynomials better
 loadings           Normal(0.7 or 0, 0.5)           of multi-task kernels; 0.7 makes all states similar
 exponents' logs    Normal(0, 0.5)                  of input warping; they count among the loadings
 noise, "moderate"  ∝ Cauchy(-4, 1.5) of log v      the rewards decide whether noise is small or large
@@ -19,9 +20,9 @@ noise, "varying"   level as for "moderate",        heteroscedastic; the density 
                    slopes are Normal(0, 0.3)       the density at zero
 =================  ==============================  ==========================================================
 
-All densities are of the value itself, not of its logarithm, also that of the noise variance v.  So the evidence prefers
-noisy models more than it would if log v had a Cauchy distribution.  The constant that normalizes the density of v is
-left out, because it is the same for every model with learned noise.
+All densities but those of wide variances are of the value itself, not of its logarithm, also that of the noise variance
+v.  So the evidence prefers noisy models more than it would if log v had a Cauchy distribution.  The constant that
+normalizes the density of v is left out, because it is the same for every model with learned noise.
 """
 
 from collections.abc import Callable
@@ -48,6 +49,7 @@ LOADING_SPREAD = 0.5  # standard deviation of the prior of a loading
 SLOPE_SPREAD = 0.3  # standard deviation of the prior of a slope of heteroscedastic noise
 USUAL_NOISE = -4.0, 1.5  # center and width of the Cauchy function of log v that the prior density of v follows
 SMALL_NOISE = -6.0, 2.0  # mean and standard deviation of the normal prior of the log-variance of small noise
+WIDE_VARIANCES = 1.5  # width of the Cauchy prior of a log-variance
 SCREENED_STARTS = 8  # number of quasi-random starts that are screened by their objective
 MUCH_NOISE = 0.3  # variance of the noise at `noisy_start`, in standardized rewards
 DIFFERENCE = 1e-3  # step of the finite differences of gradients that give second derivatives
@@ -90,11 +92,13 @@ class LogPosterior:
         n_e, n_s = int(self.learned), self._features.shape[1]
         self._counts = n_l, n_v, len(loadings), n_e, n_s
         self._n_kernel = n_l + n_v + len(loadings)  # the parameters of the family come first
+        wide, cauchy_noise = family.wide_variances, self.learned and noise != "small"
         center, width = SMALL_NOISE if noise == "small" else USUAL_NOISE
         lengthscales = sqrt(2) + 0.5 * log(len(self.columns.categories))
         self._location = self._by_kind(lengthscales, 0.0, loadings, center, 0.0)
-        self._spread = self._by_kind(sqrt(3), 1.0, LOADING_SPREAD, width, SLOPE_SPREAD)
-        self._logarithm = self._by_kind(1.0, 1.0, 0.0, 1.0, 0.0)
+        self._spread = self._by_kind(sqrt(3), WIDE_VARIANCES if wide else 1.0, LOADING_SPREAD, width, SLOPE_SPREAD)
+        self._logarithm = self._by_kind(1.0, float(not wide), 0.0, 1.0, 0.0)
+        self._cauchy = np.flatnonzero(self._by_kind(0.0, float(wide), 0.0, float(cauchy_noise), 0.0))
         self._log_spread = np.log(self._spread * sqrt(2 * pi)) * self._by_kind(1.0, 1.0, 1.0, 1.0, 0.0)
         self._most_at_once = max(1, MOST_WORK // max(1, len(points)) ** 3)
         self._likelihood_constant = -0.5 * len(points) * log(2 * pi)
@@ -297,17 +301,16 @@ class LogPosterior:
     def _prior(self, parameters: Array) -> tuple[Array, Array]:
         """Return log prior densities (r,) of parameters (r, p), and their gradients (r, p).
 
-        Priors of lengthscales, variances and noise are densities of exp(parameter); the gradients are with respect to
-        the parameter.
+        Priors of lengthscales, variances that are not wide, and noise are densities of exp(parameter); the gradients
+        are with respect to the parameter.
         """
         score = (parameters - self._location) / self._spread
         values = -(self._logarithm * parameters + 0.5 * score * score + self._log_spread)
         gradients = -self._logarithm - score / self._spread
-        if self.learned and self.noise != "small":
-            level = -1 - self.n_slopes
-            away, width = score[:, level], self._spread[level]
-            heavy = 1 + away * away  # Cauchy function of the logarithm, as a density of the variance
-            values[:, level], gradients[:, level] = -np.log(pi * width * heavy), -2 * away / heavy / width
+        some = self._cauchy  # their densities are Cauchy functions of the logarithms
+        away, width = score[:, some], self._spread[some]
+        heavy = 1 + away * away
+        values[:, some], gradients[:, some] = -np.log(pi * width * heavy), -2 * away / heavy / width
         return values.sum(-1), gradients
 
     def _noise(self, parameters: Tensor) -> tuple[Tensor, Callable[[Tensor], list[Tensor]]]:
