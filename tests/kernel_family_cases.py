@@ -43,6 +43,11 @@ FAMILIES: dict[str, tuple[Space, KernelFamily]] = {
         MainEffectsFamily(ProductFamily(*columns(MIXED), SQUARED_EXPONENTIAL), SQUARED_EXPONENTIAL),
     ),
     "main effects trend": (TWO_KINDS, MainEffectsFamily(TrendFamily(*columns(TWO_KINDS, True)), MATERN52)),
+    "main effects with wide variances": (
+        reals(1, 1),
+        MainEffectsFamily(ProductFamily(*columns(reals(1, 1)), MATERN52, wide_variances=True), MATERN52),
+    ),
+    "trend with wide variances": (CATEGORIES, TrendFamily(*columns(CATEGORIES, True), wide_variances=True)),
     "warped main effects": (
         reals(1, 2),
         WarpedFamily(MainEffectsFamily(ProductFamily(*columns(reals(1, 2))), MATERN52)),

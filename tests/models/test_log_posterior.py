@@ -114,11 +114,11 @@ def test_the_objective_is_likelihood_times_priors_at_the_best_constant(name: str
         ]
         lengthscales, variances, loadings, rest = row.split([n_l, n_v, n_w, len(row) - n_l - n_v - n_w])
         prior = LogNormal(tensor(sqrt(2) + 0.5 * log(points.shape[1])), sqrt(3)).log_prob(lengthscales.exp()).sum()
-        prior = (
-            prior
-            + LogNormal(tensor(0.0), 1.0).log_prob(variances.exp()).sum()
-            + Normal(typical, 0.5).log_prob(loadings).sum()
-        )
+        if family.wide_variances:
+            prior = prior + Cauchy(tensor(0.0), 1.5).log_prob(variances).sum()
+        else:
+            prior = prior + LogNormal(tensor(0.0), 1.0).log_prob(variances.exp()).sum()
+        prior = prior + Normal(typical, 0.5).log_prob(loadings).sum()
         if noise == "small":
             prior = prior + LogNormal(tensor(-6.0), 2.0).log_prob(rest.exp()).sum()
         elif noise is not None:

@@ -1,0 +1,42 @@
+"""What is learned of constrained outcomes."""
+
+import torch
+from torch import Tensor
+
+from conbo.belief import fit_belief
+from conbo.bound_states import bind
+from conbo.constraint_learner import MODEL, ConstraintLearner
+from conbo.gaussian_process import GaussianProcess
+from conbo.observations import Observations
+from conbo.outcome_constraints import AtMost
+from conbo.quasi_random import sobol
+from random_beliefs import reals
+
+
+def load(points: Tensor) -> Tensor:
+    """Quadratic in the action, the second column, and wavy in the state."""
+    return (points[:, 1] - 0.5 - 0.3 * torch.sin(4 * points[:, 0])).square()
+
+
+def test_an_outcome_that_is_a_polynomial_of_the_action_is_learned_more_accurately_than_with_the_usual_prior() -> None:
+    space = reals(1, 1)
+    seen, other = sobol(30, 2, seed=0), sobol(100, 2, seed=5)
+    errors = []
+    for model in (GaussianProcess(members=1, output_warping="none"), MODEL):
+        belief = fit_belief(space, bind(None, space), Observations(seen, load(seen), pending=seen[:0]), model)
+        errors.append(float((belief.to_reward(belief.posterior.mean(other)) - load(other)).square().mean().sqrt()))
+    usual, ours = errors
+    assert ours < 0.5 * usual
+    assert ours < 1e-3
+
+
+def test_the_constraint_is_kept_with_confidence_close_to_its_boundary() -> None:
+    space = reals(1, 1)
+    seen, states = sobol(30, 2, seed=0), torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
+    told = Observations(seen, seen[:, 1], pending=seen[:0], measured={"load": load(seen)})
+    learned = ConstraintLearner({"load": AtMost(0.01)}, 0.95).learn(space, bind(None, space), told, seen[:0])
+    assert learned is not None
+    boundary = 0.5 + 0.3 * torch.sin(4 * states) + 0.1
+    inside, outside = (torch.stack([states, boundary + step], -1) for step in (-0.02, 0.02))
+    assert bool(learned.is_sure(learned.log_probability(inside)).all())
+    assert float(learned.probability(outside).max()) < 0.05
