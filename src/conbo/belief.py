@@ -141,7 +141,7 @@ class Belief:
     def resemble(self, states: Tensor, known: Tensor, least: float) -> Tensor:
         """Return which states (m, d_s) correlate by at least `least` with one of the known states (k, d_s).
 
-        The best action of such a known state is a good start for the search.
+        The best action of that known state is a good start for the search in the other state.
         """
         alike = self.posterior.resemble(states, known, least)
         return alike if self.constraints is None else alike & self.constraints.resemble(states, known, least)

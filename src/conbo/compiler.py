@@ -4,8 +4,8 @@ Numba caches machine code on disk, and compiles a function again when the functi
 code includes that of called functions, which may be in other files. So the name of every function ends in a fingerprint
 of everything that its code depends on. After a change the name is another one, and old code is not found.
 
-The cache is in `__pycache__` beside the source, or in the user's cache folder if that is read-only (`~/.cache/numba` on
-Linux). The environment variable NUMBA_CACHE_DIR names another folder.
+The cache is in `__pycache__` beside the source. If the source folder is read-only, it is in the user's cache folder
+(`~/.cache/numba` on Linux). The environment variable NUMBA_CACHE_DIR names another folder.
 """
 
 import sys

@@ -73,4 +73,4 @@ class RecordError(ConboError, ValueError):
 
 
 class AccessError(ConboError, PermissionError):
-    """A service refuses a request, because its token lacks the right or there are too many requests."""
+    """A service refuses a request, because the request's token lacks the right or there are too many requests."""

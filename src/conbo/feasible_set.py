@@ -108,7 +108,7 @@ class FeasibleSet:
     def cut(self, inside: Array, towards: Array) -> Array:
         """Return the last feasible points (n, d) on lines from points `inside`, which are feasible, to `towards`.
 
-        Both ends of a line have the same state.  Categories keep the values that they have inside.
+        Both ends of a line have the same state.  Categories keep the values that they have in `inside`.
         """
         fixed = np.array([isinstance(p, Categorical) for p in self.parameters])
         towards = np.where(fixed, inside, towards)

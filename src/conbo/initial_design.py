@@ -14,7 +14,10 @@ MOST_INITIAL_WITH_PRIOR = 2  # the same for a study with a prior, because an ear
 
 
 def default_size(space: Space, has_prior: bool) -> int:
-    """Return the default number of points in the design: 2 d + 2 for d parameters, up to a limit."""
+    """Return the default size of the design: 2 d + 2 points for d parameters, at most 20, or at most 2 with a prior.
+
+    A prior is an earlier study, which replaces most of the design.
+    """
     d = space.n_state_dims + space.n_action_dims
     return min(2 * d + 2, MOST_INITIAL_WITH_PRIOR if has_prior else MOST_INITIAL)
 

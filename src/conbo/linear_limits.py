@@ -62,7 +62,7 @@ class LinearLimits:
         return bool(self.scales[2].any())
 
     def values(self, points: Array, first: int = 0) -> Array:
-        """Return the values of points in the user's units; `first` is the index of the first of their columns."""
+        """Return the values of points in the user's units; `points` may have only the columns from index `first` on."""
         low, width, log_ratio = self.scales
         if points.shape[-1] < len(low):
             low, width, log_ratio = (part[first : first + points.shape[-1]] for part in self.scales)

@@ -130,7 +130,7 @@ class Real:
         return values
 
     def snap(self, array: ArrayLike) -> Array:
-        """Round numbers to the nearest ones that encode a valid value: those of the unit interval."""
+        """Move numbers outside the unit interval to its nearest end; all others encode a valid value."""
         return np.clip(np.asarray(array, dtype=np.float64), 0.0, 1.0)
 
     def validate(self, name: str, value: object) -> float:

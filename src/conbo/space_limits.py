@@ -29,7 +29,7 @@ class RedundantConstraintWarning(UserWarning):
 class SplitFeasible:
     """Makes the user's `feasible` usable in a space where all state parameters have become action parameters.
 
-    It splits such an action into the former state and the former action, and calls the user's function with both.
+    It splits an action of that space into the former state and the former action, and calls `feasible` with both.
     """
 
     function: Feasible

@@ -20,7 +20,7 @@ class Acquisition(Protocol):
         """Whether the functions that `local` returns give the logarithms of the values, not the values."""
 
     def screen(self, points: Tensor) -> Tensor:
-        """Return rough values (c,) of points (c, d) that are cheap to compute."""
+        """Return rough, cheap values (c,) of points (c, d)."""
 
     def local(self, starts: Tensor) -> BatchedFunction:
         """Return a smooth function for local searches from starts (r, d), with values and gradients.

@@ -70,7 +70,7 @@ class EntropySearch(_EntropySearch):
     draws: int = 4096
 
     def build(self, belief: Belief, generator: torch.Generator) -> "Information":
-        """Build the object that computes mutual informations of observations and peaks of states, for one belief."""
+        """Build the object that computes mutual information between observations and peaks, for one belief."""
         return Information(belief, generator, self.peaks, self.draws, which_peak, retrospective)
 
 
@@ -84,7 +84,7 @@ class PredictiveEntropySearch(_EntropySearch):
     estimate: str = "density"
 
     def build(self, belief: Belief, generator: torch.Generator) -> "Information":
-        """Build the object that computes mutual informations of observations and peaks of states, for one belief."""
+        """Build the object that computes mutual information between observations and peaks, for one belief."""
         return Information(belief, generator, self.peaks, self.draws, which_peak, _predictive(self.estimate))
 
 
@@ -99,7 +99,7 @@ class MaxValueEntropySearch(_EntropySearch):
     estimate: str = "density"
 
     def build(self, belief: Belief, generator: torch.Generator) -> "Information":
-        """Build the object that computes mutual informations of observations and peaks of states, for one belief."""
+        """Build the object that computes mutual information between observations and peaks, for one belief."""
         return Information(belief, generator, self.peaks, self.draws, which_value, _predictive(self.estimate))
 
 
@@ -195,7 +195,7 @@ class Information:
         return PeakTables(points, whitening, kept, self.label(values), normals, errors)
 
     def _actions(self, states: Tensor, climb: int) -> Tensor:
-        """Return p actions (c, p, d_x) for each of the states (c, d_s) that are likely to be its best action."""
+        """Return, for each of the states (c, d_s), p actions (c, p, d_x) that are likely to be its best one."""
         if self._every is not None:
             return self._every.expand(len(states), -1, -1)
         climbed = self._paths.n if climb else 0

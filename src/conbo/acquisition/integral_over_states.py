@@ -349,9 +349,9 @@ class ConditionalAcquisition:
 
 @dataclass(frozen=True)
 class AveragedAcquisition:
-    """ConBO(s, x) under an average of models: the weighted sum of the members' integrals, each with its own states."""
+    """ConBO(s, x) under an average of models: the weighted sum of the models' integrals, each with its own states."""
 
-    weights: Tensor  # (members,)
+    weights: Tensor  # (members,), weights of the models
     parts: tuple[ConditionalAcquisition, ...]  # one for each member
     climbs_logarithm: ClassVar[bool] = False
 

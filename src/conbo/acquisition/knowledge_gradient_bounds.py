@@ -32,7 +32,7 @@ def knowledge_gradient_bounds(gains: ExactGains, candidates: Tensor, states: Ten
     """Compute estimates and bounds (r, m) of the knowledge gradients of candidates (r, d) in states (r, m, d_s).
 
     The bounds hold if the global maximum over actions is found at every node, so each search has several starts.  The
-    upper bound also needs the steepest slopes beyond the outer nodes, which are two more maximizations.
+    upper bound also needs the steepest slopes beyond the outer nodes, which take two more maximizations.
     """
     nodes, posterior = gains.rule.nodes, gains.posterior
     if nodes is None or float(nodes[len(nodes) // 2]) != 0.0:

@@ -2,8 +2,9 @@
 
     gap(s, x) = [μ + β σ](s, x) - max_x' [μ - β σ](s, x')
 
-The maximum of the gap over actions x is the width of a confidence interval of the state's best value.  So maximizing
-the gap chooses state and action as AE-LSVI does for a horizon of one step.
+The bounds are β posterior standard deviations σ from the mean μ.  The maximum of the gap over actions x is the width of
+a confidence interval of the state's best value.  So maximizing the gap chooses state and action as AE-LSVI (the
+algorithm of the reference) does for a horizon of one step.
 
 Reference: Li, Mehta, Kirschner, Char, Neiswanger, Schneider, Krause & Bogunovic (2023), "Near-optimal Policy
 Identification in Active Reinforcement Learning".

@@ -25,7 +25,8 @@ ROUNDING = 1e-9  # by how much of a step the last value may exceed the upper bou
 class OnSteps:
     """A recipe for the policy whose actions have values ``first + k * step``, k = 0, 1, ..., in the stepped columns.
 
-    The search begins at the best action without steps, rounded, and then moves single columns by one step.
+    The search begins at the action that is best without regard to steps, rounded to valid values.  Then, in a few
+    passes, it moves single columns by one step where that is better.
     """
 
     columns: tuple[int, ...]  # indices of the stepped columns of the action

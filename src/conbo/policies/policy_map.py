@@ -29,7 +29,7 @@ def policy_map(policy: "Policy") -> str:
 
 
 def _has_one_number(space: Space) -> bool:
-    """Return whether the policy can be drawn as lines: there is one state parameter, and none is categorical."""
+    """Return whether the policy can be drawn as lines: one state parameter, and no categorical parameters."""
     parameters = list(space.states.values())
     numbers = not any(isinstance(parameter, Categorical) for parameter in (*parameters, *space.actions.values()))
     return len(parameters) == 1 and numbers

@@ -44,9 +44,9 @@ class ConstantPolicy:
 
 
 def reference_state(belief: Belief) -> Tensor:
-    """Return the reference state (d_s,) in the unit cube: the first of finitely many states, or a central one of P[s].
+    """Return the reference state (d_s,) in the unit cube: the first of finitely many states, or else a central state.
 
-    The central state is the median of every column, if the columns are independent.
+    If the columns are independent under P[s], the central state has the median of every column.
     """
     finite = belief.states.finite()
     if finite is not None:
