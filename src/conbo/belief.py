@@ -99,7 +99,7 @@ class Belief:
     def spread_actions(self, actions: Tensor) -> Tensor:
         """Return valid actions (p, d_x) that are about as evenly spread as the given ones.
 
-        If the space has known limits, each of them is feasible in some state drawn from P[s].
+        If the space has known limits, each of the returned actions is feasible in some state drawn from P[s].
         """
         if self.space.feasible_set is None:
             return self.snap_actions(actions)

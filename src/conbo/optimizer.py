@@ -295,7 +295,7 @@ class Optimizer:
         raise TrialError(f"unknown trial {number!r}: {known}.")
 
     def ask_improving(self, state: Point) -> Trial:
-        """Suggest a trial in this state, whose action has the highest expected improvement over its best reward."""
+        """Suggest a trial in this state, with the highest expected improvement over the best reward of the state."""
         trial = self.suggest_improving(state)
         self.adopt([trial])
         return trial

@@ -1,4 +1,4 @@
-"""Arrays of states: choice in proportion to masses, all combinations of values, and conversion to tensors."""
+"""Arrays of states: choosing rows in proportion to their probabilities, all combinations of values, and tensors."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class Information:
         self._normals, self._errors = normal[:, :-1], normal[:, -1]
 
     def at(self, states: Tensor) -> "StatesInformed":
-        """Return a function from candidates to mutual informations of their observations and the peaks of states.
+        """Return a function from candidates to the mutual information between their observations and peaks of states.
 
         The states (r, m, d_s) are r sets of m states.  Their draws are made once, for all calls of the function.
         """

@@ -115,7 +115,7 @@ def best_single_action(belief: Belief, likely: Tensor) -> Tensor:
 
 
 def _means(belief: Belief, states: Tensor, weights: Tensor, actions: Tensor) -> Tensor:
-    """Return the expected reward (k,) of each of the actions (k, d_x), averaged over states (m, d_s), standardized.
+    """Return the standardized expected reward (k,) of each of the actions (k, d_x), averaged over states (m, d_s).
 
     For every state in which the action violates a known limit, or does not satisfy the learned constraints with the
     required confidence, a large penalty is subtracted.

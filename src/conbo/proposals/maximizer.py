@@ -214,7 +214,7 @@ def screening_points(belief: Belief, n: int, generator: torch.Generator, state: 
 
 
 def has_many_categories(belief: Belief) -> bool:
-    """Return whether categorical states have so many combinations that few actions are screened in each of them.
+    """Return whether categorical state parameters have so many combinations that each is screened with few actions.
 
     Local search does not change categories, so it cannot make up for poor screening.
     """
