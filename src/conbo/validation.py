@@ -27,7 +27,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Check:
-    """One state of a validation, with an evaluation of the policy and, if there is a rule to compare, one of the rule."""
+    """One state of a validation, with an evaluation of the policy and, if there is a rule, one of the rule."""
 
     state: dict[str, Value]
     stratum: int  # number of the stratum, a set of similar states; see `stratified.py`
