@@ -128,7 +128,7 @@ def made_table(runs: dict[Key, Run]) -> str:
 
 def readme_table(runs: dict[Key, Run]) -> str:
     """Three methods on four problems, as the front page shows them."""
-    rows = [["problem", "evaluations", *README_METHODS.values()]]
+    rows = [["problem (state + action parameters)", "evaluations", *README_METHODS.values()]]
     found = {(c.problem, c.batch): c for c in compare(run for run in runs.values() if run.is_complete)}
     for problem, words in README_PROBLEMS.items():
         comparison = found[problem, 1]

@@ -137,7 +137,7 @@ def test_the_settings_of_a_method(conbo: Conbo) -> None:
         "proposal: Maximizer",
         "      n_z: 5",
         "      n_states: 20",
-        "  starts: 10",
+        "  starts: 6",
         "  profile: auto",
         "batch: 1",
     ):
