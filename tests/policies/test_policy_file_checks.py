@@ -184,6 +184,9 @@ MIXED = [
         r"`members\[2\].output.tail.type` must be low-tail",
     ),
     ("members.2.output", {"type": "limits", "low": 1}, r"`members\[2\].output.high` must be there"),
+    ("members.2.floor", "low", r"`members\[2\].floor` must be a number from"),
+    ("members.2.floor", 0.5, r"`members\[2\].output` must be limits for `members\[2\].floor`"),
+    ("members.0.floor", 0.5, r"`members\[0\].output` must be limits for `members\[0\].floor`, but is None"),
 ]
 
 

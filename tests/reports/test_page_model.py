@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from conbo.models.censored import condition_censored
 from conbo.models.columns import Columns
 from conbo.models.exact import ExactPosterior, condition
 from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
@@ -87,6 +88,9 @@ POSTERIORS: dict[str, Posterior] = {
     "low tail, warped, varying noise": process(warped(with_main_effects(TREND)), NOISE, TAIL),
     "a power of the tail": process(PRODUCT, 0.1, POWER),
     "limits": process(PRODUCT, output=Limits(-inf, 1.2)),
+    "clipped": TransformedPosterior(
+        condition_censored(PRODUCT, 0.1, 1e-2, POINTS, REWARDS.clamp_min(-4.0), -4.0), Limits(-4.0, inf)
+    ),
     "limits and a low tail": process(PRODUCT, output=Limits(-0.5, 1.2, TAIL)),
     "seeds": with_seeds(SeedEffect(0.3, product_kernel(SPACE, 0.7, 0.9, 0.2)), PRODUCT),
     "listed seeds": with_seeds(SeedEffect(0.3, SMOOTH, -1 / 6), with_main_effects(SMOOTH)),

@@ -89,8 +89,13 @@ class Conditioned:
 
     @property
     def observed_noise(self) -> Tensor:
-        """Variances (n,) of the noise of the observed rewards: the diagonal of K minus the prior variances."""
+        """Variances (n,) of the noise of the observations: the diagonal of K minus the prior variances."""
         return (self.factor.square().sum(-1) - self.kernel.variance(self.states)).clamp_min(0)
+
+    @property
+    def reward_noise(self) -> Tensor:
+        """Variances (n,) of the noise of the observed rewards."""
+        return self.observed_noise
 
     @property
     def observed_values(self) -> Tensor:

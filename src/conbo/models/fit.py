@@ -3,12 +3,13 @@
 The models differ in the family of their kernel (rough or smooth, with or without main effects), in input warping,
 output warping and heteroscedastic noise, and in the mode of the posterior of their hyperparameters. Every family is
 fitted. Warping and heteroscedastic noise are tried only if the rewards hint at them. Probable models are later averaged
-(`mixture.py`), weighted by their evidence.
+(`mixture.py`), weighted by their evidence. Rewards that are clipped at a floor get models that know it
+(`censored.py`).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import exp
+from math import exp, inf
 from typing import Any
 
 import torch
@@ -16,7 +17,9 @@ from torch import Tensor
 
 from conbo.errors import ConboError
 from conbo.models.approximate import Summary, condition_by_size
-from conbo.models.exact import ExactPosterior
+from conbo.models.censored import condition_censored
+from conbo.models.censored_modes import nearly_exact, settled_sites
+from conbo.models.exact import ExactPosterior, variances_at
 from conbo.models.factored import Factored
 from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
 from conbo.models.kernels import Kernel
@@ -39,11 +42,13 @@ from conbo.models.seed_effects import SeedEffect, condition_with_seeds
 from conbo.models.seeded_modes import modes_with_seeds
 from conbo.models.structures import Structures
 from conbo.models.transformed import TransformedPosterior
+from conbo.models.truncation import Sites, floor_of, sites_of
 from conbo.notices import LOG, in_words
 
 ANNOUNCED_SECONDS = 2.0  # fits that are expected to take longer are announced in the log
 LEAST_WEIGHT = 0.03  # models whose evidence is less than this multiple of the highest evidence are dropped
 NOISE_MARGIN = 2.0  # nats of evidence that heteroscedastic noise must gain, because one more model costs time
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ class Fit:
     objective: float  # log marginal likelihood plus log prior of the hyperparameters
     evidence: float  # log evidence in nats, from which the model's weight follows
     output: LowTail | None  # output warping, if the model has it
+    floor: float | None  # the floor at which rewards are clipped, if they are
     effect: SeedEffect | None  # the random effect of simulator seeds, if the model has one
     record: dict[str, Any] = field(repr=False, compare=False)  # JSON values from which `restored` makes this fit again
     # at most one entry: the factor of the data that this fit was last conditioned on
@@ -83,6 +89,10 @@ class Fit:
             within = self.noise if noise is None else noise
             assert not isinstance(within, HeteroscedasticNoise)  # with effects of seeds, noise is the same everywhere
             return condition_with_seeds(self.kernel, self.constant, within, self.effect, points, rewards, seeds)
+        if self.floor is not None:
+            low, high = limits or (-inf, inf)
+            process = condition_censored(self.kernel, self.constant, self._learned_noise, points, rewards, self.floor)
+            return TransformedPosterior(process, Limits(max(low, self.floor), high))
         output = self.output if limits is None else Limits(*limits, self.output)
         values, variances = (rewards, noise) if output is None else output.values(rewards, noise)
         known = self.noise if variances is None else variances
@@ -90,6 +100,18 @@ class Fit:
         process, kept = condition_by_size(self.kernel, self.constant, known, points, values, earlier=earlier)
         self._last[:] = [kept]
         return process if output is None else TransformedPosterior(process, output)
+
+    def sites(self, points: Tensor, rewards: Tensor) -> Sites | None:
+        """The observations that stand for rewards (n,) at points (n, d); None if rewards are not clipped."""
+        if self.floor is None:
+            return None
+        noise = variances_at(points, self._learned_noise)
+        return moved(sites_of(self.kernel, self.constant, noise, points, rewards.to(points), self.floor), CPU)
+
+    @property
+    def _learned_noise(self) -> float | HeteroscedasticNoise:
+        assert not isinstance(self.noise, Tensor)  # rewards with known noise are not clipped
+        return self.noise
 
 
 def expected_seconds(n: int, d: int) -> float:
@@ -133,7 +155,12 @@ def fit(
     """
     rewards = rewards.cpu()
     expected: Tensor | Expected = noise.cpu() if noise is not None else "small" if small_noise else "moderate"
-    modes = [mode for one in earlier for mode in refitted(one.record, structures, points, rewards, expected)]
+    floor = None
+    if map_rewards and isinstance(expected, str) and not structures.with_seeds:
+        floor = floor_of(points.cpu(), rewards)
+    modes = refitted_modes([one.record for one in earlier], structures, points, rewards, expected, floor)
+    if not modes and floor is not None and isinstance(expected, str):
+        modes = censored_modes(structures, points, rewards, expected, warp, members > 1, floor)
     if not modes:
         seen = structures.seen_by(structures.plain[0], points)
         modes = all_modes(structures, seen, rewards, expected, warp, map_rewards, members > 1)
@@ -153,6 +180,7 @@ def all_modes(
     warp: bool,
     map_rewards: bool,
     several: bool,
+    sites: Sites | None = None,
 ) -> list[Mode]:
     """Return the modes of all models without effects of seeds.
 
@@ -161,7 +189,7 @@ def all_modes(
     warping if `warp`. Such a variant is added if its evidence is sufficiently higher. With `several`, a family may
     contribute more than one mode.
     """
-    modes = at_least_one(modes_of_families(structures.plain, points, rewards, noise, several))
+    modes = at_least_one(modes_of_families(structures.plain, points, rewards, noise, several, sites))
     if map_rewards and isinstance(noise, str):
         modes += with_mapped_rewards(structures.plain, modes, noise, several)
     modes += with_main_effects(structures.with_main_effects, modes)
@@ -173,6 +201,28 @@ def all_modes(
     return modes
 
 
+def censored_modes(
+    structures: Structures,
+    points: Tensor,
+    rewards: Tensor,
+    noise: Expected,
+    warp: bool,
+    several: bool,
+    floor: float,
+) -> list[Mode]:
+    """The modes of all models of rewards that are clipped at a floor.
+
+    The list is empty if the rewards above the floor have much noise, or are better explained by output warping.
+    """
+    free = rewards > floor
+    best = best_of(all_modes(structures, points[free], rewards[free], noise, False, True, False))
+    if not nearly_exact(best):
+        return []
+    sites = settled_sites(best, points, rewards, noise, floor)
+    modes = all_modes(structures, points, rewards, noise, warp, False, several, sites)
+    return modes if nearly_exact(best_of(modes)) else []
+
+
 def at_least_one(modes: list[Mode]) -> list[Mode]:
     """Return the modes unchanged, or raise ConboError if there are none because all searches failed."""
     if not modes:
@@ -182,12 +232,33 @@ def at_least_one(modes: list[Mode]) -> list[Mode]:
     return modes
 
 
+def refitted_modes(
+    records: Sequence[dict[str, Any]],
+    structures: Structures,
+    points: Tensor,
+    rewards: Tensor,
+    noise: Tensor | Expected,
+    floor: float | None,
+) -> list[Mode]:
+    """The modes of recorded models for other rewards; an empty list if only the recorded ones are clipped."""
+    sites = None
+    if records and records[0]["floor"] is not None:
+        if floor is None or not isinstance(noise, str):
+            return []
+        leader = refitted(records[0], structures, points[rewards > floor], rewards[rewards > floor], noise)
+        if not leader:
+            return []
+        sites = settled_sites(leader[0], points, rewards, noise, floor)
+    return [mode for record in records for mode in refitted(record, structures, points, rewards, noise, sites)]
+
+
 def refitted(
     record: dict[str, Any],
     structures: Structures,
     points: Tensor,
     rewards: Tensor,
     noise: Tensor | Expected,
+    sites: Sites | None = None,
 ) -> list[Mode]:
     """Return the modes of a recorded model for new rewards, found by local search from the recorded parameters.
 
@@ -196,7 +267,7 @@ def refitted(
     """
     family = structures.read(record)
     seen = structures.seen_by(family, points)
-    target = LogPosterior(family, seen, rewards, "varying" if record["varying"] else noise)
+    target = LogPosterior(family, seen, rewards, "varying" if record["varying"] else noise, sites)
     start, curvature = (torch.tensor(record[key], dtype=torch.float64) for key in ("parameters", "curvature"))
     maps = None if record["output"] is None else learned_maps(rewards)
     if maps is None:
@@ -232,4 +303,5 @@ def restored(
         kernel, learned = kernel.to(points.device), learned if isinstance(learned, float) else learned.to(points.device)
         effect = moved(effect, points.device)
     output = None if record["output"] is None else read_tail(record["output"])
-    return Fit(kernel, record["constant"], learned, record["objective"], record["evidence"], output, effect, record)
+    floor, evidence = record["floor"], record["evidence"]
+    return Fit(kernel, record["constant"], learned, record["objective"], evidence, output, floor, effect, record)

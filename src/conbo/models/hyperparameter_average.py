@@ -52,7 +52,7 @@ def others(fit: Fit, structures: Structures, fitted: Observations, pairs: int, s
     values = rewards if fit.output is None else fit.output.values(rewards, None)[0]
     usual: Expected = "varying" if fit.record["varying"] else "small" if small_noise else "moderate"
     noise: Tensor | Expected = usual if fitted.noise is None else fitted.noise.cpu()
-    target = LogPosterior(structures.read(fit.record), fitted.points, values, noise)
+    target = LogPosterior(structures.read(fit.record), fitted.points, values, noise, fit.sites(fitted.points, values))
     drawn = target.draws(torch.tensor(fit.record["parameters"], dtype=torch.float64), pairs)
     objectives, _, constants = target(drawn)
     found = []

@@ -41,6 +41,7 @@ from conbo.models.heteroscedastic_noise import LOG_NOISE_BOUNDS, Heteroscedastic
 from conbo.models.kernel_families import KernelFamily
 from conbo.models.kernels import Kernel
 from conbo.models.solved_covariances import SolvedCovariances, factorize_and_invert
+from conbo.models.truncation import Sites
 
 LOG_LENGTHSCALE_BOUNDS = (log(0.005), log(200.0))
 LOG_VARIANCE_BOUNDS = (log(1e-3), log(1e3))
@@ -81,11 +82,19 @@ class LogPosterior:
 
     Methods take r sets of parameters at once, unless they say (p,). `noise` holds the variances (n,) of the rewards'
     noise if they are known, and otherwise the name of the noise's prior. The objective of parameters is their
-    log-density.
+    log-density. `sites` stand for the rewards if these are clipped at a floor.
     """
 
-    def __init__(self, family: KernelFamily, points: Tensor, rewards: Tensor, noise: Tensor | Expected) -> None:
-        self.family, self.points, self.rewards, self.noise = family, points, rewards, noise
+    def __init__(
+        self,
+        family: KernelFamily,
+        points: Tensor,
+        rewards: Tensor,
+        noise: Tensor | Expected,
+        sites: Sites | None = None,
+    ) -> None:
+        self.family, self.points, self.noise, self.sites = family, points, noise, sites
+        self.rewards = rewards if sites is None else sites.values
         self.columns = Columns(family.states.categories + family.actions.categories)
         self._features = centered_features(self.columns, points.cpu()) if self.varies else points[:, :0].cpu()
         n_l, n_v, loadings = family.n_lengthscales, family.n_variances, family.typical_loadings
@@ -95,7 +104,9 @@ class LogPosterior:
         wide, cauchy_noise = family.wide_variances, self.learned and noise != "small"
         center, width = SMALL_NOISE if noise == "small" else USUAL_NOISE
         lengthscales = sqrt(2) + 0.5 * log(len(self.columns.categories))
-        self._location = self._by_kind(lengthscales, 0.0, loadings, center, 0.0)
+        # the process reaches farther than clipped rewards do
+        self._log_variance = 0.0 if sites is None else 2 * log(sites.scale)
+        self._location = self._by_kind(lengthscales, self._log_variance, loadings, center, 0.0)
         self._spread = self._by_kind(sqrt(3), WIDE_VARIANCES if wide else 1.0, LOADING_SPREAD, width, SLOPE_SPREAD)
         self._logarithm = self._by_kind(1.0, float(not wide), 0.0, 1.0, 0.0)
         self._cauchy = np.flatnonzero(self._by_kind(0.0, float(wide), 0.0, float(cauchy_noise), 0.0))
@@ -103,7 +114,9 @@ class LogPosterior:
         self._most_at_once = max(1, MOST_WORK // max(1, len(points)) ** 3)
         self._likelihood_constant = -0.5 * len(points) * log(2 * pi)
         loading_bounds = tuple(-largest for largest in family.largest_loadings), family.largest_loadings
-        bounds = LOG_LENGTHSCALE_BOUNDS, LOG_VARIANCE_BOUNDS, loading_bounds, LOG_NOISE_BOUNDS, SLOPE_BOUNDS
+        low, high = LOG_VARIANCE_BOUNDS
+        variance_bounds = low + self._log_variance, high + self._log_variance
+        bounds = LOG_LENGTHSCALE_BOUNDS, variance_bounds, loading_bounds, LOG_NOISE_BOUNDS, SLOPE_BOUNDS
         self.bounds = torch.from_numpy(np.stack([self._by_kind(*side) for side in zip(*bounds, strict=True)], -1))
 
     @property
@@ -254,11 +267,16 @@ class LogPosterior:
         gradients = torch.stack([solved.pullback(solved.in_covariance(one)) for one in columns.unbind(-1)])
         return torch.where(solved.failed[:, None], 0.0, gradients)
 
+    def of_family(self, family: KernelFamily) -> "LogPosterior":
+        """The log-density of the same rewards under another family of kernels."""
+        return LogPosterior(family, self.points, self.rewards, self.noise, self.sites)
+
     def thinned(self, n: int) -> "LogPosterior":
         """Return the same log-density for only n of the rewards, evenly spaced from the first to the last."""
         some = torch.linspace(0, len(self.points) - 1, n).long()
         noise = self.noise if isinstance(self.noise, str) else self.noise[some]
-        return LogPosterior(self.family, self.points[some], self.rewards[some], noise)
+        sites = None if self.sites is None else self.sites.some(some)
+        return LogPosterior(self.family, self.points[some], self.rewards[some], noise, sites)
 
     def starts(self) -> Tensor:
         """Return parameters (SCREENED_STARTS, p) to start a fit from: Sobol points around typical values.
@@ -274,7 +292,7 @@ class LogPosterior:
         return torch.cat(
             [
                 sqrt(2) + 0.5 * log(len(self.columns.categories)) - 2.0 + 3.0 * lengthscales,
-                log(1.0 / min(self.family.n_variances, 3)) + 2.0 * variances,
+                self._log_variance - log(min(self.family.n_variances, 3)) + 2.0 * variances,
                 loadings.new_tensor(self.family.typical_loadings) + LOADING_SPREAD * loadings,
                 log(1e-2) + 4.0 * noise,
                 noise.new_zeros(len(noise), self.n_slopes),
@@ -343,6 +361,8 @@ class LogPosterior:
         device = self.points.device
         covariance, to_parameters = self.family.covariance(parameters[:, : self._n_kernel].to(device), self.points)
         noise, to_noise = self._noise(parameters)
+        if self.sites is not None:
+            noise = noise + self.sites.variances
 
         def pullback(gradient: Tensor) -> Tensor:
             in_noise = gradient.diagonal(dim1=-2, dim2=-1).cpu().clone()

@@ -23,6 +23,7 @@ from conbo.models.log_posterior import Expected, LogPosterior, Peak
 from conbo.models.main_effects import MainEffectsFamily
 from conbo.models.output_maps import LowTail
 from conbo.models.structures import Structures
+from conbo.models.truncation import Sites
 from conbo.models.warped_family import WarpedFamily
 
 CLIMBED_STARTS = 2  # number of the best screened starts from which a local search begins
@@ -94,6 +95,7 @@ class Mode:
             "objective": self.objective,
             "evidence": self.evidence,
             "output": None if self.output is None else self.output.record(),
+            "floor": None if self.target.sites is None else self.target.sites.floor,
             "log_odds": self.log_odds if self.stated_evidence is None else self.stated_evidence - self.laplace,
         }
 
@@ -120,7 +122,12 @@ def without_repetitions(modes: Iterable[Mode]) -> list[Mode]:
 
 
 def modes_of_families(
-    families: Sequence[KernelFamily], points: Tensor, rewards: Tensor, noise: Tensor | Expected, all_modes: bool
+    families: Sequence[KernelFamily],
+    points: Tensor,
+    rewards: Tensor,
+    noise: Tensor | Expected,
+    all_modes: bool,
+    sites: Sites | None = None,
 ) -> list[Mode]:
     """Return modes of every family of kernels, fitted to rewards (n,) at points (n, d).
 
@@ -129,7 +136,7 @@ def modes_of_families(
     """
     modes: list[Mode] = []
     for family in families:
-        target = LogPosterior(family, points, rewards, noise)
+        target = LogPosterior(family, points, rewards, noise, sites)
         starts = modes[-1].parameters[None] if modes else promising_starts(target, noisy=all_modes)
         found = local_search(target, starts)
         modes += reversed(found if all_modes else found[:1])  # the best mode last: the next family starts from it
@@ -154,7 +161,7 @@ def with_main_effects(families: Sequence[MainEffectsFamily], modes: Sequence[Mod
         gain = max(0.0, best_of(found).evidence - best_of(modes).evidence) if found else inf
         if best.evidence + gain < best_of(modes).evidence - HOPELESS_GAP:
             break
-        target = LogPosterior(family, best.target.points, best.target.rewards, best.target.noise)
+        target = best.target.of_family(family)
         goal = best.objective + best_of(modes).evidence - best.evidence - EFFECT_REACH
         own = variant_modes(target, family.from_interaction(best.parameters), goal)
         if not own:
@@ -169,7 +176,7 @@ def with_heteroscedastic_noise(plain: Mode) -> list[Mode]:
     noise = old.noise_of(plain.parameters)
     if not isinstance(noise, float) or noise < NEGLIGIBLE_NOISE:
         return []
-    target = LogPosterior(old.family, old.points, old.rewards, "varying")
+    target = LogPosterior(old.family, old.points, old.rewards, "varying", old.sites)
     start = torch.cat([plain.parameters, plain.parameters.new_zeros(target.n_slopes)])
     return [plain.like(mode) for mode in variant_modes(target, start, plain.objective + MIN_NOISE_GAIN)]
 
@@ -183,7 +190,7 @@ def with_warped_actions(plain: Mode) -> list[Mode]:
     family, old = WarpedFamily(plain.target.family), plain.target
     if not family.n_warps or old.kernel(plain.parameters).actions.warp is not None:
         return []
-    target = LogPosterior(family, old.points, old.rewards, old.noise)
+    target = old.of_family(family)
     own, rest = plain.parameters[: family.n_own], plain.parameters[family.n_own :]
     start = torch.cat([own, own.new_zeros(family.n_warps), rest])
     if target.promise(start, family.exponents) < MIN_PROMISED_WARP_GAIN:

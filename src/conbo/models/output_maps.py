@@ -31,6 +31,7 @@ from torch import Tensor
 NODES, WEIGHTS = (torch.from_numpy(part) for part in np.polynomial.hermite_e.hermegauss(11))
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
 LEAST_VARIANCE = 1e-10  # `OutputMap.slope` raises smaller variances to this one, so that it divides by no zero
+NO_LIMIT = 1e9  # limit of a standardized reward that stands for none: an infinite one has no gradient
 LARGEST_EXPONENT = 30.0  # beyond it, exp in the inverse map is continued linearly, so that it does not overflow
 
 
@@ -200,16 +201,16 @@ class Limits(OutputMap):
         if self.tail is not None:
             return super().moments(mean, variance, noise)
         sd = variance.clamp_min(1e-24).sqrt()
-        low, high = (self.low - mean) / sd, (self.high - mean) / sd
+        lowest, highest = max(self.low, -NO_LIMIT), min(self.high, NO_LIMIT)
+        low, high = (lowest - mean) / sd, (highest - mean) / sd
         below, above = normal_cdf(low), normal_cdf(-high)
         inside = (1 - below - above).clamp_min(0)
         density_low, density_high = normal_density(low), normal_density(high)
         first = density_low - density_high  # E[z; inside]
-        second = inside + _times(low, density_low) - _times(high, density_high)  # E[z²; inside]
-        average = _times(self.low, below) + _times(self.high, above) + mean * inside + sd * first
+        second = inside + low * density_low - high * density_high  # E[z²; inside]
+        average = lowest * below + highest * above + mean * inside + sd * first
         # squared deviations from the mean of the process, so that no large numbers are subtracted
-        from_mean = _times((self.low - mean).square(), below) + _times((self.high - mean).square(), above)
-        from_mean = from_mean + variance * second
+        from_mean = (lowest - mean).square() * below + (highest - mean).square() * above + variance * second
         return average.clamp(self.low, self.high), (from_mean - (average - mean).square()).clamp_min(0)
 
 
@@ -234,9 +235,3 @@ def normal_cdf(z: Tensor) -> Tensor:
 def normal_density(z: Tensor) -> Tensor:
     """Return the density φ(z) of the standard normal distribution."""
     return torch.exp(-0.5 * z.square()) / sqrt(2 * pi)
-
-
-def _times(bound: Tensor | float, weight: Tensor) -> Tensor:
-    """Return bound · weight, or zero if the bound is infinite."""
-    bound = torch.as_tensor(bound).to(weight)
-    return torch.where(bound.isfinite(), bound, 0.0) * weight

@@ -93,7 +93,7 @@ class TransformedPosterior:
         if found is None or len(found[0]) != self.process.n_observations:
             return None  # the process keeps only sums over the rewards
         residuals, deviations = found
-        noise, values = self.process.observed_noise, self.process.observed_values
+        noise, values = self.process.reward_noise, self.process.observed_values
         without = values - residuals, (deviations.square() - noise).clamp_min(0), noise
         mean, variance = self.output.moments(*without)
         own_noise = self.output.slope(*without).square() * noise

@@ -20,6 +20,7 @@ from conbo.errors import RecordError, SettingError
 from conbo.learned_constraints import LearnedConstraint, LearnedConstraints
 from conbo.models.approximate import condition_by_size
 from conbo.models.category_kernels import CategoryKernel, MultiTask, Trend
+from conbo.models.censored import condition_censored
 from conbo.models.columns import Columns
 from conbo.models.exact import ExactPosterior
 from conbo.models.heteroscedastic_noise import HeteroscedasticNoise
@@ -162,6 +163,9 @@ def _posterior(
         assert not isinstance(known, HeteroscedasticNoise)  # checked before
         effect, told = _seed_effect(record["seed_effect"], space), (seen.points, rewards, seen.seeds.values)
         return condition_with_seeds(kernel, float(record["constant"]), known, effect, *told, record["noise"])
+    if "floor" in record and output is not None:
+        told = seen.points, seen.rewards, float(record["floor"])
+        return TransformedPosterior(condition_censored(kernel, float(record["constant"]), new_noise, *told), output)
     process, _ = condition_by_size(kernel, float(record["constant"]), known, seen.points, rewards, new_noise)
     return process if output is None else TransformedPosterior(process, output)
 

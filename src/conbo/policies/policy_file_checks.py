@@ -32,6 +32,7 @@ ROUNDING = 1e-9  # distance by which points may be outside the unit cube
 LARGEST_STANDARDIZED = 1e6  # largest absolute standardized reward
 LARGEST_SCALE = 10.0  # largest scale of the rewards, in units of the largest absolute reward
 MOST_OBSERVATIONS = 1_000_000  # reading more would take minutes
+MOST_CLIPPED = 2000  # largest number of rewards that may be clipped at a floor, because their sites cost its cube
 MOST_CANDIDATES = 4096  # largest number of candidate actions; their correlations with each other take 0.1 GB
 MOST_STEPS = 100_000  # largest number of iterations of a policy gradient
 MOST_CONSTRAINTS = 100
@@ -175,11 +176,14 @@ def _check_members(record: Fields, name: str, space: Space, own_kernel: bool) ->
         raise RecordError(f"`{name}` must be 1 to {MOST_MEMBERS} models, but are {len(items)}.")
     total = 0.0
     for place, item in enumerate(items):
-        member = Fields.of(item, f"{name}[{place}]").only(("weight", *_MODEL), optional=("output", "seed_effect"))
+        optional = ("output", "floor", "seed_effect")
+        member = Fields.of(item, f"{name}[{place}]").only(("weight", *_MODEL), optional=optional)
         total += member.number("weight", 5e-324, 1 + ROUNDING)
         _check_model(member, space, own_kernel)
         if "output" in member.record:
             _check_output(member.fields("output"))
+        if "floor" in member.record:
+            _check_floor(member, record)
         if "seed_effect" in member.record:
             _check_seed_effect(member, record, space)
     if abs(total - 1) > ROUNDING:
@@ -220,6 +224,15 @@ def _check_limits(output: Fields) -> None:
         if tail.value("type") == "limits":
             raise RecordError(f"{tail.path('type')} must be low-tail, but got 'limits'.")
         _check_output(tail)
+
+
+def _check_floor(member: Fields, record: Fields) -> None:
+    member.number("floor", -LARGEST_SHIFT, LARGEST_SHIFT)
+    output = member.record.get("output")
+    if output is None or output["type"] != "limits" or "tail" in output:
+        raise RecordError(f"{member.path('output')} must be limits for {member.path('floor')}, but is {shown(output)}.")
+    if len(record.items("rewards")) > MOST_CLIPPED:
+        raise RecordError(f"`rewards` must be at most {MOST_CLIPPED} for {member.path('floor')}, but are more.")
 
 
 def _check_seed_effect(member: Fields, record: Fields, space: Space) -> None:
