@@ -91,8 +91,8 @@ class Fit:
             return condition_with_seeds(self.kernel, self.constant, within, self.effect, points, rewards, seeds)
         if self.floor is not None:
             low, high = limits or (-inf, inf)
-            process = condition_censored(self.kernel, self.constant, self._learned_noise, points, rewards, self.floor)
-            return TransformedPosterior(process, Limits(max(low, self.floor), high))
+            clipped = condition_censored(self.kernel, self.constant, self._learned_noise, points, rewards, self.floor)
+            return TransformedPosterior(clipped, Limits(max(low, self.floor), high))
         output = self.output if limits is None else Limits(*limits, self.output)
         values, variances = (rewards, noise) if output is None else output.values(rewards, noise)
         known = self.noise if variances is None else variances

@@ -164,8 +164,9 @@ def _posterior(
         effect, told = _seed_effect(record["seed_effect"], space), (seen.points, rewards, seen.seeds.values)
         return condition_with_seeds(kernel, float(record["constant"]), known, effect, *told, record["noise"])
     if "floor" in record and output is not None:
-        told = seen.points, seen.rewards, float(record["floor"])
-        return TransformedPosterior(condition_censored(kernel, float(record["constant"]), new_noise, *told), output)
+        constant, floor = float(record["constant"]), float(record["floor"])
+        clipped = condition_censored(kernel, constant, new_noise, seen.points, seen.rewards, floor)
+        return TransformedPosterior(clipped, output)
     process, _ = condition_by_size(kernel, float(record["constant"]), known, seen.points, rewards, new_noise)
     return process if output is None else TransformedPosterior(process, output)
 
