@@ -57,8 +57,8 @@ class StateDistribution(Protocol):
 def bind(recipe: RecipeLike, space: Space) -> StateDistribution:
     """Turn a recipe into P[s] on the unit cube, restricted to states that have a feasible action.
 
-    None stands for uniform states, a mapping for `Product`, and a function for `Density`. A recipe for one parameter is
-    used for all parameters.
+    None stands for uniform states, a mapping for `Product`, and a function for `Density`. A recipe for one
+    parameter, such as `Normal`, is used for every state parameter.
     """
     return _with_actions(_bind(recipe, space), space)
 

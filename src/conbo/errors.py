@@ -61,7 +61,7 @@ class SettingError(ConboError, ValueError):
 
 
 class StudyError(ConboError, ValueError):
-    """A stored study is unknown, has other settings, or does not allow a call in its present state."""
+    """A stored study is unknown, has other settings than those given, or does not allow a call in its present state."""
 
 
 class StorageError(ConboError, OSError):

@@ -174,7 +174,7 @@ class ConstrainedGains:
     def rough(self, states: Tensor) -> Callable[[Tensor], Tensor]:
         """Return a function from candidates (r, d) to their gains (r, m) in the given states (m, d_s), for screening.
 
-        Short lists, means and variances at the states are computed once, for all calls of the function.
+        Each state's short list of actions, with means and variances there, is computed once for all calls.
         """
         lists, (m, d_s) = self.lists(states), states.shape
         points = torch.cat([states[:, None].expand(-1, lists.actions.shape[1], -1), lists.actions], -1)

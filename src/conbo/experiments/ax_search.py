@@ -24,7 +24,8 @@ METRIC = "reward"
 class AxSearch:
     """The search with Ax for the best action of one state.
 
-    The client is built anew for every suggestion, from the results so far, so that a run can be continued anywhere.
+    The client is built anew for every suggestion, from the results so far, so that a run can be continued
+    after any evaluation.
     """
 
     actions: Parameters

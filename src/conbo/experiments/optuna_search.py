@@ -20,7 +20,7 @@ class OptunaSearch:
     """The search with Optuna for the best action of one state.
 
     The Optuna study is built anew for every suggestion, from the results so far, so that a run can be continued
-    anywhere.
+    after any evaluation.
     """
 
     actions: Parameters

@@ -93,9 +93,10 @@ class ActionFunctions:
         return mean, slope + self.slope_constant[:, None], correlation
 
     def maximize(self, starts: Tensor, z: Tensor, steps: int, keep_correlation: bool = False) -> Maxima:
-        """Return local maxima of mean + z slope, reached from starts (r, q, features) in `steps` Newton steps.
+        """Return local maxima over actions of the r functions, for q values of z each, after `steps` Newton steps.
 
-        `z` is (q,) or (r, q). The correlations of the result are computed only with `keep_correlation`.
+        `z` is (q,) or (r, q), and `starts` are (r, q, features). Correlations of the maximizers with the observed
+        actions are returned only with `keep_correlation`.
         """
         z = z.expand(starts.shape[:2])
         if self.limits is None or self.limits.allowed is None:

@@ -184,10 +184,11 @@ def all_modes(
 ) -> list[Mode]:
     """Return the modes of all models without effects of seeds.
 
-    Every family without main effects is fitted without output warping, and with it if `map_rewards`. Probable families
-    are also fitted with main effects. Then the most probable mode is fitted with heteroscedastic noise, and with input
-    warping if `warp`. Such a variant is added if its evidence is sufficiently higher. With `several`, a family may
-    contribute more than one mode.
+    Every family of kernels without main effects is fitted; if `map_rewards` and the noise is not known, also with
+    output warping. The families with the most evidence are fitted with main effects too. Then variants of the best mode
+    are tried: heteroscedastic noise if `noise` is "moderate", and input warping if `warp`. A variant is added if its
+    evidence is sufficiently higher. With `several`, a family may contribute more than one mode. If rewards are clipped
+    at a floor, `sites` stand for them.
     """
     modes = at_least_one(modes_of_families(structures.plain, points, rewards, noise, several, sites))
     if map_rewards and isinstance(noise, str):

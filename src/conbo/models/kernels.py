@@ -87,7 +87,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def variance(self, states: Tensor) -> Tensor:
-        """Compute the variances k(point, point), which may depend only on the categories of the states.
+        """Compute the variances k(point, point), which must not depend on anything but the categories of the states.
 
         Parameters
         ----------

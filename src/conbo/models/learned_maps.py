@@ -83,7 +83,7 @@ class LearnedMaps:
         return distance, power, torch.log1p((self.best - self.rewards) / self.reach / distance.exp())
 
     def output(self, parameters: Tensor) -> LowTail:
-        """Return the map with parameters (2,); it is linear above a pivot between the best reward and the ceiling."""
+        """Return the map with parameters (log t, λ); it is linear above a pivot below its ceiling c."""
         distance, power = self.reach * exp(float(parameters[0])), float(parameters[1])
         width = (1 - LINEAR_SHARE) * distance
         plain = LowTail(self.best + LINEAR_SHARE * distance, width, power=power)

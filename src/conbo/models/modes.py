@@ -74,7 +74,7 @@ class Mode:
         return self.target.peak(self.parameters)
 
     def like(self, other: "Mode") -> "Mode":
-        """Return `other` with this mode's output warping; both must be fitted to the same rewards, already mapped."""
+        """Return `other` labeled with this mode's output warping, which must have mapped the rewards of `other` too."""
         return replace(other, output=self.output, log_jacobian=self.log_jacobian)
 
     def weighted_by_density(self, other: "Mode", margin: float) -> "Mode":

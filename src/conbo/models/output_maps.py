@@ -48,7 +48,7 @@ class OutputMap(ABC):
 
     @abstractmethod
     def values(self, rewards: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return the values of the process for rewards (n,), and their noise variances if `noise` (n,) is given."""
+        """Map rewards (n,) to values of the process, and noise variances of the rewards (n,) to those of the values."""
 
     @abstractmethod
     def rewards(self, values: Tensor) -> Tensor:

@@ -395,6 +395,6 @@ class FitsInSteps(Protocol):
     ) -> tuple[Posterior, Callable[[], Posterior] | None]:
         """Return the posterior, and a function that averages it over hyperparameters (None if that changes nothing).
 
-        A `memory` of earlier fits saves time and does not change the result. `before` holds the first observations,
-        standardized on their own, if a fit to them is the start of this fit.
+        A `memory` of earlier fits saves time and does not change the result. If this fit starts
+        from a fit to the first observations, `before` holds these, standardized on their own.
         """

@@ -41,9 +41,10 @@ class SolvedCovariances:
         return torch.baddbmm(inverses, there[:, :, None], there[:, None, :], beta=-0.5, alpha=0.5)
 
     def log_likelihoods(self, rewards: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log-likelihoods (r,) of rewards (n,), the most likely constant means (r,), and gradients (r, n, n).
+        """Return log-likelihoods (r,) of rewards (n,), most likely constant means (r,) and gradients (r, n, n).
 
-        The gradients are with respect to the covariances, and the constant -½ n log 2π is left out.
+        There is one likelihood for each of r covariance matrices. Its gradient is with respect to the covariances, and
+        the constant -½ n log 2π is left out.
         """
         factors, inverses = self.on_device
         if compiled_likelihood.handles(inverses):

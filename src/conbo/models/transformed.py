@@ -219,7 +219,10 @@ class TransformedSearch:
         return self.search.actions
 
     def best(self, states: Tensor, starts: int = 4, steps: int = 10) -> BestActions:
-        """Search for the actions with the highest expected reward in states (m, d_s), from maxima of the process."""
+        """Search for the actions with the highest expected reward in states (m, d_s).
+
+        Local searches start at the local maxima of the process's mean.
+        """
         hints = self.search
 
         def ends(chunk: Tensor) -> Tensor:

@@ -80,7 +80,7 @@ def band(
 
 
 def dots(x: ArrayLike, y: ArrayLike, name: str, color: str, **options: Any) -> go.Scatter:
-    """The trace of points; `size` and `symbol` are as in plotly, and `low` and `high` are the ends of whiskers."""
+    """The trace of points; `size` and `symbol` are as in plotly, and `low` and `high` are the ends of error bars."""
     x, y = np.asarray(x), np.asarray(y)
     marker = {"color": color, "size": options.pop("size", 7), "symbol": options.pop("symbol", "circle")}
     marker["line"] = {"color": "#ffffff", "width": options.pop("rim", 1)}

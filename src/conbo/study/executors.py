@@ -136,7 +136,7 @@ class Here:
         return True
 
     def stop(self, future: "Future[Any]") -> bool:
-        """Always true, because the evaluation is already over."""
+        """Return True: the evaluation is already over, so its worker is free."""
         return True
 
     def close(self) -> None:

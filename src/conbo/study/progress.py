@@ -27,7 +27,7 @@ class _Bar(tqdm):  # type: ignore[misc]
 
 
 def _bar_class() -> type[Any]:
-    """The progress bar for a terminal, or for a notebook if ipywidgets are installed."""
+    """The class of progress bars: for a notebook if this is one and ipywidgets is installed, else for a terminal."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if not hasattr(shell, "kernel") or find_spec("ipywidgets") is None:

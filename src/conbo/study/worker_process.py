@@ -65,7 +65,7 @@ def error_text(error: BaseException) -> str:
 
 
 def located_text(error: BaseException) -> str:
-    """Type, message and origin of an exception, such as "ValueError: no (simulator.py, line 7)".
+    """Type, message and origin of an exception, such as "ValueError: too hot (simulator.py, line 7)".
 
     If a library that the objective calls raised the exception, the line is that of the call in the objective's file.
     """
