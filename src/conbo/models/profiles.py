@@ -25,7 +25,7 @@ Spectrum: TypeAlias = Callable[[int, int, torch.Generator], Tensor]  # number of
 class Profile:
     """A stationary correlation φ(r): a function of the distance r between scaled features.
 
-    Its derivatives follow from ψ = -φ'/r and χ = -ψ'/r. The gradient by a of φ(|a-b|) is -ψ (a-b), and the Hessian is
+    Its derivatives follow from ψ = -φ'/r and χ = -ψ'/r. The gradient by a of φ(‖a - b‖) is -ψ (a-b), and the Hessian is
     -ψ I + χ (a-b)(a-b)ᵀ.
 
     Parameters
