@@ -39,7 +39,10 @@ class AxSearch:
         return dict(parameters)
 
     def best(self, tried: Sequence[tuple[Point, float]]) -> dict[str, Value]:
-        """The best observed action if rewards are exact, else the one that Ax's model predicts to be best."""
+        """The best observed action if rewards are exact, else the one that Ax's model predicts to be best.
+
+        `tried` holds the actions tried so far with their rewards.
+        """
         if self.exact or len(tried) < 2:
             return best_observed(tried)
         with torch.random.fork_rng():

@@ -43,7 +43,7 @@ class BotorchContextual:
     name: str = "botorch EI at drawn states"
 
     def enter(self, problem: Problem, settings: RunSettings, evaluations: int) -> "ContextualContestant":
-        """The contestant that spends the evaluations of one run."""
+        """Create the contestant that makes one run; it does not use the number of evaluations."""
         return ContextualContestant(problem, settings)
 
 
@@ -62,9 +62,9 @@ class ContextualContestant(TrialList):
             self._fitted = len(self._trials), self._model()
 
     def ask(self, n: int = 1) -> list[Trial]:
-        """Suggest the next n points: of the initial design first, then by expected improvement.
+        """Suggest the next n points: first those of the initial design, then points by expected improvement.
 
-        Points of one call do not depend on each other.
+        The points of one call are chosen independently of each other.
         """
         first = len(self._trials)
         if first < self._settings.initial:

@@ -34,7 +34,7 @@ class Contestant(Protocol):
         """All trials so far."""
 
     def restore(self, trials: Iterable[Trial]) -> None:
-        """Take over the trials of a run that is continued."""
+        """Add the trials of an earlier part of the run, which is now continued."""
 
     def fit(self) -> None:
         """Fit the model for the next suggestion ahead of time, so that fitting is timed separately."""
@@ -61,7 +61,7 @@ class TrialList:
         return tuple(self._trials)
 
     def restore(self, trials: Iterable[Trial]) -> None:
-        """Take over the trials of a run that is continued."""
+        """Add the trials of an earlier part of the run, which is now continued."""
         self._trials.extend(trials)
 
     def tell(self, trial: Trial, reward: float, *, outcomes: Mapping[str, float] | None = None) -> None:
@@ -73,14 +73,14 @@ class TrialList:
 
 
 class Alternative(Protocol):
-    """The settings of an alternative to conbo's methods; implementations are frozen dataclasses."""
+    """An alternative to conbo's methods, such as another library; implementations are dataclasses of settings."""
 
     @property
     def name(self) -> str:
         """The label in tables and files."""
 
     def enter(self, problem: Problem, settings: RunSettings, evaluations: int) -> Contestant:
-        """The contestant that spends this number of evaluations in one run."""
+        """Create the contestant that makes one run with this number of evaluations."""
 
 
 Entry: TypeAlias = Method | Alternative
@@ -95,7 +95,7 @@ class Ours(Optimizer):
 
 
 def contestant(entry: Entry, problem: Problem, settings: RunSettings, evaluations: int) -> Contestant:
-    """The contestant that spends this number of evaluations in one run of a method or an alternative."""
+    """Create the contestant that makes one run of a method or an alternative, with this number of evaluations."""
     if not isinstance(entry, Method):
         return entry.enter(problem, settings, evaluations)
     return Ours(

@@ -15,9 +15,9 @@ _SEEDS = 3  # number of the random stream of simulators' seeds
 
 
 def evaluate(problem: Problem, seed: int, trial: Trial, habit: SeedHabit = "new") -> Outcomes:
-    """Evaluate one trial; a continued run, and every method with the same seed, gets the same noise for this trial.
+    """Evaluate one trial of a run, with noise that can be reproduced when the run is continued.
 
-    `seed` is the seed of the run. `habit` says where the simulator's seeds come from, as in `RunSettings.seed_habit`.
+    `seed` is the seed of the run. `habit` says where the simulator's seeds come from; see `SeedHabit`.
     """
     generator = np.random.default_rng([seed, trial.number, _NOISE])
     if habit == "new":

@@ -53,14 +53,14 @@ class Scored(NamedTuple):
 
 
 class Evidence:
-    """The complete ones of the given runs, on which statements are checked."""
+    """Checks statements about methods on recorded runs; incomplete runs are ignored."""
 
     def __init__(self, runs: Mapping[Key, Run]) -> None:
         self._runs = [run for run in runs.values() if run.is_complete]
         self._found = {(c.problem, c.batch): c for c in compare(self._runs)}
 
     def costs(self, rule: Rule, problems: Iterable[str], methods: Sequence[str], others: Sequence[str]) -> list[Check]:
-        """Compare the final cost of each of these methods with that of each of the others, on every problem."""
+        """Check by a rule, on every problem, the final cost of each of these methods against each of the others."""
         return [
             check
             for comparison in self._comparisons(problems)
@@ -76,7 +76,10 @@ class Evidence:
         ]
 
     def near_zero(self, problems: Iterable[str], methods: Sequence[str]) -> list[Check]:
-        """Check for every method on every problem whether its final cost is near zero, by the rule of this module."""
+        """Check for every method on every problem whether its mean final cost is near zero.
+
+        A cost is near zero if it is at most ten times the best method's, or a millionth of the method's initial cost.
+        """
         checks = []
         for comparison in self._comparisons(problems):
             best = comparison.methods[0]
@@ -88,7 +91,7 @@ class Evidence:
         return checks
 
     def batches(self, problem: str, methods: Sequence[str], sizes: Sequence[int]) -> list[Check]:
-        """Check whether batches end at no higher cost than as many single evaluations, which is a linear speed-up.
+        """Check for a linear speed-up: batches end at no higher cost than the same number of single evaluations.
 
         Runs are paired by seed. As a control, single evaluations that stop halfway must not pass the same test;
         otherwise the check is undecided.
@@ -146,9 +149,9 @@ class Evidence:
 
 
 def checked(rule: Rule, what: str, costs: Array, others: Array, margin: float | None = None) -> list[Check]:
-    """Check paired costs of two methods by a rule: a list of one check, or an empty list if there are too few pairs.
+    """Check paired costs of two methods by a rule; return a list of one check, or an empty one if pairs are too few.
 
-    `what` names the comparison in the text of the check. The default margin is that of this module.
+    `what` names the comparison in the text of the check. By default, the margin is a quarter of the mean of `others`.
     """
     differences, gap = paired(costs, others), paired_difference(costs, others)
     if gap.pairs < LEAST_SEEDS:
@@ -161,7 +164,7 @@ def checked(rule: Rule, what: str, costs: Array, others: Array, margin: float | 
 
 
 def timed(holds: bool, text: str) -> Check:
-    """A check of computing times, which is always undecided; `holds` goes into its text."""
+    """A check of computing times, which is always undecided because machines were busy; `holds` goes into its text."""
     return Check(False, f"{text} ({'as' if holds else 'not as'} claimed, but on busy machines)", decided=False)
 
 

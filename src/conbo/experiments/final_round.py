@@ -15,10 +15,10 @@ from conbo.trials import Trial
 
 
 def after_final_round(judge: Scorer, method: Method, seed: int, trials: Sequence[Trial]) -> float | None:
-    """The best reward observed in each state, averaged over P[s], if the run had ended with a final round.
+    """What the mean over P[s] of each state's best observed reward would be, had the run ended with a final round.
 
-    The last trials, as many as there are states, are replaced by a final round, which is evaluated now. The result is
-    None if no trials would be left before it.
+    For this, the last trials (as many as there are states) are dropped, and a final round is evaluated in their place.
+    The result is None if no trials are left before the final round.
     """
     problem, kept = judge.problem, trials[: len(trials) - len(judge.states)]
     if not kept:

@@ -31,9 +31,9 @@ class Duel(NamedTuple):
 
 
 def duels(runs: Mapping[Key, Run], as_published: bool = False) -> Iterator[Duel]:
-    """Yield the duel with the best rival on every problem.
+    """Yield, for every problem, the comparison of the default method with its best rival.
 
-    With `as_published`, rivals that use another model than that of their method are left out.
+    With `as_published`, rivals whose published model was replaced by another one are left out.
     """
     for comparison in compare(run for run in runs.values() if run.is_complete):
         if DEFAULT_METHOD not in comparison.costs:
@@ -49,7 +49,7 @@ def duels(runs: Mapping[Key, Run], as_published: bool = False) -> Iterator[Duel]
 
 
 def is_ours(label: str) -> bool:
-    """Whether a label stands for the default method, with any model and any habit of choosing seeds."""
+    """Whether a label stands for the default method, with any model and any way of choosing the simulator's seeds."""
     return label == DEFAULT_METHOD or label.startswith((f"{DEFAULT_METHOD}/", f"{DEFAULT_METHOD}, "))
 
 

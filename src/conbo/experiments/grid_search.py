@@ -56,7 +56,7 @@ class GridSearch:
         return f"{self.library} k={self.states}"
 
     def enter(self, problem: Problem, settings: RunSettings, evaluations: int) -> "GridContestant":
-        """The contestant that spends this number of evaluations in one run."""
+        """Create the contestant that makes one run with this number of evaluations."""
         return GridContestant(problem, self.states, self._search(problem), settings, evaluations)
 
     def _search(self, problem: Problem) -> StateSearch:

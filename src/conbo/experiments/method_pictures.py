@@ -163,10 +163,7 @@ def estimate(belief: Belief, recipe: Estimator, candidate: Tensor) -> tuple[Exac
 
 @cache
 def line() -> Belief:
-    """The belief (space, observations and fitted model) of the pictures without states.
-
-    It has six rewards in the first half of the range of one action.
-    """
+    """The fitted model of the pictures without states, from six rewards in the first half of one action's range."""
     space = Space(actions={"x": Real(0, SIDE)})
     points = torch.tensor([0.2, 1.1, 2.0, 3.1, 4.2, 5.0], dtype=torch.float64)[:, None] / SIDE
     rewards = torch.sin(1.4 * SIDE * points[:, 0])
@@ -177,10 +174,7 @@ def line() -> Belief:
 
 @cache
 def plane() -> Belief:
-    """The belief (space, observations and fitted model) of the pictures with one state and one action.
-
-    It has fourteen rewards.
-    """
+    """The fitted model of the pictures with one state and one action, from fourteen rewards."""
     space = Space(states={"s": Real(0, SIDE)}, actions={"x": Real(0, SIDE)})
     points = sobol(14, 2, seed=7)
     state, action = (SIDE * points).unbind(-1)

@@ -48,7 +48,7 @@ DIGITS = 16  # number of digits of a fingerprint
 
 
 def origin_of(settings: RunSettings, method: object) -> Origin:
-    """The origin of a run that this code makes now on this machine."""
+    """The origin (version, platform and fingerprint of the code) of a run that is made now on this machine."""
     return Origin(version("conbo"), platform_name(), code_of(settings, method))
 
 
@@ -74,7 +74,7 @@ def platform_name() -> str:
 
 
 def modules_within(value: object) -> Iterator[str]:
-    """Yield the modules of this package that define a value, and those of everything that the value holds."""
+    """Yield the names of conbo's modules that define a value, such as a method or a problem, or any part of it."""
     if isinstance(value, partial):
         for part in (value.func, *value.args, *value.keywords.values()):
             yield from modules_within(part)
@@ -97,7 +97,7 @@ def modules_within(value: object) -> Iterator[str]:
 
 
 def reachable(modules: Iterable[str]) -> set[str]:
-    """These modules and all modules of this package that they import, directly or not, except `IGNORED` ones."""
+    """These modules and all of conbo's modules that they import, directly or indirectly, except `IGNORED` ones."""
     found: set[str] = set()
     waiting = [module for module in modules if module not in IGNORED]
     while waiting:
@@ -110,7 +110,7 @@ def reachable(modules: Iterable[str]) -> set[str]:
 
 @cache
 def imports_of(module: str) -> frozenset[str]:
-    """The modules of this package that a module imports at run time, not only for type checkers."""
+    """The modules of conbo that a module imports, except imports that are only for type checkers."""
     return frozenset(_imports(_tree(module)))
 
 

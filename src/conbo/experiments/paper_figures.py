@@ -48,7 +48,7 @@ WAREHOUSES = Scoring(states=64, replications=64)
 
 @dataclass(frozen=True)
 class Figure:
-    """The sweeps that make the runs of one figure, and `quick` ones that take only minutes."""
+    """A figure and the sweeps (sets of runs) that it shows; the sweeps in `quick` are small and take only minutes."""
 
     name: str
     title: str
@@ -87,7 +87,7 @@ def width_problem(function: str, width: float) -> str:
 
 
 def swept_label(name: str, n_z: int) -> str:
-    """The label of a knowledge gradient with this number of points or samples."""
+    """The label, such as "kg-hybrid n_z=5", of a knowledge gradient with n_z actions or samples of z."""
     return f"{name} n_z={n_z}"
 
 

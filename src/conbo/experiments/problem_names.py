@@ -28,7 +28,7 @@ BUILT_IN = [*problems.SUMMARIES, *GLOBAL]
 
 @lru_cache(maxsize=64)
 def load_problem(text: str) -> Problem:
-    """The problem that a text names: a built-in one, a variant, or one from a file."""
+    """Load the problem that a text names, such as "branin", "branin:width=0.5" or "path/to/file.py:name"."""
     source, _, rest = text.rpartition(":") if ".py:" in text else text.partition(":")
     if source.endswith(".py"):
         return _from_file(Path(source), rest)

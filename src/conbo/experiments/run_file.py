@@ -96,14 +96,14 @@ class Checkpoint:
     fit_seconds: float | None = None  # mean time to fit the model for a suggestion; None in the initial design
     suggest_seconds: float | None = None  # mean time of a suggestion (of a whole batch) with the fitted model
     best_observed: float | None = None  # mean over states of the best observed reward, if there are few states
-    final_round: float | None = None  # the same after one last evaluation in each state, chosen to improve it
+    final_round: float | None = None  # `best_observed` after one more evaluation in each state, chosen to improve it
     violation: float | None = None  # probability that the policy violates a constraint, if there are constraints
     observed_mean: float | None = None  # mean over states of the expected reward of the best observed actions
 
 
 @dataclass
 class Run:
-    """The content of a run's file."""
+    """A run, which is one method on one problem with one seed, as its file records it."""
 
     settings: RunSettings
     origins: list[Origin] = field(default_factory=list)  # more than one if other code continued the run
@@ -168,7 +168,7 @@ def append(path: Path, *lines: Mapping[str, Any]) -> None:
 
 
 def read_folder(folder: Path) -> dict[Key, Run]:
-    """All runs of a folder by their keys; if a run is also in a pack, its own file counts."""
+    """All runs of a folder by problem, method, batch size and seed; a run's own file overrides a pack."""
     packs, files = sorted(folder.glob(f"*{PACK_SUFFIX}")), sorted(folder.glob(f"*{RUN_SUFFIX}"))
     packed = sorted((run for path in packs for run in read_file(path)), key=lambda run: run.evaluations)
     single = [run for path in files for run in read_file(path)]
@@ -200,9 +200,10 @@ def read_file(path: Path) -> Iterator[Run]:
 
 
 def open_run(path: Path, settings: RunSettings) -> Run:
-    """Read the run of a file, or begin the file if there is none; afterwards lines can be appended to the file.
+    """Read the run of a file, or create the file if there is none, so that lines can be appended to it.
 
-    Raises RecordError if the file holds several runs, or a run with other settings; only the recipe may differ.
+    An incomplete last line is removed. Raises RecordError if the file holds several runs, or a run with other settings;
+    only the recipe, the text of the method's settings, may differ.
     """
     content = path.read_bytes() if path.exists() else b""
     whole = content[: content.rfind(b"\n") + 1]
@@ -233,7 +234,7 @@ def lines_of(run: Run, with_trials: bool = True) -> Iterator[dict[str, Any]]:
 
 
 def pack(runs: Iterable[Run], path: Path) -> None:
-    """Write runs to one compressed file, without the trials of complete runs."""
+    """Write runs to one compressed file (a pack), without the trials of complete runs."""
     listed = sorted(runs, key=lambda run: run.settings.key)
     lines = [json.dumps(line) + "\n" for run in listed for line in lines_of(run, with_trials=not run.is_complete)]
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -38,7 +38,7 @@ class Scoring:
 
 @dataclass(frozen=True)
 class Scorer:
-    """The test states of a problem, and the methods that score policies in them."""
+    """Scores policies on the test states of a problem."""
 
     problem: Problem
     replications: int
@@ -104,7 +104,7 @@ class Scorer:
 
 
 def scorer(problem: Problem, scoring: Scoring) -> Scorer:
-    """The scorer of a problem. Its test states are all states if there are few, else a Sobol sample of P[s]."""
+    """Create the scorer of a problem; its test states are all states if there are few, else a Sobol sample of P[s]."""
     distribution = bind(problem.state_distribution, problem.space)
     if (finite := distribution.finite(max_states=scoring.states)) is not None:
         points, weights = finite

@@ -125,7 +125,7 @@ def last_crossing(evaluations: Array, means: Array, cost: float) -> float:
 
 
 def compare(runs: Iterable[Run], score: Score = "score") -> list[Comparison]:
-    """Comparisons of the runs, one for each problem and batch size, by the given field of their checkpoints."""
+    """Compare the methods of these runs on each problem and batch size, by the given field of their checkpoints."""
     groups: dict[tuple[str, int], list[Run]] = {}
     for run in runs:
         if run.checkpoints:
@@ -200,7 +200,7 @@ def caution(comparisons: Sequence[Comparison], against: str) -> str | None:
 
 
 def with_error(mean: float, error: float) -> str:
-    """A text of a mean and its standard error, with two significant digits of the error."""
+    """Format a mean and its standard error, such as "1.20 ± 0.35", with two significant digits of the error."""
     if not error > 0:
         return f"{mean:.3g}"
     digits = max(0, 1 - math.floor(math.log10(error)))

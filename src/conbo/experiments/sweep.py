@@ -195,12 +195,12 @@ def _pool(jobs: int) -> Executor:
 
 @contextmanager
 def _left_open(executor: Executor) -> Iterator[Executor]:
-    """A context that leaves the executor open, because its owner closes it."""
+    """Context that leaves the executor open, because its owner closes it."""
     yield executor
 
 
 def _check(task: Task, run: Run | None, changed: Changed) -> None:
-    """Raise an error if a task cannot be run; all tasks are checked before any run begins."""
+    """Raise SettingError if a task cannot be run, or its recorded run cannot be continued with these settings."""
     problem = load_problem(task.settings.problem)
     # raises an error if the method cannot be used on the problem
     contestant(task.method, problem, task.settings, task.evaluations)

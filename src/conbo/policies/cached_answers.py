@@ -1,6 +1,6 @@
-"""The cache of the default policy: its actions by state, and the maxima that full searches have found.
+"""The cache of the default policy (`gp_argmax.py`): its actions by state, and the local maxima that searches found.
 
-The default policy is in `gp_argmax.py`. The cache is the lookup table of the ConBO paper.
+It is the lookup table of the ConBO paper.
 """
 
 from collections.abc import Callable

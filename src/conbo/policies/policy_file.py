@@ -280,7 +280,8 @@ def _product(record: Mapping[str, Any], space: Space, profile: Profile) -> Produ
 def _factors(record: Mapping[str, Any], space: Space, profile: Profile, coded: bool = False) -> tuple[Factor, Factor]:
     """Restore the kernel's factors of states and of actions from its record.
 
-    With `coded`, the factor of states keeps categories as codes, because the kernel has tables of their covariances.
+    With `coded`, the factor of states keeps categories as integer codes, because the kernel has tables of their
+    covariances.
     """
     states = Factor(Columns(space.state_categories, coded), _tensor(record["state_lengthscales"]), profile)
     warp = read_warp(record.get("warp"))

@@ -1,13 +1,13 @@
 """Assemble to order (ATO): how much stock of each item to keep, for every level of demand.
 
 The model (Hong & Nelson 2006; Xie, Frazier & Chick 2016). A warehouse keeps eight items in stock and
-assembles five products from them, on order. Taking a unit out of stock starts the production of its
-replacement at once, on the only machine of that item, one unit after the other: stock plus units in
-production is always the base-stock level.
+assembles five products from them, on order. When a unit is taken out of stock, its replacement is ordered at
+once. Each item has one machine, which produces one unit after the other. So stock plus units on order is
+always the base-stock level.
 
   - Orders for each product are a Poisson stream. An order is lost if less than one unit of a *key* item of
-    the product is in stock. Otherwise one unit of each of its key items is taken, and one of its non-key
-    item if that is in stock.
+    the product is in stock. Otherwise one unit of each of its key items is taken, and one unit of each of its
+    other items that is in stock.
   - Each unit taken earns the profit of its item; each unit in stock costs 2 per unit of time.
   - The reward is profit per unit of time over 50 units of time, after a warm-up of 20.
 

@@ -127,7 +127,7 @@ def _unpickle(content: bytes, path: Path) -> dict[bytes, Any]:
 
 
 class _PickledType:
-    """Replaces numpy's dtype when a pickle is read: it only remembers the code of the type."""
+    """Replaces numpy's dtype when a pickle is read; it only stores the type's code, such as "u1"."""
 
     def __init__(self, code: str | bytes, *rest: object) -> None:
         self.code = code.decode() if isinstance(code, bytes) else code
@@ -136,7 +136,7 @@ class _PickledType:
 
 
 class _PickledArray:
-    """Replaces numpy's ndarray when a pickle is read: it only remembers the shape and the bytes."""
+    """Replaces numpy's ndarray when a pickle is read; it only stores the shape and the bytes."""
 
     shape: Sequence[int]
     content: bytes

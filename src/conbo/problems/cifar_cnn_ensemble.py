@@ -129,7 +129,7 @@ def _drop(x: Tensor, rates: Tensor, training: bool) -> Tensor:
 
 
 def total_loss(weights: Tensors, statistics: Tensors, patches: Tensor, labels: Tensor, dropout: Tensor) -> Tensor:
-    """Return the sum over all networks of their mean cross-entropies, whose gradients do not mix the networks."""
+    """Return the sum of the networks' mean cross-entropies; each network's gradient is that of its own loss."""
     log_likelihood = logits(weights, statistics, patches, dropout, training=True).log_softmax(-1)
     return -log_likelihood.gather(-1, labels.unsqueeze(-1)).mean(dim=(1, 2)).sum()
 
@@ -153,7 +153,7 @@ def adam_step(weights: list[Tensor], gradients: list[Tensor], moments: list[list
 
 @dataclass(frozen=True)
 class Kernels:
-    """The three functions in which a training spends nearly all of its time, so that they can be compiled."""
+    """The three functions in which a training spends nearly all of its time, as they are or compiled."""
 
     loss: Callable[..., Tensor] = total_loss
     step: Callable[..., None] = adam_step

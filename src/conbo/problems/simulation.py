@@ -19,9 +19,9 @@ RUNS_WORTH_A_THREAD = 200  # number of runs below which a thread costs more time
 
 
 def seed_per_pair(seed: int | Seeds, pairs: int) -> Seeds:
-    """Return one seed for each pair of a state and an action; a single seed is used for all pairs.
+    """Return seeds (pairs,), one for each pair of a state and an action.
 
-    All pairs then have common random numbers.
+    A single seed is used for all pairs, which then have common random numbers.
     """
     if isinstance(seed, int) and not 0 <= seed < SEED_LIMIT:
         raise SettingError(f"`0 <= seed < 2**64` must hold, but got seed={seed}.")
@@ -43,7 +43,7 @@ def empty_rewards(pairs: int, replications: int) -> Floats:
 def in_threads(simulate_range: Callable[[int, int], None], runs: int) -> None:
     """Call `simulate_range(first, last)` on consecutive pieces of range(runs), with one thread for each core.
 
-    It does not use Numba's parallel loops, because they get in the way of torch's own threads.
+    Numba's parallel loops are not used, because they conflict with torch's threads.
     """
 
     def simulate_piece(first: int, last: int) -> None:

@@ -31,7 +31,7 @@ class TrueValueOfState:
 
 
 def value_of_state(problem: Problem) -> TrueValueOfState | None:
-    """Compare the best policy with the best single action; return None without states, or if best rewards are unknown.
+    """Compare the best policy with the best single action; return None without states or without known best rewards.
 
     The result is also None if there are constraints, because the single action would have to satisfy them in all
     states.

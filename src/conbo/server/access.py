@@ -25,7 +25,7 @@ from conbo.server.tokens import Right, Token, TokenFile
 MAX_BODY = 1_048_576  # largest size of a request's body, in bytes
 BODY_SECONDS = 30.0  # seconds within which a body must have arrived
 RATE, BURST = 200.0, 400.0  # requests per second that one caller may send in the long run, and requests in one burst
-WRONG_TOKEN = 20.0  # number of requests that a request with a wrong token counts as in the rate limit
+WRONG_TOKEN = 20.0  # a request with a wrong token counts as this many requests in the rate limit
 
 READS = ("GET", "HEAD")
 # paths that need no token, because they show nothing of a study
@@ -51,7 +51,7 @@ _log = logging.getLogger("conbo.server")
 
 @dataclass(frozen=True)
 class Caller:
-    """Who sends a request. Without a token file, everybody on this machine may do everything."""
+    """The sender of a request, and what it may do: everything, if the service has no token file."""
 
     token: Token | None  # token of the request, if it has one
     tokens: TokenFile | None  # all tokens that the service knows; None if it asks for none
@@ -66,12 +66,12 @@ class Caller:
 
 
 class RefusedError(AccessError):
-    """Raised for a request that is refused.
+    """Raised to refuse a request.
 
     Parameters
     ----------
     status
-        Status of the answer, such as 403.
+        HTTP status of the answer, such as 403.
     text
         What the client is told.
     headers
@@ -112,7 +112,7 @@ def check_host(host: str, tokens: TokenFile | None) -> None:
 
 
 class Guard:
-    """An ASGI application behind the checks of host, origin, token, rate, content type and size.
+    """ASGI middleware that checks the host, origin, token, rate, content type and size of every request.
 
     Parameters
     ----------

@@ -45,7 +45,7 @@ def status_of(error: ConboError) -> int:
 
 
 def add_error_answers(app: FastAPI, without_place: Callable[[str], str]) -> None:
-    """Answer all errors as JSON; details that clients need not know are written to the log instead.
+    """Register error handlers, so that all errors are answered as JSON; internal details go to the log instead.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ def create_app(storage: str, tokens: TokenFile | None = None, new: NewExecutor =
     Returns
     -------
     Guard
-        The application behind the checks of access.
+        The application, wrapped in the checks of access.
 
     Raises
     ------

@@ -1,6 +1,7 @@
-"""The bodies of requests, as the OpenAPI description of the service shows them.
+"""The JSON bodies of requests, as the OpenAPI description of the service shows them.
 
-These types only describe fields. The library checks the values, so that its rules and messages are the same everywhere.
+These types only describe the fields. The library checks their values, so that rules and messages are the same as in
+Python.
 """
 
 from typing import Annotated, Any

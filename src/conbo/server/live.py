@@ -28,7 +28,7 @@ _log = logging.getLogger("conbo.server")
 
 @dataclass
 class Drawing:
-    """The newest report of a study, and the state of its next drawing."""
+    """The newest report of a study, and when and whether the next one is drawn."""
 
     page: str = ""  # HTML; empty before the first report
     number: int = 0  # number of reports drawn so far

@@ -107,7 +107,7 @@ def _policy(path: str) -> "Policy":
 
 
 def summarize(storage: str, name: str) -> dict[str, Any]:
-    """Return the summary of `Study.summary` as a plain record."""
+    """Return the summary of a study, as `Study.summary` makes it, as a dict that JSON can hold."""
     return _study(storage, name).summary().to_dict()
 
 

@@ -1,4 +1,4 @@
-"""Creates studies from the JSON of clients, which can hold plain settings but no functions."""
+"""Creates studies from the JSON that clients send; settings that are functions cannot be sent."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -67,7 +67,7 @@ def create_study(storage: str, description: Mapping[str, Any]) -> str:
 
 
 def _usual(space: Space, method: str) -> dict[str, Any]:
-    """Return the record of all settings of a study with this space and method, and defaults for the other settings."""
+    """Return all settings of a study with this space and method, as a dict; the other settings are defaults."""
     made = Optimizer(space, method=method)
     usual = Settings(space, "maximize", method, None, made.model, made.seed, made.initial, failures="learn")
     return usual.to_record()

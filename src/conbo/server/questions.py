@@ -11,7 +11,7 @@ Ask: TypeAlias = Callable[[Sequence[Any]], Awaitable[dict[str, Any]]]
 
 
 class Questions:
-    """The requests of many clients to one policy.
+    """Answers the requests of many clients to one policy, in batches of those that wait.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Makes plain records for JSON, and checks the labels, idempotency keys, leases and numbers of trials of requests."""
+"""Makes dicts for JSON from trials and studies, and checks labels, keys, leases and numbers of trials in requests."""
 
 import hashlib
 import secrets
@@ -18,7 +18,7 @@ MAX_KEY = 200  # largest number of characters in an idempotency key
 
 
 class UnknownError(ConboError):
-    """Raised for a study or a trial that does not exist; `kind` is the name of the error that the library raises."""
+    """Raised for a study or a trial that does not exist; `kind` names the error that the library raises for it."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -26,7 +26,7 @@ class UnknownError(ConboError):
 
 
 def trial_record(trial: Trial) -> dict[str, Any]:
-    """Return everything that is recorded about a trial, as plain values."""
+    """Return everything that is recorded about a trial, as a dict that JSON can hold."""
     return {
         "number": trial.number,
         "state": trial.state,
@@ -85,14 +85,14 @@ def owner_name(worker: Any, key: Any) -> str:
 
 
 def checked_lease(lease: Any) -> float:
-    """Return the seconds of a lease; raise SettingError unless it is a positive number up to a week."""
+    """Return a lease in seconds as a float; raise SettingError unless it is positive and at most a week."""
     if not (is_number(lease) and 0 < lease <= MAX_LEASE):
         raise SettingError(f"`0 < lease <= {MAX_LEASE:g}` must hold, but got lease={shortened(repr(lease))}.")
     return float(lease)
 
 
 def checked_number_of_trials(n: Any) -> int:
-    """Return how many trials are asked for; raise SettingError unless it is an integer in range."""
+    """Return the number of trials that a client asks for; raise SettingError unless it is from 1 to MAX_TRIALS."""
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MAX_TRIALS:
         raise SettingError(f"`n` must be an integer from 1 to {MAX_TRIALS}, but got n={shortened(repr(n))}.")
     return n

@@ -1,4 +1,4 @@
-"""A study as the main process of the service holds it: with settings and trials, but without fitting a model."""
+"""A study in the main process of the service, with its settings and trials; no model is fitted there."""
 
 import threading
 from collections import Counter

@@ -1,6 +1,6 @@
-"""The work of the service for each kind of request. Slow work runs outside of the event loop, in threads or processes.
+"""What the service does for each kind of request. Slow work runs outside of the event loop, in threads or processes.
 
-Arguments named `body` are the fields of the request, as `bodies` declares them. Results are plain records for JSON.
+Arguments named `body` are the fields of the request, as `bodies` declares them. Results are dicts that JSON can hold.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ MAX_PAGE = 1000  # largest number of trials in one answer
 
 
 class Service:
-    """The studies of one database, for many clients at the same time.
+    """Answers the requests of many clients about the studies of one database.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Tokens of the service, each with a right: its holder may read studies, also ask and tell, or also create them.
+"""Access tokens of the service, which a file stores as hashes.
 
-A file stores the hashes of all tokens, and a running service reads it again whenever it changes. `access.py` checks the
-token of each request.
+A token has one of three rights: to read studies ("read"), to ask and tell as well ("run"), or to create studies as well
+("admin"). A running service reads the file again whenever it changes. `access.py` checks the token of each request.
 """
 
 import hashlib
@@ -89,9 +89,9 @@ class TokenFile:
         return self._tokens
 
     def find(self, secret: str) -> Token | None:
-        """Return the record of this token, or None if it is unknown or has expired.
+        """Return the record of the token that a client has sent, or None if it is unknown or has expired.
 
-        Comparing a wrong secret takes as long as comparing a right one, so that timing reveals nothing.
+        A wrong token is compared for as long as a right one, so that timing reveals nothing.
         """
         digest = digest_of(secret)
         found = None

@@ -1,6 +1,6 @@
 """Ask for trials, renew their leases, give them back, and tell their results.
 
-Whoever asks gets enqueued trials first, then trials whose workers were lost, then new ones.
+Whoever asks gets enqueued trials first, then, if asked with a lease, trials whose workers were lost, then new ones.
 """
 
 from conbo.cost_rules import check_told
@@ -21,12 +21,12 @@ def ask(
     owner: str | None = None,
     total: int | None = None,
 ) -> list[Trial]:
-    """Return n trials to evaluate; they belong to the caller for `lease` seconds, or for good if it is None.
+    """Return n trials to evaluate, which belong to the caller for `lease` seconds, or for good if that is None.
 
-    `state` is the state of all these trials, if the environment sets it. `owner` is the name under which the trials
-    belong to a client of a service; by default they belong to this process. An owner that already has trials gets the
-    same ones again, so that a call whose answer was lost can be repeated. With a `total`, no trial is added once this
-    many trials of the study are completed or running, so there may be fewer than n.
+    If the environment sets the state, it is given as `state`; otherwise the method chooses it. `owner` names the client
+    of a service to which the trials belong; by default they belong to this process. An owner that already has trials
+    gets the same ones again, so that a call whose answer was lost can be repeated. With a `total`, no trial is added
+    once this many trials of the study are completed or running, so there may be fewer than n.
     """
     if lease is not None:
         check_lease(lease)
@@ -96,7 +96,7 @@ def check_lease(lease: object) -> None:
 
 
 def under_way(optimizer: Optimizer) -> list[Trial]:
-    """The completed trials, and the running ones with a lease.
+    """The trials that count toward a run's number of evaluations: completed ones, and running ones with a lease.
 
     Running trials without a lease do not count, because their rewards may never be told.
     """
@@ -114,7 +114,7 @@ def _wanted(optimizer: Optimizer, state: Point | None) -> list[Trial]:
 
 
 def _enqueued(shared: SharedOptimizer, most: int, state: Point | None, lease: float | None, owner: str) -> list[Trial]:
-    """Give up to `most` enqueued trials, in this state if there is one, to the owner, and return them."""
+    """Assign up to `most` enqueued trials to the owner, only those in `state` unless it is None, and return them."""
     waiting = [trial for trial in _wanted(shared.up_to_date(), state) if trial.is_enqueued]
     numbers = [trial.number for trial in waiting[:most]]
     taken = shared.records.take_enqueued(numbers, owner, lease) if numbers else []
@@ -122,7 +122,10 @@ def _enqueued(shared: SharedOptimizer, most: int, state: Point | None, lease: fl
 
 
 def _lapsed(shared: SharedOptimizer, most: int, state: Point | None, lease: float, owner: str) -> list[Trial]:
-    """Give up to `most` trials whose workers are dead, or whose leases have ended, to the owner, and return them."""
+    """Assign to the owner up to `most` trials whose leases have ended or whose workers are dead, and return them.
+
+    Unless `state` is None, only trials in this state are assigned.
+    """
     optimizer, taken = shared.up_to_date(), list[Trial]()
     open_to = {trial.number for trial in _wanted(optimizer, state) if trial.leased and trial.worker != owner}
     others = {trial.number for trial in optimizer.trials} - open_to

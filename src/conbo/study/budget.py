@@ -1,4 +1,4 @@
-"""Decides whether a run ends, by its evaluations, costs, time or expected gain, and how many trials it still needs."""
+"""Decides when a run ends (by evaluations, costs, time or expected gain), and how many trials it still needs."""
 
 from conbo.optimizer import Optimizer
 from conbo.study.asking import under_way
@@ -13,14 +13,14 @@ def wanted_trials(ends: Ends) -> float:
 
 
 def missing_trials(ends: Ends, optimizer: Optimizer) -> float:
-    """Number of trials still to be suggested; zero once all trials, also running ones, use up the budget of costs."""
+    """Number of trials that a run still has to suggest; 0 once all trials, with the running ones, cost the budget."""
     if ends.budget is not None and sum(optimizer.total_cost()) >= ends.budget:
         return 0
     return max(0, wanted_trials(ends) - len(under_way(optimizer)))
 
 
 def reached_end(ends: Ends, optimizer: Optimizer, seconds: float) -> Stopped | None:
-    """Name of the condition that ends the run after this many seconds, or None. Running trials do not count."""
+    """Name of the condition that ends a run after this many seconds, or None; running trials do not count yet."""
     if optimizer.n_completed >= wanted_trials(ends):
         return "evaluations"
     if ends.budget is not None and optimizer.total_cost()[0] >= ends.budget:

@@ -17,9 +17,9 @@ def seed_in(cell: Any) -> int:
 
 
 def value_in(parameter: Parameter, cell: Any) -> Any:
-    """The number or choice that the text in a cell stands for; a cell that stands for none is returned as it is.
+    """Convert the text in a cell to a value of the parameter: a number, or one of its choices.
 
-    Validation refuses such a cell later.
+    A cell that cannot be converted is returned unchanged; validation refuses it later.
     """
     if not isinstance(parameter, Categorical):
         return number_in(cell)
@@ -30,7 +30,7 @@ def value_in(parameter: Parameter, cell: Any) -> Any:
 
 
 def number_in(cell: Any) -> Any:
-    """The number that the text in a cell stands for; a cell that is not such a text is returned as it is."""
+    """Convert a text such as "2.5" to a number; any other cell is returned unchanged."""
     if not isinstance(cell, str):
         return cell
     try:

@@ -61,7 +61,7 @@ class Settings:
         return self.method if isinstance(self.method, str) else self.method.name
 
     def to_record(self) -> dict[str, Any]:
-        """The settings as plain values; a user's function is stored as its name, and a user's method as its fields."""
+        """The settings as a dict that JSON can hold; a user's function is stored by name, a user's method as a dict."""
         record = {
             "space": self.space.to_dict(),
             "direction": self.direction,
@@ -129,7 +129,7 @@ def _method_record(method: str | Method) -> Any:
 
 
 def _record(value: object) -> Any:
-    """The plain record of a value: the fields of a dataclass, the name of a function."""
+    """The value as JSON can hold it: a dict of a dataclass's fields, the name of a function, or the name of a type."""
     if is_dataclass(value) and not isinstance(value, type):
         settings = {field.name: _record(getattr(value, field.name)) for field in fields(value)}
         return {"type": type(value).__name__, **settings}

@@ -1,11 +1,11 @@
-"""Lists the differences between two plain records, such as the stored and the given settings of a study."""
+"""Lists the differences between two nested dicts, such as the stored and the given settings of a study."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 
 def differences(old: object, new: object, path: str = "") -> Iterator[str]:
-    """Yield a line `path: old → new` for every value that differs between two plain records."""
+    """Yield a line such as `model.noise: 0.1 → 0.2` for every value that differs between two nested dicts or lists."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in dict.fromkeys([*old, *new]):
             yield from differences(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))

@@ -73,7 +73,7 @@ AnyObjective: TypeAlias = Objective | SeededObjective
 
 
 class EvaluationError(ConboError):
-    """An exception that an evaluation raised in another process, which sent only its text and its traceback."""
+    """Stands for an exception that an evaluation raised in another process; only its text and traceback are known."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.error)
@@ -81,7 +81,7 @@ class EvaluationError(ConboError):
 
 
 def error_of(future: "Future[Any]") -> BaseException | None:
-    """The exception that ended an evaluation, in this or another process; None if the evaluation has outcomes."""
+    """The exception that ended an evaluation, in this or another process; None if the evaluation succeeded."""
     if (error := future.exception()) is not None:
         return error
     return EvaluationError(result) if isinstance(result := future.result(), Failure) else None
@@ -93,7 +93,7 @@ def text_of(error: BaseException) -> str:
 
 
 class Evaluators(Protocol):
-    """The interface through which a run evaluates objectives."""
+    """The interface for evaluating objectives: in this process, in local processes, or in the user's executor."""
 
     replaces_lost_workers: bool  # whether a process that died is replaced; otherwise the run ends with an error
 
@@ -104,7 +104,7 @@ class Evaluators(Protocol):
         """Begin an evaluation of the objective; the result of the future is an `Outcomes` or a `Failure`."""
 
     def has_begun(self, future: "Future[Any]") -> bool:
-        """Whether the evaluation has begun; true if that is not known."""
+        """Whether the evaluation has begun; True if that is not known."""
 
     def stop(self, future: "Future[Any]") -> bool:
         """Abandon an evaluation, and return whether its worker is free for another one."""
@@ -132,7 +132,7 @@ class Here:
         return future
 
     def has_begun(self, future: "Future[Any]") -> bool:
-        """Always true, because the evaluation is already over."""
+        """Return True, because the evaluation is already over."""
         return True
 
     def stop(self, future: "Future[Any]") -> bool:
@@ -144,7 +144,7 @@ class Here:
 
 
 class Processes:
-    """Evaluates in n local processes; each is a pool of its own, so that one that hangs can be replaced alone."""
+    """Evaluates in n local processes, each in a pool of its own, so that a process that hangs can be replaced."""
 
     replaces_lost_workers = True
 
@@ -235,11 +235,11 @@ class Borrowed:
         return future
 
     def has_begun(self, future: "Future[Any]") -> bool:
-        """Always true; the evaluation may still wait in a queue, but few executors report this."""
+        """Return True; the evaluation may still wait in a queue, but few executors report this."""
         return True
 
     def stop(self, future: "Future[Any]") -> bool:
-        """Cancel the evaluation unless it is running, and return whether that worked; it never does for Dask."""
+        """Cancel the evaluation if it has not begun, and return whether it was canceled; Dask's never are."""
         # a canceled future of Dask counts as ended while its evaluation still runs, so the next one would wait for it
         return not self._is_dask and future.cancel()
 
@@ -261,7 +261,7 @@ def n_workers(executor: Any) -> int:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """A context in which new processes start with Ctrl-C ignored."""
+    """Context in which new processes start with Ctrl-C blocked."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

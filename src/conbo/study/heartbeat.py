@@ -1,7 +1,7 @@
-"""The heartbeat of a worker: a thread that renews the leases on its trials and on its turn to suggest.
+"""The heartbeat of a worker: a thread that extends the leases on its trials, and its turn to suggest.
 
-Only one worker at a time suggests trials of a study. This right is its turn, which ends without heartbeats, like the
-lease of a trial, so that others can continue if the worker dies.
+Only one worker at a time suggests trials of a study; it is that worker's turn. Like the lease of a trial, the turn ends
+without heartbeats, so that others can continue if the worker dies.
 """
 
 import logging
@@ -17,7 +17,7 @@ _log = logging.getLogger("conbo")
 
 
 class Heartbeat:
-    """A context in which a thread renews a worker's leases on its trials and on its turn to suggest."""
+    """Context in which a thread keeps extending a worker's leases on its trials, and its turn to suggest."""
 
     def __init__(self, records: Records, worker: str, lease: float = TURN_SECONDS) -> None:
         self.worker, self.lease = worker, lease

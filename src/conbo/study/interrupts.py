@@ -14,11 +14,11 @@ class SuggestionInterrupted(KeyboardInterrupt):
 def first_interrupt_waits(
     active: bool, note: Callable[[str], None], suggesting: Callable[[], bool]
 ) -> Iterator[threading.Event]:
-    """A context that yields an event, which the first Ctrl-C sets; a second Ctrl-C raises KeyboardInterrupt.
+    """Context in which the first Ctrl-C only asks a run to end, and a second one raises KeyboardInterrupt.
 
-    If `suggesting` returns True at the first Ctrl-C, `SuggestionInterrupted` is raised to end the search for the next
-    point. `note` shows a message to the user. Ctrl-C keeps its usual effect if `active` is False, outside of the main
-    thread, and if the program has a handler of its own for Ctrl-C.
+    The first Ctrl-C sets the event that the context yields. If `suggesting` returns True at that moment,
+    `SuggestionInterrupted` is raised to end the search for the next point. `note` shows a message to the user. Ctrl-C
+    keeps its usual effect if `active` is False, outside of the main thread, and if the program handles Ctrl-C itself.
     """
     interrupted = threading.Event()
     ours = threading.current_thread() is threading.main_thread()

@@ -43,7 +43,7 @@ class Plan:
 
 
 def check_plan(plan: Plan, objective: object, workers: int | None, optimizer: Optimizer) -> None:
-    """Raise SettingError unless these settings are valid for the study."""
+    """Raise SettingError unless the settings of a run are valid for the study."""
     if not callable(objective):
         raise SettingError(f"`objective` must be a function of state and action, but got {objective!r}.")
     if iscoroutinefunction(objective) or iscoroutinefunction(type(objective).__call__):
@@ -94,6 +94,6 @@ def check_seed_argument(objective: Callable[..., object], optimizer: Optimizer) 
 
 
 def check_callbacks(callbacks: object) -> None:
-    """Raise SettingError unless these are functions."""
+    """Raise SettingError unless `callbacks` is a list or tuple of functions."""
     if not isinstance(callbacks, Sequence) or not all(callable(callback) for callback in callbacks):
         raise SettingError(f"`callbacks` must be a list of functions of study and trial, but got {callbacks!r}.")

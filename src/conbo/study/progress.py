@@ -17,7 +17,7 @@ ESTIMATE_SHARE = 0.1  # share of the time that may be spent on estimating the po
 
 
 class _Bar(tqdm):  # type: ignore[misc]
-    """A progress bar with a lock for threads only; tqdm's own lock is shared with forked processes.
+    """A progress bar with a lock of its own, because tqdm's lock is shared with forked processes.
 
     A process that is killed while it holds a shared lock would block the bar for good.
     """
@@ -97,7 +97,7 @@ class Progress:
 
     @contextmanager
     def _while_compiling(self) -> Iterator[None]:
-        """A context in which the bar says that loops are compiled; the bar's trials per second exclude this time."""
+        """Context for compiling numerical loops: the bar announces it, and its trials per second exclude the time."""
         with suppress(RuntimeError):
             self._bar.write(compiling.notice(), file=sys.stderr)
         began = time.time()

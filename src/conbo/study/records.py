@@ -1,9 +1,9 @@
 """The records of one study in a database: its trials, and which worker may change which of them.
 
-Whatever several workers may attempt at the same time is decided here, in transactions of a few statements. Such a
-transaction first locks the study's row, so that others wait for it. Models are fitted outside of transactions: a worker
-takes its turn to suggest by writing its name, and the time until which the turn lasts, into the study's row.
-`lost_workers.py` gives the trials of lost workers to others.
+Conflicts between workers are decided here, in transactions of a few statements. Such a transaction first locks the
+study's row, so that others wait for it. Only one worker at a time may add trials: it holds the *turn*. To take it, the
+worker writes its name, and the time at which the turn ends, into the study's row. It then fits its model outside of
+transactions, because that may take a minute. `lost_workers.py` gives the trials of lost workers to others.
 """
 
 import json
@@ -29,7 +29,7 @@ MAX_ERROR = 10_000  # largest number of characters of an error text that are sto
 
 @dataclass(frozen=True)
 class News:
-    """The changes since the last call of `Records.news`."""
+    """The trials and settings of a study that changed in the database since the last call of `Records.news`."""
 
     trials: list[Trial]
     settings: dict[str, Any] | None  # None if they have not changed
@@ -40,7 +40,7 @@ class Records(LostWorkers):
 
     def __init__(self, database: Database, study: int, revision: int = 0, origin: str = "the study") -> None:
         super().__init__(database, study, origin)
-        # values of the study's counters of changes, of trials and of settings, when they were last read
+        # the study counts the changes of its trials and those of its settings; these are the counts at the last reading
         self._changes, self._revision = 0, revision
         self._known = 0  # number of trials that have been read
 
@@ -61,11 +61,11 @@ class Records(LostWorkers):
 
     @property
     def validations(self) -> ValidationRecords:
-        """The validations of the study, which are separate from its trials."""
+        """The study's validations: fresh evaluations of its policy, which are stored separately from the trials."""
         return ValidationRecords(self._database, self._study, self.origin)
 
     def release(self) -> None:
-        """Close the connection to a database server; the next transaction opens it again. An SQLite file stays open."""
+        """Close the connection to a PostgreSQL server until the next transaction; an SQLite file stays open."""
         self._database.release()
 
     def news(self) -> News:
@@ -89,14 +89,14 @@ class Records(LostWorkers):
         return news
 
     def _study_row(self, connection: Connection, *columns: ColumnElement[Any]) -> Row[Any]:
-        """These columns of the study's row; raises StudyError if the study was deleted."""
+        """Read these columns of the study's row; raise StudyError if the study was deleted."""
         row = connection.execute(select(*columns).where(self._this_study)).one_or_none()
         if row is None:
             raise StudyError(f"the study is no longer in the database {self._database.name}.")
         return row
 
     def change_settings(self, settings: dict[str, Any]) -> None:
-        """Replace the stored settings; only the worker whose turn it is to suggest may call this."""
+        """Replace the stored settings; only the worker whose turn it is to add trials may call this."""
         values = {"settings": json.dumps(settings), "revision": STUDIES.c.revision + 1}
         change = update(STUDIES).where(self._this_study).values(values)
         self._database.write(lambda connection: connection.execute(change) and None)
@@ -154,17 +154,17 @@ class Records(LostWorkers):
         return free and self._database.write(take, lasting=False)
 
     def end_turn(self, worker: str) -> None:
-        """End the worker's turn, so that others may add trials."""
+        """End the worker's turn (its sole right to add trials), so that others may take theirs."""
         values = {"suggesting": None, "suggesting_until": None}
         mine = STUDIES.c.suggesting == worker
         end = update(STUDIES).where(self._this_study, mine).values(values)
         self._database.write(lambda connection: connection.execute(end) and None, lasting=False)
 
     def renew(self, worker: str, numbers: Collection[int], lease: float, turn: float | None) -> int:
-        """Renew the worker's leases, and return how many of the trials it still has.
+        """Extend the worker's leases on the trials with these numbers, and return how many of them it still has.
 
-        The leases on the trials with these numbers are extended to `lease` seconds from now. The worker's turn to
-        suggest is extended to `turn` seconds from now, unless `turn` is None.
+        The leases then end `lease` seconds from now. Unless `turn` is None, the worker's turn to add trials is extended
+        too, and ends `turn` seconds from now.
         """
 
         def work(connection: Connection) -> int:
@@ -183,11 +183,11 @@ class Records(LostWorkers):
     # Trials
 
     def add(self, trials: Sequence[Trial], worker: str, lease: float | None = None, owner: str | None = None) -> bool:
-        """Record new trials and end the worker's turn; return whether the worker still had its turn.
+        """Record new trials and end the worker's turn; return False if the turn has already passed to another worker.
 
-        With a `lease` in seconds, trials without a reward are leased to the worker. Without one, they belong for good
-        to whoever asked. With an `owner`, such as a client that asked through this worker, they belong to the owner,
-        and their evaluation counts as begun.
+        With a `lease` in seconds, trials without a reward are leased to the worker. Without one, they belong to it for
+        good. With an `owner`, such as a client that asked through this worker, they belong to the owner instead, and
+        their evaluation counts as begun.
         """
 
         def work(connection: Connection) -> bool:
@@ -228,8 +228,8 @@ class Records(LostWorkers):
     def tell(self, number: int, outcomes: Outcomes, worker: str | None = None) -> bool:
         """Record the outcomes of a trial, and return whether they count as its result.
 
-        A worker that lost its lease may be late, because another one evaluated the trial. Then the first result counts,
-        and this reward, if it differs, is recorded as late.
+        If a worker has lost its lease, another worker may have completed the trial first. Then that result counts, and
+        a different reward is stored in the trial's field `late`.
         """
 
         def work(connection: Connection) -> bool:
@@ -286,9 +286,10 @@ class Records(LostWorkers):
         return self._database.write(work)
 
     def take_enqueued(self, numbers: Sequence[int], worker: str, lease: float | None = None) -> list[int]:
-        """Give the worker those of these trials that are still enqueued, for `lease` seconds or for good.
+        """Assign enqueued trials to the worker, for `lease` seconds or, if that is None, for good.
 
-        Return the numbers of the trials that it got now or, if the call is repeated, before.
+        `numbers` are the trials to assign; those that another worker has taken meanwhile are left out. Return the
+        numbers of the worker's trials among them, so that a repeated call returns the same.
         """
 
         def work(connection: Connection) -> list[int]:

@@ -73,7 +73,7 @@ class Run:
         self._suggesting = False  # a model is being fitted or searched, which may take a minute
 
     def __call__(self) -> RunSummary:
-        """Run until one of the conditions in `Ends` is met; unfinished trials are handed back for other workers."""
+        """Evaluate trials until a condition in `Ends` is met or the run is stopped; hand unfinished trials back."""
         began = self._began = time.monotonic()
         try:
             with self._heartbeat:
@@ -151,7 +151,7 @@ class Run:
         self._pause = SHORTEST_PAUSE
 
     def _wait(self) -> None:
-        """Wait until an evaluation is done, or until it is time to look again for a trial, a timeout or a stop."""
+        """Wait until an evaluation is done, but only so long that timeouts, stops and free trials are noticed soon."""
         if self._n_busy < self._evaluators.width() and not self._stopped:
             seconds, self._pause = self._pause, min(LONGEST_PAUSE, 1.5 * self._pause)
         else:
@@ -253,7 +253,7 @@ class Run:
     # Trials
 
     def _next(self) -> Trial | None:
-        """The next trial to evaluate (an enqueued one, a lost worker's or a new one), or None if there is none now."""
+        """The next trial to evaluate: an enqueued one, a lost worker's or a new one; None if there is none now."""
         if self._stopped:
             return None
         optimizer = self._shared.up_to_date()

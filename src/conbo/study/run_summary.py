@@ -48,9 +48,9 @@ class RunSummary:
     completed: int
     failed: int
     retried: int
-    late: int  # results that arrived after another one was accepted
+    late: int
     seconds: float
-    stopped: Stopped  # why the run ended
+    stopped: Stopped
 
     def __str__(self) -> str:
         counts = {"failed": self.failed, "retried": self.retried, "late": self.late}

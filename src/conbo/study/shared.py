@@ -18,7 +18,7 @@ LONGEST_PAUSE = 0.2  # longest time in seconds between two attempts to take the 
 
 
 class SharedOptimizer:
-    """The optimizer of a study, kept up to date with its records in the database."""
+    """The optimizer of a study whose trials and settings are in a database, where other workers may change them."""
 
     def __init__(
         self, records: Records, build: Callable[[dict[str, Any]], Optimizer], settings: dict[str, Any]
@@ -73,7 +73,7 @@ class SharedOptimizer:
         lease: float | None,
         owner: str | None = None,
     ) -> list[Trial] | None:
-        """Add trials as `add` does, without waiting; return None if it is, or has become, another worker's turn."""
+        """Add trials as `add` does, but do not wait: return None if it is, or has become, another worker's turn."""
         if not self.records.take_turn(heartbeat.worker, TURN_SECONDS):
             return None
         heartbeat.has_turn = True

@@ -37,7 +37,7 @@ def log_size(source: str) -> int:
 
 
 def is_cut_off(source: str) -> bool:
-    """Whether the end of a database file is missing, which SQLite itself may not notice.
+    """Whether an SQLite file is truncated, which SQLite itself may not notice.
 
     The expected length is known only if the write-ahead log is absent or empty; otherwise the result is False.
     """

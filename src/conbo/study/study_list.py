@@ -19,7 +19,7 @@ class ListedStudy:
 
 
 def list_studies(database: Database) -> list[ListedStudy]:
-    """All studies, in the order in which they were created."""
+    """List the studies of a database in the order in which they were created."""
 
     def work(connection: Connection) -> list[ListedStudy]:
         grouped = select(TRIALS.c.study, TRIALS.c.status, func.count()).group_by(TRIALS.c.study, TRIALS.c.status)

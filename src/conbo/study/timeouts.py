@@ -9,7 +9,7 @@ from math import inf
 
 
 class Timeout:
-    """The clock of one evaluation, which may take this many seconds; None stands for no limit."""
+    """The time limit of one evaluation, in seconds from its beginning; None stands for no limit."""
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
@@ -17,7 +17,7 @@ class Timeout:
 
     @property
     def waits(self) -> bool:
-        """Whether there is a limit, and its clock has not been started yet."""
+        """Whether there is a limit but the evaluation has not begun, so that its clock does not run yet."""
         return self._seconds is not None and self.deadline == inf
 
     @property

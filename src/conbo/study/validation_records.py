@@ -1,4 +1,4 @@
-"""Stores and reads the validations of a study, separately from its trials, because no model is fitted to them."""
+"""Stores and reads a study's validations, which are evaluations of its policy that no model is fitted to."""
 
 import json
 
@@ -11,7 +11,7 @@ from conbo.validation import Validation, from_record
 
 
 class ValidationRecords:
-    """The stored validations of one study."""
+    """The stored validations of one study, each a set of fresh evaluations of its policy."""
 
     def __init__(self, database: Database, study: int, origin: str) -> None:
         self._database, self._study, self._origin = database, study, origin
@@ -45,7 +45,7 @@ class ValidationRecords:
         return self._database.write(work)
 
     def replace(self, number: int, validation: Validation) -> None:
-        """Replace the stored validation with this number by one with more measurements."""
+        """Overwrite the stored validation with this number, because it has more measurements now."""
         change = update(VALIDATIONS).where(self._of_study, VALIDATIONS.c.number == number)
         values = {"record": _text(validation)}
         self._database.write(lambda connection: connection.execute(change.values(values)) and None)

@@ -22,7 +22,7 @@ MAX_MESSAGE = 10_000  # largest number of characters of a message, and of a trac
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception as text, because not every exception can be pickled and read back."""
+    """The text of an exception in a worker process; the exception itself may not be picklable."""
 
     error: str  # its type and message
     traceback: str
